@@ -1,4 +1,4 @@
-"""Managed ledgers: a topic as a list of ledgers, with cursors. `ManagedLedgerFactory` is the way in."""
+"""Managed ledgers: each topic is a list of ledgers with cursors. Callers start at `ManagedLedgerFactory`."""
 
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory

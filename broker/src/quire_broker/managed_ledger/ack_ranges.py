@@ -1,7 +1,7 @@
-"""The individually acknowledged entries of a cursor: per ledger, disjoint closed ranges of entry ids. Pure.
+"""Individually acknowledged entries of a cursor: for each ledger, disjoint closed ranges of entry ids. Pure.
 
-Knows nothing of which entries exist: whoever adds a range clips it to the ledger. Never joins ranges of different
-ledgers; whether they adjoin is the ledger list's to say.
+Does not know which entries exist: the caller clips a range to its ledger before it adds it. Never joins ranges of
+different ledgers: only the ledger list shows whether two ledgers adjoin.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,7 +18,7 @@ class AckRange(NamedTuple):
 
 
 class AckRanges:
-    """A mutable set of entries. `entries`: how many are in it."""
+    """A mutable set of entries. `entries` is their number."""
 
     __slots__ = ("_ledgers", "entries")
 
@@ -27,7 +27,7 @@ class AckRanges:
         self.entries = 0
 
     def __len__(self) -> int:
-        """Number of ranges."""
+        """Return the number of ranges."""
         return sum(len(starts) for starts, _ in self._ledgers.values())
 
     def __bool__(self) -> bool:
@@ -36,25 +36,25 @@ class AckRanges:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AckRanges) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # the set is mutable
 
     def __iter__(self) -> Iterator[AckRange]:
-        """All ranges, in order."""
+        """Iterate over all ranges, in order."""
         for ledger_id in sorted(self._ledgers):
             for first, last in zip(*self._ledgers[ledger_id], strict=True):
                 yield AckRange(ledger_id, first, last)
 
     def ledgers(self) -> list[int]:
-        """Ledgers with a range, in order."""
+        """Return the ledgers that have a range, in order."""
         return sorted(self._ledgers)
 
     def ranges_of(self, ledger_id: int) -> list[tuple[int, int]]:
-        """First and last entry of each range of one ledger, in order."""
+        """Return the first and last entry of each range of one ledger, in order."""
         found = self._ledgers.get(ledger_id)
         return [] if found is None else list(zip(*found, strict=True))
 
     def add(self, ledger_id: int, first: int, last: int) -> int:
-        """Add entries `first` to `last`, both included; returns how many were not in the set before."""
+        """Add entries `first` to `last`, both included. Return how many of them were not in the set before."""
         found = self._ledgers.get(ledger_id)
         if found is None:
             self._ledgers[ledger_id] = ([first], [last])
@@ -68,7 +68,7 @@ class AckRanges:
         return self.end_of(position[0], position[1]) is not None
 
     def end_of(self, ledger_id: int, entry_id: int) -> int | None:
-        """Last entry of the range that holds the entry; None when no range does."""
+        """Return the last entry of the range that contains the entry, or None if no range does."""
         found = self._ledgers.get(ledger_id)
         if found is None:
             return None
@@ -78,7 +78,7 @@ class AckRanges:
         return None
 
     def next_start(self, ledger_id: int, entry_id: int) -> int | None:
-        """First entry of the first range that begins above `entry_id` in the ledger; None without one."""
+        """Return the first entry of the first range of the ledger that begins above `entry_id`, or None."""
         found = self._ledgers.get(ledger_id)
         if found is None:
             return None
@@ -86,7 +86,7 @@ class AckRanges:
         return found[0][index] if index < len(found[0]) else None
 
     def drop_through(self, ledger_id: int, entry_id: int) -> None:
-        """Forget everything up to and including this entry, and all of earlier ledgers."""
+        """Remove all entries up to and including this one, and all entries of earlier ledgers."""
         for earlier in [known for known in self._ledgers if known < ledger_id]:
             starts, ends = self._ledgers.pop(earlier)
             self.entries -= sum(ends) - sum(starts) + len(ends)
@@ -105,13 +105,13 @@ class AckRanges:
             del self._ledgers[ledger_id]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._ledgers.clear()
         self.entries = 0
 
 
 def _insert(starts: list[int], ends: list[int], first: int, last: int) -> int:
-    """Add a range to the parallel lists of one ledger; returns the number of new entries."""
+    """Add a range to the parallel lists of one ledger. Return the number of new entries."""
     tail = ends[-1]
     if first == tail + 1:
         ends[-1] = last
@@ -120,8 +120,8 @@ def _insert(starts: list[int], ends: list[int], first: int, last: int) -> int:
         starts.append(first)
         ends.append(last)
         return last - first + 1
-    # Ranges from `low` on end at or after the entry before `first`; those below `high` begin at or before the entry
-    # after `last`: they touch or overlap the new one and become one with it.
+    # Ranges from `low` on end at or after the entry before `first`. Ranges below `high` begin at or before the entry
+    # after `last`. So the ranges `low` to `high` touch or overlap the new range and are merged with it.
     low = bisect_left(ends, first - 1)
     high = bisect_right(starts, last + 1)
     if low >= high:

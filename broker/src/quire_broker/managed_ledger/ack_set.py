@@ -1,8 +1,8 @@
 """Partial acknowledgments of one batch. Pure.
 
-On the wire and in cursor states an ack set is a list of signed 64-bit words, bit i of word w standing for message
-64*w + i of the batch, and a set bit means *not yet acknowledged*. Here it is one integer of the same bits, so that
-joining two acknowledgments is `&` and a batch is done at 0. Trailing zero words are never written.
+On the wire and in cursor states an ack set is a list of signed 64-bit words. Bit i of word w stands for message
+64*w + i of the batch, and a set bit means *not yet acknowledged*. This module holds the same bits in one integer:
+`&` joins two acknowledgments, and 0 means that the whole batch is acknowledged. Trailing zero words are never written.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ _WORD_MASK = (1 << _WORD_BITS) - 1
 
 
 def unacked_mask(words: Sequence[int]) -> int:
-    """The remaining messages of signed 64-bit `words`."""
+    """Return the mask of the unacknowledged messages from signed 64-bit `words`."""
     if len(words) == 1:
         return words[0] & _WORD_MASK
     return int.from_bytes(b"".join([(word & _WORD_MASK).to_bytes(_WORD_BYTES, "little") for word in words]), "little")
 
 
 def full_mask(batch_size: int) -> int:
-    """Nothing of a batch of `batch_size` messages is acknowledged."""
+    """Return the mask of a batch of `batch_size` messages of which none is acknowledged."""
     return (1 << batch_size) - 1
 
 
 def words_of(mask: int) -> tuple[int, ...]:
-    """Signed 64-bit words of the remaining messages; () for none."""
+    """Return the signed 64-bit words of the unacknowledged messages; () if there are none."""
     count = (mask.bit_length() + _WORD_BITS - 1) // _WORD_BITS
     raw = mask.to_bytes(count * _WORD_BYTES, "little")
     return tuple(

@@ -1,4 +1,4 @@
-"""Appends that went to a ledger together. A value, nothing else."""
+"""Appends that were submitted to a ledger together. A value only."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,11 +9,11 @@ from quire_broker.managed_ledger.ledger_port import Payload
 from quire_broker.managed_ledger.position import Position
 
 AppendDone: TypeAlias = Callable[[Position | None, QuireError | None], None]
-"""Called once per append, in order: with the position, or with the error."""
+"""Called once for each append, in order, with its position or its error."""
 
 
 class AppendBatch:
-    """What one submit took: parallel lists, and the id of the first entry."""
+    """The entries of one submit with their callbacks, as parallel lists, and the id of the first entry."""
 
     __slots__ = ("dones", "entries", "first", "size_bytes")
 
@@ -24,7 +24,7 @@ class AppendBatch:
         self.size_bytes = size_bytes
 
     def split(self, count: int) -> "AppendBatch":
-        """Take the first `count` entries out, as a batch of their own."""
+        """Remove the first `count` entries and return them as a separate batch."""
         entries = self.entries[:count]
         head = AppendBatch(self.first, entries, self.dones[:count], sizes(entries))
         self.first += count

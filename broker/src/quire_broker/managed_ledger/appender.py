@@ -1,16 +1,17 @@
-"""The write side of a managed ledger: pending appends, the ledger being written, and its change to a successor.
+"""The write side of a managed ledger: pending appends, the ledger being written, and the switch to its successor.
 
-    append -> waiting -> (one submit a loop step) -> in flight -> confirmed, in order
+    append -> waiting -> (one submit per loop iteration) -> in flight -> confirmed, in order
 
-While a ledger is open, appends of one loop step become one submit. While none is, they wait. A switch creates the
-successor, lets everything in flight end, closes the old ledger, puts both into the list by one compare-and-set and
-only then writes to the successor: an entry is never in a ledger that the list does not have. When the ledger failed
-instead, what its closed form holds is confirmed, everything behind goes to the successor in order. If no successor can
-be made in time the pending appends fail, the switch goes on. While the metadata store is away a full ledger goes on, up
-to LEDGER_OVERGROWTH_MAX times its size. When another client fenced the ledger and the list is not provably ours,
-every append fails at once: the ledger is the next owner's to recover.
+While a ledger is open, the appends of one loop iteration become one submit. While none is open, appends wait. A switch
+creates the successor, waits for everything in flight, closes the old ledger, stores both in the list with one
+compare-and-set and only then writes to the successor. So no entry is in a ledger that the list does not contain. If
+the ledger failed, the entries of the closed ledger are confirmed and all later ones go to the successor in order. If no
+successor can be created in time, the pending appends fail and the switch continues. While the metadata store is
+unavailable, a full ledger is written further, up to LEDGER_OVERGROWTH_MAX times its size. If another client fenced the
+ledger and the metadata do not prove that the list is still ours, every append fails at once: the next owner recovers
+the ledger.
 
-Must never: confirm an entry out of order or before it is stored; submit to a ledger before the list has it.
+Must never: confirm an entry out of order or before it is stored; submit to a ledger before the list contains it.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.model import EntryId
 from quire_broker.managed_ledger.append_batch import AppendBatch, AppendDone
+from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.entry_cache import sizes
 from quire_broker.managed_ledger.errors import (
     LedgerSwitchError,
@@ -44,7 +46,6 @@ from quire_broker.managed_ledger.ledger_maker import Availability, ClosedCounts,
 from quire_broker.managed_ledger.ledger_port import Payload, Writer
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.node_codec import LedgerListNode
-from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.rollover import (
     LedgerLoad,
@@ -59,12 +60,12 @@ from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 
-_PREPARE_S = 1.0  # appends wait so long for a successor that is being made, then they go on in the open ledger
-_STEADY_S = 10.0  # a ledger that failed sooner makes its successor wait
+_PREPARE_S = 1.0  # appends wait this long for a successor, then they continue in the open ledger
+_STEADY_S = 10.0  # if a ledger fails sooner than this, the creation of its successor is delayed
 
 
 class AppendState(Enum):
-    """What happens to an append now."""
+    """How the appender treats an append in its present state."""
 
     OPEN = "open"
     SWITCHING = "switching"
@@ -73,28 +74,28 @@ class AppendState(Enum):
 
 
 class AppendObserver(Protocol):
-    """Told of what the write side did."""
+    """Receives the events of the write side."""
 
     def confirmed(self, ledger_id: int, first: int, entries: list[Payload]) -> None:
-        """These consecutive entries are stored; before their appends are answered."""
+        """Handle that these consecutive entries are stored. Called before their appends are answered."""
         ...
 
     def advanced(self) -> None:
-        """The last confirmed position moved; after the appends were answered, once per batch."""
+        """Handle that the last confirmed position moved. Called once per batch, after its appends were answered."""
         ...
 
     def writes_to(self, writer: Writer | None) -> None:
-        """The ledger being written is this one from now on; None: it is closed, its successor not there yet."""
+        """Handle a change of the ledger being written; None when it is closed and has no successor yet."""
         ...
 
     def fenced(self, error: ManagedLedgerFencedError) -> None:
-        """Another owner took over; once."""
+        """Handle that another owner took over. Called once."""
         ...
 
 
 @dataclass(slots=True)
 class AppendStats:
-    """Counters since the start."""
+    """Counters since the broker started."""
 
     confirmed: int = 0
     failed: int = 0
@@ -103,7 +104,7 @@ class AppendStats:
 
 
 class _Listener:
-    """Hears one writer; deaf once the appender went on to another."""
+    """Forwards the events of one writer. The appender ignores them once it writes to another ledger."""
 
     def __init__(self, appender: "Appender", writer: Writer) -> None:
         self._appender = appender
@@ -117,7 +118,7 @@ class _Listener:
 
 
 class Appender:
-    """Of one managed ledger. `state` says what an append meets."""
+    """Appends entries to one managed ledger. `state` decides what happens to an append."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class Appender:
         self._submitted_bytes = 0
         self._confirmed_bytes = 0
         self._opened_s = 0.0
-        self._reduced = False  # made while fewer than E bookies took ledgers
+        self._reduced = False  # the ledger was created while fewer than E bookies accepted new ledgers
         self._roll_not_before_s = 0.0
         self._failure: LedgerError | None = None
         self._tail_counts: ClosedCounts | None = None  # of a tail that is closed and has no successor yet
@@ -161,14 +162,14 @@ class Appender:
         self._switch: asyncio.Task[QuireError | None] | None = None
         self._give_up: asyncio.TimerHandle | None = None
         self._roll_backoff = new_backoff()
-        self._preparing = False  # appends go on while a successor is being made
+        self._preparing = False  # a successor is being created while appends continue
         self._failure_backoff = new_backoff()
-        self._pause_s = 0.0  # before the successor of a ledger that failed
-        self._retrying = False  # appends of a failed ledger wait for their confirmation since
+        self._pause_s = 0.0  # delay before the successor of a failed ledger is created
+        self._retrying = False  # the appends of a failed ledger were submitted again and are not yet confirmed
 
     # ---- the hot path
     def append(self, entry: Payload, done: AppendDone) -> None:
-        """Take an entry. Never waits; `done` is called in order, from the loop (at once when appends are refused)."""
+        """Accept an entry without waiting. `done` is called in order on the loop, at once if appends are refused."""
         if self._refusal is not None:
             self.stats.failed += 1
             done(None, self._refusal)
@@ -195,12 +196,12 @@ class Appender:
         assert writer is not None
         entries, dones = self._waiting, self._waiting_dones
         size_bytes = sizes(entries)
-        room = len(entries)
-        if is_filled(load := self._load(), room, size_bytes, self._settings) and self._may_roll():
-            room = fitting(load, (sizes([entry]) for entry in entries), self._settings)
-        if room < len(entries):
-            self._waiting, self._waiting_dones = entries[room:], dones[room:]
-            entries, dones = entries[:room], dones[:room]
+        count = len(entries)
+        if is_filled(load := self._load(), count, size_bytes, self._settings) and self._may_roll():
+            count = fitting(load, (sizes([entry]) for entry in entries), self._settings)
+        if count < len(entries):
+            self._waiting, self._waiting_dones = entries[count:], dones[count:]
+            entries, dones = entries[:count], dones[:count]
             size_bytes = sizes(entries)
         else:
             self._waiting, self._waiting_dones = [], []
@@ -216,7 +217,7 @@ class Appender:
         self._in_flight.append(AppendBatch(first, entries, dones, size_bytes))
 
     def _refuse_oversized(self, bytes_max: int, error: LedgerError) -> bool:
-        """Answer the waiting appends that no ledger can take, ahead of their turn; False: there are none."""
+        """Fail waiting appends larger than any ledger accepts, out of order. Return whether there were any."""
         pairs = list(zip(self._waiting, self._waiting_dones, strict=True))
         fitting = [pair for pair in pairs if sizes([pair[0]]) <= bytes_max]
         self._waiting, self._waiting_dones = [pair[0] for pair in fitting], [pair[1] for pair in fitting]
@@ -230,7 +231,7 @@ class Appender:
         return LedgerLoad(self._submitted, self._submitted_bytes, self._loop.time() - self._opened_s, degraded)
 
     def on_confirmed(self, writer: Writer, up_to: int) -> None:
-        """Everything up to this entry of the writer's ledger is stored."""
+        """Confirm the appends up to this entry if `writer` is the present one."""
         if writer is not self.writer:
             return
         self._confirm(up_to)
@@ -272,17 +273,17 @@ class Appender:
         for entry_id, done in enumerate(batch.dones, batch.first):
             try:
                 done(make((ledger_id, entry_id)), None)
-            except Exception:  # noqa: BLE001  a caller's fault must not take the confirmation from those behind it
+            except Exception:  # noqa: BLE001  an error in one callback must not stop the confirmation of later appends
                 _log.exception("an append's callback failed")
 
     # ---- failure
     def on_failed(self, writer: Writer, error: LedgerError) -> None:
-        """The writer is finished. Several failed appends of one ledger cause one switch."""
+        """Start a switch to a new ledger. Several failed appends of one ledger cause only one switch."""
         if writer is not self.writer or self._failure is not None:
             return
         _log.warning("%s: ledger %d failed: %s", self._lists.name, writer.ledger_id, error)
         self._failure = error
-        # One flapping bookie must not cost a new ledger each moment.
+        # A flapping bookie must not cause a new ledger every moment.
         if self._load().age_s >= _STEADY_S:
             self._failure_backoff = self._new_backoff()
             self._pause_s = 0.0
@@ -306,7 +307,7 @@ class Appender:
                 _log.exception("an append's callback failed")
 
     def refuse(self, error: ManagedLedgerError) -> None:
-        """From now on every append fails with `error`, those pending included."""
+        """Fail every append with `error` from now on, including the pending ones."""
         self.state = AppendState.REFUSING
         if self._refusal is None:
             self._refusal = error
@@ -320,7 +321,7 @@ class Appender:
 
     # ---- rollover
     def install(self, writer: Writer) -> None:
-        """Write to this ledger, which the list has as its tail, from now on."""
+        """Write to this ledger from now on. The list already contains it as its tail."""
         self.writer = writer
         self._submitted = self._submitted_bytes = self._confirmed_bytes = 0
         self._opened_s = self._loop.time()
@@ -346,7 +347,7 @@ class Appender:
         return may_roll(self._availability.now(), self._settings)
 
     def roll_if_full(self) -> None:
-        """Begin a switch when the rules say so and a successor can be made."""
+        """Begin a switch if the rules require one and a successor can be created."""
         if self.state is not AppendState.OPEN:
             return
         assert self.writer is not None
@@ -356,7 +357,7 @@ class Appender:
             self._begin_switch(reason)
 
     async def roll(self) -> None:
-        """Change to a new ledger now. Errors of the ledger client: nothing changed."""
+        """Change to a new ledger now. Raises errors of the ledger client; then nothing has changed."""
         self._check_usable()
         if self.state is AppendState.OPEN and self._submitted == 0 and not self._waiting:
             return
@@ -388,20 +389,20 @@ class Appender:
             except ManagedLedgerFencedError as error:
                 self._fence(error)
                 return error
-            except Exception as error:  # noqa: BLE001  the root of a task: appends must not wait for a dead one
+            except Exception as error:  # noqa: BLE001  the root of a task: appends must not wait for a task that ended
                 _log.exception("the ledger switch of %s failed", self._lists.name)
-                broken = ManagedLedgerFencedError(f"{self._lists.name} must be opened anew: {error!r}")
+                broken = ManagedLedgerFencedError(f"{self._lists.name} must be opened again: {error!r}")
                 self._fence(broken)
                 return broken
 
     async def _switch_ledger(self, reason: RollReason) -> QuireError | None:
-        """The order of these steps is the module's reason to be; see its text."""
+        """Run the steps of a switch. Their order guarantees what the module docstring promises."""
         successor: Writer | None = None
         if reason is not RollReason.FAILED:
             try:
                 successor = await self._prepare()
             except (MetadataError, LedgerError) as error:
-                _log.info("%s stays in its ledger: %s", self._lists.name, error)
+                _log.info("%s: no new ledger yet, writing continues in the old one: %s", self._lists.name, error)
                 self._roll_not_before_s = self._loop.time() + self._roll_backoff.grow()
                 if self._failure is None and not is_overgrown(self._load(), self._settings):
                     self._resume()
@@ -420,7 +421,7 @@ class Appender:
             try:
                 successor = await self._maker.create()
             except (MetadataError, LedgerError) as error:
-                _log.info("%s has no ledger yet: %s", self._lists.name, error)
+                _log.info("%s: no new ledger yet, appends wait: %s", self._lists.name, error)
                 await backoff.wait()
         await self._enlist(counts, successor)
         self.stats.switches += 1
@@ -429,7 +430,7 @@ class Appender:
         return None
 
     async def _prepare(self) -> Writer:
-        """The successor of a healthy ledger; while that takes long, appends go on in the one that is open."""
+        """Create the successor of a healthy ledger. If that takes long, appends continue in the open ledger."""
         creating = self._background.spawn(self._maker.create(), f"new ledger of {self._lists.name}")
         await asyncio.wait({creating}, timeout=_PREPARE_S)
         goes_on = self._failure is None and not is_overgrown(self._load(), self._settings)
@@ -446,15 +447,15 @@ class Appender:
         return successor
 
     async def _wait_drained(self) -> None:
-        """Until nothing is in flight, or the ledger failed."""
+        """Wait until nothing is in flight or the ledger has failed."""
         while self._in_flight and self._failure is None:
             self._drained.clear()
             await self._drained.wait()
 
     async def _close_tail(self) -> ClosedCounts | None:
-        """Close the ledger being written and settle what was in flight. None: there was none.
+        """Close the ledger being written and settle its appends in flight. Return None if there is no such ledger.
 
-        Afterwards what the closed ledger holds is confirmed, and the rest is back in front of what waits.
+        Afterwards the entries of the closed ledger are confirmed, and the remaining appends wait, before later ones.
         """
         writer = self.writer
         if writer is None:
@@ -475,7 +476,7 @@ class Appender:
             raise ManagedLedgerFencedError(f"{self._lists.name}: ledger {writer.ledger_id} lost acknowledged entries")
         self._confirm(counts.entries - 1)
         if counts.entries > ledgers.entries_in(writer.ledger_id):
-            # Stored, but their appends were given up before this was known.
+            # These entries are stored, but their appends had already failed when that became known.
             ledgers.confirm(counts.entries - 1, counts.size_bytes)
             self._observer.advanced()
         behind = list(self._in_flight)
@@ -490,7 +491,7 @@ class Appender:
         return counts
 
     async def _enlist(self, counts: ClosedCounts | None, successor: Writer) -> None:
-        """Put the successor into the list, and the final counts of the ledger before it."""
+        """Store the successor in the list, with the final counts of the ledger before it."""
         tail = self._lists.ledgers.tail
         closed_ms = self._clock.now_ms()
         dropped = [tail] if tail is not None and counts is not None and counts.entries == 0 else []
@@ -511,7 +512,7 @@ class Appender:
                 await self._lists.update(change, tail=lambda: successor.ledger_id, dropped=dropped)
                 return
             except ManagedLedgerFencedError:
-                self._background.spawn(self._maker.discard(successor), "deletion of a ledger that lost its list")
+                self._background.spawn(self._maker.discard(successor), "deletion of a ledger that could not be listed")
                 raise
             except MetadataError as error:
                 self._availability.note(error)
@@ -519,26 +520,27 @@ class Appender:
 
     def _start_waiting_clock(self) -> None:
         self._stop_waiting_clock()
-        self._give_up = self._loop.call_later(self._settings.append_patience_s, self._lose_patience)
+        self._give_up = self._loop.call_later(self._settings.append_wait_s, self._fail_waiting)
 
     def _stop_waiting_clock(self) -> None:
         if self._give_up is not None:
             self._give_up.cancel()
             self._give_up = None
 
-    def _lose_patience(self) -> None:
-        """The switch takes too long: the producers learn it. The switch goes on."""
+    def _fail_waiting(self) -> None:
+        """Fail the pending appends because the switch takes too long. The switch continues."""
         self._give_up = None
         if self.state is AppendState.OPEN:
-            # Appends of a failed ledger are on trial in another one: soon it confirms them or fails as well.
-            self._give_up = self._loop.call_later(_PREPARE_S, self._lose_patience)
+            # The appends of a failed ledger were submitted to another one, which soon confirms them or fails as well.
+            self._give_up = self._loop.call_later(_PREPARE_S, self._fail_waiting)
         elif self.state is AppendState.SWITCHING:
-            self._fail_pending(LedgerSwitchError(f"{self._lists.name}: no new ledger could be made in time"))
+            wait = f"{self._settings.append_wait_s:g} s"
+            self._fail_pending(LedgerSwitchError(f"{self._lists.name}: no new ledger could be created within {wait}"))
             self._start_waiting_clock()
 
     # ---- the end
     async def terminate(self) -> Position:
-        """Close the last ledger for good; the last confirmed position. Errors: still open for appends."""
+        """Close the last ledger permanently; return the last confirmed position. After an error appends continue."""
         if isinstance(self._refusal, ManagedLedgerTerminatedError):
             return self._lists.ledgers.last_confirmed
         self._check_usable()
@@ -552,7 +554,7 @@ class Appender:
             try:
                 await self._wait_drained()
                 await self._close_tail()
-                # Last confirmed cannot move any more: what is not in the closed ledger is refused below.
+                # The last confirmed position is final: appends that are not in the closed ledger are refused below.
                 last = self._lists.ledgers.last_confirmed
                 await self._lists.update(lambda node: replace(node, terminated=last))
             except ManagedLedgerFencedError as error:
@@ -560,13 +562,13 @@ class Appender:
                 raise
             except MetadataError:
                 self.state = AppendState.NO_LEDGER
-                self._flush()  # appends that came meanwhile get a ledger: nobody else would begin one
+                self._flush()  # appends that arrived meanwhile need a ledger, and nothing else would start one
                 raise
             self.refuse(ManagedLedgerTerminatedError(f"{self._lists.name} is terminated"))
             return last
 
     async def close(self, drain_s: float) -> None:
-        """Give what is pending `drain_s` to be stored, refuse the rest, close the ledger."""
+        """Wait up to `drain_s` seconds for pending appends, refuse the rest and close the ledger."""
         if self.state is AppendState.OPEN:
             self._flush()
         closed = ManagedLedgerClosedError(f"{self._lists.name} is closed")
@@ -578,7 +580,7 @@ class Appender:
             except TimeoutError:
                 _log.warning("%s is closed with appends pending", self._lists.name)
                 assert self.writer is not None
-                self.writer.abandon()  # its ledger is closed by the recovery of the next open
+                self.writer.abandon()  # the next open recovers and closes its ledger
                 self.writer = None
         self.refuse(closed)
         if self._switch is not None:
@@ -586,11 +588,13 @@ class Appender:
         await self.release()
 
     async def release(self) -> None:
-        """Close the ledger being written, if it can be; appends must be refused already."""
+        """Close the ledger being written if possible. Appends must already be refused."""
         assert self._refusal is not None
         writer, self.writer = self.writer, None
         if writer is not None:
             try:
                 await writer.close()
             except (LedgerError, MetadataError) as error:
-                _log.info("%s: ledger %d is left to recovery: %s", self._lists.name, writer.ledger_id, error)
+                _log.info(
+                    "%s: ledger %d is left open, recovery closes it: %s", self._lists.name, writer.ledger_id, error
+                )

@@ -1,7 +1,7 @@
-"""Puts ledgers back into the list of a managed ledger, after the metadata was restored from an older backup.
+"""Adds ledgers back to the list of a managed ledger after the metadata was restored from an older backup.
 
-Only while the restore is under review: brokers wait then, so nobody has the list in memory. Positions are ledger and
-entry ids, so what was acknowledged before keeps its meaning. Recovers and deletes nothing.
+Only while the restore is under review: brokers wait then, so no broker has the list in memory. Positions are ledger and
+entry ids, so earlier acknowledgments keep their meaning. Recovers and deletes nothing.
 """
 
 from collections.abc import Sequence
@@ -19,30 +19,33 @@ from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list, 
 
 
 class AttachError(BrokerError):
-    """The list stays as it is; the text says what to do first."""
+    """The ledgers cannot be attached; the list is unchanged. The text says what to do first."""
 
 
 async def attach(
     store: MetadataStore, name: str, ledgers: Sequence[LedgerId], now_ms: int, *, create: bool = False
 ) -> LedgerListNode:
-    """Add closed ledgers to the list of the managed ledger `name`; the list as it is now. Again changes nothing.
+    """Add closed ledgers to the list of the managed ledger `name` and return the new list. Repeating it changes
+    nothing.
 
-    `create`: make a list that does not exist. AttachError, MetadataFormatError, MetadataError.
+    `create`: create the list if it does not exist. AttachError, MetadataFormatError, MetadataError.
     """
     restoration = await read_restoration(store)
     if restoration is None or restoration.value.state is not RestorationState.REVIEW:
-        raise AttachError("no restore is under review: a broker may have the list of ledgers in memory, so it stays")
+        raise AttachError(
+            "no restore is under review: a broker may have the list of ledgers in memory, nothing was changed"
+        )
     stored = await store.get(node_path(name))
     if stored is None and not create:
         raise AttachError(
-            f"there is no topic {name} in the metadata: name another one, or give --create where the metadata lost it"
+            f"there is no topic {name} in the metadata: check the name, or give --create if the metadata lost the topic"
         )
     node = LedgerListNode() if stored is None else decode_list(stored.value)
     records = {record.ledger_id: record for record in node.ledgers}
     for ledger in ledgers:
         records.setdefault(ledger, LedgerRecord(ledger))
-    # One that was written at the time of the backup has no counts yet: only the last of a list may be so. One that is
-    # named again may have been adopted again, and be longer.
+    # A ledger that was being written at the time of the backup has no counts yet; only the last of a list may be so.
+    # A ledger that is named again may have been adopted again and be longer now.
     filled = [
         record if record.closed_ms and record.ledger_id not in ledgers else await _closed(store, record, now_ms)
         for _, record in sorted(records.items())
@@ -54,7 +57,7 @@ async def attach(
         version = ABSENT if stored is None else stored.version
         await store.put(node_path(name), encode_list(changed), expected=version)
     except BadVersionError as error:
-        raise AttachError(f"the list of {name} was written meanwhile: stop the brokers, and try again") from error
+        raise AttachError(f"the list of {name} was changed meanwhile: stop the brokers and try again") from error
     return changed
 
 
@@ -67,7 +70,7 @@ async def _closed(store: MetadataStore, record: LedgerRecord, now_ms: int) -> Le
     except MetadataFormatError as error:
         raise AttachError(f"the metadata of ledger {ledger} cannot be read: {error}") from error
     if metadata.state is not LedgerState.CLOSED:
-        # Not by a plain recovery: that would end it where the ensemble of the backup does.
+        # Not by a plain recovery: that would close the ledger at the end of the backup's ensemble.
         raise AttachError(f"ledger {ledger} is not closed: `quire metadata orphans adopt {ledger}` closes it")
     if record.closed_ms and record.entries == metadata.last_entry + 1:
         return record

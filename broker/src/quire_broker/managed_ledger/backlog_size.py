@@ -1,6 +1,6 @@
-"""How many bytes lie behind a position, and the position behind which only so many lie. Pure.
+"""Estimates how many bytes follow a position, and after which position only a given number of bytes follows. Pure.
 
-Sizes are known by ledger: within one, entries count with their mean size, as in the stock system.
+Sizes are known per ledger. Within a ledger each entry counts with the mean size, as in Pulsar.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from quire_broker.managed_ledger.position import Position
 
 
 def bytes_after(ledgers: Sequence[LedgerRecord], position: Position) -> int:
-    """Bytes of the entries after `position`, estimated. `ledgers`: oldest first, with counts."""
+    """Return the estimated bytes of the entries after `position`. `ledgers`: oldest first, with counts."""
     total = 0
     for ledger in ledgers:
         if ledger.ledger_id < position.ledger_id or not ledger.entries:
@@ -22,12 +22,12 @@ def bytes_after(ledgers: Sequence[LedgerRecord], position: Position) -> int:
 
 
 def end_of_excess(ledgers: Sequence[LedgerRecord], bytes_max: int) -> Position | None:
-    """The first position with at most `bytes_max` after it; None when the entries are not more than that in all."""
-    room = bytes_max
+    """Return the first position with at most `bytes_max` after it, or None if all entries together fit."""
+    left = bytes_max
     for ledger in reversed(ledgers):
-        if ledger.size_bytes <= room:
-            room -= ledger.size_bytes
+        if ledger.size_bytes <= left:
+            left -= ledger.size_bytes
             continue
-        kept = room * ledger.entries // ledger.size_bytes
+        kept = left * ledger.entries // ledger.size_bytes
         return Position(ledger.ledger_id, ledger.entries - kept - 1)
     return None

@@ -1,8 +1,8 @@
-"""The compressed form of a managed-ledger or cursor node. Read only: we write plain values.
+"""Decodes the compressed form of a managed-ledger or cursor node. Read only: Quire writes plain values.
 
     magic 0x4778, int32 BE length of the head, head (compression type, uncompressed size), compressed body
 
-Compression types are numbered as in `quire_broker.compression`.
+Compression types have the numbers of `quire_broker.compression`.
 """
 
 import struct
@@ -18,7 +18,7 @@ _HEAD = struct.Struct(">2si")
 
 
 def plain_value(value: bytes) -> bytes:
-    """The plain form of a node's value; a value that is not compressed comes back as it is. MetadataFormatError."""
+    """Return the plain form of a node's value; an uncompressed value is returned unchanged. MetadataFormatError."""
     if not value.startswith(MAGIC):
         return value
     if len(value) < _HEAD.size:
@@ -26,7 +26,7 @@ def plain_value(value: bytes) -> bytes:
     _, head_bytes = _HEAD.unpack_from(value)
     body_at = _HEAD.size + head_bytes
     if head_bytes < 0 or body_at > len(value):
-        raise MetadataFormatError(f"a compressed node with a head of {head_bytes} bytes in {len(value)}")
+        raise MetadataFormatError(f"a compressed node of {len(value)} bytes has a head of {head_bytes} bytes")
     head = pb.CompressedValueMetadata()
     try:
         head.ParseFromString(value[_HEAD.size : body_at])
@@ -37,5 +37,7 @@ def plain_value(value: bytes) -> bytes:
     except CompressionError as error:
         raise MetadataFormatError(f"body of a compressed node: {error}") from error
     if len(plain) != head.uncompressedSize:
-        raise MetadataFormatError(f"a compressed node of {len(plain)} bytes says {head.uncompressedSize}")
+        raise MetadataFormatError(
+            f"a compressed node of {head.uncompressedSize} bytes was decompressed to {len(plain)}"
+        )
     return plain

@@ -1,8 +1,9 @@
-"""One cursor: what was acknowledged, what is read next, and when that is made durable.
+"""One cursor: which entries are acknowledged, which is read next, and when that is saved.
 
-The mark-delete is the last entry of the gapless acknowledged part; what was acknowledged beyond a hole is kept as
-ranges, part of a batch as a mask. The mark-delete moves only over entries that are acknowledged. Acknowledging is
-synchronous and cheap; snapshots are saved in the background, after 100 changes or a second, one at a time.
+The mark-delete position is the last entry of the gapless acknowledged part. Entries acknowledged beyond a gap are kept
+as ranges, partly acknowledged batches as masks. The mark-delete position moves only over acknowledged entries.
+Acknowledging is synchronous and cheap. Snapshots are saved in the background, after 100 changes or one second, one at
+a time.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError, QuireError
 from quire_broker.managed_ledger.ack_set import full_mask, unacked_mask, words_of
+from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursor_fix import advanced
 from quire_broker.managed_ledger.cursor_state import CursorState
 from quire_broker.managed_ledger.cursor_store import CursorStore
@@ -18,19 +20,18 @@ from quire_broker.managed_ledger.errors import InvalidPositionError, ManagedLedg
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.managed_ledger.reader import READ_BYTES_MAX, EntryReader
-from quire_broker.managed_ledger.room import Room
 
 _log = logging.getLogger("quire.managed_ledger")
 COMPACTION_CURSOR = "__compaction"
 
 
 class Cursor:
-    """A subscription's place. `durable`: survives a restart and holds back trimming."""
+    """The progress of one subscription. A `durable` cursor survives a restart and holds back trimming."""
 
     def __init__(
         self,
         name: str,
-        room: Room,
+        context: ManagedLedgerContext,
         lists: ListStore,
         reader: EntryReader,
         state: CursorState,
@@ -40,26 +41,26 @@ class Cursor:
         passed_ledger: Callable[[], None],
         lost_node: Callable[[], None],
     ) -> None:
-        """`trimming`: see `Cursors`.
+        """Initialise the cursor; `trimming`: see `Cursors`.
 
-        `passed_ledger()`: trimming may have work; `lost_node()`: another owner wrote the cursor's node.
+        Calls `passed_ledger()` when trimming may have work, `lost_node()` when another owner wrote the cursor's node.
         """
         self.name = name
         self.durable = store is not None
         self.active = True
-        """Whether somebody reads at its tail, so that appended entries are worth caching. The reader may set it."""
-        self._room = room
+        """Whether a consumer reads near the tail, so that appended entries are worth caching. The reader may set it."""
+        self._context = context
         self._lists = lists
         self._ledgers = lists.ledgers
         self._reader = reader
         self._state = state
         self._store = store
         self._trimming = trimming
-        self._seeking: Position | None = None  # where a seek that is being saved will put the mark-delete
+        self._seeking: Position | None = None  # the new mark-delete position of a seek that is being saved
         self._passed_ledger = passed_ledger
         self._lost_node = lost_node
         self._read_position = self._ledgers.next_position(state.mark_delete)
-        self._moves = 0  # rewinds and seeks: a read that began before one does not move the read position
+        self._moves = 0  # count of rewinds and seeks: a read that began before one does not move the read position
         self._unsaved = 0
         self._saved: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -69,49 +70,49 @@ class Cursor:
     # ---- position
     @property
     def mark_delete(self) -> Position:
-        """Everything up to here, this entry included, is acknowledged."""
+        """The mark-delete position: every entry up to and including it is acknowledged."""
         return self._state.mark_delete
 
     @property
     def holds_back(self) -> Position:
-        """What trimming must not go beyond: the mark-delete, or where a seek is about to put it."""
+        """The position that trimming must not pass: the mark-delete position, or the target of a seek in progress."""
         mark = self._state.mark_delete
         return mark if self._seeking is None else min(mark, self._seeking)
 
     @property
     def read_position(self) -> Position:
-        """Where the next read begins."""
+        """The position at which the next read begins."""
         return self._read_position
 
     @property
     def properties(self) -> dict[str, int]:
-        """The long properties that are saved with the position. Not to be changed; see `set_properties`."""
+        """The integer properties that are saved with the position. Do not change them; see `set_properties`."""
         return self._state.properties
 
     @property
     def cursor_properties(self) -> dict[str, str]:
-        """The subscription's own properties, as given to `open_cursor`. Not to be changed."""
+        """The subscription's own properties, as given to `open_cursor`. Do not change them."""
         return self._store.cursor_properties if self._store is not None else {}
 
     @property
     def backlog(self) -> int:
-        """Entries (a batch is one) that are not acknowledged."""
+        """The number of entries that are not acknowledged; a batch counts as one."""
         between = self._ledgers.entries_between(self._state.mark_delete, self._ledgers.last_confirmed)
         return max(0, between - self._state.ranges.entries)
 
     @property
     def has_more(self) -> bool:
-        """Whether a read would find an entry (unless all that is left was acknowledged individually)."""
+        """Whether entries follow the read position. All of them may already be individually acknowledged."""
         return self._read_position <= self._ledgers.last_confirmed
 
     @property
     def store(self) -> CursorStore | None:
-        """Where it is kept; None when it is not durable."""
+        """The store of the cursor's state; None if the cursor is not durable."""
         return self._store
 
     # ---- reading
     async def read(self, entries_max: int, bytes_max: int = READ_BYTES_MAX) -> list[StoredEntry]:
-        """The next unacknowledged entries, and move the read position behind them; [] at the tail."""
+        """Return the next unacknowledged entries and move the read position behind them; [] at the tail."""
         while True:
             self._check_open()
             moves = self._moves
@@ -122,7 +123,7 @@ class Cursor:
                 return []
             found = await self._reader.read(run[0], run[1], bytes_max)
             if moves != self._moves:
-                continue  # rewound while it was read: these entries come again, from there
+                continue  # the cursor was rewound during the read, which makes this result obsolete
             if not found:
                 return []
             self._read_position = self._ledgers.next_position(found[-1].position)
@@ -133,7 +134,7 @@ class Cursor:
                 return found
 
     def _unacked_run(self, start: Position, entries_max: int) -> tuple[Position, int] | None:
-        """The first unacknowledged entry from `start` on, and how many up to the next acknowledged one."""
+        """Return the first unacknowledged entry from `start` on, and the length of its unacknowledged run."""
         ledgers, ranges = self._ledgers, self._state.ranges
         position = ledgers.at_or_after(start)
         while position <= ledgers.last_confirmed:
@@ -149,21 +150,22 @@ class Cursor:
         return None
 
     def rewind(self) -> None:
-        """Read again from the first unacknowledged entry."""
+        """Move the read position back to the first unacknowledged entry."""
         self._moves += 1
         self._read_position = self._ledgers.next_position(self._state.mark_delete)
 
     def set_read_position(self, position: Position) -> None:
-        """Read from `position` on, but never what the mark-delete has passed."""
+        """Read from `position` on, but not before the mark-delete position."""
         self._moves += 1
         first = self._ledgers.next_position(self._state.mark_delete)
         self._read_position = max(first, self._ledgers.at_or_after(position))
 
     # ---- acknowledging
     def acknowledge(self, positions: Iterable[Position]) -> None:
-        """Acknowledge single entries. InvalidPositionError beyond the last confirmed one: nothing is acknowledged.
+        """Acknowledge single entries. Raises InvalidPositionError and changes nothing if one is after the last
+        confirmed.
 
-        Entries that are gone or acknowledged already change nothing.
+        Entries that no longer exist or are already acknowledged change nothing.
         """
         wanted = positions if isinstance(positions, Sequence) else list(positions)
         ledgers, state = self._ledgers, self._state
@@ -186,7 +188,10 @@ class Cursor:
             self._advance(before, changed)
 
     def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge messages of one batch: words whose set bits remain. True when the entry is acknowledged whole."""
+        """Acknowledge messages of one batch.
+
+        Set bits in the words remain. Return True if the whole entry is acknowledged.
+        """
         if position > self._ledgers.last_confirmed:
             raise self._beyond(position)
         if self.is_acknowledged(position) or not self._ledgers.holds(position):
@@ -203,9 +208,10 @@ class Cursor:
         return False
 
     def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
-        """Acknowledge everything up to `position`; with `ack_set`, of that entry only the messages not set in it.
+        """Acknowledge everything up to `position`; with `ack_set`, of that entry only the messages whose bits are
+        clear.
 
-        InvalidPositionError beyond the last confirmed entry. A position that was passed already changes nothing.
+        Raises InvalidPositionError after the last confirmed entry. A position already passed changes nothing.
         """
         if position > self._ledgers.last_confirmed:
             raise self._beyond(position)
@@ -227,12 +233,15 @@ class Cursor:
         self._advance(before, 1)
 
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
-        """Words whose set bits are the messages of a batch that remain; None when none of it was acknowledged."""
+        """Return words whose set bits are the unacknowledged messages of a batch.
+
+        None if none of it was acknowledged.
+        """
         mask = self._state.batches.get(position)
         return None if mask is None or position <= self._state.mark_delete else words_of(mask)
 
     def is_acknowledged(self, position: Position) -> bool:
-        """Whether the whole entry is acknowledged."""
+        """Return whether the whole entry is acknowledged."""
         return position <= self._state.mark_delete or position in self._state.ranges
 
     def _beyond(self, position: Position) -> InvalidPositionError:
@@ -258,12 +267,12 @@ class Cursor:
 
     # ---- saving
     def set_properties(self, properties: Mapping[str, int]) -> None:
-        """Replace the long properties; saved together with the position, never apart from it."""
+        """Replace the integer properties. They are saved together with the position, never separately."""
         self._state.properties = dict(properties)
         self._note_change(1)
 
     async def set_cursor_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace the subscription's own properties, durably. Errors of the metadata store."""
+        """Replace the subscription's own properties durably. Raises errors of the metadata store."""
         if self._store is not None:
             async with self._lock:
                 store = self._store
@@ -273,16 +282,16 @@ class Cursor:
         if self._store is None or self._closed:
             return
         self._unsaved += count
-        if self._unsaved >= self._room.settings.cursor_persist_acks:
+        if self._unsaved >= self._context.settings.cursor_persist_acks:
             self._save_soon()
         elif self._timer is None:
-            interval_s = self._room.settings.cursor_persist_interval_s
+            interval_s = self._context.settings.cursor_persist_interval_s
             self._timer = asyncio.get_running_loop().call_later(interval_s, self._save_soon)
 
     def _save_soon(self) -> None:
         if self._saved is None and not self._closed:
             self._stop_timer()
-            self._saved = self._room.background.spawn(self._save_in_background(), f"saving of cursor {self.name}")
+            self._saved = self._context.background.spawn(self._save_in_background(), f"saving of cursor {self.name}")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -293,19 +302,22 @@ class Cursor:
         try:
             await self.flush()
         except QuireError as error:
-            _log.info("cursor %s of %s is not saved, and tried again: %s", self.name, self._room.name, error)
-            await asyncio.sleep(self._room.settings.cursor_persist_interval_s)
+            _log.info("could not save cursor %s of %s, trying again: %s", self.name, self._context.name, error)
+            await asyncio.sleep(self._context.settings.cursor_persist_interval_s)
         finally:
             self._saved = None
         if self._unsaved:
             self._note_change(0)
 
     async def flush(self) -> None:
-        """Make everything acknowledged so far durable. Errors: it is not known to be; it is tried again later."""
+        """Save all acknowledgments so far. On an error it is unknown whether they are saved.
+
+        Another attempt follows.
+        """
         if self._store is None:
             return
         async with self._lock:
-            self._check_open()  # what came after the close is saved by nobody, and must not pass for saved
+            self._check_open()  # changes after the close are never saved, so they must not be reported as saved
             if self._unsaved:
                 covered = self._unsaved
                 await self._guarded_save(self._state)
@@ -317,10 +329,10 @@ class Cursor:
         await self._guarded(lambda: store.save(state))
 
     async def _guarded(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write the node; when another one wrote it although the list is still ours, once more.
+        """Write the node. If another owner wrote it although the list is still ours, write once more.
 
-        A former owner that does not know it yet may still write its cursors, but not twice over us: it has the version
-        from before.
+        A former owner that has not noticed the take-over may still write its cursors. It cannot overwrite our second
+        write, because it knows only the earlier version.
         """
         assert self._store is not None
         try:
@@ -335,13 +347,14 @@ class Cursor:
     async def reset(self, position: Position) -> None:
         """Seek: everything before `position` counts as acknowledged, nothing from there on. Durable when it returns.
 
-        EARLIEST and LATEST are understood. Long properties are dropped, except those of the compaction cursor.
-        Acknowledgments that arrive meanwhile are dropped.
+        Accepts EARLIEST and LATEST. Drops the integer properties, except those of the compaction cursor. Drops
+        acknowledgments that arrive meanwhile.
         """
         self._check_open()
         async with self._lock:
             async with self._trimming:
-                # What a trimming has chosen already is gone for this seek; the next one is held back by it.
+                # Ledgers that a trimming has already chosen are lost to this seek; the seek holds back the next
+                # trimming.
                 start = self._ledgers.at_or_after(position)
                 mark = min(self._ledgers.previous_position(start), self._ledgers.last_confirmed)
                 self._seeking = mark
@@ -352,7 +365,7 @@ class Cursor:
                     await self._guarded_save(state)
             except BaseException:
                 self._seeking = None
-                self._note_change(1)  # it may be what is stored: the state that holds must be saved over it
+                self._note_change(1)  # the new state may have been stored: save the valid state over it
                 raise
             self._state = state
             self._seeking = None
@@ -361,7 +374,7 @@ class Cursor:
             self._read_position = self._ledgers.next_position(mark)
 
     async def close(self) -> None:
-        """Save and release. Errors: the state saved last counts."""
+        """Save the state and release the cursor. After an error the state saved last is valid."""
         if self._closed:
             return
         self._closed = True
@@ -372,7 +385,7 @@ class Cursor:
                 await self._guarded(lambda: store.close(self._state, dirty=self._unsaved > 0))
 
     async def remove(self) -> None:
-        """Delete what is stored of it. The managed ledger's to call. Errors: it goes on as before."""
+        """Delete the stored state. Called by the managed ledger only. After an error the cursor continues as before."""
         self._closed = True
         self._stop_timer()
         if self._store is not None:
@@ -386,10 +399,10 @@ class Cursor:
                 raise
 
     def stop(self) -> None:
-        """End without saving: the managed ledger was fenced or is being deleted."""
+        """End without saving, because the managed ledger was fenced or is being deleted."""
         self._closed = True
         self._stop_timer()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ManagedLedgerClosedError(f"cursor {self.name} of {self._room.name} is closed")
+            raise ManagedLedgerClosedError(f"cursor {self.name} of {self._context.name} is closed")

@@ -1,8 +1,8 @@
-"""Brings a cursor state that was read back into line with the ledgers that exist. Pure.
+"""Aligns a loaded cursor state with the ledgers that exist. Pure.
 
-Empty and trimmed ledgers leave the list, so a stored position may name one that is gone; ranges by another writer may
-reach over entries that do not exist. Nothing here moves a mark-delete over an entry that exists and was not
-acknowledged, nor beyond the last confirmed one.
+Empty and trimmed ledgers leave the list, so a stored position may name a ledger that no longer exists. Ranges stored
+by another broker version may cover entries that do not exist. Never moves a mark-delete position over an existing
+entry that was not acknowledged, nor beyond the last confirmed entry.
 """
 
 from quire_broker.managed_ledger.ack_ranges import AckRanges
@@ -12,7 +12,7 @@ from quire_broker.managed_ledger.position import Position
 
 
 def aligned(state: CursorState, ledgers: LedgerList) -> CursorState:
-    """The same acknowledgments in terms of what exists."""
+    """Return the same acknowledgments, expressed in existing ledgers and entries."""
     mark = _aligned_mark(state.mark_delete, ledgers)
     ranges = AckRanges()
     for ledger_id, first, last in state.ranges:
@@ -31,7 +31,7 @@ def aligned(state: CursorState, ledgers: LedgerList) -> CursorState:
 
 
 def advanced(mark: Position, ranges: AckRanges, ledgers: LedgerList) -> Position:
-    """The mark-delete moved over every range that adjoins it, never over a hole. Drops the ranges it passed."""
+    """Return the mark-delete position moved over every adjoining range, never over a gap. Drops those ranges."""
     if not ranges:
         return mark
     moved = mark

@@ -1,13 +1,14 @@
-"""The persistent state of a cursor and its two stored forms. Pure; decides what is dropped when a state is too large.
+"""The persistent state of a cursor and its two stored forms. Pure; decides which parts to omit if a state is too large.
 
-An entry of a cursor ledger is one complete PositionInfo, a cursor node one ManagedCursorInfo; both hold the
-mark-delete, the individually acknowledged ranges, partial batches and the properties. Ranges have two forms, of which a
-reader must know both: open-closed message ranges (lower endpoint excluded; a first entry 0 has lower entry -1), or a
-bitmap a ledger (bit i of word w: entry 64*w + i is acknowledged). We write the bitmap, in ledgers only, where there are
-many ranges: it costs a tenth of the time and of the bytes.
+Each entry of a cursor ledger is one complete PositionInfo; a cursor node is one ManagedCursorInfo. Both hold the
+mark-delete position, the individually acknowledged ranges, partial batches and the properties. Ranges have two forms,
+and a reader must support both: open-closed message ranges (lower endpoint excluded; a first entry 0 has lower entry
+-1), or one bitmap per ledger (bit i of word w: entry 64*w + i is acknowledged). The bitmap is written in ledgers only,
+when there are many ranges: it costs a tenth of the time and of the bytes.
 
-Bounds: so many ranges, so many partial batches, so many bytes. Beyond the lower of them the highest positions are left
-out, which means that they are delivered again after a restart. The mark-delete is never moved for it.
+Bounds limit the number of ranges, of partial batches and of bytes. Beyond the first bound that is reached, the highest
+positions are omitted, so that their entries are delivered again after a restart. The mark-delete position never moves
+because of a bound.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.proto import managed_ledger_pb2 as pb
 
 NO_CURSOR_LEDGER = -1
-"""As a cursor's ledger: the state is in the node itself."""
+"""As the ledger id of a cursor: the state is in the node itself."""
 
 _BITMAP_RANGES_MIN = 32
 _WORDS_PER_RANGE_MAX = 16
@@ -37,7 +38,7 @@ _StoredState: TypeAlias = pb.PositionInfo | pb.ManagedCursorInfo
 
 @dataclass(slots=True)
 class CursorState:
-    """What of a cursor survives a restart. `batches`: per entry, the messages that are not acknowledged."""
+    """The part of a cursor that survives a restart. `batches`: for each entry, the mask of unacknowledged messages."""
 
     mark_delete: Position
     ranges: AckRanges = field(default_factory=AckRanges)
@@ -47,7 +48,7 @@ class CursorState:
 
 @dataclass(frozen=True, slots=True)
 class CursorNode:
-    """A cursor's node. `state` counts when `ledger_id` is -1, else it is the snapshot of when the ledger was made."""
+    """A cursor's node. `state` is valid if `ledger_id` is -1; otherwise it dates from the creation of the ledger."""
 
     ledger_id: int
     state: CursorState
@@ -57,7 +58,7 @@ class CursorNode:
 
 @dataclass(frozen=True, slots=True)
 class StateBounds:
-    """How much of a state is written."""
+    """Limits on how much of a state is written."""
 
     ranges_max: int
     batches_max: int
@@ -66,7 +67,7 @@ class StateBounds:
 
 
 def encode_position(state: CursorState, bounds: StateBounds) -> bytes:
-    """The entry of a cursor ledger: at most `bounds.bytes_max` bytes, unless mark-delete and properties exceed it."""
+    """Encode an entry of a cursor ledger, within `bounds.bytes_max` unless mark-delete and properties exceed it."""
     ranges_max, batches_max = bounds.ranges_max, bounds.batches_max
     while True:
         message = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
@@ -85,9 +86,9 @@ def encode_position(state: CursorState, bounds: StateBounds) -> bytes:
 
 
 def decode_position(data: bytes, ledgers: LedgerList | None = None) -> CursorState:
-    """The state in an entry of a cursor ledger. MetadataFormatError.
+    """Decode the state in an entry of a cursor ledger. MetadataFormatError.
 
-    `ledgers` is what a range over several ledgers is spread on.
+    A range over several ledgers is distributed over `ledgers`.
     """
     message = pb.PositionInfo()
     _parse(message, data)
@@ -100,7 +101,7 @@ def decode_position(data: bytes, ledgers: LedgerList | None = None) -> CursorSta
 
 
 def encode_node(node: CursorNode, bounds: StateBounds) -> bytes:
-    """The value of a cursor node. With a cursor ledger only the mark-delete is written beside it, as stock does."""
+    """Encode the value of a cursor node. If there is a cursor ledger, only the mark-delete is added, as in Pulsar."""
     position = node.state.mark_delete
     message = pb.ManagedCursorInfo(
         cursorsLedgerId=node.ledger_id, markDeleteLedgerId=position.ledger_id, markDeleteEntryId=position.entry_id
@@ -117,7 +118,7 @@ def encode_node(node: CursorNode, bounds: StateBounds) -> bytes:
 
 
 def decode_node(value: bytes, ledgers: LedgerList | None = None) -> CursorNode:
-    """The cursor node in a value, compressed or not. MetadataFormatError."""
+    """Decode the value of a cursor node, compressed or not. MetadataFormatError."""
     message = pb.ManagedCursorInfo()
     _parse(message, plain_value(value))
     position = Position(
@@ -133,7 +134,7 @@ def decode_node(value: bytes, ledgers: LedgerList | None = None) -> CursorNode:
 
 
 def fits_node(state: CursorState, bounds: StateBounds) -> bool:
-    """Whether a node can hold all of the state, so that nothing acknowledged comes back for want of room."""
+    """Return whether a node can hold the whole state, so that no acknowledged entry is delivered again."""
     if len(state.ranges) > bounds.ranges_max or len(state.batches) > bounds.batches_max:
         return False
     return len(encode_node(CursorNode(NO_CURSOR_LEDGER, state), bounds)) <= bounds.bytes_max
@@ -143,9 +144,9 @@ def _parse(message: _StoredState, data: bytes) -> None:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise MetadataFormatError(f"no cursor state: {error}") from error
+        raise MetadataFormatError(f"not a cursor state: {error}") from error
     if not message.IsInitialized():
-        raise MetadataFormatError("no cursor state: a required field is missing")
+        raise MetadataFormatError("not a cursor state: a required field is missing")
 
 
 def _lowest(ranges: AckRanges, count_max: int) -> list[AckRange]:
@@ -156,7 +157,7 @@ def _lowest(ranges: AckRanges, count_max: int) -> list[AckRange]:
 def _bitmap_pays(ranges: Sequence[AckRange]) -> bool:
     if len(ranges) <= _BITMAP_RANGES_MIN:
         return False
-    words = {known.ledger_id: known.last // _WORD_BITS + 1 for known in ranges}  # the last range of each wins
+    words = {known.ledger_id: known.last // _WORD_BITS + 1 for known in ranges}  # the last range of each ledger wins
     return sum(words.values()) <= _WORDS_PER_RANGE_MAX * len(ranges)
 
 
@@ -169,7 +170,7 @@ def _add_bitmaps(target: "object", ranges: Sequence[AckRange]) -> None:
 
 
 def _words(ranges: Sequence[AckRange]) -> Sequence[int]:
-    """Signed words whose set bits are the entries of `ranges` (one ledger, ascending)."""
+    """Return the signed words whose set bits are the entries of `ranges` (one ledger, ascending)."""
     bits = bytearray((ranges[-1].last // _WORD_BITS + 1) * _WORD_BYTES)
     for _, first, last in ranges:
         low, high = first >> 3, last >> 3
@@ -185,7 +186,7 @@ def _words(ranges: Sequence[AckRange]) -> Sequence[int]:
 
 
 def _runs_of(words: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """First and last of each run of set bits."""
+    """Yield the first and last position of each run of set bits."""
     bits = b"".join(word.to_bytes(_WORD_BYTES, "little", signed=True) for word in words)
     start = -1
     for index, byte in enumerate(bits):
@@ -243,7 +244,7 @@ def _state_of(message: _StoredState, position: Position, ledgers: LedgerList | N
 
 
 def _spread(lower: Position, upper: Position, ledgers: LedgerList | None) -> Iterable[AckRange]:
-    """An open-closed range as closed ranges, one a ledger. Ledgers that are not listed hold nothing to acknowledge."""
+    """Split an open-closed range into closed ranges, one per ledger. Ledgers that are not listed are omitted."""
     if lower.ledger_id == upper.ledger_id:
         if upper.entry_id > lower.entry_id:
             yield AckRange(lower.ledger_id, max(0, lower.entry_id + 1), upper.entry_id)

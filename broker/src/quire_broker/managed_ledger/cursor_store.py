@@ -1,12 +1,13 @@
-"""Where one durable cursor is kept: its node, and a ledger of snapshots while it moves. Decides no position.
+"""Stores one durable cursor: in its node, and in a ledger of snapshots while it moves. Decides no position.
 
-Every entry of a cursor ledger is a complete snapshot; the last one counts. A new ledger gets its first snapshot, then
-the node changes to it, then the old ledger is deleted. The node alone (cursor ledger -1) holds the state after a clean
-close, or when no ledger can be written and the node has room for all of it.
+Every entry of a cursor ledger is a complete snapshot; the last one is valid. A new ledger receives its first snapshot,
+then the node changes to it, then the old ledger is deleted. The node alone (cursor ledger -1) holds the state after a
+clean close, or when no ledger can be written and the whole state fits into the node.
 
-When the state cannot be read there are two cases. It is provably gone (no such ledger, no such entry, bytes that are no
-state): the newest snapshot before it counts, at last the one in the node, so that some entries are delivered again. It
-may still be there: CursorStateError. Never the latest position, which would skip what nobody has seen.
+There are two cases when the state cannot be read. If it is provably lost (no such ledger, no such entry, bytes that are
+not a state), the newest earlier snapshot is used, and finally the one in the node, so some entries are delivered again.
+If it may still exist, CursorStateError is raised. The latest position is never used: it would skip entries that no
+consumer has received.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from quire_bookie.errors import (
     QuireError,
 )
 from quire_bookie.model import EntryId, LedgerId
+from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursor_state import (
     NO_CURSOR_LEDGER,
     CursorNode,
@@ -38,7 +40,6 @@ from quire_broker.managed_ledger.cursor_state import (
 from quire_broker.managed_ledger.errors import CursorMissingError, CursorStateError
 from quire_broker.managed_ledger.ledger_list import LedgerList
 from quire_broker.managed_ledger.ledger_port import Reader, Writer
-from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.stored_node import StoredNode
 from quire_broker.managed_ledger.stored_passwords import to_recover
 
@@ -49,7 +50,7 @@ _SWITCH_RETRY_S = 10.0
 
 @dataclass(slots=True)
 class CursorStoreStats:
-    """Counters since the start."""
+    """Counters since the cursor was opened."""
 
     snapshots: int = 0
     snapshot_bytes: int = 0
@@ -58,19 +59,19 @@ class CursorStoreStats:
 
 
 class CursorStore:
-    """Of one durable cursor. One call at a time: the cursor holds a lock."""
+    """Loads and saves the state of one durable cursor. One call at a time: the cursor holds a lock."""
 
-    def __init__(self, room: Room, cursor: str, stored: StoredNode) -> None:
+    def __init__(self, context: ManagedLedgerContext, cursor: str, stored: StoredNode) -> None:
         self.stats = CursorStoreStats()
         self.cursor_properties: dict[str, str] = {}
-        self._room = room
+        self._context = context
         self._cursor = cursor
         self._stored = stored
         self._writer: Writer | None = None
         self._ledger_id = NO_CURSOR_LEDGER
         self._opened_s = 0.0
         self._switch_not_before_s = 0.0
-        settings = room.settings
+        settings = context.settings
         batches_max = settings.batch_acks_max if settings.persist_batch_acks else 0
         self._ledger_bounds = StateBounds(settings.unacked_ranges_max, batches_max, settings.cursor_state_bytes_max)
         self._node_bounds = StateBounds(
@@ -79,29 +80,30 @@ class CursorStore:
 
     # ---- loading
     async def create(self, state: CursorState, cursor_properties: dict[str, str]) -> None:
-        """Write the node of a new cursor. BadVersionError when it exists."""
+        """Write the node of a new cursor. Raises BadVersionError if it exists."""
         self.cursor_properties = dict(cursor_properties)
         await self._write_node(NO_CURSOR_LEDGER, state)
 
     async def load(self, ledgers: LedgerList) -> CursorState:
-        """The last good state. CursorMissingError, CursorStateError; errors of the metadata store."""
+        """Return the last valid state. CursorMissingError, CursorStateError; errors of the metadata store."""
         before = None
         while True:
             value = await self._stored.load()
             state = await self._load(value, ledgers, gone=before)
             if state is not None:
                 return state
-            # A former owner that does not know of us yet may just have gone on to another ledger and deleted this one.
+            # A former owner that has not noticed the take-over may have just changed to another ledger and deleted this
+            # one.
             before = value
 
     async def _load(self, value: bytes | None, ledgers: LedgerList, *, gone: bytes | None) -> CursorState | None:
-        """None: the ledger that the node names does not exist, and the node was not known to be `gone` before."""
+        """Return None if the ledger in the node does not exist and the node value differs from `gone`."""
         if value is None:
-            raise CursorMissingError(f"{self._room.name} has no cursor {self._cursor}")
+            raise CursorMissingError(f"{self._context.name} has no cursor {self._cursor}")
         try:
             node = decode_node(value, ledgers)
         except MetadataFormatError as error:
-            raise CursorStateError(f"the node of cursor {self._cursor} of {self._room.name}: {error}") from error
+            raise CursorStateError(f"the node of cursor {self._cursor} of {self._context.name}: {error}") from error
         self.cursor_properties = dict(node.cursor_properties)
         self._ledger_id = node.ledger_id
         if node.ledger_id == NO_CURSOR_LEDGER:
@@ -114,22 +116,22 @@ class CursorStore:
             found = None
         except QuireError as error:
             raise CursorStateError(
-                f"ledger {node.ledger_id} of cursor {self._cursor} of {self._room.name} cannot be read: {error}"
+                f"ledger {node.ledger_id} of cursor {self._cursor} of {self._context.name} cannot be read: {error}"
             ) from error
         if found is None:
             _log.warning(
-                "cursor %s of %s goes on from %s: its ledger %d holds no later state",
-                self._cursor, self._room.name, node.state.mark_delete, node.ledger_id,
+                "cursor %s of %s continues from %s: its ledger %d holds no later state",
+                self._cursor, self._context.name, node.state.mark_delete, node.ledger_id,
             )  # fmt: skip
             return node.state
         return found
 
     async def _last_snapshot(self, ledger_id: int, ledgers: LedgerList) -> CursorState | None:
-        reader = await self._room.client.open_ledger(
+        reader = await self._context.client.open_ledger(
             LedgerId(ledger_id),
-            password=self._room.settings.password,
+            password=self._context.settings.password,
             recover=True,
-            accept_stored=to_recover(self._room.name),
+            accept_stored=to_recover(self._context.name),
         )
         try:
             last = reader.last_add_confirmed
@@ -142,38 +144,38 @@ class CursorStore:
             await reader.close()
 
     async def _snapshot(self, reader: Reader, entry_id: int, ledgers: LedgerList) -> CursorState | None:
-        """None: that snapshot is provably no good. Whatever else goes wrong is the caller's to refuse."""
+        """Return the snapshot, or None if it is provably invalid. Other errors propagate to the caller."""
         try:
             entries = await reader.read(EntryId(entry_id), EntryId(entry_id))
             return decode_position(bytes(entries[0].payload), ledgers)
         except (NoSuchEntryError, DigestMismatchError, MetadataFormatError) as error:
             _log.warning(
-                "state %d in ledger %d of cursor %s of %s is passed over: %s",
-                entry_id, reader.ledger_id, self._cursor, self._room.name, error,
+                "skipping the invalid state %d in ledger %d of cursor %s of %s: %s",
+                entry_id, reader.ledger_id, self._cursor, self._context.name, error,
             )  # fmt: skip
             return None
 
     # ---- saving
     async def save(self, state: CursorState) -> None:
-        """Make `state`, as it is when the call begins or later, durable. Errors: it is not known to be."""
+        """Store `state` as it is now or later. On an error it is unknown whether the state is durable."""
         if self._writer is not None and not self._due_for_new_ledger():
             if await self._append(self._writer, state):
                 return
             self._writer = None
             self._switch_not_before_s = max(self._switch_not_before_s, self._opened_s + _SWITCH_RETRY_S)
         if self._writer is None and self._now_s() < self._switch_not_before_s and fits_node(state, self._node_bounds):
-            # A ledger could not be made, or failed soon: not one more for every snapshot.
+            # A ledger could not be created, or failed soon: do not create another one for each snapshot.
             await self._write_node(NO_CURSOR_LEDGER, state)
             return
         old = self._writer
         try:
             await self._begin_ledger(state)
         except BadVersionError:
-            raise  # another writer of the node: nothing may be written around it
+            raise  # there is another writer of the node: nothing may be written past it
         except (LedgerError, MetadataError) as error:
             self.stats.failures += 1
             self._switch_not_before_s = self._now_s() + _SWITCH_RETRY_S
-            _log.info("cursor %s of %s gets no new ledger: %s", self._cursor, self._room.name, error)
+            _log.info("could not create a new ledger for cursor %s of %s: %s", self._cursor, self._context.name, error)
             if old is not None and await self._append(old, state):
                 return
             if not fits_node(state, self._node_bounds):
@@ -185,10 +187,10 @@ class CursorStore:
 
     def _due_for_new_ledger(self) -> bool:
         assert self._writer is not None
-        settings = self._room.settings
+        settings = self._context.settings
         full = self._writer.last_add_confirmed + 1 >= settings.cursor_ledger_entries_max
         old = self._now_s() - self._opened_s >= settings.cursor_ledger_age_max_s
-        due = full or old or self._room.maker.should_replace(self._writer)
+        due = full or old or self._context.maker.should_replace(self._writer)
         return due and self._now_s() >= self._switch_not_before_s
 
     async def _append(self, writer: Writer, state: CursorState) -> bool:
@@ -197,20 +199,20 @@ class CursorStore:
             await writer.append(data)
         except (LedgerError, MetadataError) as error:
             self.stats.failures += 1
-            _log.warning("cursor ledger %d of %s failed: %s", writer.ledger_id, self._room.name, error)
+            _log.warning("cursor ledger %d of %s failed: %s", writer.ledger_id, self._context.name, error)
             return False
         self.stats.snapshots += 1
         self.stats.snapshot_bytes += len(data)
         return True
 
     async def _begin_ledger(self, state: CursorState) -> None:
-        writer = await self._room.maker.create(self._cursor)
+        writer = await self._context.maker.create(self._cursor)
         try:
             data = encode_position(state, self._ledger_bounds)
             await writer.append(data)
             await self._write_node(writer.ledger_id, state)
         except (LedgerError, MetadataError):
-            self._room.background.spawn(self._room.maker.discard(writer), f"discarding ledger {writer.ledger_id}")
+            self._context.background.spawn(self._context.maker.discard(writer), f"discarding ledger {writer.ledger_id}")
             raise
         self.stats.snapshots += 1
         self.stats.snapshot_bytes += len(data)
@@ -218,32 +220,35 @@ class CursorStore:
         self._opened_s = self._now_s()
 
     async def _write_node(self, ledger_id: int, state: CursorState) -> None:
-        """Point the node to `ledger_id`; the ledger it named before is deleted."""
-        node = CursorNode(ledger_id, state, self.cursor_properties, self._room.clock.now_ms())
+        """Store `ledger_id` in the node and delete the ledger that it named before."""
+        node = CursorNode(ledger_id, state, self.cursor_properties, self._context.clock.now_ms())
         old = [self._ledger_id] if self._ledger_id not in (NO_CURSOR_LEDGER, ledger_id) else []
-        await self._stored.write(encode_node(node, self._node_bounds), self._room.deletions.record(old))
+        await self._stored.write(encode_node(node, self._node_bounds), self._context.deletions.record(old))
         self.stats.node_writes += 1
         self._ledger_id = ledger_id
         if old:
             self._retire(old)
 
     def _retire(self, old: list[int]) -> None:
-        """The ledger that the node named before: release its writer, then delete it."""
+        """Release the writer of the ledger that the node named before, then delete the ledger."""
         writer, self._writer = self._writer, None
         if writer is None or writer.ledger_id not in old:
-            self._room.deletions.begin(old)
+            self._context.deletions.begin(old)
         else:
-            self._room.background.spawn(self._close_and_delete(writer), f"retiring ledger {writer.ledger_id}")
+            self._context.background.spawn(self._close_and_delete(writer), f"retiring ledger {writer.ledger_id}")
 
     async def _close_and_delete(self, writer: Writer) -> None:
         try:
             await writer.close()
         except (LedgerError, MetadataError) as error:
             _log.debug("ledger %d is deleted without a close: %s", writer.ledger_id, error)
-        self._room.deletions.begin([writer.ledger_id])
+        self._context.deletions.begin([writer.ledger_id])
 
     async def set_cursor_properties(self, cursor_properties: dict[str, str], state: CursorState) -> None:
-        """Replace the properties in the node. With a cursor ledger the snapshot beside them is refreshed too."""
+        """Replace the properties in the node.
+
+        If there is a cursor ledger, the snapshot beside them is refreshed too.
+        """
         before = self.cursor_properties
         self.cursor_properties = dict(cursor_properties)
         try:
@@ -253,7 +258,7 @@ class CursorStore:
             raise
 
     async def refresh(self) -> None:
-        """After a lost compare-and-set while the managed ledger is still ours: learn the node's version again."""
+        """Read the node's version again after a lost compare-and-set while the managed ledger is still ours."""
         value = await self._stored.load()
         named = NO_CURSOR_LEDGER if value is None else decode_node(value).ledger_id
         before, self._ledger_id = self._ledger_id, named
@@ -262,7 +267,7 @@ class CursorStore:
 
     # ---- the end
     async def close(self, state: CursorState, *, dirty: bool) -> None:
-        """Leave the state where the next owner finds all of it: in the node if it fits, else in the cursor ledger."""
+        """Store the complete state for the next owner: in the node if it fits, else in the cursor ledger."""
         if fits_node(state, self._node_bounds):
             await self._write_node(NO_CURSOR_LEDGER, state)
             return
@@ -275,7 +280,7 @@ class CursorStore:
     async def remove(self) -> None:
         """Delete the cursor: its node first, then its ledger."""
         old = [self._ledger_id] if self._ledger_id != NO_CURSOR_LEDGER else []
-        await self._stored.remove(self._room.deletions.record(old))
+        await self._stored.remove(self._context.deletions.record(old))
         self._ledger_id = NO_CURSOR_LEDGER
         if old:
             self._retire(old)

@@ -1,38 +1,38 @@
-"""The cursors of one managed ledger: made, found again after a restart, deleted. One call a name at a time."""
+"""The cursors of one managed ledger: creation, recovery after a restart, deletion. One call per name at a time."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from urllib.parse import quote_plus, unquote_plus
 
 from quire_bookie.errors import BadVersionError
+from quire_broker.managed_ledger.backoff import retry_unavailable
+from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.cursor_fix import aligned
 from quire_broker.managed_ledger.cursor_state import CursorState
 from quire_broker.managed_ledger.cursor_store import CursorStore
 from quire_broker.managed_ledger.errors import CursorMissingError, CursorStateError
 from quire_broker.managed_ledger.list_store import ListStore, node_path
-from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.managed_ledger.reader import EntryReader
-from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.trimming import slowest_mark_delete
 
 _LOADS_AT_ONCE = 16
 BROKER_CURSORS = frozenset({"pulsar.dedup", "__compaction"})
-"""Names of durable cursors that the broker keeps for itself."""
+"""Names of durable cursors that the broker uses itself."""
 
 
 def encoded_name(name: str) -> str:
-    """A topic's or cursor's name as part of a path: the form encoding of Java, which keeps `*` and not `~`."""
+    """Return a topic's or cursor's name encoded for a path, as Java's form encoding does: it keeps `*` but not `~`."""
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
 class Cursors:
-    """`durable` and `readers` by name."""
+    """Keeps the cursors of one managed ledger: `durable` by name, and `readers`."""
 
     def __init__(
         self,
-        room: Room,
+        context: ManagedLedgerContext,
         lists: ListStore,
         reader: EntryReader,
         *,
@@ -40,10 +40,13 @@ class Cursors:
         passed_ledger: Callable[[], None],
         lost_node: Callable[[], None],
     ) -> None:
-        """`trimming`: held while ledgers are chosen and leave the list, so that no cursor is put into one of them."""
+        """Initialise.
+
+        `trimming` is held while ledgers are chosen and unlisted, so that no cursor starts in one of them.
+        """
         self.durable: dict[str, Cursor] = {}
         self.readers: set[Cursor] = set()
-        self._room = room
+        self._context = context
         self._lists = lists
         self._reader = reader
         self._trimming = trimming
@@ -53,16 +56,16 @@ class Cursors:
         self._locks: dict[str, asyncio.Lock] = {}
 
     def all(self) -> list[Cursor]:
-        """Every open cursor."""
+        """Return every open cursor."""
         return [*self.durable.values(), *self.readers]
 
     def slowest(self) -> Position | None:
-        """The lowest mark-delete of the durable ones; None when that must not start a trimming.
+        """Return the lowest mark-delete position of the durable cursors; None if it must not start a trimming.
 
-        The broker's own cursors hold trimming back but are no subscription: with only those, and no retention set,
-        somebody who subscribes later must still find everything.
+        The broker's own cursors hold trimming back but are not subscriptions. If there are only those and no retention
+        is set, a later subscriber must still find all entries.
         """
-        settings = self._room.settings
+        settings = self._context.settings
         subscribed = any(name not in BROKER_CURSORS for name in self.durable)
         if not subscribed and settings.retention_s == 0 and settings.retention_bytes == 0:
             return None
@@ -70,8 +73,8 @@ class Cursors:
         return slowest_mark_delete([*marks, *self._arriving.values()])
 
     async def recover(self) -> None:
-        """Load every cursor that has a node. Errors: the first that cannot be loaded."""
-        names = await self._room.store.children(node_path(self._room.name))
+        """Load every cursor that has a node. Raises the first error of a cursor that cannot be loaded."""
+        names = await self._context.store.children(node_path(self._context.name))
         gate = asyncio.Semaphore(_LOADS_AT_ONCE)
 
         async def load(encoded: str) -> None:
@@ -87,25 +90,25 @@ class Cursors:
                 raise result
 
     async def open(self, name: str, initial: Position, properties: Mapping[str, str]) -> Cursor:
-        """The durable cursor of that name, made at `initial` when there is none. Waits while the metadata is away."""
+        """Return the durable cursor, created at `initial` if it does not exist. Waits for unavailable metadata."""
         async with self._locks.setdefault(name, asyncio.Lock()):
             known = self.durable.get(name)
             if known is not None:
                 return known
-            room = self._room
+            context = self._context
             async with self._trimming:
                 state = CursorState(self._mark_before(initial))
                 self._arriving[name] = state.mark_delete
             store = self._store_of(encoded_name(name))
             try:
-                await patiently(
-                    lambda: store.create(state, dict(properties)), room.backoff(), room.settings.metadata_patience_s
+                await retry_unavailable(
+                    lambda: store.create(state, dict(properties)), context.backoff(), context.settings.metadata_retry_s
                 )
             except BadVersionError as error:
                 if not await self._lists.still_owned():
                     self._lost_node()
-                    raise CursorStateError(f"cursor {name} of {room.name} was made by another owner") from error
-                # The node is that of a call that was cancelled, or of a former owner that does not know of us yet.
+                    raise CursorStateError(f"cursor {name} of {context.name} was created by another owner") from error
+                # The node was made by a cancelled call, or by a former owner that has not noticed the take-over.
                 state = aligned(await store.load(self._lists.ledgers), self._lists.ledgers)
             finally:
                 del self._arriving[name]
@@ -113,7 +116,7 @@ class Cursors:
             return cursor
 
     def open_reader(self, name: str, start: Position) -> Cursor:
-        """A cursor in memory only: it holds nothing back and is forgotten when closed."""
+        """Return a cursor in memory only: it holds back no trimming and is dropped when closed."""
         cursor = self._make(name, CursorState(self._mark_before(start)), None)
         self.readers.add(cursor)
         return cursor
@@ -126,13 +129,13 @@ class Cursors:
         return min(ledgers.previous_position(first), ledgers.last_confirmed)
 
     def _store_of(self, encoded: str) -> CursorStore:
-        stored = self._room.node(f"{node_path(self._room.name)}/{encoded}")
-        return CursorStore(self._room, unquote_plus(encoded), stored)
+        stored = self._context.node(f"{node_path(self._context.name)}/{encoded}")
+        return CursorStore(self._context, unquote_plus(encoded), stored)
 
     def _make(self, name: str, state: CursorState, store: CursorStore | None) -> Cursor:
         return Cursor(
             name,
-            self._room,
+            self._context,
             self._lists,
             self._reader,
             state,
@@ -143,11 +146,14 @@ class Cursors:
         )
 
     async def delete(self, name: str) -> None:
-        """Delete the durable cursor. CursorMissingError; errors of the metadata store: it is still there."""
+        """Delete the durable cursor. CursorMissingError.
+
+        After an error of the metadata store the cursor still exists.
+        """
         async with self._locks.setdefault(name, asyncio.Lock()):
             cursor = self.durable.get(name)
             if cursor is None:
-                raise CursorMissingError(f"{self._room.name} has no cursor {name}")
+                raise CursorMissingError(f"{self._context.name} has no cursor {name}")
             await cursor.remove()
             del self.durable[name]
         self._passed_ledger()

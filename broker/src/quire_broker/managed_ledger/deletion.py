@@ -1,9 +1,9 @@
-"""Deletes ledgers that nothing refers to any more, until they are gone.
+"""Deletes ledgers that are no longer referenced, and retries until they are gone.
 
-A ledger leaves the list (or its cursor's node) first and is deleted afterwards; in the same transaction a record of
-it is made under `/quire/unreferenced-ledgers/<managed ledger>/<ledger>`, and removed once the ledger is gone. Whoever
-opens the managed ledger next finds what a crash left behind. A record is only ever written together with the removal,
-so what it names is deletable by anybody at any time.
+A ledger first leaves the list (or its cursor's node) and is deleted afterwards. The transaction that removes it also
+creates a record under `/quire/unreferenced-ledgers/<managed ledger>/<ledger>`, which is removed once the ledger is
+gone. The next owner that opens the managed ledger thus finds what a crash left behind. A record is only written
+together with the removal, so any client may delete its ledger at any time.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.errors import LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
 from quire_bookie.metadata.store import MetadataStore, Put
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.ledger_port import Ledgers
-from quire_broker.managed_ledger.patience import Backoff
 
 _log = logging.getLogger("quire.managed_ledger")
 _ROOT = "/quire/unreferenced-ledgers"
 
 
 class Deletions:
-    """The deletions of one managed ledger. `pending`: ledgers still to go."""
+    """Runs the ledger deletions of one managed ledger. `pending`: ledgers not yet deleted."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Deletions:
         self._idle.set()
 
     def record(self, ledger_ids: Iterable[int]) -> list[Put]:
-        """The operations that belong into the transaction which takes these ledgers out of use."""
+        """Return the operations that must be in the transaction that removes these ledgers from use."""
         return [Put(f"{self._base}/{ledger_id}", b"") for ledger_id in ledger_ids]
 
     def begin(self, ledger_ids: Iterable[int]) -> None:
-        """Delete in the background, with retries. Only after that transaction."""
+        """Delete the ledgers in the background, with retries. Call it only after that transaction."""
         fresh = [ledger_id for ledger_id in ledger_ids if ledger_id not in self.pending]
         if fresh:
             self.pending.update(fresh)
@@ -57,7 +57,7 @@ class Deletions:
             self._background.spawn(self._delete_all(fresh), f"deletion of ledgers {fresh}")
 
     async def resume(self) -> None:
-        """Begin again with what an earlier owner left."""
+        """Continue the deletions that an earlier owner left unfinished."""
         names = await self._store.children(self._base)
         self.begin(int(name) for name in names if name.isdecimal())
 
@@ -68,12 +68,12 @@ class Deletions:
         if not self.pending:
             self._idle.set()
 
-    async def wait(self, patience_s: float) -> None:
-        """Until everything is deleted, but not longer than `patience_s`; the records keep the rest."""
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until everything is deleted, for at most `timeout_s`. The records keep the remaining ledgers."""
         try:
-            await asyncio.wait_for(self._idle.wait(), patience_s)
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
-            _log.info("%d ledgers are left to be deleted by the next owner", len(self.pending))
+            _log.info("%d ledgers are not deleted yet, the next owner deletes them", len(self.pending))
 
     async def _delete_until_gone(self, ledger_id: int) -> None:
         backoff = Backoff(self._backoff_s, self._chance)
@@ -82,15 +82,15 @@ class Deletions:
                 await self.delete_now(ledger_id)
                 return
             except (LedgerError, MetadataError) as error:
-                _log.debug("ledger %d is not deleted yet: %s", ledger_id, error)
+                _log.debug("could not delete ledger %d yet: %s", ledger_id, error)
                 await backoff.wait()
 
     async def delete_now(self, ledger_id: int) -> None:
-        """One attempt: the ledger, then its record. A ledger that does not exist is done."""
+        """Try once to delete the ledger, then its record. A ledger that does not exist counts as deleted."""
         try:
             await self._client.delete_ledger(LedgerId(ledger_id))
         except NoSuchLedgerError:
-            _log.debug("ledger %d was gone already", ledger_id)
+            _log.debug("ledger %d was already deleted", ledger_id)
         try:
             await self._store.delete(f"{self._base}/{ledger_id}")
         except NodeMissingError:

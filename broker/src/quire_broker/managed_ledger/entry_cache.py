@@ -1,8 +1,8 @@
-"""Recently appended entries of all managed ledgers, for readers at the tail. Bounded by bytes; loses nothing but time.
+"""Recently appended entries of all managed ledgers, for readers at the tail. Bounded by bytes; a miss costs only time.
 
-Entries come in the batches in which they were confirmed and are kept, found and evicted by batch: oldest batch first,
-whatever its topic. A view is kept without copying when at least half of the buffer under it is live in its batch, and
-then the whole buffer is charged; otherwise it is copied, because a view of 100 bytes can pin 256 KiB.
+Entries are kept, found and evicted in the batches in which they were confirmed, oldest batch first across all topics. A
+view is kept without copying if at least half of its underlying buffer is used in its batch; then the whole buffer
+counts. Otherwise it is copied, because a view of 100 bytes can pin 256 KiB.
 """
 
 from bisect import bisect_right
@@ -14,13 +14,13 @@ from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.ledger_port import Payload
 from quire_broker.managed_ledger.position import Position
 
-ENTRY_OVERHEAD_BYTES = 256  # the objects around one entry: view or bytes object, slots in lists
-_COMPACT_AT = 256  # evicted batches at the head of a ledger's list before it is shortened
+ENTRY_OVERHEAD_BYTES = 256  # objects around one entry: view or bytes object, slots in lists
+_COMPACT_AT = 256  # number of evicted batches at the head of a ledger's list at which it is shortened
 
 
 @dataclass(slots=True)
 class EntryCacheStats:
-    """Counters since the start."""
+    """Counters since the broker started."""
 
     hits: int = 0
     misses: int = 0
@@ -48,7 +48,7 @@ class _LedgerBatches:
 
 
 class EntryCache:
-    """The cache of a broker. `size_bytes` never stays above `capacity_bytes`."""
+    """Cache of one broker. `size_bytes` never stays above `capacity_bytes`."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
@@ -57,11 +57,11 @@ class EntryCache:
         self._order: deque[_Batch] = deque()
 
     def topic(self) -> "TopicCache":
-        """A part for one managed ledger."""
+        """Return a part for one managed ledger."""
         return TopicCache(self)
 
     def insert(self, batch: _Batch) -> None:
-        """Charge a batch and make room for it."""
+        """Add the size of a batch and evict the oldest batches until the cache is within its capacity."""
         self._order.append(batch)
         self.size_bytes += batch.size_bytes
         self.stats.inserted += len(batch.entries)
@@ -69,12 +69,12 @@ class EntryCache:
             self._evict(self._order.popleft())
 
     def expire(self, before_s: float) -> None:
-        """Evict what was inserted before this time of the loop, in seconds."""
+        """Evict the batches inserted before this time of the event loop, in seconds."""
         while self._order and (self._order[0].inserted_s < before_s or not self._order[0].entries):
             self._evict(self._order.popleft())
 
     def release(self, batch: _Batch) -> None:
-        """Forget the entries of a batch; it leaves the order when its turn comes."""
+        """Drop the entries of a batch. The empty batch leaves the eviction order later."""
         self.size_bytes -= batch.size_bytes
         self.stats.evicted += len(batch.entries)
         batch.size_bytes = 0
@@ -87,14 +87,14 @@ class EntryCache:
 
 
 class TopicCache:
-    """The entries of one managed ledger."""
+    """Cached entries of one managed ledger."""
 
     def __init__(self, cache: EntryCache) -> None:
         self._cache = cache
         self._ledgers: dict[int, _LedgerBatches] = {}
 
     def insert(self, ledger_id: int, first: int, entries: list[Payload], now_s: float) -> None:
-        """Keep consecutive entries from `first` on. The list is the cache's from now on."""
+        """Keep consecutive entries from `first` on. The cache owns the list afterwards."""
         batch = _Batch(self, ledger_id, first, entries, now_s)
         known = self._ledgers.get(ledger_id)
         if known is None:
@@ -104,7 +104,10 @@ class TopicCache:
         self._cache.insert(batch)
 
     def get(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[Buffer]:
-        """Cached entries from `first` on without a gap, up to `last` or `bytes_max` (at least one); [] for a miss."""
+        """Return cached entries from `first` on without a gap, up to `last` or `bytes_max` (at least one).
+
+        [] on a miss.
+        """
         known = self._ledgers.get(ledger_id)
         found: list[Buffer] = []
         if known is not None:
@@ -117,7 +120,7 @@ class TopicCache:
         return found
 
     def drop_before(self, position: Position) -> None:
-        """Forget entries that no cursor will read again."""
+        """Drop entries that no cursor will read again."""
         for ledger_id in [known for known in self._ledgers if known < position.ledger_id]:
             self.drop_ledger(ledger_id)
         known = self._ledgers.get(position.ledger_id)
@@ -134,19 +137,19 @@ class TopicCache:
         self._tidy(position.ledger_id, known)
 
     def drop_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger."""
+        """Drop the entries of a ledger."""
         known = self._ledgers.pop(ledger_id, None)
         if known is not None:
             for batch in known.batches[known.evicted :]:
                 self._cache.release(batch)
 
     def drop_all(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         for ledger_id in list(self._ledgers):
             self.drop_ledger(ledger_id)
 
     def forget_oldest(self, batch: _Batch) -> None:
-        """The cache evicted `batch`, the oldest one that this ledger still has."""
+        """Remove `batch` after its eviction. It is the oldest batch that its ledger still has."""
         known = self._ledgers.get(batch.ledger_id)
         if known is not None and known.evicted < len(known.batches) and known.batches[known.evicted] is batch:
             known.evicted += 1
@@ -176,7 +179,7 @@ def _collect(known: _LedgerBatches, first: int, last: int, bytes_max: int, found
         for index_in_batch in range(at, min(len(entries), last - batch.first + 1)):
             data = entries[index_in_batch]
             if type(data) is tuple:
-                data = entries[index_in_batch] = b"".join(data)  # joined once, on the first read
+                data = entries[index_in_batch] = b"".join(data)  # joined once, at the first read
             size += len(data)
             if size > bytes_max and found:
                 return
@@ -186,7 +189,7 @@ def _collect(known: _LedgerBatches, first: int, last: int, bytes_max: int, found
 
 
 def _own(entries: list[Payload]) -> int:
-    """Bytes to charge for a batch; copies views that would pin too much. Runs of entries share one buffer."""
+    """Return the bytes that a batch counts for. Copies views that pin too much; consecutive entries share a buffer."""
     total = ENTRY_OVERHEAD_BYTES * len(entries)
     index = 0
     while index < len(entries):
@@ -207,7 +210,7 @@ def _own(entries: list[Payload]) -> int:
 
 
 def _base_of(entry: Payload) -> bytes | bytearray | None:
-    """The buffer under a view (of a tuple: under its first view); None for what owns its bytes."""
+    """Return the buffer under a view (of a tuple: under its first view); None for an object that owns its bytes."""
     if type(entry) is memoryview:
         return entry.obj  # type: ignore[return-value]
     if type(entry) is tuple:
@@ -226,5 +229,5 @@ def _copy_of(entry: Payload) -> bytes:
 
 
 def sizes(entries: Sequence[Payload]) -> int:
-    """Bytes of all entries together."""
+    """Return the bytes of all entries together."""
     return sum([_size_of(entry) for entry in entries])

@@ -1,17 +1,17 @@
-"""What can go wrong with a managed ledger. Each class says whether a retry helps.
+"""Errors of managed ledgers. Each class says whether a retry helps.
 
-Each class is also one of the broker's errors, so that the broker's one table gives it the protocol's code.
+Each class is also one of the broker's errors, so the broker's single table gives it a protocol code.
 
 BrokerError
 |- ManagedLedgerError
-   |- ManagedLedgerMissingError      no such managed ledger, and none was to be created
-   |- ManagedLedgerFencedError       another owner writes it now; this handle is finished, open it elsewhere
-   |- ManagedLedgerTerminatedError   nothing is appended to it any more; no retry
+   |- ManagedLedgerMissingError      no such managed ledger, and it was not to be created
+   |- ManagedLedgerFencedError       another owner writes it now; open it at that owner, this handle is finished
+   |- ManagedLedgerTerminatedError   it takes no more appends; a retry does not help
    |- ManagedLedgerClosedError       this handle was closed or its ledger deleted; open it again
-   |- LedgerSwitchError              no ledger to append to could be made in time; a retry helps
+   |- LedgerSwitchError              no ledger to append to could be created in time; a retry helps
    |- CursorMissingError             no such cursor
-   |- CursorStateError               the persisted state cannot be read now; a retry may help
-   |- InvalidPositionError           an acknowledgment beyond what was ever confirmed
+   |- CursorStateError               the stored state cannot be read now; a retry may help
+   |- InvalidPositionError           an acknowledgment beyond the last confirmed entry
 """
 
 from quire_broker.errors import (
@@ -26,36 +26,36 @@ from quire_broker.errors import (
 
 
 class ManagedLedgerError(BrokerError):
-    """Something about a managed ledger or one of its cursors."""
+    """An error of a managed ledger or one of its cursors."""
 
 
 class ManagedLedgerMissingError(ManagedLedgerError, TopicNotFoundError):
-    """There is no such managed ledger."""
+    """The managed ledger does not exist."""
 
 
 class ManagedLedgerFencedError(ManagedLedgerError, ServiceNotReadyError):
-    """Another owner took it over. Nothing is acknowledged through this handle any more."""
+    """Another owner took the managed ledger over. This handle acknowledges nothing any more."""
 
 
 class ManagedLedgerTerminatedError(ManagedLedgerError, TopicTerminatedError):
-    """It was terminated: reads go on, appends never."""
+    """The managed ledger was terminated: reads continue, appends always fail."""
 
 
 class ManagedLedgerClosedError(ManagedLedgerError, ServiceNotReadyError):
-    """The handle was closed. What was pending may or may not be stored."""
+    """The handle was closed. Pending appends may or may not be stored."""
 
 
 class LedgerSwitchError(ManagedLedgerError, PersistenceError):
-    """The ledger failed and its successor could not be made in time. What was pending may be stored; retry helps."""
+    """The ledger failed and no successor could be created in time. Pending appends may be stored; a retry helps."""
 
 
 class CursorMissingError(ManagedLedgerError, SubscriptionNotFoundError):
-    """There is no such cursor."""
+    """The cursor does not exist."""
 
 
 class CursorStateError(ManagedLedgerError, PersistenceError):
-    """The cursor's state exists but cannot be read. Refused, because any guess acks or redelivers at random."""
+    """The cursor's state exists but cannot be read. It is not guessed: a guess could skip or redeliver any entry."""
 
 
 class InvalidPositionError(ManagedLedgerError, NotAllowedError):
-    """A position beyond the last confirmed entry."""
+    """The position is beyond the last confirmed entry."""

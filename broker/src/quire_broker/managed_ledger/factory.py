@@ -1,4 +1,4 @@
-"""Opens, finds and deletes managed ledgers; owns what they share: cache, clock tick, view of the surroundings."""
+"""Opens, finds and deletes managed ledgers. Owns what they share: the cache, the periodic tick, the availability."""
 
 import asyncio
 import logging
@@ -12,6 +12,8 @@ from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.backoff import retry_unavailable
+from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, decode_node
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.entry_cache import EntryCache
@@ -21,9 +23,7 @@ from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
 from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list, encode_list
-from quire_broker.managed_ledger.offload_attempts import left_behind
-from quire_broker.managed_ledger.patience import patiently
-from quire_broker.managed_ledger.room import Room
+from quire_broker.managed_ledger.offload_attempts import unreferenced_objects
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_node import StoredNode
@@ -31,11 +31,11 @@ from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.offload.tier import Tier
 
 _log = logging.getLogger("quire.managed_ledger")
-_SEGMENTS_AT_ONCE = 50  # as many as ledgers that leave a list in one transaction
+_SEGMENTS_AT_ONCE = 50  # the same as the number of ledgers that leave a list in one transaction
 
 
 class ManagedLedgerFactory:
-    """The managed ledgers of one broker. Needs a running event loop."""
+    """Opens the managed ledgers of one broker. Needs a running event loop."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class ManagedLedgerFactory:
         tier: Tier | None = None,
         memory: ConnectionMemory | None = None,
     ) -> None:
-        """`tier`: the buckets of this broker; without one credentials for none are known. `memory`: that reads take."""
+        """Create a factory. `tier`.
+
+        The buckets of this broker, none by default. `memory`: bounds the bytes of reads.
+        """
         self._memory = memory or ConnectionMemory()
         self.tier = tier or Tier()
         self.cache = EntryCache(settings.cache_bytes)
@@ -76,10 +79,11 @@ class ManagedLedgerFactory:
     async def open(
         self, name: str, *, create: bool = True, settings: ManagedLedgerSettings | None = None
     ) -> ManagedLedger:
-        """The managed ledger of that name (`<tenant>/<namespace>/persistent/<encoded topic>`).
+        """Open the managed ledger `name` (`<tenant>/<namespace>/persistent/<encoded topic>`).
 
-        Opening twice gives the same one; one that was fenced or closed is opened anew. ManagedLedgerMissingError
-        without `create`; ManagedLedgerFencedError when another owner opened it meanwhile; CursorStateError.
+        Returns the same one if it is already open, and opens it again if it was fenced or closed.
+        ManagedLedgerMissingError without `create`; ManagedLedgerFencedError if another owner opened it meanwhile;
+        CursorStateError.
         """
         if self._closed:
             raise ManagedLedgerClosedError("the factory is closed")
@@ -106,17 +110,17 @@ class ManagedLedgerFactory:
         return task.result().state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
 
     async def _open_one(self, name: str, *, create: bool, settings: ManagedLedgerSettings) -> ManagedLedger:
-        room = self._room(name, settings)
+        context = self._context(name, settings)
         try:
-            return await open_managed_ledger(room, self.cache.topic(), create=create)
+            return await open_managed_ledger(context, self.cache.topic(), create=create)
         except BaseException:
-            await room.background.close()
+            await context.background.close()
             raise
 
-    def _room(self, name: str, settings: ManagedLedgerSettings) -> Room:
+    def _context(self, name: str, settings: ManagedLedgerSettings) -> ManagedLedgerContext:
         background = Background()
         deletions = Deletions(name, self._client, self._store, background, self._chance, settings.retry_backoff_s)
-        return Room(
+        return ManagedLedgerContext(
             name,
             self._client,
             self._store,
@@ -133,33 +137,33 @@ class ManagedLedgerFactory:
         )
 
     async def exists(self, name: str) -> bool:
-        """Whether the managed ledger exists."""
+        """Return whether the managed ledger exists."""
         return await self._store.get(node_path(name)) is not None
 
     async def stored(self, name: str) -> StoredView | None:
-        """What stands in the metadata of one, whoever has it open; None when there is none."""
+        """Return the stored metadata of a managed ledger, open at any broker or none; None if it does not exist."""
         return await stored_view(self._store, name)
 
     async def list(self, prefix: str) -> list[str]:
-        """Names of the managed ledgers under `<tenant>/<namespace>/persistent`, sorted."""
+        """Return the names of the managed ledgers under `<tenant>/<namespace>/persistent`, sorted."""
         prefix = prefix.strip("/")
         return [f"{prefix}/{child}" for child in await self._store.children(node_path(prefix))]
 
     async def delete(self, name: str) -> None:
         """Delete the managed ledger, open or not, with its cursors and entries. ManagedLedgerMissingError.
 
-        A failure on the way leaves the node, so that the deletion can be repeated.
+        If a step fails, the node remains, so that the deletion can be repeated.
         """
         task = self._open.pop(name, None)
         if task is not None and not self._finished(task):
             ledger = await task
             ledger.stop()
             await ledger.release()
-        room = self._room(name, self._settings)
+        context = self._context(name, self._settings)
         try:
-            await patiently(lambda: _delete_stored(room), room.backoff(), self._settings.metadata_patience_s)
+            await retry_unavailable(lambda: _delete_stored(context), context.backoff(), self._settings.metadata_retry_s)
         finally:
-            await room.background.close()
+            await context.background.close()
 
     async def close(self) -> None:
         """Close every managed ledger."""
@@ -188,41 +192,41 @@ class ManagedLedgerFactory:
                 ledger.tick()
 
 
-async def _delete_stored(room: Room) -> None:
-    """Ledgers first (those that earlier owners left too), then cursors with theirs, last the node."""
-    path = node_path(room.name)
-    stored = room.node(path)
+async def _delete_stored(context: ManagedLedgerContext) -> None:
+    """Delete the ledgers, also those left by earlier owners, then cursors with their ledgers, last the node."""
+    path = node_path(context.name)
+    stored = context.node(path)
     value = await stored.load()
     if value is None:
-        raise ManagedLedgerMissingError(f"{room.name} does not exist")
-    await room.deletions.resume()
-    for encoded in await room.store.children(path):
-        cursor = room.node(f"{path}/{encoded}")
+        raise ManagedLedgerMissingError(f"{context.name} does not exist")
+    await context.deletions.resume()
+    for encoded in await context.store.children(path):
+        cursor = context.node(f"{path}/{encoded}")
         node = await cursor.load()
         if node is not None:
             ledger_id = decode_node(node).ledger_id
             if ledger_id != NO_CURSOR_LEDGER:
-                await _delete_ledgers(room, [ledger_id])
+                await _delete_ledgers(context, [ledger_id])
             await cursor.remove()
     listed = decode_list(value)
-    await _delete_ledgers(room, [record.ledger_id for record in listed.ledgers])
-    await room.deletions.wait(room.settings.metadata_patience_s)
-    await _note_segments(room, stored, listed)
+    await _delete_ledgers(context, [record.ledger_id for record in listed.ledgers])
+    await context.deletions.wait(context.settings.metadata_retry_s)
+    await _record_segments(context, stored, listed)
     await stored.remove()
-    await room.segments.delete_noted(room.tier.settings.read_timeout_s)
+    await context.segments.delete_recorded(context.tier.settings.read_timeout_s)
 
 
-async def _note_segments(room: Room, stored: StoredNode, listed: LedgerListNode) -> None:
-    """Take offloaded ledgers off the list, some at a time, each with the record by which its objects are deleted."""
-    while left := left_behind(listed.ledgers, ())[:_SEGMENTS_AT_ONCE]:
-        gone = {ledger_id for ledger_id, _ in left}
+async def _record_segments(context: ManagedLedgerContext, stored: StoredNode, listed: LedgerListNode) -> None:
+    """Remove offloaded ledgers from the list, a few at a time, each with the record for the deletion of its objects."""
+    while unreferenced := unreferenced_objects(listed.ledgers, ())[:_SEGMENTS_AT_ONCE]:
+        gone = {ledger_id for ledger_id, _ in unreferenced}
         listed = replace(listed, ledgers=tuple(one for one in listed.ledgers if one.ledger_id not in gone))
-        await stored.write(encode_list(listed), room.segments.record(left))
+        await stored.write(encode_list(listed), context.segments.record(unreferenced))
 
 
-async def _delete_ledgers(room: Room, ledger_ids: Sequence[int]) -> None:
+async def _delete_ledgers(context: ManagedLedgerContext, ledger_ids: Sequence[int]) -> None:
     for ledger_id in ledger_ids:
         try:
-            await room.client.delete_ledger(LedgerId(ledger_id))
+            await context.client.delete_ledger(LedgerId(ledger_id))
         except NoSuchLedgerError:
-            _log.debug("ledger %d of %s was gone already", ledger_id, room.name)
+            _log.debug("ledger %d of %s was already deleted", ledger_id, context.name)

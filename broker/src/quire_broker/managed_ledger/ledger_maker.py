@@ -1,4 +1,4 @@
-"""Creates and recovers the ledgers of one managed ledger: quorums, digest and custom metadata in one place."""
+"""Creates, closes and recovers the ledgers of one managed ledger, with its quorums, digest and custom metadata."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,25 +17,25 @@ from quire_bookie.errors import (
 )
 from quire_bookie.metadata.store import MetadataStore, SessionState
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
-from quire_broker.managed_ledger.patience import Backoff
-from quire_broker.managed_ledger.rollover import Surroundings, may_roll
+from quire_broker.managed_ledger.rollover import RollConditions, may_roll
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_passwords import MANAGED_LEDGER, to_recover
 
-_AWAY_S = 5.0  # after a failed call the metadata store counts as away for so long
+_AWAY_S = 5.0  # after a failed call the metadata store counts as unavailable for this time
 
 
 class ClosedCounts(NamedTuple):
-    """What a closed ledger holds for ever."""
+    """Final counts of a closed ledger."""
 
     entries: int
     size_bytes: int
 
 
 class Availability:
-    """Whether the metadata store is known to be away, and how many bookies take new ledgers."""
+    """Tracks whether the metadata store is available, and how many bookies accept new ledgers."""
 
     def __init__(self, client: Ledgers, store: MetadataStore) -> None:
         self._client = client
@@ -49,22 +49,22 @@ class Availability:
             self._away_until_s = 0.0
 
     def note(self, error: BaseException) -> None:
-        """A call failed."""
+        """Note that a call failed with `error`."""
         if isinstance(error, MetadataUnavailableError):
             self._away_until_s = asyncio.get_running_loop().time() + _AWAY_S
 
-    def now(self) -> Surroundings:
-        """What a roll would find."""
+    def now(self) -> RollConditions:
+        """Return the present conditions for a rollover."""
         reachable = not self._lost and asyncio.get_running_loop().time() >= self._away_until_s
-        return Surroundings(reachable, len(self._client.writable_bookies))
+        return RollConditions(reachable, len(self._client.writable_bookies))
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening to session changes."""
         self._remove()
 
 
 class LedgerMaker:
-    """Of one managed ledger."""
+    """Creates, closes and recovers the ledgers of one managed ledger."""
 
     def __init__(self, name: str, client: Ledgers, availability: Availability, settings: ManagedLedgerSettings) -> None:
         self._name = name
@@ -73,11 +73,11 @@ class LedgerMaker:
         self._settings = settings
 
     async def create(self, cursor: str | None = None) -> Writer:
-        """A new ledger for entries, or for the positions of `cursor`. Errors of the ledger client.
+        """Create a ledger for entries, or for the positions of `cursor`. Raises errors of the ledger client.
 
-        While fewer than E bookies take ledgers but at least Qa do, the ledger is created on those: each entry still has
-        Qa copies when it is acknowledged. With fewer than Qw copies it counts as under-replicated. It gets a successor
-        as soon as E bookies take ledgers, and auto-recovery gives it the copies that it lacks.
+        If fewer than E but at least Qa bookies accept ledgers, the ledger is created on those: each acknowledged entry
+        still has Qa copies. With fewer than Qw copies the ledger counts as under-replicated. It gets a successor as
+        soon as E bookies accept ledgers, and auto-recovery creates the missing copies.
         """
         custom = {"component": b"managed-ledger", MANAGED_LEDGER: self._name.encode()}
         if cursor is not None:
@@ -99,17 +99,20 @@ class LedgerMaker:
             raise
 
     def should_replace(self, writer: Writer) -> bool:
-        """Whether the ledger was created while fewer than E bookies took ledgers, and E do now."""
+        """Return whether the ledger was created with fewer than E bookies, and E bookies accept ledgers now."""
         is_reduced = writer.metadata.ensemble_size < self._settings.ensemble_size
         return is_reduced and may_roll(self._availability.now(), self._settings)
 
     async def discard(self, writer: Writer) -> None:
-        """Delete a ledger that never came into use. What fails here leaves an empty ledger behind, nothing worse."""
-        writer.abandon()  # else its client keeps it for ever
+        """Delete a ledger that was never used. A failure leaves only an empty ledger behind."""
+        writer.abandon()  # otherwise the ledger client would keep it
         await self._client.delete_ledger(writer.ledger_id)
 
     async def recover(self, ledger_id: int) -> ClosedCounts:
-        """Fence whoever writes the ledger, close it and count. NoSuchLedgerError; errors of the ledger client."""
+        """Fence the present writer, close the ledger and count its entries. NoSuchLedgerError.
+
+        Errors of the ledger client.
+        """
         reader = await self._client.open_ledger(
             LedgerId(ledger_id),
             password=self._settings.password,
@@ -123,12 +126,12 @@ class LedgerMaker:
     async def close(
         self, writer: Writer, backoff: Backoff, *, failure: LedgerError | None, owned: Callable[[], Awaitable[bool]]
     ) -> ClosedCounts:
-        """Close the ledger of `writer`, which ended with `failure`, however long it takes.
+        """Close the ledger of `writer`, which ended with `failure`. Retries without a time limit.
 
-        A ledger of which nothing was confirmed is closed by its writer where that can be: its bookies may hold another
-        ledger with the same id, and a recovery would take over that one's entries.
-        A fenced ledger is recovered only while `owned()`: auto-recovery may have fenced it, or the next owner.
-        ManagedLedgerFencedError when it is not ours, or the store does not answer; NoSuchLedgerError: no retry helps.
+        A ledger without confirmed entries is closed by its writer if possible: its bookies may hold another ledger with
+        the same id, and a recovery would adopt the entries of that one. A fenced ledger is recovered only while
+        `owned()`: the client that fenced it may be auto-recovery or the next owner. Raises ManagedLedgerFencedError if
+        the ledger is not ours or the store does not answer, and NoSuchLedgerError; a retry of the latter does not help.
         """
         fenced = isinstance(failure, LedgerFencedError)
         in_use = isinstance(failure, LedgerIdInUseError)
@@ -149,12 +152,13 @@ class LedgerMaker:
                 recover = fenced = True
             except (MetadataError, LedgerError) as error:
                 self._availability.note(error)
-                # Closing needs only the metadata, recovery also the bookies: whichever comes back first helps.
+                # Closing needs only the metadata, recovery also the bookies. Alternate, since either may become
+                # available first.
                 recover = not in_use and (fenced or not recover)
             await backoff.wait()
 
     async def _proved(self, owned: Callable[[], Awaitable[bool]]) -> bool:
-        """Whether the store says now that the managed ledger is ours."""
+        """Return whether the store confirms now that the managed ledger is ours."""
         if not self._availability.now().metadata_reachable:
             return False
         try:

@@ -1,7 +1,7 @@
-"""What managed ledgers need of the ledger client. `quire_bookie.client.LedgerClient` provides it; tests have their own.
+"""The part of the ledger client that managed ledgers use. `quire_bookie.client.LedgerClient` provides it.
 
 A writer's `submit` never waits: entries are confirmed in order through its listener, once per progress. After
-`on_failed` nothing above `last_add_confirmed` is acknowledged to anybody through that writer.
+`on_failed` the writer acknowledges nothing above `last_add_confirmed` to any client.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ Payload: TypeAlias = Buffer | tuple[Buffer, ...]
 
 
 class Entry(Protocol):
-    """An entry as it was read."""
+    """An entry read from a ledger."""
 
     @property
     def entry_id(self) -> EntryId:
@@ -25,24 +25,24 @@ class Entry(Protocol):
 
     @property
     def payload(self) -> Buffer:
-        """What was appended."""
+        """The payload that was appended."""
         ...
 
 
 class AppendListener(Protocol):
-    """Told of a writer's progress."""
+    """Receives the progress of a writer."""
 
     def on_confirmed(self, up_to: EntryId) -> None:
-        """Everything up to this entry is stored."""
+        """Handle that every entry up to this one is stored."""
         ...
 
     def on_failed(self, error: LedgerError) -> None:
-        """The writer is finished; once."""
+        """Handle that the writer is finished. Called once."""
         ...
 
 
 class Handle(Protocol):
-    """A ledger that can be read."""
+    """A readable ledger."""
 
     @property
     def ledger_id(self) -> LedgerId:
@@ -50,37 +50,40 @@ class Handle(Protocol):
         ...
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> Sequence[Entry]:
-        """Entries `first` to `last`, or as many from `first` on as fit `bytes_max`, at least one."""
+        """Read entries `first` to `last`, or the first of them that fit into `bytes_max`; at least one."""
         ...
 
 
 class Writer(Handle, Protocol):
-    """The one writer of a ledger."""
+    """The only writer of a ledger."""
 
     listener: AppendListener | None
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As it was created."""
+        """Its metadata at creation."""
         ...
 
     @property
     def payload_bytes_max(self) -> int:
-        """The largest entry it takes; `submit` raises LedgerError for a larger one."""
+        """The size of the largest entry it accepts; `submit` raises LedgerError for a larger one."""
         ...
 
     @property
     def is_beyond_repair(self) -> bool:
-        """Whether a replica of new entries is missing, and the writer will not replace it in this ledger."""
+        """Whether a replica of new entries is missing and the writer will not replace it in this ledger."""
         ...
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last stored entry."""
+        """The id of the last confirmed entry."""
         ...
 
     def submit(self, payloads: Sequence[Payload]) -> EntryId:
-        """Append, pipelined; the id of the first. Raises a LedgerError when the writer is finished."""
+        """Append without waiting and return the id of the first entry.
+
+        Raises a LedgerError if the writer is finished.
+        """
         ...
 
     async def append(self, payload: Payload) -> EntryId:
@@ -92,7 +95,7 @@ class Writer(Handle, Protocol):
         ...
 
     def abandon(self) -> None:
-        """Drop what is under way and leave the ledger open; a recovery closes it."""
+        """Drop pending requests and leave the ledger open; a recovery closes it."""
         ...
 
 
@@ -101,38 +104,38 @@ class Reader(Handle, Protocol):
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As last read."""
+        """Its metadata as last read."""
         ...
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry that may be read."""
+        """The id of the last entry that may be read."""
         ...
 
     @property
     def length(self) -> int:
-        """Payload bytes up to there."""
+        """Payload bytes up to the last readable entry."""
         ...
 
     async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredEntries | None:
-        """Entries as bookies store them, at least one; None where nobody gives them in one piece: ask `read`."""
+        """Read entries in their stored form, at least one; None if no bookie returns them in one piece: use `read`."""
         ...
 
     async def close(self) -> None:
-        """Release it."""
+        """Release the handle."""
         ...
 
 
 class Ledgers(Protocol):
-    """Makes, opens and deletes ledgers."""
+    """Creates, opens and deletes ledgers."""
 
     @property
     def writable_bookies(self) -> frozenset[BookieId]:
-        """Bookies that take new ledgers, as far as known."""
+        """Bookies that accept new ledgers, as far as known."""
         ...
 
     def on_bookies_changed(self, listener: Callable[[], None]) -> object:
-        """Be told when that set changes."""
+        """Call `listener` when the set of writable bookies changes."""
         ...
 
     async def create_ledger(
@@ -146,18 +149,18 @@ class Ledgers(Protocol):
         custom: Mapping[str, bytes],
         fewer_bookies: bool,
     ) -> Writer:
-        """A new ledger. `fewer_bookies`: on fewer than `ensemble_size`, at least Qa, while no more are writable."""
+        """Create a ledger. With `fewer_bookies`, at least Qa writable bookies suffice instead of `ensemble_size`."""
         ...
 
     async def open_ledger(
         self, ledger: LedgerId, *, password: bytes, recover: bool, accept_stored: AcceptStored
     ) -> Reader:
-        """Open for reads; with `recover`, fence its writer and close it first.
+        """Open for reads; with `recover`, first fence the writer and close the ledger. UnauthorizedError.
 
-        `accept_stored`: a ledger for which it returns true opens with the password in its metadata. UnauthorizedError.
+        A ledger for which `accept_stored` returns true is opened with the password in its metadata.
         """
         ...
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
-        """Delete. NoSuchLedgerError when it does not exist."""
+        """Delete the ledger. Raises NoSuchLedgerError if it does not exist."""
         ...

@@ -1,8 +1,8 @@
 """The list node of one managed ledger and the live list beside it. Owns every write of that node, one at a time.
 
-A lost compare-and-set means that another owner took over: it is never retried with the new version. A ledger that
-leaves the list or the bookies gets its deletion record in the same transaction, and so do objects that no record names
-any more.
+A lost compare-and-set means that another owner took over; it is never retried with the new version. When a ledger
+leaves the list or the bookies, the same transaction writes its deletion record. The same holds for objects that are no
+longer in any record.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_list import LedgerList
 from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
-from quire_broker.managed_ledger.offload_attempts import left_behind
+from quire_broker.managed_ledger.offload_attempts import unreferenced_objects
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.stored_node import StoredNode
 
@@ -22,12 +22,15 @@ ROOT = "/managed-ledgers"
 
 
 def node_path(name: str) -> str:
-    """The node of a managed ledger; its cursors are the children."""
+    """Return the path of a managed ledger's node. Its cursors are the children."""
     return f"{ROOT}/{name}"
 
 
 class ListStore:
-    """`node`: what is stored; `ledgers`: the same with what was confirmed since."""
+    """Writes the list of one managed ledger.
+
+    `node` is the stored value, `ledgers` also counts later confirmed entries.
+    """
 
     def __init__(
         self,
@@ -53,14 +56,15 @@ class ListStore:
         tail: Callable[[], int | None] | None = None,
         dropped: Sequence[int] = (),
     ) -> None:
-        """Store `change` of the present node; delete `dropped` afterwards; `tail()`: the written ledger from then on.
+        """Store `change` of the present node, then delete `dropped`. `tail()` returns the ledger being written from
+        then on.
 
-        ManagedLedgerFencedError: another owner; MetadataUnavailableError: certainly not done.
+        ManagedLedgerFencedError: another owner wrote it. MetadataUnavailableError: certainly not done.
         """
         async with self._lock:
             target = change(self.node)
-            left = left_behind(self.node.ledgers, target.ledgers)
-            records = [*self._deletions.record(dropped), *self._segments.record(left)]
+            unreferenced = unreferenced_objects(self.node.ledgers, target.ledgers)
+            records = [*self._deletions.record(dropped), *self._segments.record(unreferenced)]
             try:
                 await self._stored.write(encode_list(target), records)
             except BadVersionError as error:
@@ -68,10 +72,10 @@ class ListStore:
             self.node = target
             self.ledgers.replace(target.ledgers, tail=self.ledgers.tail if tail is None else tail())
         self._deletions.begin(dropped)
-        self._segments.begin(left)
+        self._segments.begin(unreferenced)
 
     async def set_property(self, key: str, value: str | None) -> None:
-        """Set one property, or remove it with None."""
+        """Set one property, or remove it if `value` is None."""
 
         def change(node: LedgerListNode) -> LedgerListNode:
             properties = dict(node.properties)
@@ -84,7 +88,7 @@ class ListStore:
         await self.update(change)
 
     async def still_owned(self) -> bool:
-        """Whether the node is as we wrote it last."""
+        """Return whether the node still has the version of our last write."""
         async with self._lock:
             version = self._stored.version
             try:

@@ -1,7 +1,7 @@
 """One managed ledger: the facade over its parts. Owns the order in which they open and close; computes nothing.
 
 appender   pending appends and the ledger being written      ledger_list   which entries exist
-reader     entries from cache, writer or closed ledgers       cursors       who has consumed what
+reader     entries from cache, writer or closed ledgers       cursors       progress of subscriptions
 offloads   copies of closed ledgers in a bucket
 """
 
@@ -15,6 +15,8 @@ from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.append_batch import AppendDone
 from quire_broker.managed_ledger.appender import Appender, AppendState, AppendStats
+from quire_broker.managed_ledger.backoff import retry_unavailable
+from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.cursors import Cursors
 from quire_broker.managed_ledger.entry_cache import TopicCache
@@ -28,56 +30,54 @@ from quire_broker.managed_ledger.ledger_port import Payload, Writer
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
-from quire_broker.managed_ledger.patience import patiently
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
 from quire_broker.managed_ledger.reader import READ_BYTES_MAX, EntryReader
-from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.search import find_first
 from quire_broker.managed_ledger.trimming import trimmable
 
 _log = logging.getLogger("quire.managed_ledger")
 _DRAIN_S = 5.0
-_TRIM_AT_ONCE = 50  # ledgers leaving the list in one transaction, each with its deletion record
+_TRIM_AT_ONCE = 50  # ledgers that leave the list in one transaction, each with its deletion record
 
 
 class ManagedLedgerState(Enum):
-    """What can be done with it."""
+    """Lifecycle state of a managed ledger."""
 
     OPEN = "open"
-    TERMINATED = "terminated"  # reads and acknowledgments go on
+    TERMINATED = "terminated"  # reads and acknowledgments continue
     FENCED = "fenced"
     CLOSED = "closed"
 
 
 class ManagedLedger:
-    """See the module's text. Made by `ManagedLedgerFactory.open`."""
+    """Facade of one managed ledger; see the module docstring. Created by `ManagedLedgerFactory.open`."""
 
     append: Callable[[Payload, AppendDone], None]
-    """`append(entry, done)`: take an entry (a buffer, or a tuple of buffers that follow each other).
+    """`append(entry, done)`: accept an entry (a buffer, or a tuple of consecutive buffers) without waiting.
 
-    Never waits. `done(position, None)` or `done(None, error)` is called once per append, in order of the appends; an
-    append that failed may still be stored.
+    Calls `done(position, None)` or `done(None, error)` once per append, in the order of the appends. An append that
+    failed may still be stored.
     """
 
-    def __init__(self, room: Room, opened: Opened, cache: TopicCache) -> None:
-        """Use `open_managed_ledger`."""
-        self.name = room.name
+    def __init__(self, context: ManagedLedgerContext, opened: Opened, cache: TopicCache) -> None:
+        """Use `open_managed_ledger` instead."""
+        self.name = context.name
         self.state = ManagedLedgerState.OPEN
         self.on_fenced: Callable[[ManagedLedgerFencedError], None] | None = None
-        """Called once when another owner took over; nothing can be done with this handle any more."""
-        self._room = room
+        """Called once when another owner took over; this handle is unusable afterwards."""
+        self._context = context
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
         self._cache = cache
         self._reader = EntryReader(
-            room.client, self._ledgers, cache, room.background, room.settings, room.tier, room.memory
+            context.client, self._ledgers, cache, context.background, context.settings, context.tier, context.memory
         )
         self._trim_lock = asyncio.Lock()
-        """Held from the choice of the ledgers that go until they have left the list."""
-        self.offloads = Offloads(room, self._lists, self._trim_lock, self._lost_list)
-        """Attempts at offloading its ledgers, and the broker's own."""
+        """Held from the choice of the ledgers to trim until they have left the list."""
+        self.offloads = Offloads(context, self._lists, self._trim_lock, self._lost_list)
+        """Attempts to offload its ledgers, by jobs and by the broker itself."""
         self._cursors = Cursors(
-            room,
+            context,
             self._lists,
             self._reader,
             trimming=self._trim_lock,
@@ -85,13 +85,20 @@ class ManagedLedger:
             lost_node=self._lost_node,
         )
         self._appender = Appender(
-            self._lists, room.maker, room.availability, self, room.background, room.clock, room.settings, room.backoff
+            self._lists,
+            context.maker,
+            context.availability,
+            self,
+            context.background,
+            context.clock,
+            context.settings,
+            context.backoff,
         )
         self.append = self._appender.append
         self._listeners: list[Callable[[], None]] = []
         self._loop = asyncio.get_running_loop()
         self._trimming: asyncio.Task[None] | None = None
-        self._trim_due_s = self._loop.time() + room.settings.trim_interval_s
+        self._trim_due_s = self._loop.time() + context.settings.trim_interval_s
         if opened.lists.node.terminated is not None:
             self.state = ManagedLedgerState.TERMINATED
             self._appender.refuse(ManagedLedgerTerminatedError(f"{self.name} is terminated"))
@@ -101,12 +108,12 @@ class ManagedLedger:
     # ---- what it is
     @property
     def last_confirmed(self) -> Position:
-        """The newest stored entry; entry id -1 when there is none."""
+        """The newest stored entry; entry id -1 if there is none."""
         return self._ledgers.last_confirmed
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The properties stored with it."""
+        """The properties stored in its node."""
         return self._lists.node.properties
 
     @property
@@ -116,17 +123,17 @@ class ManagedLedger:
 
     @property
     def ledgers(self) -> list[LedgerRecord]:
-        """Its ledgers, oldest first, with what is confirmed so far."""
+        """Its ledgers, oldest first, with the entries confirmed so far."""
         return self._ledgers.counted()
 
     @property
     def entries(self) -> int:
-        """Stored entries."""
+        """Number of stored entries."""
         return self._ledgers.entries
 
     @property
     def size_bytes(self) -> int:
-        """Payload of the stored entries."""
+        """Payload bytes of the stored entries."""
         return self._ledgers.size_bytes
 
     @property
@@ -136,17 +143,17 @@ class ManagedLedger:
 
     # ---- appends
     def on_append(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after last_confirmed moved, once per batch; returns what ends that."""
+        """Call `listener` after last_confirmed moved, once per batch. Return a function that removes the listener."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def confirmed(self, ledger_id: int, first: int, entries: list[Payload]) -> None:
-        """The appender's report; not for callers."""
+        """Handle an event of the appender; not for callers."""
         if self._worth_caching():
             self._cache.insert(ledger_id, first, entries, self._loop.time())
 
     def _worth_caching(self) -> bool:
-        backlog_max = self._room.settings.cache_backlog_max
+        backlog_max = self._context.settings.cache_backlog_max
         last = self._ledgers.last_confirmed
         for cursor in self._cursors.all():
             if cursor.active and self._ledgers.entries_between(cursor.read_position, last) <= backlog_max:
@@ -154,20 +161,20 @@ class ManagedLedger:
         return False
 
     def advanced(self) -> None:
-        """The appender's report; not for callers."""
+        """Handle an event of the appender; not for callers."""
         for listener in tuple(self._listeners):
             try:
                 listener()
-            except Exception:  # noqa: BLE001  a listener's fault must not keep the others from hearing
+            except Exception:  # noqa: BLE001  an error in one listener must not stop the others
                 _log.exception("a listener for appends of %s failed", self.name)
 
     def writes_to(self, writer: Writer | None) -> None:
-        """The appender's report; not for callers."""
+        """Handle an event of the appender; not for callers."""
         self._reader.tail = writer
         self._trim_soon()
 
     def fenced(self, error: ManagedLedgerFencedError) -> None:
-        """The appender's report; not for callers."""
+        """Handle an event of the appender; not for callers."""
         if self.state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED):
             return
         _log.warning("%s", error)
@@ -185,18 +192,21 @@ class ManagedLedger:
         self.fenced(error)
 
     async def check_owner(self) -> None:
-        """Fence this handle when another owner wrote the list of ledgers since we did. Errors of the metadata store."""
+        """Fence this handle if another owner wrote the list of ledgers since our last write.
+
+        Errors of the metadata store.
+        """
         usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED)
         if usable and not await self._lists.still_owned():
             self._lost_list(ManagedLedgerFencedError(f"{self.name} had another owner while the session was lost"))
 
     async def roll(self) -> None:
-        """Change to a new ledger now, unless the present one is empty. Errors: nothing changed."""
+        """Change to a new ledger now, unless the present one is empty. Raises errors; then nothing has changed."""
         self._check_usable()
         await self._appender.roll()
 
     async def terminate(self) -> Position:
-        """Take no appends any more, for good; the last position. Appends that are pending are stored first."""
+        """Accept no more appends, permanently, and return the last position. Pending appends are stored first."""
         self._check_usable()
         last = await self._appender.terminate()
         self.state = ManagedLedgerState.TERMINATED
@@ -204,28 +214,28 @@ class ManagedLedger:
 
     # ---- reads
     async def read(self, start: Position, entries_max: int = 100, bytes_max: int = READ_BYTES_MAX) -> list[StoredEntry]:
-        """Entries from `start` on, acknowledged or not; [] beyond the last, at least one when there is one."""
+        """Return entries from `start` on, acknowledged or not: at least one if there is one, [] after the last."""
         self._check_usable()
         return await self._reader.read(start, entries_max, bytes_max)
 
     def first_position(self) -> Position:
-        """The first entry, or where it will be."""
+        """Return the position of the first entry, or where it is expected."""
         return self._ledgers.first_position()
 
     def next_position(self, position: Position) -> Position:
-        """The entry after `position`, or where the next one is expected."""
+        """Return the position after `position`, or where the next entry is expected."""
         return self._ledgers.next_position(position)
 
     def previous_position(self, position: Position) -> Position:
-        """The entry before `position`; the place before the first one when there is none."""
+        """Return the position before `position`; if there is none, the position before the first entry."""
         return self._ledgers.previous_position(position)
 
     def entries_between(self, after: Position, through: Position) -> int:
-        """Number of entries after `after`, up to and including `through`."""
+        """Return the number of entries after `after`, up to and including `through`."""
         return self._ledgers.entries_between(after, through)
 
     async def find_first(self, predicate: Callable[[Buffer], bool]) -> Position | None:
-        """The first entry for which `predicate` holds, provided it then holds for all later ones; None without one."""
+        """Return the first entry for which `predicate` holds, or None. It must hold for all later entries too."""
         self._check_usable()
         return await find_first(self._ledgers, self._reader, predicate)
 
@@ -233,31 +243,32 @@ class ManagedLedger:
     async def open_cursor(
         self, name: str, initial: Position = EARLIEST, properties: Mapping[str, str] | None = None
     ) -> Cursor:
-        """The durable cursor of that name. A new one starts at `initial` and is stored when this returns.
+        """Return the durable cursor of that name. A new one starts at `initial` and is stored when this returns.
 
-        EARLIEST, LATEST, or the first entry to read. `properties` are the subscription's and only taken when new.
+        `initial` is EARLIEST, LATEST or the first entry to read. `properties` belong to the subscription and are used
+        only for a new one.
         """
         self._check_usable()
         return await self._cursors.open(name, initial, properties or {})
 
     def open_reader_cursor(self, name: str, start: Position) -> Cursor:
-        """A cursor that is not stored, reading from `start` on (EARLIEST, LATEST or a position)."""
+        """Return a cursor that is not stored and reads from `start` on (EARLIEST, LATEST or a position)."""
         self._check_usable()
         return self._cursors.open_reader(name, start)
 
     def close_reader_cursor(self, cursor: Cursor) -> None:
-        """Forget a cursor made by `open_reader_cursor`."""
+        """Close a cursor made by `open_reader_cursor`."""
         cursor.stop()
         self._cursors.readers.discard(cursor)
 
     async def delete_cursor(self, name: str) -> None:
-        """Delete a durable cursor and what is stored of it. CursorMissingError."""
+        """Delete a durable cursor and its stored state. CursorMissingError."""
         self._check_usable()
         await self._cursors.delete(name)
 
     # ---- upkeep
     async def set_property(self, key: str, value: str | None) -> None:
-        """Store a property, or remove it with None. ManagedLedgerFencedError; errors of the metadata store."""
+        """Store a property, or remove it if `value` is None. ManagedLedgerFencedError; errors of the metadata store."""
         self._check_usable()
         try:
             await self._lists.set_property(key, value)
@@ -266,7 +277,10 @@ class ManagedLedger:
             raise
 
     async def trim(self) -> list[int]:
-        """Drop the ledgers that nobody needs (see `trimming`); their ids. They are deleted in the background."""
+        """Remove the ledgers that are no longer needed (see `trimming`) from the list and return their ids.
+
+        They are deleted in the background.
+        """
         self._check_usable()
         gone: list[int] = []
         while True:
@@ -275,8 +289,8 @@ class ManagedLedger:
                     self._ledgers.counted(),
                     tail=self._ledgers.tail,
                     slowest=self._cursors.slowest(),
-                    now_ms=self._room.clock.now_ms(),
-                    settings=self._room.settings,
+                    now_ms=self._context.clock.now_ms(),
+                    settings=self._context.settings,
                 )[:_TRIM_AT_ONCE]
                 if not batch:
                     return gone
@@ -299,8 +313,8 @@ class ManagedLedger:
 
     def _trim_soon(self) -> None:
         usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED)
-        if self._trimming is None and usable and self._room.availability.now().metadata_reachable:
-            self._trimming = self._room.background.spawn(self._trim_in_background(), f"trimming of {self.name}")
+        if self._trimming is None and usable and self._context.availability.now().metadata_reachable:
+            self._trimming = self._context.background.spawn(self._trim_in_background(), f"trimming of {self.name}")
 
     async def _trim_in_background(self) -> None:
         try:
@@ -309,17 +323,20 @@ class ManagedLedger:
             if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
                 self.offloads.run_due()
         except MetadataError as error:
-            _log.info("%s is trimmed later: %s", self.name, error)
+            _log.info("could not trim %s now, trying again later: %s", self.name, error)
         finally:
             self._trimming = None
 
     def tick(self) -> None:
-        """The factory's clock: rollover by age, trimming by retention, cached entries that all have read."""
+        """Run periodic work.
+
+        Rollover by age, trimming by retention, removal of cached entries that all cursors have read.
+        """
         if self.state is ManagedLedgerState.OPEN:
             self._appender.roll_if_full()
         now_s = self._loop.time()
         if now_s >= self._trim_due_s:
-            self._trim_due_s = now_s + self._room.settings.trim_interval_s
+            self._trim_due_s = now_s + self._context.settings.trim_interval_s
             self._trim_soon()
         cursors = self._cursors.all()
         if cursors:
@@ -327,7 +344,7 @@ class ManagedLedger:
 
     # ---- the end
     async def close(self) -> None:
-        """Store what is pending, save every cursor, close the ledger. Safe to call again."""
+        """Store pending appends, save every cursor and close the ledger. Repeated calls are allowed."""
         if self.state is ManagedLedgerState.CLOSED:
             return
         fenced = self.state is ManagedLedgerState.FENCED
@@ -342,32 +359,32 @@ class ManagedLedger:
             )
             for result in results:
                 if isinstance(result, QuireError):
-                    _log.warning("a cursor of %s keeps the state saved last: %s", self.name, result)
+                    _log.warning("could not save a cursor of %s, its last saved state is valid: %s", self.name, result)
                 elif isinstance(result, BaseException):
                     raise result
         for cursor in self._cursors.readers:
             cursor.stop()
         await self._release(0.0 if fenced else _DRAIN_S)
 
-    async def _release(self, patience_s: float) -> None:
+    async def _release(self, timeout_s: float) -> None:
         await self.offloads.stop()
-        if patience_s and self._room.availability.now().metadata_reachable:
-            await self._room.background.settle(patience_s)
-        await self._room.background.close()
+        if timeout_s and self._context.availability.now().metadata_reachable:
+            await self._context.background.settle(timeout_s)
+        await self._context.background.close()
         try:
             await self._reader.close()
         except (LedgerError, MetadataError) as error:
-            _log.info("closing the readers of %s: %s", self.name, error)
+            _log.info("could not close the readers of %s: %s", self.name, error)
 
     def stop(self) -> None:
-        """End without storing anything more: it is about to be deleted."""
+        """End without storing anything more, because the managed ledger is about to be deleted."""
         self.state = ManagedLedgerState.CLOSED
         for cursor in self._cursors.all():
             cursor.stop()
         self._appender.refuse(ManagedLedgerClosedError(f"{self.name} is being deleted"))
 
     async def release(self) -> None:
-        """After `stop`: give back every handle."""
+        """Release every handle; call it after `stop`."""
         await self._appender.release()
         await self._release(0.0)
 
@@ -383,19 +400,24 @@ class ManagedLedger:
         return self._appender.state in (AppendState.SWITCHING, AppendState.NO_LEDGER)
 
     async def recover_cursors(self) -> None:
-        """Load every stored cursor; part of opening."""
+        """Load every stored cursor. Part of opening."""
         await self._cursors.recover()
 
 
-async def open_managed_ledger(room: Room, cache: TopicCache, *, create: bool) -> ManagedLedger:
-    """Take over and load one managed ledger. Waits while the metadata store is away. Errors: nothing stays open."""
-    settings = room.settings
-    opened = await patiently(lambda: open_list(room, create=create), room.backoff(), settings.metadata_patience_s)
-    ledger = ManagedLedger(room, opened, cache)
+async def open_managed_ledger(context: ManagedLedgerContext, cache: TopicCache, *, create: bool) -> ManagedLedger:
+    """Take over and load one managed ledger. Waits while the metadata store is unavailable.
+
+    After an error nothing is open.
+    """
+    settings = context.settings
+    opened = await retry_unavailable(
+        lambda: open_list(context, create=create), context.backoff(), settings.metadata_retry_s
+    )
+    ledger = ManagedLedger(context, opened, cache)
     try:
-        await patiently(ledger.recover_cursors, room.backoff(), settings.metadata_patience_s)
-        await patiently(room.deletions.resume, room.backoff(), settings.metadata_patience_s)
-        await patiently(room.segments.resume, room.backoff(), settings.metadata_patience_s)
+        await retry_unavailable(ledger.recover_cursors, context.backoff(), settings.metadata_retry_s)
+        await retry_unavailable(context.deletions.resume, context.backoff(), settings.metadata_retry_s)
+        await retry_unavailable(context.segments.resume, context.backoff(), settings.metadata_retry_s)
     except BaseException:
         ledger.stop()
         await ledger.release()

@@ -1,7 +1,7 @@
-"""The value of a managed ledger's node: its ledgers, its properties, where it was terminated. Pure.
+"""The value of a managed ledger's node: its ledgers, its properties, and where it was terminated. Pure.
 
-The ledger being written is stored with its id and an explicit timestamp 0 only. What this room does not interpret
-(fields of newer versions) is carried along byte for byte. We write the plain form and read the compressed one too.
+The ledger being written is stored with only its id and an explicit timestamp 0. Fields that this module does not
+interpret (of newer versions) are preserved byte for byte. The plain form is written; the compressed one is read too.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from quire_broker.managed_ledger.proto import managed_ledger_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class LedgerListNode:
-    """A managed ledger as its node has it. `extra`: fields of a newer version, kept as they were read."""
+    """The value of a managed ledger's node. `extra`: fields of a newer version, preserved as read."""
 
     ledgers: tuple[LedgerRecord, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class LedgerListNode:
 
 
 def encode_list(node: LedgerListNode) -> bytes:
-    """The plain value."""
+    """Return the plain value."""
     message = pb.ManagedLedgerInfo()
     for record in node.ledgers:
         info = message.ledgerInfo.add(ledgerId=record.ledger_id, timestamp=record.closed_ms)
@@ -50,14 +50,14 @@ def encode_list(node: LedgerListNode) -> bytes:
 
 
 def decode_list(value: bytes) -> LedgerListNode:
-    """The node in a value, compressed or not; empty bytes are an empty list. MetadataFormatError."""
+    """Decode a node's value, compressed or not; empty bytes are an empty list. MetadataFormatError."""
     message = pb.ManagedLedgerInfo()
     try:
         message.ParseFromString(plain_value(value))
     except DecodeError as error:
-        raise MetadataFormatError(f"no managed ledger: {error}") from error
+        raise MetadataFormatError(f"not a managed ledger: {error}") from error
     if not message.IsInitialized():
-        raise MetadataFormatError("no managed ledger: a required field is missing")
+        raise MetadataFormatError("not a managed ledger: a required field is missing")
     ledgers = tuple(sorted((_record_of(info) for info in message.ledgerInfo), key=lambda known: known.ledger_id))
     terminated = None
     if message.HasField("terminatedPosition"):

@@ -1,7 +1,7 @@
-"""The rules of offloading one ledger: what may begin, what counts as complete, what may go. Pure.
+"""The rules of offloading one ledger: when to begin, to complete and to delete. Pure.
 
-An attempt is pinned: while it is alive its ledger is neither trimmed nor deleted from the bookies. It ends by
-`complete`, by `abort`, by being replaced once it is abandoned, or with its ledger.
+An attempt pins its ledger: while the attempt is alive, the ledger is neither trimmed nor deleted from the bookies. An
+attempt ends by `complete`, by `abort`, when it is replaced after it was abandoned, or with its ledger.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,21 @@ from quire_broker.offload.settings import OFF, OffloadSettings
 from quire_broker.offload.target import OffloadTarget
 
 OWN: Final = "broker"
-"""Owner of attempts of the broker itself: whoever owns the topic next replaces them at once."""
+"""Owner name of the broker's own attempts. The next owner of the topic replaces them at once."""
 
 
 class OffloadRefusedError(ManagedLedgerError, ConflictError):
-    """The metadata does not allow this step; nothing changed. The text is the reason."""
+    """The metadata do not allow this step; nothing changed. The text is the reason."""
 
 
 def alive(context: OffloadContext | None, now_ms: int, settings: OffloadSettings) -> bool:
-    """Whether an attempt may still be under way. One without a time is of a former owner: it cannot end any more."""
+    """Return whether an attempt may still be running. One without a begin time is of a former owner and has ended."""
     if context is None or context.complete or not context.begun_ms:
         return False
     return now_ms - context.begun_ms < settings.abandoned_after_s * 1000
 
 
-def begun(
+def new_attempt(
     record: LedgerRecord | None,
     ledger_id: int,
     *,
@@ -42,9 +42,9 @@ def begun(
     now_ms: int,
     settings: OffloadSettings,
 ) -> OffloadContext:
-    """The context of a new attempt. OffloadRefusedError.
+    """Return the offload context of a new attempt. OffloadRefusedError.
 
-    `owner` may replace an attempt of its own name at once: it knows that it does not work on it any more.
+    `owner` may replace its own attempt at once, because it knows that it no longer works on that attempt.
     """
     if record is None:
         raise OffloadRefusedError(f"ledger {ledger_id} is not listed")
@@ -58,7 +58,7 @@ def begun(
     if known is not None and alive(known, now_ms, settings) and not (owner and owner == known.owner):
         age_s = (now_ms - known.begun_ms) // 1000
         raise OffloadRefusedError(
-            f"ledger {ledger_id}: an attempt of {known.owner or 'somebody'} is in progress since {age_s} s; "
+            f"ledger {ledger_id}: an attempt of {known.owner or 'an unknown owner'} began {age_s} s ago; "
             f"it may be replaced after {settings.abandoned_after_s:.0f} s"
         )
     properties = target.properties | {key: value for key, value in extra.items() if key not in target.properties}
@@ -67,19 +67,19 @@ def begun(
 
 
 def check_complete(record: LedgerRecord | None, ledger_id: int, uuid: str, counts: tuple[int, int]) -> bool:
-    """Whether `complete` has something to do; False: it was done before. OffloadRefusedError.
+    """Return whether `complete` must change the list; False if it was completed before. OffloadRefusedError.
 
-    `counts`: entries and bytes that the objects hold.
+    `counts`: entries and bytes in the objects.
     """
     if record is None:
         raise OffloadRefusedError(f"ledger {ledger_id} is no longer listed")
     if record.offload is None or record.offload.uuid != uuid:
         other = "there is no attempt" if record.offload is None else f"the attempt is {record.offload.uuid}"
-        raise OffloadRefusedError(f"ledger {ledger_id}: {uuid} was given up or replaced: {other}")
+        raise OffloadRefusedError(f"ledger {ledger_id}: {uuid} was aborted or replaced: {other}")
     if counts != (record.entries, record.size_bytes):
         raise OffloadRefusedError(
-            f"ledger {ledger_id} has {record.entries} entries of {record.size_bytes} bytes; offloaded were {counts[0]} "
-            f"of {counts[1]}"
+            f"ledger {ledger_id} has {record.entries} entries of {record.size_bytes} bytes; "
+            f"the offload has {counts[0]} of {counts[1]}"
         )
     return not record.offload.complete
 
@@ -87,7 +87,7 @@ def check_complete(record: LedgerRecord | None, ledger_id: int, uuid: str, count
 def with_offload(
     records: Sequence[LedgerRecord], changes: Mapping[int, OffloadContext | None]
 ) -> tuple[LedgerRecord, ...]:
-    """The list with other contexts for some ledgers."""
+    """Return the list with other offload contexts for some ledgers."""
     return tuple(
         replace(record, offload=changes[record.ledger_id]) if record.ledger_id in changes else record
         for record in records
@@ -97,7 +97,7 @@ def with_offload(
 def expired_copies(
     records: Sequence[LedgerRecord], *, tail: int | None, now_ms: int, settings: OffloadSettings
 ) -> list[LedgerRecord]:
-    """Ledgers whose copy in the bookies may go: complete for longer than the lag. Never the newest of the list."""
+    """Return ledgers whose bookie copy may be deleted: offloaded for longer than the lag, never the newest ledger."""
     if settings.deletion_lag_s == OFF:
         return []
     return [
@@ -112,7 +112,10 @@ def expired_copies(
 
 
 def due(records: Sequence[LedgerRecord], *, tail: int | None, now_ms: int, settings: OffloadSettings) -> list[int]:
-    """Ledgers that the thresholds say should be offloaded, oldest first. Bytes are summed up from the newest on."""
+    """Return ledgers that the thresholds require to be offloaded, oldest first.
+
+    Bytes are summed from the newest ledger.
+    """
     found: list[int] = []
     total = 0
     for record in reversed(records):
@@ -129,7 +132,7 @@ def due(records: Sequence[LedgerRecord], *, tail: int | None, now_ms: int, setti
 def up_to(
     records: Sequence[LedgerRecord], ledger_id: int, *, tail: int | None, now_ms: int, settings: OffloadSettings
 ) -> list[int]:
-    """Ledgers before `ledger_id` that are not offloaded, oldest first."""
+    """Return the ledgers before `ledger_id` that are not offloaded, oldest first."""
     return [
         record.ledger_id
         for record in records
@@ -141,14 +144,19 @@ def up_to(
 
 
 def _open_to_offload(record: LedgerRecord, now_ms: int, settings: OffloadSettings) -> bool:
-    """Asked while no offload of our own runs: an attempt of a broker is then of one that came to its end."""
+    """Return whether the ledger can be offloaded. Valid only while no own offload runs.
+
+    Own attempts then have ended.
+    """
     known = record.offload
     dead = known is None or known.owner == OWN or not alive(known, now_ms, settings)
     return record.entries > 0 and not record.offloaded and dead
 
 
-def left_behind(before: Sequence[LedgerRecord], after: Sequence[LedgerRecord]) -> list[tuple[int, OffloadContext]]:
-    """Ledger and context of the objects that `before` names and `after` does not: they may be deleted."""
+def unreferenced_objects(
+    before: Sequence[LedgerRecord], after: Sequence[LedgerRecord]
+) -> list[tuple[int, OffloadContext]]:
+    """Return ledger and context of the objects in `before` that `after` does not name: they may be deleted."""
     kept = {record.offload.uuid for record in after if record.offload is not None}
     return [
         (record.ledger_id, record.offload)

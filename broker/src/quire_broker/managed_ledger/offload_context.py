@@ -1,12 +1,12 @@
-"""What a ledger's record says of its copy in a bucket: codec of the offload context. Pure.
+"""Codec of the offload context: the part of a ledger's record that describes its copy in a bucket. Pure.
 
-    no context                        only the bookies have it
-    uuid, not complete                an attempt: somebody writes objects under this uuid, or did
-    uuid, complete                    the objects hold all of it; the bookies do, too
-    uuid, complete, bookies deleted   only the objects hold it
+    no context                        only the bookies have the ledger
+    uuid, not complete                an attempt: a writer creates objects under this uuid, or did so
+    uuid, complete                    the objects hold the whole ledger, and so do the bookies
+    uuid, complete, bookies deleted   only the objects hold the ledger
 
-`OWNER` and `BEGUN` are properties of an attempt of ours; they go when it is complete. Everything else is as the stock
-system writes it. What it writes for streaming offloads is kept and not read: their objects have another format.
+`OWNER` and `BEGUN` are properties of Quire's attempts and are removed on completion. Everything else has Pulsar's form.
+Contexts of Pulsar's streaming offloads are preserved but not read: their objects have another format.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ BEGUN: Final = "quireAttemptBegunMs"
 
 @dataclass(frozen=True, slots=True)
 class OffloadContext:
-    """See the module's text. `uuid` empty: of a streaming offload. `offloaded_ms`: when it was complete."""
+    """See the module docstring. An empty `uuid` is a streaming offload. `offloaded_ms` is the time of completion."""
 
     uuid: str
     driver: str = ""
@@ -33,27 +33,27 @@ class OffloadContext:
     bookies_deleted: bool = False
     offloaded_ms: int = 0
     extra: bytes = b""
-    """Fields that are not read, as they were."""
+    """Fields that are not interpreted, preserved as read."""
 
     @property
     def begun_ms(self) -> int:
-        """When the attempt was begun; 0 for one of the stock system, which does not say."""
+        """The time at which the attempt began; 0 for an attempt of Pulsar, which does not store it."""
         text = dict(self.properties).get(BEGUN, "")
         return int(text) if text.isascii() and text.isdecimal() else 0
 
     @property
     def owner(self) -> str:
-        """Who made the attempt, as they call themselves."""
+        """The name that the owner of the attempt gave itself."""
         return dict(self.properties).get(OWNER, "")
 
     def completed(self, now_ms: int) -> "OffloadContext":
-        """The same, from now on to be read."""
+        """Return the completed context, so that the objects are read from now on."""
         plain = tuple(pair for pair in self.properties if pair[0] not in (OWNER, BEGUN))
         return replace(self, complete=True, offloaded_ms=now_ms, properties=plain)
 
 
 def encode_context(context: OffloadContext) -> bytes:
-    """As the ledger's record has it."""
+    """Encode the context as stored in a ledger's record."""
     message = pb.OffloadContext()
     if context.uuid:
         message.uidMsb, message.uidLsb = uuid_halves(context.uuid)
@@ -73,14 +73,14 @@ def encode_context(context: OffloadContext) -> bytes:
 
 
 def decode_context(value: bytes) -> OffloadContext:
-    """What was stored. MetadataFormatError."""
+    """Decode a stored context. MetadataFormatError."""
     message = pb.OffloadContext()
     try:
         message.ParseFromString(value)
     except DecodeError as error:
-        raise MetadataFormatError(f"no offload context: {error}") from error
+        raise MetadataFormatError(f"not an offload context: {error}") from error
     if not message.IsInitialized():
-        raise MetadataFormatError("no offload context: a required field is missing")
+        raise MetadataFormatError("not an offload context: a required field is missing")
     driver = message.driverMetadata
     context = OffloadContext(
         uuid_text(message.uidMsb, message.uidLsb) if message.HasField("uidMsb") else "",

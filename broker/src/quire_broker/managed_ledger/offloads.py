@@ -1,12 +1,12 @@
-"""The offloading of one managed ledger: performs what `offload_attempts` decides, and runs the broker's own offloads.
+"""Offloads one managed ledger: performs the decisions of `offload_attempts`, and runs the broker's own offloads.
 
-    begin      an attempt's uuid goes into the ledger's record, which pins it; objects of an attempt before it go
-    complete   the objects are looked at, then the record says that they count
-    abort      the uuid leaves the record, its objects go
-    later      the record says that the bookies' copy goes, then it goes
+    begin      the uuid of an attempt is stored in the ledger's record and pins it; earlier objects are deleted
+    complete   the objects are checked, then the record marks them as valid
+    abort      the uuid is removed from the record, its objects are deleted
+    later      the record marks the bookies' copy as deleted, then that copy is deleted
 
-Every step is one compare-and-set of the list; a crash between two of them leaves an attempt that somebody replaces. It
-must never let the bookies' copy go before the objects were looked at, nor objects that may be a ledger's only copy.
+Each step is one compare-and-set of the list. A crash between two steps leaves an attempt that a later one replaces. The
+bookies' copy must never be deleted before the objects were checked, nor objects that may be a ledger's only copy.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.places.errors import PlaceError
 from quire_broker.errors import ConflictError
 from quire_broker.managed_ledger import offload_attempts as rules
+from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
-from quire_broker.managed_ledger.room import Room
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError, SegmentMissingError
 from quire_broker.offload.format import new_uuid
@@ -45,31 +45,31 @@ _COPIES_AT_ONCE = 20
 
 @dataclass(frozen=True, slots=True)
 class OffloadStatus:
-    """Of the broker's own offloading. `state` in the stock system's words."""
+    """Status of the broker's own offloading. `state` has Pulsar's values."""
 
     state: str = "NOT_RUN"
     last_error: str = ""
     first_left: Position | None = None
-    """After a run: the first position that is not offloaded."""
+    """The first position that is not offloaded, after a run."""
 
 
 class Offloads:
-    """See the module's text. Part of a managed ledger."""
+    """Performs the offload steps of one managed ledger; see the module docstring."""
 
     def __init__(
         self,
-        room: Room,
+        context: ManagedLedgerContext,
         lists: ListStore,
         trimming: asyncio.Lock,
         lost_list: Callable[[ManagedLedgerFencedError], None],
     ) -> None:
-        """`lost_list` is told when a write shows that another owner took over."""
+        """Initialise; `lost_list` is called when a write shows that another owner took over."""
         self.status = OffloadStatus()
-        self._room = room
+        self._context = context
         self._lists = lists
         self._trimming = trimming
         self._lost_list = lost_list
-        self._settings = room.settings.offload
+        self._settings = context.settings.offload
         self._run: asyncio.Task[None] | None = None
 
     def _record(self, ledger_id: int) -> LedgerRecord | None:
@@ -88,20 +88,23 @@ class Offloads:
 
     @property
     def target(self) -> OffloadTarget | None:
-        """Where its ledgers go; None: the broker offloads none."""
+        """Destination of its ledgers; None if the broker offloads none."""
         return self._settings.target
 
     # ---- attempts
     async def begin(
         self, ledger_id: int, target: OffloadTarget, extra: Mapping[str, str], owner: str = ""
     ) -> tuple[str, LedgerRecord]:
-        """Pin the ledger for an attempt; its uuid, and the ledger's record. OffloadRefusedError; errors of the list."""
+        """Pin the ledger for an attempt.
+
+        Return its uuid and the ledger's record. OffloadRefusedError; errors of the list.
+        """
         await self._keep_only_copy(ledger_id)
-        uuid = new_uuid(self._room.chance.token(16))
-        async with self._trimming:  # a ledger that was chosen to go must not get an attempt
+        uuid = new_uuid(self._context.chance.token(16))
+        async with self._trimming:  # a ledger that is about to be trimmed must not get an attempt
 
             def change(records: tuple[LedgerRecord, ...]) -> tuple[LedgerRecord, ...]:
-                context = rules.begun(
+                context = rules.new_attempt(
                     next((record for record in records if record.ledger_id == ledger_id), None),
                     ledger_id,
                     tail=self._lists.ledgers.tail,
@@ -109,7 +112,7 @@ class Offloads:
                     target=target,
                     extra=extra,
                     owner=owner,
-                    now_ms=self._room.clock.now_ms(),
+                    now_ms=self._context.clock.now_ms(),
                     settings=self._settings,
                 )
                 return rules.with_offload(records, {ledger_id: context})
@@ -120,9 +123,10 @@ class Offloads:
         return uuid, record
 
     async def _keep_only_copy(self, ledger_id: int) -> None:
-        """Complete an attempt that is whole, of a ledger that the bookies do not have. OffloadRefusedError: not told.
+        """Complete an intact attempt of a ledger that no bookie has. OffloadRefusedError if that cannot be determined.
 
-        Metadata that were restored to before `complete` know it as an attempt only; replaced, its objects would go.
+        Metadata restored from before `complete` show only an attempt. If it were replaced, its objects would be
+        deleted.
         """
         record = self._record(ledger_id)
         known = None if record is None else record.offload
@@ -133,20 +137,22 @@ class Offloads:
                 return
             await self._read_whole(record, known)
         except (SegmentMissingError, SegmentDamagedError) as error:
-            _log.warning("ledger %d is in no bookie, and an attempt at it is not whole: %s", ledger_id, error)
+            _log.warning("no bookie has ledger %d, and the objects of its attempt are incomplete: %s", ledger_id, error)
             return
         except (LedgerError, OffloadError, PlaceError, ConfigError) as error:
             raise rules.OffloadRefusedError(
-                f"ledger {ledger_id}: whether attempt {known.uuid} is its only copy cannot be told now: {error}"
+                f"ledger {ledger_id}: attempt {known.uuid} may be its only copy and cannot be checked now: {error}"
             ) from error
-        _log.warning("ledger %d is in no bookie: attempt %s, which is whole, counts from now on", ledger_id, known.uuid)
+        _log.warning(
+            "no bookie has ledger %d: its attempt %s is intact and now counts as complete", ledger_id, known.uuid
+        )
         await self.complete(ledger_id, known.uuid, record.entries, record.size_bytes)
 
     async def _in_bookies(self, record: LedgerRecord) -> bool:
-        """Whether they have its first and its last entry."""
-        ledger_id, password = LedgerId(record.ledger_id), self._room.settings.password
+        """Return whether the bookies have its first and its last entry."""
+        ledger_id, password = LedgerId(record.ledger_id), self._context.settings.password
         try:
-            reader = await self._room.client.open_ledger(
+            reader = await self._context.client.open_ledger(
                 ledger_id, password=password, recover=False, accept_stored=to_read
             )
             try:
@@ -159,7 +165,7 @@ class Offloads:
         return True
 
     async def _read_whole(self, record: LedgerRecord, context: OffloadContext) -> None:
-        reader = await self._room.tier.open(record.ledger_id, context.uuid, context.driver, dict(context.properties))
+        reader = await self._context.tier.open(record.ledger_id, context.uuid, context.driver, dict(context.properties))
         try:
             found = await reader.verify()
         finally:
@@ -168,13 +174,13 @@ class Offloads:
             raise SegmentDamagedError(f"{context.uuid} holds {found.entries} entries of {found.payload_bytes} bytes")
 
     async def complete(self, ledger_id: int, uuid: str, entries: int, size_bytes: int) -> None:
-        """From now on the objects count; again changes nothing. OffloadRefusedError; errors of the list."""
+        """Mark the objects as valid; repeating it changes nothing. OffloadRefusedError; errors of the list."""
         counts = (entries, size_bytes)
         record = self._record(ledger_id)
         if not rules.check_complete(record, ledger_id, uuid, counts):
             return
         assert record is not None and record.offload is not None
-        await self._look_at(record, record.offload)
+        await self._verify_objects(record, record.offload)
         async with self._trimming:
 
             def change(records: tuple[LedgerRecord, ...]) -> tuple[LedgerRecord, ...]:
@@ -182,27 +188,27 @@ class Offloads:
                 if not rules.check_complete(present, ledger_id, uuid, counts):
                     return records
                 assert present is not None and present.offload is not None
-                completed = present.offload.completed(self._room.clock.now_ms())
+                completed = present.offload.completed(self._context.clock.now_ms())
                 return rules.with_offload(records, {ledger_id: completed})
 
             await self._update(change)
-        self._room.tier.stats.offloaded_ledgers += 1
-        self._room.tier.stats.offloaded_bytes += size_bytes
+        self._context.tier.stats.offloaded_ledgers += 1
+        self._context.tier.stats.offloaded_bytes += size_bytes
 
-    async def _look_at(self, record: LedgerRecord, context: OffloadContext) -> None:
+    async def _verify_objects(self, record: LedgerRecord, context: OffloadContext) -> None:
         try:
             await self._check(record, context)
         except (OffloadError, PlaceError, ConfigError) as error:
             raise rules.OffloadRefusedError(
-                f"ledger {record.ledger_id}: this broker does not find the objects as they should be: {error}"
+                f"ledger {record.ledger_id}: this broker could not verify the objects: {error}"
             ) from error
 
     async def _check(self, record: LedgerRecord, context: OffloadContext) -> None:
         counts = (record.entries, record.size_bytes)
-        await self._room.tier.check(record.ledger_id, context.uuid, context.driver, dict(context.properties), counts)
+        await self._context.tier.check(record.ledger_id, context.uuid, context.driver, dict(context.properties), counts)
 
     async def abort(self, ledger_id: int, uuid: str) -> None:
-        """Give an attempt up, and delete its objects. One that is unknown or complete stays as it is."""
+        """Abort an attempt and delete its objects. An unknown or complete attempt remains unchanged."""
 
         def change(records: tuple[LedgerRecord, ...]) -> tuple[LedgerRecord, ...]:
             known = next((record.offload for record in records if record.ledger_id == ledger_id), None)
@@ -216,13 +222,13 @@ class Offloads:
 
     # ---- the bookies' copies
     async def drop_copies(self) -> None:
-        """Let the bookies' copies go whose lag is over and whose objects are as they should be."""
+        """Delete the bookies' copies whose lag is over and whose objects are intact."""
         away: set[tuple[str, str]] = set()
         while True:
             expired = rules.expired_copies(
                 self._lists.ledgers.records(),
                 tail=self._lists.ledgers.tail,
-                now_ms=self._room.clock.now_ms(),
+                now_ms=self._context.clock.now_ms(),
                 settings=self._settings,
             )
             changes: dict[int, OffloadContext | None] = {}
@@ -231,14 +237,14 @@ class Offloads:
                 place = (record.offload.driver, dict(record.offload.properties).get("bucket", ""))
                 if len(changes) == _COPIES_AT_ONCE:
                     break
-                if place not in away and not await self._judge_copy(record, changes):
-                    away.add(place)  # the others there would wait for it one after the other
+                if place not in away and not await self._check_copy(record, changes):
+                    away.add(place)  # skip its other ledgers, which would each wait for the timeout
             if not changes:
                 return
             await self._store_copies(changes)
 
-    async def _judge_copy(self, record: LedgerRecord, changes: dict[int, OffloadContext | None]) -> bool:
-        """Look at the objects of one ledger and note what follows; False: that could not be told."""
+    async def _check_copy(self, record: LedgerRecord, changes: dict[int, OffloadContext | None]) -> bool:
+        """Check the objects of one ledger and add the resulting change. Return False if they could not be checked."""
         assert record.offload is not None
         try:
             await self._check(record, record.offload)
@@ -246,7 +252,9 @@ class Offloads:
             _log.warning("ledger %d stays in the bookies and counts as not offloaded: %s", record.ledger_id, error)
             changes[record.ledger_id] = None
         except (PlaceError, OffloadError, ConfigError) as error:
-            _log.info("the copy of ledger %d in the bookies goes later: %s", record.ledger_id, error)
+            _log.info(
+                "could not check the objects of ledger %d, its copy in the bookies stays: %s", record.ledger_id, error
+            )
             return False
         else:
             changes[record.ledger_id] = replace(record.offload, bookies_deleted=True)
@@ -254,7 +262,7 @@ class Offloads:
 
     async def _store_copies(self, changes: dict[int, OffloadContext | None]) -> None:
         async with self._trimming:
-            # Looking at objects took time: only what is still the same attempt changes.
+            # The check of the objects took time: change only ledgers that still have the same attempt.
             present = {record.ledger_id: record.offload for record in self._lists.ledgers.records()}
             agreed = {
                 ledger_id: context
@@ -266,7 +274,7 @@ class Offloads:
             }
             gone = [ledger_id for ledger_id, context in agreed.items() if context is not None]
             await self._update(lambda records: rules.with_offload(records, agreed), gone)
-        self._room.tier.stats.bookie_copies_deleted += len(gone)
+        self._context.tier.stats.bookie_copies_deleted += len(gone)
 
     # ---- the broker's own offloading
     @property
@@ -275,36 +283,41 @@ class Offloads:
         return self._run is not None
 
     def run_due(self) -> None:
-        """Begin with what the thresholds say, unless a run is under way."""
+        """Offload the ledgers that the thresholds require, unless a run is in progress."""
         settings = self._settings
         if settings.target is None or self.running:
             return
-        tail, now_ms = self._lists.ledgers.tail, self._room.clock.now_ms()
+        tail, now_ms = self._lists.ledgers.tail, self._context.clock.now_ms()
         found = rules.due(self._lists.ledgers.records(), tail=tail, now_ms=now_ms, settings=settings)
         if found:
             self._start(found)
 
     def run_up_to(self, ledger_id: int) -> None:
-        """Begin with all ledgers before this one. ConflictError: a run is under way; OffloadError: no target is set."""
+        """Offload all ledgers before this one. ConflictError.
+
+        A run is in progress; OffloadError: no target is configured.
+        """
         if self.running:
             raise ConflictError("Offload already in progress")
         settings = self._settings
         if settings.target is None:
-            raise OffloadError("no offload target: set managedLedgerOffloadDriver and a bucket, or the namespace's")
-        tail, now_ms = self._lists.ledgers.tail, self._room.clock.now_ms()
+            raise OffloadError(
+                "no offload target: set managedLedgerOffloadDriver and a bucket, or the namespace's offload policies"
+            )
+        tail, now_ms = self._lists.ledgers.tail, self._context.clock.now_ms()
         records = self._lists.ledgers.records()
         self._start(rules.up_to(records, ledger_id, tail=tail, now_ms=now_ms, settings=settings))
 
     def _start(self, ledger_ids: list[int]) -> None:
         self.status = OffloadStatus("RUNNING")
-        self._run = self._room.background.spawn(self._offload_all(ledger_ids), f"offload of {self._room.name}")
+        self._run = self._context.background.spawn(self._offload_all(ledger_ids), f"offload of {self._context.name}")
         self._run.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._run = None
         left = self._first_left()
         if task.cancelled():
-            self.status = OffloadStatus("ERROR", "it was broken off: the topic was unloaded", left)
+            self.status = OffloadStatus("ERROR", "cancelled: the topic was unloaded", left)
         elif (error := task.exception()) is not None:
             self.status = OffloadStatus("ERROR", str(error), left)
         else:
@@ -319,35 +332,38 @@ class Offloads:
     async def _offload_all(self, ledger_ids: list[int]) -> None:
         failure: QuireError | None = None
         for ledger_id in ledger_ids:
-            async with self._room.tier.turns:
+            async with self._context.tier.turns:
                 try:
                     await self._offload(ledger_id)
                 except rules.OffloadRefusedError as error:
                     _log.info("%s", error)
                     failure = failure or error
                 except (LedgerError, OffloadError, PlaceError, ConfigError) as error:
-                    _log.warning("ledger %d is not offloaded: %s", ledger_id, error)
-                    self._room.tier.stats.offload_failures += 1
+                    _log.warning("could not offload ledger %d: %s", ledger_id, error)
+                    self._context.tier.stats.offload_failures += 1
                     failure = failure or error
         if failure is not None:
             raise failure
 
     async def _offload(self, ledger_id: int) -> None:
-        """One ledger: written, read back, complete. Errors: the attempt was given up, where the metadata allowed it."""
+        """Write one ledger, read it back and complete it.
+
+        After an error the attempt is aborted if the metadata allow it.
+        """
         assert self._settings.target is not None
         target = self._settings.target
-        place = self._room.tier.place(target)
+        place = self._context.tier.place(target)
         uuid, _ = await self.begin(ledger_id, target, {}, rules.OWN)
         try:
-            password = self._room.settings.password
-            source = await self._room.client.open_ledger(
+            password = self._context.settings.password
+            source = await self._context.client.open_ledger(
                 LedgerId(ledger_id), password=password, recover=False, accept_stored=to_read
             )
             try:
                 summary = await write_segment(place, source, uuid, self._settings.write)
             finally:
                 await source.close()
-            reader = await SegmentReader.open(place, LedgerId(ledger_id), uuid, self._room.tier.windows)
+            reader = await SegmentReader.open(place, LedgerId(ledger_id), uuid, self._context.tier.windows)
             try:
                 await self._compare(reader, summary)
             finally:
@@ -357,17 +373,17 @@ class Offloads:
             try:
                 await self.abort(ledger_id, uuid)
             except MetadataError as error:
-                _log.info("an attempt at ledger %d is left to be replaced: %s", ledger_id, error)
+                _log.info("could not abort an attempt of ledger %d, a later one replaces it: %s", ledger_id, error)
             raise
 
     @staticmethod
     async def _compare(reader: SegmentReader, summary: SegmentSummary) -> None:
         found = await reader.verify()
         if (found.entries, found.payload_bytes, found.crc) != (summary.entries, summary.payload_bytes, summary.crc):
-            raise SegmentDamagedError(f"ledger {summary.ledger_id} was read back as {found}; written was {summary}")
+            raise SegmentDamagedError(f"ledger {summary.ledger_id} was written as {summary} and read back as {found}")
 
     async def stop(self) -> None:
-        """Break a run off; its attempt is replaced by whoever offloads the ledger next."""
+        """Cancel a run. The next offload of the ledger replaces its attempt."""
         if self._run is not None:
             self._run.cancel()
             await asyncio.wait([self._run])

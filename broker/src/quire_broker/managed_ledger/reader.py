@@ -1,8 +1,8 @@
 """Reads ranges of a managed ledger: from the cache, the ledger being written, or closed ledgers. Decides no position.
 
-The ledger being written is read through its writer, which knows what is confirmed; closed ledgers are opened without
-recovery, in the bookies or a bucket (`tiers`), and their handles kept, the least recently used given back. Reads of the
-same range at the same time are one.
+The ledger being written is read through its writer, which knows the confirmed entries. Closed ledgers are opened
+without recovery, from the bookies or a bucket (`tiers`). Their handles are kept; the least recently used are closed.
+Simultaneous reads of the same range share one read.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from quire_broker.managed_ledger.tiers import OffloadedReadError, TieredReader
 from quire_broker.offload.tier import Tier
 
 READ_BYTES_MAX = 5 * 1024 * 1024
-"""What one call returns when its caller names no bound."""
+"""Bytes that one call returns if its caller gives no bound."""
 
 
 class EntryReader:
-    """The reads of one managed ledger. `tail`: the handle of the ledger being written, set by whoever writes it."""
+    """Reads entries of one managed ledger. `tail` is the handle of the ledger being written; its writer sets it."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class EntryReader:
     async def read(
         self, start: Position, entries_max: int, bytes_max: int = READ_BYTES_MAX, *, through: Position | None = None
     ) -> list[StoredEntry]:
-        """Up to `entries_max` entries from `start` on, in order, over ledgers; [] at the end.
+        """Read up to `entries_max` entries from `start` on, in order, across ledgers; [] at the end.
 
-        At least one when there is one, whatever its size; none after `through`. ManagedLedgerClosedError; errors of the
-        ledger client.
+        Returns at least one entry if there is one, whatever its size, and none after `through`.
+        ManagedLedgerClosedError; errors of the ledger client.
         """
         found: list[StoredEntry] = []
         position = start
@@ -72,7 +72,7 @@ class EntryReader:
                 last = min(last, end.entry_id)
             taken = await self._read_in_ledger(ledger_id, first, last, room_bytes)
             if taken is None:
-                continue  # trimmed meanwhile: at_or_after steps over it
+                continue  # the ledger was trimmed meanwhile: at_or_after skips it
             for entry in taken:
                 room_bytes -= len(entry.data)
                 if room_bytes < 0 and found:
@@ -82,7 +82,7 @@ class EntryReader:
         return found
 
     async def _read_in_ledger(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[StoredEntry] | None:
-        """Some entries from `first` on, at least one; None when the ledger left the list while it was read."""
+        """Read entries from `first` on, at least one; None if the ledger left the list during the read."""
         cached = self._cache.get(ledger_id, first, last, bytes_max)
         if cached:
             return [StoredEntry(Position(ledger_id, first + at), data) for at, data in enumerate(cached)]
@@ -100,14 +100,14 @@ class EntryReader:
         if task is None:
             task = self._reads[key] = self._background.spawn(self._fetch(*key), f"read of {key}")
             task.add_done_callback(lambda _: self._reads.pop(key, None))
-        # One waiter that is cancelled must not take the read away from the others.
+        # The cancellation of one waiter must not cancel the read for the others.
         await asyncio.wait([task])
         if task.cancelled():
             raise ManagedLedgerClosedError(f"the managed ledger was closed while its ledger {ledger_id} was read")
         return task.result()
 
     async def _fetch(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
-        """Read once there is room for it in the memory that all connections share."""
+        """Read after reserving bytes in the memory budget that all connections share."""
         await self._memory.reserve(bytes_max)
         try:
             return await self._read_from_ledger(ledger_id, first, last, bytes_max)
@@ -138,25 +138,27 @@ class EntryReader:
                 self._settings.password,
                 self._settings.offload,
             )
-        self._readers[ledger_id] = reader  # the newest at the end
-        self._give_back()
+        self._readers[ledger_id] = reader  # the most recently used last
+        self._close_surplus()
         return reader
 
-    def _give_back(self) -> None:
+    def _close_surplus(self) -> None:
         for ledger_id in list(self._readers)[: max(0, len(self._readers) - self._settings.open_readers_max)]:
             if ledger_id not in self._busy:
-                self._background.spawn(self._readers.pop(ledger_id).close(), f"giving back ledger {ledger_id}")
+                self._background.spawn(
+                    self._readers.pop(ledger_id).close(), f"closing the handle of ledger {ledger_id}"
+                )
 
     def forget(self, ledger_ids: Sequence[int]) -> None:
-        """These ledgers left the list."""
+        """Drop the cached entries and handles of ledgers that left the list."""
         for ledger_id in ledger_ids:
             self._cache.drop_ledger(ledger_id)
             reader = self._readers.pop(ledger_id, None)
             if reader is not None:
-                self._background.spawn(reader.close(), f"giving back ledger {ledger_id}")
+                self._background.spawn(reader.close(), f"closing the handle of ledger {ledger_id}")
 
     async def close(self) -> None:
-        """Give back every handle."""
+        """Close every handle."""
         self.tail = None
         self._cache.drop_all()
         while self._readers:

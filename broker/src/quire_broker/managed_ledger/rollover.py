@@ -1,4 +1,4 @@
-"""When a ledger is full. Pure: decides from numbers, performs nothing."""
+"""Decides when a ledger is full. Pure: decides from numbers, performs nothing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 
 
 class RollReason(Enum):
-    """Why a ledger gets a successor."""
+    """Why a ledger gets a successor; values are user-visible."""
 
     ENTRIES = "entries"
     SIZE = "size"
@@ -21,10 +21,10 @@ class RollReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLoad:
-    """What counts about the ledger being written: everything submitted to it, whether confirmed or not.
+    """Load of the ledger being written: everything submitted to it, whether confirmed or not.
 
-    `degraded`: its new entries have too few copies, and only a new ledger can change that. A writer replaces lost
-    bookies by itself; what it cannot do is give more of them to a ledger made with fewer than E.
+    `degraded`: its new entries have too few copies, and only a new ledger can change that. A writer replaces failed
+    bookies by itself, but it cannot enlarge the ensemble of a ledger created with fewer than E bookies.
     """
 
     entries: int
@@ -34,26 +34,26 @@ class LedgerLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a roll needs from outside."""
+class RollConditions:
+    """External conditions of a rollover."""
 
     metadata_reachable: bool
     writable_bookies: int
 
 
-def may_roll(around: Surroundings, settings: ManagedLedgerSettings) -> bool:
-    """Whether a successor could be made now. Otherwise the open ledger goes on until it `is_overgrown`."""
+def may_roll(around: RollConditions, settings: ManagedLedgerSettings) -> bool:
+    """Return whether a successor could be created now. Otherwise the open ledger is used until it `is_overgrown`."""
     return around.metadata_reachable and around.writable_bookies >= settings.ensemble_size
 
 
 def reason_to_roll(load: LedgerLoad, settings: ManagedLedgerSettings) -> RollReason | None:
-    """Which rule says that the ledger is full; None: it is not.
+    """Return the rule by which the ledger is full, or None.
 
-    The minimum age holds back the three rules about size and age. A missing replica does not wait for it, only for a
-    short interval: each further entry in the degraded ledger is one with too few copies.
+    The minimum age delays the three rules about size and age. A missing replica waits only for a short interval,
+    because each further entry in the degraded ledger has too few copies.
     """
     if load.degraded and load.age_s >= settings.degraded_rollover_interval_s:
-        return RollReason.DEGRADED  # also without an entry: its first one should find all replicas
+        return RollReason.DEGRADED  # also without an entry, so that its first entry gets all replicas
     if load.entries == 0:
         return None
     if settings.rollover_age_min_s > 0 and load.age_s <= settings.rollover_age_min_s:
@@ -68,7 +68,7 @@ def reason_to_roll(load: LedgerLoad, settings: ManagedLedgerSettings) -> RollRea
 
 
 def is_filled(load: LedgerLoad, entries: int, size_bytes: int, settings: ManagedLedgerSettings) -> bool:
-    """Whether these entries bring the ledger beyond a bound, and the rules let it roll then."""
+    """Return whether these entries exceed a bound of the ledger and the rules then allow a rollover."""
     bound = settings.ledger_entries_max
     if load.entries + entries <= bound and load.size_bytes + size_bytes <= settings.ledger_bytes_max:
         return False
@@ -76,7 +76,7 @@ def is_filled(load: LedgerLoad, entries: int, size_bytes: int, settings: Managed
 
 
 def fitting(load: LedgerLoad, sizes_bytes: Iterable[int], settings: ManagedLedgerSettings) -> int:
-    """How many of the entries of these sizes the ledger takes: the one that fills it is its last."""
+    """Return how many entries of these sizes fit into the ledger. The entry that fills it is its last."""
     entries, size_bytes, count = load.entries, load.size_bytes, 0
     for size in sizes_bytes:
         count, entries, size_bytes = count + 1, entries + 1, size_bytes + size
@@ -86,5 +86,8 @@ def fitting(load: LedgerLoad, sizes_bytes: Iterable[int], settings: ManagedLedge
 
 
 def is_overgrown(load: LedgerLoad, settings: ManagedLedgerSettings) -> bool:
-    """Whether the ledger takes nothing more although no successor can be made: appends wait, and then fail."""
+    """Return whether the ledger accepts nothing more although no successor can be created.
+
+    Appends then wait and fail.
+    """
     return load.size_bytes >= settings.ledger_bytes_max * LEDGER_OVERGROWTH_MAX or load.entries >= LEDGER_ENTRIES_MAX

@@ -1,4 +1,4 @@
-"""Binary search over the entries of a managed ledger, for seek by time. Reads one entry a step."""
+"""Binary search over the entries of a managed ledger, for seek by time. Reads one entry per step."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ from quire_broker.managed_ledger.reader import EntryReader
 
 
 async def find_first(ledgers: LedgerList, reader: EntryReader, predicate: Callable[[Buffer], bool]) -> Position | None:
-    """The first entry for which `predicate` holds, provided that it holds for every later one; None without one.
+    """Return the first entry for which `predicate` holds, or None. It must hold for every later entry too.
 
-    Searches the entries that are there when it begins; those that are trimmed meanwhile count as not holding.
+    Searches the entries that exist at the beginning. For entries that are trimmed meanwhile it counts as false.
     """
     spans = [(record.ledger_id, record.entries) for record in ledgers.counted() if record.entries]
     low, high = 0, sum(entries for _, entries in spans)

@@ -1,8 +1,8 @@
-"""Deletes the objects of offloaded ledgers that no record names any more, until they are gone.
+"""Deletes the objects of offloaded ledgers that no record names any more, and retries until they are gone.
 
-As with ledgers: in the transaction that takes them out of the metadata a record is made, under
-`/quire/unreferenced-segments/<managed ledger>/<ledger>:<uuid>`, and removed once they are gone. Whoever next opens or
-deletes a managed ledger of that name goes on with it. What an upload that was given up writes after that stays.
+As with ledgers, the transaction that removes them from the metadata creates a record under
+`/quire/unreferenced-segments/<managed ledger>/<ledger>:<uuid>`, which is removed once they are gone. The next open or
+deletion of a managed ledger of that name continues the work. Objects that an aborted upload writes later stay.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.errors import ConfigError, MetadataError, NodeMissingError
 from quire_bookie.metadata.store import MetadataStore, Put
 from quire_bookie.places.errors import PlaceError
+from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.offload_context import OffloadContext
-from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.offload.tier import Tier
 
 _log = logging.getLogger("quire.offload")
@@ -26,7 +26,7 @@ _AT_ONCE = 8
 
 
 class SegmentDeletions:
-    """The objects of one managed ledger. `pending`: uuids still to go."""
+    """Deletes objects of one managed ledger. `pending`: uuids not yet deleted."""
 
     def __init__(self, name: str, tier: Tier, store: MetadataStore, background: Background, chance: Chance) -> None:
         self._base = f"{_ROOT}/{name}"
@@ -41,7 +41,7 @@ class SegmentDeletions:
         return f"{self._base}/{ledger_id}:{context.uuid}"
 
     def record(self, segments: Iterable[tuple[int, OffloadContext]]) -> list[Put]:
-        """The operations that belong into the transaction which takes these out of use."""
+        """Return the operations that must be in the transaction that removes these objects from use."""
         return [
             Put(
                 self._key(ledger_id, context),
@@ -51,7 +51,7 @@ class SegmentDeletions:
         ]
 
     def begin(self, segments: Iterable[tuple[int, OffloadContext]]) -> None:
-        """Delete in the background, with retries. Only after that transaction."""
+        """Delete the objects in the background, with retries. Call it only after that transaction."""
         for ledger_id, context in segments:
             if context.uuid not in self.pending:
                 self.pending.add(context.uuid)
@@ -60,10 +60,10 @@ class SegmentDeletions:
                 )
 
     async def resume(self) -> None:
-        """Begin again with what an earlier owner left."""
-        self.begin(await self._noted())
+        """Continue the deletions that an earlier owner left unfinished."""
+        self.begin(await self._recorded())
 
-    async def _noted(self) -> list[tuple[int, OffloadContext]]:
+    async def _recorded(self) -> list[tuple[int, OffloadContext]]:
         found = []
         for name in await self._store.children(self._base):
             ledger, _, uuid = name.partition(":")
@@ -74,7 +74,7 @@ class SegmentDeletions:
                 value = json.loads(node.value)
                 context = OffloadContext(uuid, str(value["driver"]), tuple(value["properties"].items()))
             except (ValueError, KeyError, TypeError, AttributeError):
-                _log.warning("%s/%s does not say which objects to delete: they stay", self._base, name)
+                _log.warning("%s/%s does not name the objects to delete: they stay", self._base, name)
                 continue
             found.append((int(ledger), context))
         return found
@@ -86,28 +86,30 @@ class SegmentDeletions:
                 async with self._turns:
                     await self._delete_now(ledger_id, context)
             except ConfigError as error:
-                _log.warning("the objects of ledger %d stay until their place can be opened: %s", ledger_id, error)
+                _log.warning(
+                    "the objects of ledger %d stay until their object store can be opened: %s", ledger_id, error
+                )
                 break
             except (PlaceError, MetadataError) as error:
-                _log.info("the objects of ledger %d are not deleted yet: %s", ledger_id, error)
+                _log.info("could not delete the objects of ledger %d yet: %s", ledger_id, error)
                 await backoff.wait()
             else:
                 break
         self.pending.discard(context.uuid)
 
     async def _delete_now(self, ledger_id: int, context: OffloadContext) -> None:
-        """The objects, then their record. PlaceError, ConfigError, MetadataError."""
+        """Delete the objects, then their record. PlaceError, ConfigError, MetadataError."""
         await self._tier.delete(ledger_id, context.uuid, context.driver, dict(context.properties))
         try:
             await self._store.delete(self._key(ledger_id, context))
         except NodeMissingError:
-            _log.debug("somebody else noted that the objects of ledger %d are gone", ledger_id)
+            _log.debug("another client already removed the record of the objects of ledger %d", ledger_id)
 
-    async def delete_noted(self, patience_s: float) -> None:
-        """What is noted of a managed ledger that is gone, as far as it can be deleted now; the rest stays noted."""
+    async def delete_recorded(self, timeout_s: float) -> None:
+        """Delete the recorded objects of a deleted managed ledger as far as possible now; the records keep the rest."""
         try:
-            for ledger_id, context in await self._noted():
-                async with asyncio.timeout(patience_s):
+            for ledger_id, context in await self._recorded():
+                async with asyncio.timeout(timeout_s):
                     await self._delete_now(ledger_id, context)
         except (PlaceError, ConfigError, MetadataError, TimeoutError) as error:
-            _log.warning("objects are still to be deleted, as noted under %s: %s", self._base, error)
+            _log.warning("could not delete all objects recorded under %s: %s", self._base, error)

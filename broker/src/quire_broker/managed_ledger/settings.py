@@ -1,6 +1,6 @@
-"""Bounds and timings of managed ledgers, with the defaults that operators of this design know.
+"""Bounds and timings of managed ledgers, with Pulsar's defaults.
 
-Names of the keys that fill them are `managedLedger*`; units are last in our names.
+The settings that fill them begin with `managedLedger`. Names here end with their unit.
 """
 
 from dataclasses import dataclass, field
@@ -11,31 +11,31 @@ from quire_bookie.model import DigestType
 from quire_broker.offload.settings import OffloadSettings
 
 NOTHING_KEPT = 0
-"""As a retention: consumed ledgers go at once (on this account)."""
+"""As a retention: consumed ledgers are removed at once as far as this rule is concerned."""
 
 UNLIMITED = -1
-"""As a retention: nothing goes on this account."""
+"""As a retention: this rule removes nothing."""
 
 _STATE_HEADROOM_BYTES = 64 * KIB  # header, digest and protocol fields around one entry of a cursor ledger
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerSettings:
-    """Everything that a user may set. Durations in seconds, sizes in bytes. ConfigError when values contradict."""
+    """All settings of managed ledgers. Durations in seconds, sizes in bytes. ConfigError if values contradict."""
 
     ensemble_size: int = 3
     write_quorum: int = 3
     ack_quorum: int = 2
     digest_type: DigestType = DigestType.CRC32C
     password: bytes = field(default=b"", repr=False)
-    """Of new ledgers; those of before open with their own."""
+    """Password of new ledgers; earlier ledgers open with their own."""
 
     ledger_entries_max: int = 50_000
     ledger_bytes_max: int = 2048 * MIB
     rollover_age_max_s: float = 240 * 60.0
     rollover_age_min_s: float = 10 * 60.0
     degraded_rollover_interval_s: float = 10.0
-    """A ledger that misses a replica is replaced at most this often."""
+    """The minimum time between replacements of ledgers that miss a replica."""
 
     cursor_ledger_entries_max: int = 50_000
     cursor_ledger_age_max_s: float = 4 * 3600.0
@@ -55,7 +55,7 @@ class ManagedLedgerSettings:
     offload: OffloadSettings = field(default_factory=OffloadSettings)
 
     cache_bytes: int = 64 * MIB
-    """All managed ledgers of a factory together; the factory's own settings count."""
+    """For all managed ledgers of a factory together; the factory's own settings are used."""
 
     cache_age_max_s: float = 30.0
     cache_backlog_max: int = 1_000
@@ -64,25 +64,25 @@ class ManagedLedgerSettings:
     open_readers_max: int = 16
     """Handles of closed ledgers kept open for reads, per managed ledger."""
 
-    metadata_patience_s: float = 60.0
-    """How long opening, new cursors and deletions wait for a metadata store that is away."""
+    metadata_retry_s: float = 60.0
+    """How long opening, new cursors and deletions retry while the metadata store is unavailable."""
 
-    append_patience_s: float = 20.0
-    """How long pending appends wait for a new ledger after theirs failed."""
+    append_wait_s: float = 20.0
+    """How long pending appends wait for a new ledger after their ledger failed."""
 
     retry_backoff_s: tuple[float, float] = (0.1, 5.0)
     tick_interval_s: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work together."""
+        """Reject values that contradict each other."""
         if not 1 <= self.ack_quorum <= self.write_quorum <= self.ensemble_size:
             raise ConfigError(
                 f"quorums {self.ensemble_size}/{self.write_quorum}/{self.ack_quorum}: "
-                "needed is ensemble size >= write quorum >= ack quorum >= 1"
+                "required is ensemble size >= write quorum >= ack quorum >= 1"
             )
         for name in ("ledger_entries_max", "ledger_bytes_max", "cursor_ledger_entries_max", "cursor_persist_acks"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; needed is 1 or more")
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.rollover_age_min_s > self.rollover_age_max_s:
             raise ConfigError(
                 f"minimum rollover time of {self.rollover_age_min_s} s is above the maximum "

@@ -1,8 +1,8 @@
-"""One node that this owner writes by compare-and-set. Owns its version; knows nothing of what the value means.
+"""One node that this owner writes by compare-and-set. Owns its version; does not interpret the value.
 
-A write whose outcome is unknown is never called lost: it is read back until the store answers. The node then has our
-value and the next version (done), the version we expected (written again: under the same expectation at most one of
-the attempts takes effect), or anything else (another writer).
+A write with an unknown outcome is never considered lost: the node is read back until the store answers. It then has
+our value and the next version (done), the expected version (write again: under the same expectation at most one of the
+attempts takes effect), or anything else (another writer).
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from quire_bookie.errors import (
     MetadataUnknownError,
 )
 from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Operation, Put
-from quire_broker.managed_ledger.patience import Backoff
+from quire_broker.managed_ledger.backoff import Backoff
 
 
 class StoredNode:
-    """A node and the version at which we know it."""
+    """A node and its last known version."""
 
     def __init__(self, store: MetadataStore, key: str, backoff: Backoff) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class StoredNode:
         self.version = ABSENT
 
     async def load(self) -> bytes | None:
-        """Read the value and remember its version; None when there is no such node."""
+        """Read the value and remember its version; None if there is no such node."""
         node = await self._store.get(self.key)
         self.version = ABSENT if node is None else node.version
         return None if node is None else node.value
@@ -34,7 +34,7 @@ class StoredNode:
     async def write(self, value: bytes, also: Sequence[Operation] = ()) -> None:
         """Replace the value, in one transaction with `also`.
 
-        BadVersionError: another one wrote it. MetadataUnavailableError: certainly not done. Cancelled: may be done.
+        BadVersionError: another owner wrote it. MetadataUnavailableError: certainly not done. Cancelled: may be done.
         """
         unknown = False
         while True:
@@ -59,7 +59,7 @@ class StoredNode:
                 return
 
     async def remove(self, also: Sequence[Operation] = ()) -> None:
-        """Delete the node, in one transaction with `also`. Errors as of `write`; a node that is gone is done."""
+        """Delete the node, in one transaction with `also`. Errors as for `write`; a missing node counts as deleted."""
         unknown = False
         while True:
             try:
@@ -80,7 +80,7 @@ class StoredNode:
                 return
 
     async def _applied(self, value: bytes | None) -> bool:
-        """Whether the unknown write took effect; waits for an answer. BadVersionError when another one wrote."""
+        """Return whether the unknown write took effect; wait for an answer. BadVersionError if another owner wrote."""
         while True:
             await self._backoff.wait()
             try:

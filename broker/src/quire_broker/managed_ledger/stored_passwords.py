@@ -1,7 +1,7 @@
-"""Which ledgers open with the password in their own metadata, where the configured one is another. Pure.
+"""Decides which ledgers may open with the password in their own metadata instead of the configured one. Pure.
 
-A stock broker refuses such a ledger, so that a changed `managedLedgerPassword` makes its topics unreadable. Here the
-ledgers of before stay readable; new ones have the configured password.
+Pulsar's broker refuses such a ledger, so a changed `managedLedgerPassword` makes its topics unreadable. Here earlier
+ledgers stay readable; new ledgers get the configured password.
 """
 
 from collections.abc import Callable
@@ -11,23 +11,26 @@ from quire_bookie.model import LedgerMetadata, LedgerState
 
 AcceptStored: TypeAlias = Callable[[LedgerMetadata], bool]
 MANAGED_LEDGER = "pulsar/managed-ledger"
-"""Key of a ledger's custom metadata: the managed ledger that it was made for, of a cursor's ledger too."""
+"""Key in a ledger's custom metadata: the managed ledger that it was created for, also for a cursor's ledger."""
 
 
 def to_read(metadata: LedgerMetadata) -> bool:
-    """Accept every ledger: a read shows bookies no password, and the reader has the metadata with it."""
+    """Accept every ledger: a read shows bookies no password, and the reader already has the metadata that hold it."""
     return True
 
 
 def to_recover(managed_ledger: str) -> AcceptStored:
-    """Accept what `managed_ledger` owns: a recovery fences, and the id may be that of another owner's ledger by now."""
+    """Accept ledgers of `managed_ledger`.
+
+    A recovery fences, and the id may meanwhile belong to another owner's ledger.
+    """
 
     def accept(metadata: LedgerMetadata) -> bool:
         if metadata.state is LedgerState.CLOSED:
-            return True  # nothing is fenced, and metadata that were rebuilt from the bookies name no owner
+            return True  # nothing is fenced, and metadata rebuilt from the bookies name no owner
         owner = metadata.custom.get(MANAGED_LEDGER)
         if owner is None:
-            return not metadata.password  # made before brokers noted the owner
+            return not metadata.password  # created before brokers stored the owner
         return owner == managed_ledger.encode()
 
     return accept

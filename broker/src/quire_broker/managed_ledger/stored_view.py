@@ -1,6 +1,6 @@
-"""A managed ledger that nobody here has open, as its nodes in the metadata store have it. Reads only, opens nothing.
+"""Reads a managed ledger from the metadata store without opening it.
 
-The ledger that is (or may be) written counts as empty: what is in it only its writer and the bookies know.
+The ledger that is (or may be) written counts as empty: only its writer and the bookies know its entries.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from quire_broker.managed_ledger.node_codec import decode_list
 
 @dataclass(frozen=True, slots=True)
 class StoredView:
-    """What is known without opening it."""
+    """Facts about a managed ledger that are known without opening it."""
 
     entries: int = 0
-    """In closed ledgers."""
+    """Number of entries in closed ledgers."""
     size_bytes: int = 0
     cursors: tuple[str, ...] = ()
-    """Durable ones of subscribers, by name."""
+    """Names of the durable cursors of subscribers."""
 
 
 async def stored_view(store: MetadataStore, name: str) -> StoredView | None:
-    """The view; None when there is no such managed ledger. MetadataError."""
+    """Return the view; None if there is no such managed ledger. MetadataError."""
     path = node_path(name)
     node = await store.get(path)
     if node is None:

@@ -1,7 +1,7 @@
-"""One closed ledger, read from the bookies or from a bucket, whichever has it and is to be asked first.
+"""Reads one closed ledger from the bookies or from a bucket, in the configured order.
 
-What the ledger's record says is looked at for each read: it may be offloaded, or leave the bookies, while it is open
-here. A copy that fails is followed by the other one where there is another, and not tried first again for a while.
+The ledger's record is checked for each read, because the ledger may be offloaded or leave the bookies while it is open
+here. If one copy fails, the other one is tried if it exists, and the failed copy is not tried first for a while.
 """
 
 import asyncio
@@ -24,21 +24,22 @@ _log = logging.getLogger("quire.offload")
 
 
 class Copy(Enum):
-    """Where a ledger is."""
+    """Where a copy of a ledger is."""
 
     BOOKIES = "bookies"
     BUCKET = "bucket"
 
 
 class OffloadedReadError(LedgerError):
-    """An offloaded ledger cannot be read: the bucket failed, and the bookies did, or have it no more. Retry may help.
+    """An offloaded ledger cannot be read: the bucket failed, and the bookies failed or no longer have it. Retry may
+    help.
 
-    Never *no such entry*: nothing is skipped because a bucket is away.
+    This is never reported as *no such entry*: an unavailable bucket must not make consumers skip entries.
     """
 
 
 def copies(record: LedgerRecord | None, read_first: ReadFirst) -> tuple[Copy, ...]:
-    """The copies there are, in the order in which to ask them."""
+    """Return the existing copies in the order in which to try them."""
     if record is None or not record.offloaded or record.offload is None or not record.offload.uuid:
         return (Copy.BOOKIES,)
     if record.offload.bookies_deleted:
@@ -47,7 +48,7 @@ def copies(record: LedgerRecord | None, read_first: ReadFirst) -> tuple[Copy, ..
 
 
 class TieredReader:
-    """See the module's text. Opens a copy when it is first read."""
+    """Reads one closed ledger; see the module docstring. Opens a copy when it is first read."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class TieredReader:
         self._loop = asyncio.get_running_loop()
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> Sequence[Entry]:
-        """As a ledger's. LedgerError, MetadataError."""
+        """Read entries as from a ledger. LedgerError, MetadataError."""
         wanted = copies(self._record(), self._settings.read_first)
         now_s = self._loop.time()
         order = sorted(wanted, key=lambda copy: self._away_until_s.get(copy, 0.0) > now_s)
@@ -83,7 +84,7 @@ class TieredReader:
             except (LedgerError, MetadataError, OffloadError, PlaceError, ConfigError) as error:
                 self._away_until_s[copy] = self._loop.time() + self._tier.settings.away_s
                 if len(order) > 1:
-                    _log.warning("ledger %d cannot be read from %s: %s", self.ledger_id, copy.value, error)
+                    _log.warning("could not read ledger %d from %s: %s", self.ledger_id, copy.value, error)
                 failure = failure or error
             else:
                 self._tier.stats.fallbacks += failure is not None
@@ -144,10 +145,10 @@ class TieredReader:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise LedgerClosedError(f"ledger {self.ledger_id} is read through another handle by now")
+            raise LedgerClosedError(f"ledger {self.ledger_id} was closed: it is read through another handle now")
 
     async def close(self) -> None:
-        """Give both back."""
+        """Release both copies."""
         self._closed = True
         bookies, self._bookies = self._bookies, None
         segment, self._segment = self._segment, None

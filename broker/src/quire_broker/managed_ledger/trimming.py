@@ -1,9 +1,9 @@
-"""Which ledgers may go. Pure: decides from the list, performs nothing.
+"""Decides which ledgers may be deleted. Pure: decides from the list, performs nothing.
 
-A ledger is a candidate when every durable cursor has passed it; it then goes when the retention by time or the one by
-size no longer keeps it (0 keeps nothing on that account, -1 everything). The ledger that is written, and the newest one
-in any case, stays, and so does one that somebody offloads just now, with all after it. Without a durable cursor nothing
-goes unless a retention is set: somebody who publishes first and subscribes later finds the messages. (The stock system
+A ledger is a candidate when every durable cursor has passed it. It is deleted when neither the retention by time nor
+the retention by size keeps it (0 keeps nothing by that rule, -1 everything). The ledger being written always stays, and
+so does the newest one. A ledger that is being offloaded stays with all later ones. Without a durable cursor nothing is
+deleted unless a retention is set: a client that publishes first and subscribes later finds the messages. (Pulsar
 deletes them.)
 """
 
@@ -23,9 +23,9 @@ def trimmable(
     now_ms: int,
     settings: ManagedLedgerSettings,
 ) -> list[int]:
-    """Ids of the ledgers that may go, oldest first.
+    """Return the ids of the ledgers that may be deleted, oldest first.
 
-    `ledgers`: all, oldest first, with counts; `slowest`: the lowest mark-delete of the durable cursors.
+    `ledgers`: all, oldest first, with counts; `slowest`: the lowest mark-delete position of the durable cursors.
     """
     if not ledgers or (slowest is None and not _retention_set(settings)):
         return []
@@ -45,7 +45,7 @@ def trimmable(
 
 
 def slowest_mark_delete(marks: Iterable[Position]) -> Position | None:
-    """The lowest of the durable cursors' mark-deletes; None without a durable cursor."""
+    """Return the lowest mark-delete position of the durable cursors; None if there are none."""
     return min(marks, default=None)
 
 

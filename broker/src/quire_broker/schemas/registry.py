@@ -16,8 +16,8 @@ from quire_bookie.errors import BadVersionError, LedgerError, MetadataError, Met
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.errors import SchemaError
+from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.ledger_port import Ledgers
-from quire_broker.managed_ledger.patience import Backoff
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_node import StoredNode
 from quire_broker.managed_ledger.stored_passwords import to_read

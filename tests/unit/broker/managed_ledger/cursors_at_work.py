@@ -1,4 +1,4 @@
-"""What tests of cursors begin with: a managed ledger with entries and one cursor, and what a cursor reads."""
+"""Helpers of cursor tests: a managed ledger with entries and one cursor, and the numbers that a cursor reads."""
 
 from quire_broker.managed_ledger import Cursor, ManagedLedger
 from tests.unit.broker.managed_ledger.world import Process, World, append, numbered
@@ -13,7 +13,7 @@ async def with_cursor(world: World, count: int, name: str = "sub") -> tuple[Proc
 
 
 async def read_numbers(cursor: Cursor, entries_max: int = 100) -> list[int]:
-    """Numbers of what the next read gives."""
+    """Return the numbers of the entries that the next read returns."""
     return [int(bytes(entry.data).split(b"-")[1]) for entry in await cursor.read(entries_max)]
 
 

@@ -1,7 +1,7 @@
-"""A ledger client in memory: what `quire_bookie.client` promises to managed ledgers, with faults to inject.
+"""A ledger client in memory: keeps the promises of `quire_bookie.client` to managed ledgers, with faults to inject.
 
-`FakeBookies` is the world that outlives a client: ledgers with durable entries, fences and closes. `FakeClient` is one
-process's view of it. Confirmations come in a later loop step; a held ledger confirms when released.
+`FakeBookies` outlives each client: ledgers with durable entries, fences and closes. `FakeClient` is one process's view
+of it. Confirmations arrive in a later loop iteration; a held ledger confirms when released.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ class FakeEntry:
 class FakeLedger:
     metadata: LedgerMetadata
     entries: list[bytes] = field(default_factory=list)
-    """Durable, confirmed to the writer or not: recovery finds them."""
+    """Durable entries, confirmed to the writer or not: recovery finds them."""
     fenced: bool = False
 
 
 class FakeBookies:
-    """The shared world."""
+    """The ledgers that all clients share."""
 
     def __init__(self, bookies: int = 3) -> None:
         self.ledgers: dict[int, FakeLedger] = {}
@@ -74,7 +74,7 @@ class FakeBookies:
         return found
 
     def of_topic(self, component: bytes = b"managed-ledger", cursor: bool = False) -> list[int]:
-        """Ledgers that exist: of data, or of cursors."""
+        """Return the existing ledgers of data, or of cursors."""
         return sorted(
             ledger
             for ledger, found in self.ledgers.items()
@@ -128,7 +128,7 @@ class FakeWriter:
             self.release()
 
     def release(self) -> None:
-        """Confirm what is durable."""
+        """Confirm the durable entries."""
         self.held = False
         self.confirm(len(self._world.ledger(self.ledger_id).entries) - 1)
 
@@ -140,7 +140,7 @@ class FakeWriter:
                 self.listener.on_confirmed(EntryId(up_to))
 
     def fail(self, error: LedgerError) -> None:
-        """The ack quorum is lost."""
+        """Fail the writer: the ack quorum is lost."""
         if self._error is None:
             self._error = error
             self._progress.set()
@@ -197,7 +197,7 @@ class FakeReader:
         return await _read(self._world, self.ledger_id, first, last, bytes_max)
 
     async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> None:
-        """In no piece: `read` tells."""
+        """Return no stored form, so that callers use `read`."""
 
     async def close(self) -> None:
         self.closed = True
@@ -234,7 +234,7 @@ def _close(ledger: FakeLedger, entries: int) -> LedgerMetadata:
 
 
 class FakeClient:
-    """One process. `dead`: nothing it does reaches the world any more."""
+    """The client of one process. If `dead`, none of its calls has an effect any more."""
 
     def __init__(self, world: FakeBookies) -> None:
         self.world = world
@@ -324,7 +324,7 @@ class FakeClient:
         del self.world.ledgers[ledger]
 
     def tail(self) -> FakeWriter:
-        """The newest writer of a data ledger."""
+        """Return the newest writer of a data ledger."""
         return next(
             writer
             for writer in reversed(self.writers)

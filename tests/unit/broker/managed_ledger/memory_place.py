@@ -1,4 +1,4 @@
-"""A bucket in memory, for virtual time: what a place promises, with faults to inject."""
+"""A bucket in memory, for virtual time: keeps the promises of an object store, with faults to inject."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -9,7 +9,7 @@ from quire_bookie.places.place import Stored
 
 
 class MemoryPlace:
-    """Objects by name. `broken`: every call fails. `fail_after`: so many writes succeed, then one fails."""
+    """Objects by name. `broken`: every call fails. `fail_after`: this number of writes succeeds, then one fails."""
 
     url = "s3://memory"
 

@@ -32,7 +32,7 @@ def test_adding_ranges_is_the_union_of_their_entries(added: list[tuple[int, int,
 
 
 @given(st.lists(_RANGE, max_size=25), st.integers(0, 3), st.integers(-1, 50))
-def test_dropping_through_a_position_leaves_exactly_what_is_behind(
+def test_dropping_through_a_position_keeps_exactly_the_later_entries(
     added: list[tuple[int, int, int]], ledger: int, entry: int
 ) -> None:
     ranges = AckRanges()
@@ -63,7 +63,7 @@ def test_lookups_agree_with_membership(added: list[tuple[int, int, int]], ledger
         assert start == min((e for known, e in model if known == ledger and e > entry), default=None)
 
 
-def test_ranges_of_different_ledgers_stay_apart_and_clear_forgets_all() -> None:
+def test_ranges_of_different_ledgers_are_not_joined_and_clear_removes_all() -> None:
     ranges = AckRanges()
     ranges.add(5, 0, 3)
     ranges.add(4, 7, 9)

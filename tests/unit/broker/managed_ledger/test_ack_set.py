@@ -21,14 +21,16 @@ def test_words_survive_except_for_trailing_zeros(words: list[int]) -> None:
 
 
 @given(_WORDS, _WORDS, st.integers(1, 200))
-def test_joining_two_acknowledgments_leaves_what_both_leave(first: list[int], second: list[int], size: int) -> None:
+def test_joining_two_acknowledgments_keeps_messages_that_neither_acknowledged(
+    first: list[int], second: list[int], size: int
+) -> None:
     left = full_mask(size) & unacked_mask(first) & unacked_mask(second)
     expected = _bits(first) & _bits(second) & set(range(size))
     assert _bits(list(words_of(left))) == expected
     assert (left == 0) == (not expected)
 
 
-def test_the_stock_example_of_five_messages_with_two_left() -> None:
+def test_a_stored_ack_set_of_pulsar_has_two_of_five_messages_left() -> None:
     # tests/golden: a batch of five of which 0, 1 and 2 were acknowledged is stored as 0x18
     assert words_of(full_mask(5) & ~0b111) == (0x18,)
     assert words_of(full_mask(64)) == (-1,)

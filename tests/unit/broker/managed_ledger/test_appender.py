@@ -1,4 +1,4 @@
-"""Appends: order, rollover, failures of a ledger, loss of the metadata, fencing."""
+"""Appends: order, rollover, failures of a ledger, unavailable metadata, fencing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def test_an_entry_may_come_in_parts() -> None:
     run(scenario)
 
 
-def test_listeners_hear_of_each_batch_once_after_the_answers() -> None:
+def test_listeners_are_called_once_per_batch_after_the_appends_were_answered() -> None:
     async def scenario(world: World) -> None:
         ledger = await world.process().open()
         heard: list[Position] = []
@@ -165,7 +165,7 @@ def test_with_fewer_bookies_a_smaller_ledger_is_made_and_replaced_later() -> Non
     run(scenario, bookies=2)
 
 
-def test_an_empty_ledger_on_fewer_bookies_is_replaced_too_and_its_readers_go_on() -> None:
+def test_an_empty_ledger_on_fewer_bookies_is_replaced_too_and_its_readers_continue() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -203,7 +203,7 @@ def test_without_enough_bookies_it_opens_for_readers_and_appends_fail_in_time() 
     run(scenario)
 
 
-def test_a_failed_ledger_is_closed_and_what_was_pending_goes_to_the_next_in_order() -> None:
+def test_a_failed_ledger_is_closed_and_its_pending_appends_go_to_the_next_in_order() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -243,8 +243,8 @@ def test_an_empty_ledger_that_fails_leaves_the_list_and_is_deleted() -> None:
     run(scenario)
 
 
-def test_when_somebody_recovered_the_ledger_its_closed_form_counts() -> None:
-    """Auto-recovery closed it: entries that were stored are confirmed, not appended twice."""
+def test_entries_of_a_ledger_that_another_client_recovered_are_confirmed() -> None:
+    """Auto-recovery closed it: stored entries are confirmed and not appended twice."""
 
     async def scenario(world: World) -> None:
         process = world.process()
@@ -309,7 +309,7 @@ def test_appends_fail_when_no_ledger_can_be_made_and_succeed_again_later() -> No
     run(scenario)
 
 
-def test_a_switch_survives_metadata_answers_that_get_lost() -> None:
+def test_a_switch_survives_lost_metadata_responses() -> None:
     async def scenario(world: World) -> None:
         ledger = await world.process().open()
         world.metadata.unknown_chance = 0.5
@@ -336,7 +336,7 @@ def test_an_oversized_entry_fails_alone() -> None:
     run(scenario)
 
 
-def test_terminate_stores_what_is_pending_and_refuses_the_rest_for_ever() -> None:
+def test_terminate_stores_pending_appends_and_refuses_later_ones() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -348,7 +348,7 @@ def test_terminate_stores_what_is_pending_and_refuses_the_rest_for_ever() -> Non
         assert list(answers.stored) == numbered(3)
         ledger.append(b"late", answers(b"late"))
         assert isinstance(answers.failed[b"late"], ManagedLedgerTerminatedError)
-        # as a stock broker leaves it: the id and a zero timestamp beside the terminated position
+        # as Pulsar's broker leaves it: the id and a zero timestamp beside the terminated position
         assert world.list_node().ledgers == (LedgerRecord(3),)
         assert world.list_node().terminated == Position(3, 2)
         await process.run(ledger.close())
@@ -362,7 +362,7 @@ def test_terminate_stores_what_is_pending_and_refuses_the_rest_for_ever() -> Non
     run(scenario)
 
 
-def test_close_stores_what_is_pending_and_closes_the_ledger() -> None:
+def test_close_stores_pending_appends_and_closes_the_ledger() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -393,7 +393,7 @@ def test_close_does_not_wait_for_ever_for_bookies() -> None:
     run(scenario)
 
 
-def test_roll_makes_a_new_ledger_or_says_why_not() -> None:
+def test_roll_makes_a_new_ledger_or_raises_the_reason() -> None:
     async def scenario(world: World) -> None:
         ledger = await world.process().open()
         await ledger.roll()
@@ -411,13 +411,13 @@ def test_roll_makes_a_new_ledger_or_says_why_not() -> None:
     run(scenario)
 
 
-def test_a_ledger_closed_below_what_was_acknowledged_fences_instead_of_going_on() -> None:
+def test_a_ledger_closed_below_its_acknowledged_entries_fences_the_handle() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
         await append(ledger, *numbered(5))
         tail = process.client.tail()
-        world.bookies.ledger(tail.ledger_id).entries.clear()  # what no quorum may ever lose
+        world.bookies.ledger(tail.ledger_id).entries.clear()  # a loss that quorums must prevent
         await process.client.open_ledger(tail.ledger_id, recover=True)
         tail.fail(LedgerFencedError("fenced"))
         await asyncio.sleep(1)
@@ -426,7 +426,7 @@ def test_a_ledger_closed_below_what_was_acknowledged_fences_instead_of_going_on(
     run(scenario)
 
 
-def test_a_ledger_that_was_deleted_by_somebody_fences_instead_of_waiting_for_ever() -> None:
+def test_a_ledger_that_another_client_deleted_fences_the_handle() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -440,7 +440,7 @@ def test_a_ledger_that_was_deleted_by_somebody_fences_instead_of_waiting_for_eve
 
 
 def _failing_ledgers(process: Process, lifetime_s: float) -> None:
-    """Every ledger made from now on fails so long after its first entry."""
+    """Make every ledger created from now on fail `lifetime_s` after its first entry."""
     plain = process.client.create_ledger
 
     async def create(**options: Any) -> FakeWriter:
@@ -460,7 +460,7 @@ def _failing_ledgers(process: Process, lifetime_s: float) -> None:
     process.client.create_ledger = create  # type: ignore[method-assign]
 
 
-def test_ledgers_that_fail_at_once_are_made_ever_more_slowly_and_appends_learn_it() -> None:
+def test_ledgers_that_fail_at_once_are_created_ever_more_slowly_and_appends_fail() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -477,7 +477,7 @@ def test_ledgers_that_fail_at_once_are_made_ever_more_slowly_and_appends_learn_i
     run(scenario)
 
 
-def test_while_a_successor_is_slow_to_be_made_appends_go_on_in_the_open_ledger() -> None:
+def test_appends_continue_in_the_open_ledger_while_a_successor_is_slow_to_be_created() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()

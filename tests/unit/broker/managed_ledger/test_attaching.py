@@ -1,4 +1,4 @@
-"""Ledgers that were adopted after a restore come back into the list of their topic."""
+"""Ledgers adopted after a restore are added back to the list of their topic."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,7 @@ OLD = LedgerListNode((LedgerRecord(1, 10, 100, 5), LedgerRecord(3)), {"a": "b"},
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[LocalMetadataStore]:
-    """Under review, with a topic whose last ledger was written at the time of the backup."""
+    """A store under review, with a topic whose last ledger was being written at the time of the backup."""
     found = await LocalMetadataStore.open(str(tmp_path))
     review = Restoration("b", "c", RestorationState.REVIEW, 1, 2, 3, False)
     await found.put(RESTORATION, encode_restoration(review))
@@ -56,7 +56,7 @@ async def test_ledgers_come_back_in_order_with_their_counts_and_the_rest_stays(s
     assert again is not None and again.version == stored.version
 
 
-async def test_one_that_was_adopted_again_is_as_long_as_it_is_now(store: LocalMetadataStore) -> None:
+async def test_a_ledger_that_was_adopted_again_gets_its_present_length(store: LocalMetadataStore) -> None:
     await attach(store, NAME, [LedgerId(7)], 77)
     await LedgerNodes(store).delete(LedgerId(7))
     await add_ledger(store, 7, LedgerState.CLOSED, 9)
@@ -68,7 +68,7 @@ async def test_one_that_was_adopted_again_is_as_long_as_it_is_now(store: LocalMe
     ("ledger", "words"),
     [(8, "is not closed: .*orphans adopt 8"), (9, "is not in the metadata: .*orphans adopt 9")],
 )
-async def test_only_closed_ledgers_come_back(store: LocalMetadataStore, ledger: int, words: str) -> None:
+async def test_only_closed_ledgers_are_attached(store: LocalMetadataStore, ledger: int, words: str) -> None:
     with pytest.raises(AttachError, match=words):
         await attach(store, NAME, [LedgerId(ledger)], 77)
     stored = await store.get(node_path(NAME))

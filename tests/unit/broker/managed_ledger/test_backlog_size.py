@@ -1,4 +1,4 @@
-"""Bytes behind a position and the position behind which only so many are: each against the other."""
+"""Bytes after a position, and the position after which a given number of bytes follows, tested against each other."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from quire_broker.managed_ledger.position import Position
 LEDGERS = [LedgerRecord(3, 10, 1000, 1), LedgerRecord(5, 0, 0, 2), LedgerRecord(8, 4, 100, 0)]
 
 
-def test_the_bytes_behind_a_position_are_those_of_its_ledgers_rest_and_of_all_later_ledgers() -> None:
+def test_the_bytes_after_a_position_are_the_rest_of_its_ledger_and_all_later_ledgers() -> None:
     found = {position: bytes_after(LEDGERS, Position(*position)) for position in ((-1, -1), (3, -1), (3, 4), (3, 9))}
     assert found == {(-1, -1): 1100, (3, -1): 1100, (3, 4): 600, (3, 9): 100}
     assert [bytes_after(LEDGERS, Position(*position)) for position in ((4, 7), (8, 0), (8, 3), (8, 9), (9, 0))] == [
@@ -18,7 +18,7 @@ def test_the_bytes_behind_a_position_are_those_of_its_ledgers_rest_and_of_all_la
     ]
 
 
-def test_what_is_too_much_ends_where_the_rest_fits() -> None:
+def test_the_excess_ends_where_the_rest_fits() -> None:
     assert end_of_excess(LEDGERS, 1100) is None
     assert end_of_excess(LEDGERS, 1099) == Position(3, 0)
     assert end_of_excess(LEDGERS, 600) == Position(3, 4)
@@ -31,9 +31,7 @@ def test_what_is_too_much_ends_where_the_rest_fits() -> None:
     st.lists(st.tuples(st.integers(1, 50), st.integers(0, 10_000)), max_size=6),
     st.integers(0, 60_000),
 )
-def test_no_more_is_left_than_may_be_and_one_entry_more_would_not_fit(
-    sizes: list[tuple[int, int]], bytes_max: int
-) -> None:
+def test_the_rest_fits_the_bound_and_one_entry_more_would_not(sizes: list[tuple[int, int]], bytes_max: int) -> None:
     ledgers = [LedgerRecord(number, *size) for number, size in enumerate(sizes)]
     end = end_of_excess(ledgers, bytes_max)
     total = sum(size for _, size in sizes)

@@ -1,4 +1,4 @@
-"""Cursors: acknowledging, reading, saving, coming back after a crash."""
+"""Cursors: acknowledging, reading, saving, recovery after a crash."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.unit.broker.managed_ledger.cursors_at_work import crash, read_numbers
 from tests.unit.broker.managed_ledger.world import START_MS, World, append, numbered, run
 
 
-def test_single_acknowledgments_move_the_mark_only_over_what_is_acknowledged() -> None:
+def test_single_acknowledgments_move_the_mark_only_over_acknowledged_entries() -> None:
     async def scenario(world: World) -> None:
         _, _, cursor = await with_cursor(world, 10)
         assert cursor.backlog == 10
@@ -41,7 +41,7 @@ def test_the_mark_moves_over_the_end_of_a_ledger() -> None:
     run(scenario, ledger_entries_max=4)
 
 
-def test_acknowledging_what_never_was_is_refused_or_ignored() -> None:
+def test_acknowledging_an_entry_that_does_not_exist_is_refused_or_ignored() -> None:
     async def scenario(world: World) -> None:
         _, _, cursor = await with_cursor(world, 5)
         with pytest.raises(InvalidPositionError):
@@ -98,7 +98,7 @@ def test_a_cumulative_acknowledgment_into_a_batch_leaves_the_rest_of_it() -> Non
     run(scenario)
 
 
-def test_reads_skip_what_is_acknowledged_and_end_at_the_tail() -> None:
+def test_reads_skip_acknowledged_entries_and_end_at_the_tail() -> None:
     async def scenario(world: World) -> None:
         _, ledger, cursor = await with_cursor(world, 12)
         ids = [record.ledger_id for record in ledger.ledgers]
@@ -166,7 +166,7 @@ def test_where_a_new_cursor_starts() -> None:
     run(scenario)
 
 
-def test_a_new_cursor_is_stored_as_a_stock_broker_stores_it() -> None:
+def test_a_new_cursor_is_stored_as_pulsar_stores_it() -> None:
     async def scenario(world: World) -> None:
         _, ledger, _ = await with_cursor(world, 0)
         await ledger.open_cursor("a/b c*~", properties={"k": "v"})
@@ -201,7 +201,7 @@ def test_a_hundred_acknowledgments_are_saved_at_once_and_fewer_after_a_second() 
     run(scenario)
 
 
-def test_what_was_flushed_survives_a_crash_with_batches_and_properties() -> None:
+def test_flushed_acknowledgments_survive_a_crash_with_batches_and_properties() -> None:
     async def scenario(world: World) -> None:
         process, ledger, cursor = await with_cursor(world, 20)
         cursor.acknowledge([Position(3, 3)])
@@ -248,7 +248,7 @@ def test_a_state_too_large_for_the_node_stays_in_the_cursor_ledger() -> None:
     run(scenario, unacked_ranges_in_node_max=10)
 
 
-def test_too_many_ranges_come_back_from_above_and_the_mark_is_not_forced() -> None:
+def test_beyond_the_bound_the_highest_ranges_are_delivered_again_and_the_mark_does_not_move() -> None:
     async def scenario(world: World) -> None:
         process, ledger, cursor = await with_cursor(world, 60)
         cursor.acknowledge([Position(3, entry) for entry in range(1, 60, 2)])
@@ -318,7 +318,7 @@ def test_without_any_ledger_the_node_takes_the_state() -> None:
     run(scenario)
 
 
-def test_while_the_metadata_is_away_an_open_cursor_ledger_goes_on() -> None:
+def test_an_open_cursor_ledger_is_written_while_the_metadata_is_unavailable() -> None:
     async def scenario(world: World) -> None:
         process, ledger, cursor = await with_cursor(world, 20)
         cursor.acknowledge([Position(3, 0)])

@@ -124,7 +124,7 @@ def test_a_cursor_ledger_that_a_former_owner_replaced_meanwhile_is_found() -> No
     run(scenario, cursor_ledger_entries_max=2)
 
 
-def test_after_a_seek_that_failed_the_state_that_holds_is_saved_again() -> None:
+def test_after_a_failed_seek_the_valid_state_is_saved_again() -> None:
     async def scenario(world: World) -> None:
         process, _, cursor = await with_cursor(world, 5)
         cursor.acknowledge([Position(3, 0), Position(3, 1)])
@@ -143,7 +143,7 @@ def test_after_a_seek_that_failed_the_state_that_holds_is_saved_again() -> None:
     run(scenario)
 
 
-def test_a_cursor_whose_making_was_cancelled_can_be_opened_again() -> None:
+def test_a_cursor_whose_creation_was_cancelled_can_be_opened_again() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -160,7 +160,7 @@ def test_a_cursor_whose_making_was_cancelled_can_be_opened_again() -> None:
     run(scenario)
 
 
-def test_what_is_acknowledged_while_a_snapshot_is_saved_is_saved_by_the_next() -> None:
+def test_acknowledgments_during_a_save_are_saved_by_the_next_one() -> None:
     async def scenario(world: World) -> None:
         process, _, cursor = await with_cursor(world, 5)
         cursor.acknowledge([Position(3, 0)])
@@ -178,8 +178,8 @@ def test_what_is_acknowledged_while_a_snapshot_is_saved_is_saved_by_the_next() -
     run(scenario)
 
 
-def test_a_closed_cursor_does_not_call_saved_what_nobody_saves() -> None:
-    """Found by a seed of the simulator: what was acknowledged while the close ran passed for saved."""
+def test_a_closed_cursor_does_not_report_later_acknowledgments_as_saved() -> None:
+    """Found by a seed of the simulator: acknowledgments that arrived during the close were reported as saved."""
 
     async def scenario(world: World) -> None:
         process, _, cursor = await with_cursor(world, 5)

@@ -1,4 +1,4 @@
-"""Snapshots of cursors: both forms of ranges, and what is left out of a state that is too large."""
+"""Snapshots of cursors: both forms of ranges, and the parts omitted from a state that is too large."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +59,7 @@ def test_many_ranges_are_written_as_a_bitmap_and_few_are_not() -> None:
     assert len(encode_position(many, StateBounds(10**6, 10**6, 10**7, bitmap=False))) > 10_000
 
 
-def test_the_first_form_wins_when_both_are_there() -> None:
+def test_the_first_form_is_used_when_both_are_present() -> None:
     message = pb.PositionInfo(ledgerId=3, entryId=0)
     known = message.individualDeletedMessages.add()
     known.lowerEndpoint.ledgerId = known.upperEndpoint.ledgerId = 3
@@ -84,7 +84,7 @@ def test_a_range_over_ledgers_covers_the_whole_ledgers_between() -> None:
     assert list(state.ranges) == [AckRange(3, 5, 9), AckRange(5, 0, 1), AckRange(9, 0, 1)]
 
 
-def test_beyond_the_bound_the_highest_ranges_are_left_out_and_the_mark_stays() -> None:
+def test_beyond_the_bound_the_highest_ranges_are_omitted_and_the_mark_stays() -> None:
     state = _state([(3, 10 * at, 0) for at in range(100)])
     for bitmap in (False, True):
         back = decode_position(encode_position(state, StateBounds(40, 10, 10**6, bitmap=bitmap)))
@@ -93,7 +93,7 @@ def test_beyond_the_bound_the_highest_ranges_are_left_out_and_the_mark_stays() -
 
 
 @given(st.integers(100, 3000))
-def test_a_snapshot_fits_its_bytes_by_dropping_from_above(bytes_max: int) -> None:
+def test_a_snapshot_fits_its_bytes_by_omitting_the_highest_ranges(bytes_max: int) -> None:
     state = _state([(3, 100 * at, 0) for at in range(300)])
     data = encode_position(state, StateBounds(10**6, 10**6, bytes_max))
     assert len(data) <= bytes_max
@@ -130,7 +130,7 @@ def _aligned(mark: Position, *ranges: tuple[int, int, int]) -> CursorState:
     return aligned(state, _LEDGERS)
 
 
-def test_a_mark_in_a_ledger_that_is_gone_moves_to_the_first_entry_that_is_left() -> None:
+def test_a_mark_in_a_deleted_ledger_moves_before_the_first_remaining_entry() -> None:
     assert _aligned(Position(2, 7)).mark_delete == Position(5, -1)
     assert _aligned(Position(6, -1)).mark_delete == Position(8, -1)
     assert _aligned(Position(5, 3)).mark_delete == Position(5, 3)
@@ -141,7 +141,7 @@ def test_a_mark_beyond_the_end_moves_back_to_the_last_entry() -> None:
     assert _aligned(Position(70, -1)).mark_delete == Position(8, 3)
 
 
-def test_ranges_are_cut_to_what_exists_and_join_the_mark_when_they_adjoin() -> None:
+def test_ranges_are_cut_to_existing_entries_and_join_an_adjoining_mark() -> None:
     state = _aligned(Position(5, 7), (5, 8, 20), (8, 0, 0), (8, 2, 90), (40, 0, 5))
     assert state.mark_delete == Position(8, 0)
     assert list(state.ranges) == [AckRange(8, 2, 3)]

@@ -14,7 +14,7 @@ _ALL = 1 << 30
     st.integers(0, 3000),
     st.integers(0, 40),
 )
-def test_what_it_gives_is_what_was_inserted_and_it_never_exceeds_its_bytes(
+def test_it_returns_the_inserted_entries_and_never_exceeds_its_bytes(
     inserts: list[tuple[int, list[int]]], capacity: int, dropped: int
 ) -> None:
     cache = EntryCache(capacity)
@@ -57,7 +57,7 @@ def test_entries_in_parts_are_joined_on_the_first_read() -> None:
     assert topic.get(3, 0, 0, _ALL)[0] is first
 
 
-def test_bytes_bound_what_one_read_gives_but_not_its_first_entry() -> None:
+def test_a_byte_bound_limits_a_read_but_not_its_first_entry() -> None:
     topic = EntryCache(1 << 20).topic()
     topic.insert(3, 0, [b"x" * 10] * 5, 0.0)
     assert len(topic.get(3, 0, 4, 25)) == 2

@@ -1,8 +1,8 @@
-"""Random histories of appends, acknowledgments, faults and crashes, against a plain model of what must hold.
+"""Random histories of appends, acknowledgments, faults and crashes, against a plain model of the guarantees.
 
 Never lost: an append that was answered. Never delivered again: an entry whose acknowledgment was flushed (unless the
-cursor was moved back on purpose). Never passed over: the mark-delete does not move over an entry that nobody
-acknowledged. Order: positions grow in the order of the appends.
+cursor was moved back on purpose). Never skipped: the mark-delete position does not move over an unacknowledged entry.
+Order: positions grow in the order of the appends.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ class _History:
         self.answers = Answers()
         self.sent: list[bytes] = []
         self.acked: set[Position] = set()
-        """Asked to be acknowledged and known to the present owner, flushed or not."""
+        """Acknowledgments that were requested and are known to the present owner, flushed or not."""
         self.asked: set[Position] = set()
-        """Asked of any owner ever; a stale one may have saved it late."""
+        """Acknowledgments that were requested of any owner; a former owner may have saved them late."""
         self.flushed: set[Position] = set()
         self.process: Process
         self.ledger: ManagedLedger
@@ -40,7 +40,7 @@ class _History:
                 self.ledger = await self.process.open()
                 break
             except ManagedLedgerFencedError:
-                continue  # the former owner changed its ledger meanwhile and still has it
+                continue  # the former owner changed its ledger meanwhile and still has the topic
         self.cursor = await self.process.run(self.ledger.open_cursor("sub"))
         await self.check()
 
@@ -83,7 +83,7 @@ class _History:
         if known:
             position = self.chance.choice(known)
             self.cursor.acknowledge_cumulative(position)
-            # whatever else is stored up to there, answered or not
+            # all other entries stored up to there, answered or not
             stored = await self.stored_positions()
             self.acked.update(found for found in stored if found <= position)
             self.asked.update(found for found in stored if found <= position)
@@ -113,7 +113,7 @@ class _History:
         await self.append_some()
         await asyncio.sleep(0.001)
         if tail.ledger_id not in self.world.bookies.ledgers:
-            return  # an earlier failure had emptied it, and its successor is written by now
+            return  # an earlier failure emptied it, and its successor is already being written
         durable = len(self.world.bookies.ledger(tail.ledger_id).entries)
         if self.chance.random() < 0.5 and durable:
             tail.confirm(self.chance.randrange(durable))
@@ -133,7 +133,7 @@ class _History:
         await self.start()
 
     async def take_over(self) -> None:
-        """A second owner opens it while the first one still writes."""
+        """Let a second owner open it while the first one still writes."""
         old, stale = self.ledger, self.process
         await self.start()
         old.append(b"stale", lambda position, error: self._no_stale_answer(position))
@@ -145,7 +145,7 @@ class _History:
         assert position is None, "a fenced owner acknowledged an append"
 
     async def check(self) -> None:
-        """After each start: what holds whatever happened before."""
+        """Check the guarantees after each start."""
         contents = await everything(self.ledger)
         positions = await self.stored_positions()
         by_position = dict(zip(positions, contents, strict=True))
@@ -170,12 +170,12 @@ class _History:
             delivered += [entry.position for entry in found]
         assert delivered == unacked
         self.cursor.rewind()
-        # What was not flushed may have been lost with the process: from here on only what is known counts.
+        # Acknowledgments that were not flushed may be lost with the process: from here on only the known ones count.
         self.acked = {position for position in self.acked if self.cursor.is_acknowledged(position)}
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_nothing_answered_is_lost_and_nothing_flushed_comes_again(seed: int) -> None:
+def test_no_answered_append_is_lost_and_no_flushed_acknowledgment_is_undone(seed: int) -> None:
     async def scenario(world: World) -> None:
         await _History(world, seed).play()
 
@@ -207,7 +207,7 @@ def test_a_leak_never_outlives_the_next_owner(seed: int) -> None:
         listed = {record.ledger_id for record in again.ledgers}
         created_and_never_listed = [ledger_id for ledger_id in world.bookies.of_topic() if ledger_id not in listed]
         for ledger_id in created_and_never_listed:
-            # The one leak that is tolerated: made just before the crash, in no list, without entries.
+            # The only tolerated leak: a ledger created just before the crash, in no list, without entries.
             assert not world.bookies.ledger(ledger_id).entries
         assert len(created_and_never_listed) <= 1
         assert not [key for key in world.metadata.nodes if key.startswith("/quire/")]

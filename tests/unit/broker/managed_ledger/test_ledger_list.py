@@ -56,7 +56,7 @@ def test_counting_excludes_the_lower_and_includes_the_upper_end(
 
 
 @given(_LISTS)
-def test_last_confirmed_is_the_newest_entry_or_the_place_before_the_first(steps: list[tuple[int, int]]) -> None:
+def test_last_confirmed_is_the_newest_entry_or_the_position_before_the_first(steps: list[tuple[int, int]]) -> None:
     ledgers, existing = _build(steps)
     assert ledgers.last_confirmed == (existing[-1] if existing else Position(ledgers.ids[-1], -1))
     assert ledgers.entries == len(existing)

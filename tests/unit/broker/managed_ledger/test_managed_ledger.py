@@ -1,4 +1,4 @@
-"""Opening, trimming, deleting, finding: what holds over restarts and between owners."""
+"""Opening, trimming, deleting, searching: guarantees across restarts and between owners."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ def _records_of_deletions(world: World) -> list[str]:
     return [key for key in world.metadata.nodes if key.startswith("/quire/")]
 
 
-def test_a_new_topic_has_the_nodes_and_ledger_metadata_of_a_stock_broker() -> None:
+def test_a_new_topic_has_the_nodes_and_ledger_metadata_of_pulsar() -> None:
     async def scenario(world: World) -> None:
         world.bookies.next_id = 4
         await world.process().open()
@@ -66,7 +66,7 @@ def test_opening_twice_gives_the_same_one_also_at_the_same_time() -> None:
     run(scenario)
 
 
-def test_what_does_not_exist_is_only_made_when_asked_for() -> None:
+def test_a_missing_managed_ledger_is_created_only_on_request() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         with pytest.raises(ManagedLedgerMissingError):
@@ -82,7 +82,7 @@ def test_what_does_not_exist_is_only_made_when_asked_for() -> None:
     run(scenario)
 
 
-def test_after_a_crash_every_stored_entry_is_there_and_the_former_ledger_is_closed() -> None:
+def test_after_a_crash_every_stored_entry_exists_and_the_former_ledger_is_closed() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -170,7 +170,7 @@ def test_consumed_ledgers_are_trimmed_and_deleted() -> None:
     run(scenario, ledger_entries_max=10)
 
 
-def test_who_subscribes_after_publishing_finds_everything() -> None:
+def test_a_client_that_subscribes_after_publishing_finds_everything() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -197,7 +197,7 @@ def test_retention_trims_by_time_without_any_cursor() -> None:
     run(scenario, ledger_entries_max=10, retention_s=100.0, retention_bytes=-1, rollover_age_max_s=1e6)
 
 
-def test_a_reader_in_a_trimmed_ledger_goes_on_at_the_first_entry_that_is_left() -> None:
+def test_a_reader_in_a_trimmed_ledger_continues_at_the_first_remaining_entry() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -346,7 +346,7 @@ def test_the_same_read_at_the_same_time_is_done_once() -> None:
     run(scenario)
 
 
-def test_a_list_that_a_stock_broker_wrote_is_taken_over() -> None:
+def test_a_list_that_pulsar_wrote_is_taken_over() -> None:
     """Two closed ledgers, one of them empty by its counts, and an unclean last one with a zero timestamp."""
 
     async def scenario(world: World) -> None:
@@ -379,7 +379,7 @@ def test_the_factory_closes_everything() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_of_two_that_open_at_the_same_time_one_learns_that_it_lost(seed: int) -> None:
+def test_of_two_owners_that_open_at_the_same_time_one_is_fenced(seed: int) -> None:
     async def scenario(world: World) -> None:
         first = await world.process().open()
         await append(first, *numbered(5))

@@ -1,4 +1,4 @@
-"""Appends while the metadata store is away, and what an owner does that cannot prove that it still is one."""
+"""Appends while the metadata store is unavailable, and owners that cannot prove that they still are owners."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from quire_broker.managed_ledger.errors import LedgerSwitchError, ManagedLedgerF
 from tests.unit.broker.managed_ledger.world import World, append, everything, numbered, run
 
 
-def test_while_the_metadata_is_away_appends_go_on_and_the_roll_waits() -> None:
+def test_while_the_metadata_is_unavailable_appends_continue_and_the_roll_waits() -> None:
     async def scenario(world: World) -> None:
         ledger = await world.process().open()
         await append(ledger, *numbered(5))
@@ -74,7 +74,7 @@ def test_a_fenced_owner_that_cannot_reach_the_metadata_fails_at_once_and_recover
     run(scenario)
 
 
-def test_a_handle_whose_list_another_owner_wrote_is_fenced_when_it_looks() -> None:
+def test_a_handle_whose_list_another_owner_wrote_is_fenced_when_it_checks() -> None:
     async def scenario(world: World) -> None:
         first, second = world.process(), world.process()
         ledger = await first.open()

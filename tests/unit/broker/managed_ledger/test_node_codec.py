@@ -1,4 +1,4 @@
-"""The stored forms, against nodes that a stock broker wrote."""
+"""The stored forms, compared with nodes that Pulsar's broker wrote."""
 
 import struct
 import zlib
@@ -18,7 +18,7 @@ _BOUNDS = StateBounds(10_000, 10_000, 1_000_000, bitmap=False)
 _TOPIC_PARTS = 6
 
 
-def _stock_nodes(depth: int) -> dict[str, bytes]:
+def _pulsar_nodes(depth: int) -> dict[str, bytes]:
     return {
         stored.key: stored.value
         for name in ("pulsar-topics.txt", "pulsar-broker.txt")
@@ -27,25 +27,25 @@ def _stock_nodes(depth: int) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("value", _stock_nodes(5).values(), ids=_stock_nodes(5).keys())
-def test_a_stock_list_reads_and_writes_back_the_same_bytes(value: bytes) -> None:
+@pytest.mark.parametrize("value", _pulsar_nodes(5).values(), ids=_pulsar_nodes(5).keys())
+def test_a_list_of_pulsar_reads_and_writes_back_the_same_bytes(value: bytes) -> None:
     assert encode_list(decode_list(value)) == value
 
 
-@pytest.mark.parametrize("value", _stock_nodes(6).values(), ids=_stock_nodes(6).keys())
-def test_a_stock_cursor_reads_and_writes_back_the_same_bytes(value: bytes) -> None:
+@pytest.mark.parametrize("value", _pulsar_nodes(6).values(), ids=_pulsar_nodes(6).keys())
+def test_a_cursor_of_pulsar_reads_and_writes_back_the_same_bytes(value: bytes) -> None:
     assert encode_node(decode_node(value), _BOUNDS) == value
 
 
-def test_the_stock_nodes_say_what_the_scenarios_left() -> None:
-    topics = _stock_nodes(5)
+def test_the_nodes_of_pulsar_have_the_final_state_of_the_scenarios() -> None:
+    topics = _pulsar_nodes(5)
     terminated = decode_list(topics["/managed-ledgers/public/default/persistent/g-term"])
     assert terminated.terminated == Position(113, 0)
     assert terminated.ledgers == (LedgerRecord(113),)
     two = decode_list(topics["/managed-ledgers/public/default/persistent/g-bidx"])
     assert two.ledgers == (LedgerRecord(68, 2, 160, two.ledgers[0].closed_ms), LedgerRecord(208))
     assert two.properties == {"index": "-1"}
-    cursor = decode_node(_stock_nodes(6)["/managed-ledgers/public/default/persistent/g-bidx/sub2"])
+    cursor = decode_node(_pulsar_nodes(6)["/managed-ledgers/public/default/persistent/g-bidx/sub2"])
     assert cursor.state.batches == {Position(68, 1): 0x18}
     assert cursor.state.mark_delete == Position(68, 0)
 
@@ -55,7 +55,7 @@ def test_an_empty_value_is_an_empty_list() -> None:
     assert encode_list(LedgerListNode()) == b""
 
 
-def test_offload_contexts_and_unknown_fields_are_carried_along() -> None:
+def test_offload_contexts_and_unknown_fields_are_preserved() -> None:
     info = pb.ManagedLedgerInfo()
     info.ledgerInfo.add(ledgerId=4, entries=2, size=20, timestamp=9, offloadContext=b"\x08\x01\x10\x02\x18\x01")
     value = info.SerializeToString() + b"\xa2\x06\x03new"  # field 100
@@ -86,7 +86,7 @@ def test_every_compression_is_read() -> None:
     plain = encode_list(node)
     for kind, body in _bodies(plain):
         assert decode_list(_compressed(kind, plain, body)) == node
-    state = _stock_nodes(6)["/managed-ledgers/public/default/persistent/g-bidx/sub2"]
+    state = _pulsar_nodes(6)["/managed-ledgers/public/default/persistent/g-bidx/sub2"]
     for kind, body in _bodies(state):
         assert decode_node(_compressed(kind, state, body)) == decode_node(state)
 
@@ -105,7 +105,7 @@ def test_a_claimed_size_is_bounded() -> None:
         decode_list(struct.pack(">2si", b"\x47\x78", len(head)) + head + b"x")
 
 
-def test_bytes_that_are_no_node_are_refused() -> None:
+def test_bytes_that_are_not_a_node_are_refused() -> None:
     with pytest.raises(MetadataFormatError):
         decode_list(b"\xff\xff\xff")
     with pytest.raises(MetadataFormatError):

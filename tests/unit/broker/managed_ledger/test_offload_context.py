@@ -1,4 +1,4 @@
-"""The offload context of a ledger's record: bytes of the stock system and back, and what is kept unread."""
+"""The offload context of a ledger's record: round trip of Pulsar's bytes, and preserved fields."""
 
 from dataclasses import replace
 
@@ -18,10 +18,10 @@ STOCK_NODE = bytes.fromhex(
     "636b657412076c656467657273120c0a06726567696f6e12026575121c0a0f73657276696365456e64706f696e7412096874"
     "74703a2f2f7333"
 )
-"""A list of one ledger that stock 4.0.7 classes wrote: complete, and gone from the bookies."""
+"""A list of one ledger, written by classes of Pulsar 4.0.7: offloaded, and deleted from the bookies."""
 
 
-def test_a_record_is_written_as_the_stock_system_writes_it() -> None:
+def test_a_record_is_written_as_pulsar_writes_it() -> None:
     target = OffloadTarget.from_url("s3://ledgers", region="eu", endpoint="http://s3")
     context = OffloadContext(UUID, target.driver, tuple(target.properties.items()), True, True, 1_700_000_000_123)
     node = LedgerListNode((LedgerRecord(4, 5, 45, 9, offload=context),))
@@ -29,7 +29,7 @@ def test_a_record_is_written_as_the_stock_system_writes_it() -> None:
     assert decode_list(STOCK_NODE) == node
 
 
-def test_what_is_not_read_is_kept() -> None:
+def test_fields_that_are_not_read_are_preserved() -> None:
     message = pb.OffloadContext(complete=False, offloadSegment=[b"\x08\x01", b"\x10\x02"])
     value = message.SerializeToString() + b"\xa2\x06\x03new"  # field 100
     context = decode_context(value)
@@ -38,7 +38,7 @@ def test_what_is_not_read_is_kept() -> None:
     assert list(again.offloadSegment) == [b"\x08\x01", b"\x10\x02"] and b"new" in again.SerializeToString()
 
 
-def test_what_only_an_attempt_has_goes_when_it_is_complete() -> None:
+def test_completion_removes_the_properties_of_an_attempt() -> None:
     context = OffloadContext(UUID, "aws-s3", (("bucket", "b"), (OWNER, "job"), (BEGUN, "77")))
     assert (context.owner, context.begun_ms) == ("job", 77)
     done = context.completed(99)
@@ -46,6 +46,6 @@ def test_what_only_an_attempt_has_goes_when_it_is_complete() -> None:
 
 
 @pytest.mark.parametrize("value", [b"\xff", b"\x32\x00"])
-def test_what_is_no_context_is_refused(value: bytes) -> None:
-    with pytest.raises(MetadataFormatError, match="no offload context"):
+def test_bytes_that_are_not_a_context_are_refused(value: bytes) -> None:
+    with pytest.raises(MetadataFormatError, match="not an offload context"):
         decode_context(value)

@@ -1,4 +1,4 @@
-"""Offloading on simulated metadata, bookies in memory and a bucket in memory: attempts, copies, reads, crashes."""
+"""Offloading on simulated metadata, with bookies and a bucket in memory: attempts, copies, reads, crashes."""
 
 import asyncio
 from dataclasses import replace
@@ -26,12 +26,12 @@ from tests.unit.broker.managed_ledger.world import NAME, Process, World, append,
 
 TARGET = OffloadTarget("aws-s3", "memory", "", "http://s3")
 PAUSES_S = (0.02, 0.5, 0.07, 11.3, 0.3, 110.2, 0.011, 10.05, 101.1, 0.04, 120.0, 12.5)
-"""Lives of brokers: some end within an offload, some within the deletion of the bookies' copies, some after all."""
+"""Lifetimes of brokers: some end within an offload, some within the deletion of the bookies' copies, some later."""
 PAYLOADS = [b"entry %03d" % number for number in range(20)]
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """Ledgers of 5 entries that stay, and what `changes` say of offloading."""
+    """Return settings for retained ledgers of 5 entries, with `changes` of the offload settings."""
     offload = OffloadSettings(**{"target": TARGET, "deletion_lag_s": 100.0, **changes})
     kept = {"retention_s": -1, "retention_bytes": -1, "trim_interval_s": 10.0}
     return {"ledger_entries_max": 5, "offload": offload, **kept}
@@ -52,7 +52,7 @@ class Bucketed:
         return process
 
     async def fill(self) -> list[int]:
-        """The closed ledgers."""
+        """Return the closed ledgers."""
         self.ledger = await self.process.open()
         for payload in PAYLOADS:
             await self.process.run(append(self.ledger, payload))
@@ -60,7 +60,7 @@ class Bucketed:
         return [record.ledger_id for record in self.ledger.ledgers if record.closed_ms]
 
     async def take_over(self, *, kill: bool = True) -> None:
-        """Another broker goes on with it."""
+        """Let another broker take the topic over."""
         if kill:
             self.process.kill()
         self.process = self._process()
@@ -71,7 +71,7 @@ class Bucketed:
         return await write_segment(self.place, reader, uuid)
 
     async def offload(self, ledger: int) -> str:
-        """As a job does it."""
+        """Offload one ledger as a job does."""
         uuid, _ = await self.ledger.offloads.begin(ledger, TARGET, {})
         summary = await self.write(ledger, uuid)
         await self.ledger.offloads.complete(ledger, uuid, summary.entries, summary.payload_bytes)
@@ -96,7 +96,7 @@ def play(scenario: Any, **changes: Any) -> None:
     run(work, **settings(**changes))
 
 
-def test_a_whole_attempt_and_then_the_bookies_copy_goes_after_the_lag() -> None:
+def test_after_a_complete_attempt_the_bookies_copy_is_deleted_after_the_lag() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         uuid = await at.offload(closed[0])
         context = at.context(closed[0])
@@ -122,13 +122,13 @@ def test_what_cannot_be_offloaded_is_refused_with_the_reason() -> None:
                 await offloads.begin(ledger, TARGET, {})
         uuid, record = await offloads.begin(closed[0], TARGET, {})
         assert (record.entries, record.size_bytes) == (5, 45)
-        with pytest.raises(OffloadRefusedError, match="in progress since 0 s"):
+        with pytest.raises(OffloadRefusedError, match="began 0 s ago"):
             await offloads.begin(closed[0], TARGET, {})
-        with pytest.raises(OffloadRefusedError, match="5 entries of 45 bytes; offloaded were 5 of 44"):
+        with pytest.raises(OffloadRefusedError, match="5 entries of 45 bytes; the offload has 5 of 44"):
             await offloads.complete(closed[0], uuid, 5, 44)
-        with pytest.raises(OffloadRefusedError, match="does not find the objects"):
+        with pytest.raises(OffloadRefusedError, match="could not verify the objects"):
             await offloads.complete(closed[0], uuid, 5, 45)
-        with pytest.raises(OffloadRefusedError, match="given up or replaced"):
+        with pytest.raises(OffloadRefusedError, match="aborted or replaced"):
             await offloads.complete(closed[0], "00000000-0000-4000-8000-000000000000", 5, 45)
         with pytest.raises(OffloadRefusedError, match="no longer listed"):
             await offloads.complete(999, uuid, 5, 45)
@@ -203,7 +203,7 @@ def test_a_pinned_ledger_is_not_trimmed_until_its_attempt_ends() -> None:
     run(work, **(settings() | {"retention_s": 0, "retention_bytes": 0}))
 
 
-def test_trimming_and_deletion_take_the_objects_along() -> None:
+def test_trimming_and_deletion_delete_the_objects_too() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         for ledger in closed[:2]:
             await at.offload(ledger)
@@ -248,7 +248,7 @@ def test_objects_that_could_not_be_deleted_are_deleted_by_the_next_owner() -> No
 
 
 @pytest.mark.parametrize("read_first", list(ReadFirst))
-def test_each_copy_stands_in_for_the_other(read_first: ReadFirst) -> None:
+def test_each_copy_replaces_the_other(read_first: ReadFirst) -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         stats = at.process.factory.tier.stats
         for ledger in closed:
@@ -287,7 +287,7 @@ def test_a_vanished_object_is_read_from_the_bookies_and_its_ledger_offloaded_aga
     play(scenario)
 
 
-def test_a_bucket_that_is_away_keeps_the_bookies_copies_and_is_no_missing_entry() -> None:
+def test_an_unavailable_bucket_keeps_the_bookies_copies_and_is_not_reported_as_a_missing_entry() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         await at.offload(closed[0])
         at.place.broken = True
@@ -333,7 +333,7 @@ def test_without_a_target_a_request_says_what_to_set() -> None:
 
 
 @pytest.mark.parametrize("writes", [0, 1])
-def test_a_failed_upload_ends_its_attempt_and_says_why(writes: int) -> None:
+def test_a_failed_upload_aborts_its_attempt_and_reports_the_reason(writes: int) -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         at.place.fail_after = writes
         at.ledger.offloads.run_up_to(closed[1])
@@ -351,7 +351,7 @@ def test_a_failed_upload_ends_its_attempt_and_says_why(writes: int) -> None:
     play(scenario)
 
 
-def test_an_owner_that_lost_the_topic_learns_it_from_its_attempt() -> None:
+def test_an_owner_that_lost_the_topic_is_fenced_by_its_attempt() -> None:
     async def work(world: World) -> None:
         at = Bucketed(world)
         closed = await at.fill()
@@ -367,7 +367,7 @@ def test_an_owner_that_lost_the_topic_learns_it_from_its_attempt() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_an_attempt_that_holds_the_only_copy_is_completed_instead_of_replaced(*, whole: bool) -> None:
-    """Metadata were restored to a day on which it had just begun; the bookies' copy went since."""
+    """The metadata were restored from before its completion; the bookies' copy was deleted since."""
 
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         uuid, _ = await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
@@ -379,7 +379,7 @@ def test_an_attempt_that_holds_the_only_copy_is_completed_instead_of_replaced(*,
             assert (await at.ledger.offloads.begin(closed[0], TARGET, {}, "job"))[0] != uuid
             return
         at.place.broken = True
-        with pytest.raises(OffloadRefusedError, match="only copy cannot be told now"):
+        with pytest.raises(OffloadRefusedError, match="only copy and cannot be checked now"):
             await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
         at.place.broken = False
         with pytest.raises(OffloadRefusedError, match="already offloaded"):
@@ -390,7 +390,7 @@ def test_an_attempt_that_holds_the_only_copy_is_completed_instead_of_replaced(*,
     play(scenario)
 
 
-def test_objects_of_a_deleted_topic_that_could_not_go_are_deleted_by_the_next_one_of_its_name() -> None:
+def test_remaining_objects_of_a_deleted_topic_are_deleted_by_the_next_topic_of_its_name() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         for ledger in closed:
             await at.offload(ledger)
@@ -408,7 +408,7 @@ def test_objects_of_a_deleted_topic_that_could_not_go_are_deleted_by_the_next_on
     play(scenario)
 
 
-def test_a_place_that_cannot_be_opened_holds_up_no_copies_of_another() -> None:
+def test_a_bucket_that_cannot_be_opened_does_not_delay_the_copies_of_another() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         for ledger in closed[:2]:
             await at.offload(ledger)
@@ -426,7 +426,7 @@ def test_a_place_that_cannot_be_opened_holds_up_no_copies_of_another() -> None:
     play(scenario)
 
 
-def test_a_ledger_that_neither_copy_gives_is_unreadable_and_never_a_missing_one() -> None:
+def test_a_ledger_without_a_readable_copy_is_unreadable_and_not_missing() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         await at.offload(closed[0])
         del at.world.bookies.ledgers[closed[0]]
@@ -438,7 +438,7 @@ def test_a_ledger_that_neither_copy_gives_is_unreadable_and_never_a_missing_one(
 
 
 def test_a_last_ledger_that_only_the_bucket_has_is_not_dropped_at_opening() -> None:
-    """Another kind of broker may have let the bookies' copy of the newest ledger go."""
+    """Another broker implementation may have deleted the bookies' copy of the newest ledger."""
 
     async def work(world: World) -> None:
         at = Bucketed(world)
@@ -460,8 +460,8 @@ def test_a_last_ledger_that_only_the_bucket_has_is_not_dropped_at_opening() -> N
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_broker_killed_anywhere_leaves_nothing_half_believed(seed: int) -> None:
-    """Killed in the middle of offloading, deleting copies, or answering; the next owner goes on to the same end."""
+def test_a_broker_killed_at_any_moment_leaves_a_state_that_the_next_owner_completes(seed: int) -> None:
+    """Killed while offloading, deleting copies or answering; the next owner reaches the same final state."""
 
     async def work(world: World) -> None:
         at = Bucketed(world)
@@ -479,7 +479,7 @@ def test_a_broker_killed_anywhere_leaves_nothing_half_believed(seed: int) -> Non
         assert all(record.offloaded for record in records[:4])
         named = {record.offload.uuid for record in records if record.offload is not None}
         leftovers = {name[:36] for name in at.place.objects} - named
-        assert len(leftovers) <= 4  # of uploads that went on while their attempt was replaced
+        assert len(leftovers) <= 4  # of uploads that continued while their attempt was replaced
         assert not any(record.ledger_id in world.bookies.ledgers for record in records[:4])
 
     run(work, seed=seed, **settings(threshold_bytes=0))

@@ -5,8 +5,8 @@ import pytest
 from quire_broker.limits import LEDGER_ENTRIES_MAX, LEDGER_OVERGROWTH_MAX
 from quire_broker.managed_ledger.rollover import (
     LedgerLoad,
+    RollConditions,
     RollReason,
-    Surroundings,
     fitting,
     is_filled,
     is_overgrown,
@@ -38,14 +38,14 @@ def test_a_ledger_is_full_by_any_rule_once_it_is_old_enough(load: LedgerLoad, ex
     assert reason_to_roll(load, SETTINGS) is expected
 
 
-def test_a_minimum_age_of_zero_holds_nothing_back() -> None:
+def test_a_minimum_age_of_zero_delays_no_rollover() -> None:
     settings = ManagedLedgerSettings(ledger_entries_max=2, rollover_age_min_s=0)
     assert reason_to_roll(LedgerLoad(2, 0, 0.0), settings) is RollReason.ENTRIES
 
 
 @pytest.mark.parametrize(("reachable", "writable", "expected"), [(True, 3, True), (False, 3, False), (True, 2, False)])
 def test_a_roll_needs_the_metadata_and_a_whole_ensemble(reachable: bool, writable: int, expected: bool) -> None:
-    assert may_roll(Surroundings(reachable, writable), SETTINGS) is expected
+    assert may_roll(RollConditions(reachable, writable), SETTINGS) is expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Compare-and-set on a node whose answers get lost."""
+"""Compare-and-set on a node whose responses get lost."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ import pytest
 
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata.store import Put
-from quire_broker.managed_ledger.patience import Backoff
+from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.stored_node import StoredNode
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -19,7 +19,7 @@ def _node(server: SimMetadata) -> StoredNode:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_write_takes_effect_exactly_once_whatever_answers_are_lost(seed: int) -> None:
+def test_every_write_takes_effect_exactly_once_with_any_lost_responses(seed: int) -> None:
     async def scenario(loop: SimLoop) -> None:
         server = SimMetadata(random.Random(seed), unknown_chance=0.6)
         node = _node(server)
@@ -66,7 +66,7 @@ def test_a_store_that_is_away_is_reported_as_not_done() -> None:
 
 
 class _LateStore(SimMetadataStore):
-    """The first write gets no answer and takes effect only while the second one is on its way."""
+    """A store whose first write gets no response and takes effect only during the second one."""
 
     late: asyncio.Task[int] | None = None
 

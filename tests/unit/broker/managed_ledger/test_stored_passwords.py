@@ -1,4 +1,4 @@
-"""Ledgers with another password than the configured one: opened where the managed ledger owns them."""
+"""Ledgers whose password differs from the configured one are opened if the managed ledger owns them."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def test_a_topic_and_its_cursors_outlive_a_change_of_the_password(before: bytes,
     run(scenario)
 
 
-def test_a_ledger_whose_id_another_owner_has_by_now_is_left_alone() -> None:
+def test_a_ledger_whose_id_now_belongs_to_another_owner_is_not_fenced() -> None:
     async def scenario(world: World) -> None:
         former = world.process()
         ledger = await former.open()

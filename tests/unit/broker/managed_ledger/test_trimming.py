@@ -1,4 +1,4 @@
-"""Which ledgers may go."""
+"""The rules of trimming."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,32 +22,32 @@ def _gone(slowest: Position | None, ledgers: list[LedgerRecord] | None = None, *
     )
 
 
-def test_consumed_ledgers_go_and_the_written_one_stays() -> None:
+def test_consumed_ledgers_are_trimmed_and_the_written_one_stays() -> None:
     assert _gone(Position(9, 3)) == [3, 5]
 
 
-def test_a_ledger_goes_with_its_last_entry_and_not_before() -> None:
+def test_a_ledger_is_trimmed_only_after_its_last_entry_was_consumed() -> None:
     assert _gone(Position(3, 8)) == []
     assert _gone(Position(3, 9)) == [3]
     assert _gone(Position(5, 8)) == [3]
 
 
-def test_without_a_durable_cursor_nothing_goes_unless_a_retention_is_set() -> None:
+def test_without_a_durable_cursor_nothing_is_trimmed_unless_a_retention_is_set() -> None:
     assert _gone(None) == []
     assert _gone(None, retention_s=500, retention_bytes=-1) == [3]
 
 
-def test_retention_by_time_keeps_what_is_younger() -> None:
+def test_retention_by_time_keeps_younger_ledgers() -> None:
     assert _gone(Position(9, 3), retention_s=500, retention_bytes=-1) == [3]
     assert _gone(Position(9, 3), retention_s=5000, retention_bytes=-1) == []
 
 
-def test_retention_by_size_keeps_at_least_so_much() -> None:
+def test_retention_by_size_keeps_at_least_its_size() -> None:
     assert _gone(Position(9, 3), retention_s=-1, retention_bytes=140) == [3]
     assert _gone(Position(9, 3), retention_s=-1, retention_bytes=141) == []
 
 
-def test_unlimited_on_both_accounts_keeps_everything() -> None:
+def test_unlimited_retention_by_time_and_size_keeps_everything() -> None:
     assert _gone(Position(9, 3), retention_s=-1, retention_bytes=-1) == []
 
 

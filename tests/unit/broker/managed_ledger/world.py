@@ -66,7 +66,7 @@ class Process:
         return await self.factory.open(name, **options)
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """In the process: what it schedules dies with it."""
+        """Run work in the process; everything that it schedules ends with the process."""
         return await self._world.loop.run_on(self.node, work)
 
     def kill(self) -> None:
@@ -75,7 +75,7 @@ class Process:
 
 
 class World:
-    """What outlives processes."""
+    """The state that outlives processes."""
 
     def __init__(self, loop: SimLoop, settings: ManagedLedgerSettings, seed: int, bookies: int) -> None:
         self.loop = loop
@@ -89,7 +89,7 @@ class World:
         return Process(self, settings or self.settings, self._processes)
 
     def away(self, away: bool) -> None:
-        """The metadata store goes or comes back."""
+        """Make the metadata store unavailable or available."""
         self.metadata.away = self.bookies.metadata_away = away
 
     def list_node(self, name: str = NAME) -> LedgerListNode:
@@ -107,7 +107,7 @@ def run(
     settings: ManagedLedgerSettings | None = None,
     **changes: Any,
 ) -> None:
-    """Play a scenario. `changes` are settings; without any, ledgers roll at once when full."""
+    """Run a scenario. `changes` are settings; by default ledgers roll at once when full."""
     used = settings or ManagedLedgerSettings(**{"rollover_age_min_s": 0.0, **changes})
 
     async def work(loop: SimLoop) -> None:
@@ -118,7 +118,7 @@ def run(
 
 
 class Answers:
-    """The outcomes of appends, in the order in which they came."""
+    """The outcomes of appends, in order of arrival."""
 
     def __init__(self) -> None:
         self.order: list[bytes] = []
@@ -138,7 +138,7 @@ class Answers:
 
 
 async def append(ledger: ManagedLedger, *entries: bytes) -> list[Position]:
-    """Append and wait for all; raises the first error."""
+    """Append and wait for all. Raises the first error."""
     loop = asyncio.get_running_loop()
     futures: list[asyncio.Future[Position]] = []
     for entry in entries:
@@ -158,12 +158,12 @@ async def append(ledger: ManagedLedger, *entries: bytes) -> list[Position]:
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
-    """Distinct entries."""
+    """Return distinct entries."""
     return [b"entry-%d" % number for number in range(start, start + count)]
 
 
 async def everything(ledger: ManagedLedger) -> list[bytes]:
-    """All entries, read in small portions."""
+    """Return all entries, read in small portions."""
     found: list[bytes] = []
     position = ledger.first_position()
     while entries := await ledger.read(position, 7):

@@ -1,4 +1,4 @@
-"""The pauses between attempts, and trying again while the metadata store is away. Knows nothing of what is tried."""
+"""Growing pauses between attempts, and a retry loop for an unavailable metadata store. Independent of the action."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Growing pauses, with jitter, in seconds between the two bounds."""
+    """Growing pauses with jitter, in seconds, between two bounds."""
 
     def __init__(self, bounds_s: tuple[float, float], chance: Chance) -> None:
         self._bounds_s = bounds_s
@@ -19,20 +19,23 @@ class Backoff:
         self._next_s = bounds_s[0]
 
     def grow(self) -> float:
-        """The next pause; each is about twice the one before."""
+        """Return the next pause; each is about twice the one before."""
         pause_s = self._chance.uniform(self._next_s / 2, self._next_s)
         self._next_s = min(self._bounds_s[1], self._next_s * 2)
         return pause_s
 
     async def wait(self) -> None:
-        """Pause."""
+        """Wait for the next pause."""
         await asyncio.sleep(self.grow())
 
 
-async def patiently(action: Callable[[], Awaitable[T]], backoff: Backoff, patience_s: float) -> T:
-    """The result of `action`, tried again while the metadata store is away, for `patience_s`; then its error."""
+async def retry_unavailable(action: Callable[[], Awaitable[T]], backoff: Backoff, timeout_s: float) -> T:
+    """Return the result of `action`.
+
+    Retry for `timeout_s` while the metadata store is unavailable, then raise its error.
+    """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
+    deadline = loop.time() + timeout_s
     while True:
         try:
             return await action()
