@@ -1,1 +1,1 @@
-"""Who gets which entry: permits, redelivery and the four subscription types."""
+"""Delivery of entries to consumers: permits, redelivery and the four subscription types."""

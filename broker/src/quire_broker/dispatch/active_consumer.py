@@ -1,8 +1,8 @@
-"""Which consumer of a Failover subscription is the active one. Pure.
+"""Chooses the active consumer of a Failover subscription. Pure.
 
-Consumers of the best priority level (the lowest number) are sorted by name. A partition takes the one at its index
-modulo their number, so that the partitions of a topic spread; a plain topic asks a consistent ring: 100 points a
-consumer at murmur3(name + i), and the owner is the first point at or after murmur3(topic name), wrapping around.
+The consumers of the best priority level (the lowest number) are sorted by name. A partition uses the one at its index
+modulo their number, so that the partitions of a topic are spread. A plain topic uses a consistent hash ring: 100 points
+per consumer at murmur3(name + i); the first point at or after murmur3(topic name) wins, wrapping around.
 Source: spec pulsar-wire, section 8.
 """
 
@@ -15,7 +15,7 @@ RING_POINTS = 100
 
 
 def active_index(consumers: Sequence[tuple[int, str]], topic: str, partition_index: int) -> int:
-    """Index of the active one among (priority level, name); `partition_index` is -1 for a plain topic."""
+    """Return the index of the active one among (priority level, name); `partition_index` is -1 for a plain topic."""
     order = sorted(range(len(consumers)), key=lambda index: consumers[index])
     best_level = consumers[order[0]][0]
     best = [index for index in order if consumers[index][0] == best_level]

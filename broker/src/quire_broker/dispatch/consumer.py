@@ -1,6 +1,6 @@
-"""One consumer of a subscription: its permits, what it holds unacknowledged, and its counters.
+"""One consumer of a subscription: its permits, its unacknowledged entries, and its counters.
 
-Never decides who gets an entry and never touches the cursor: dispatchers and the subscription do.
+Never chooses the consumer of an entry and never changes the cursor: dispatchers and the subscription do.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from quire_broker.sampling import Rate
 
 
 class Pending(NamedTuple):
-    """An entry that a consumer holds: its unacknowledged messages, and its slot on Key_Shared (else -1)."""
+    """An entry sent to a consumer: its unacknowledged messages, and its slot on Key_Shared (else -1)."""
 
     messages: int
     slot: int
@@ -23,7 +23,7 @@ class Pending(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerStats:
-    """Counted since the consumer came."""
+    """Counters since the consumer connected."""
 
     messages_out: int = 0
     entries_out: int = 0
@@ -34,13 +34,13 @@ class ConsumerStats:
     byte_rate: Rate = field(default_factory=Rate)
 
     def sample_rates(self, now_s: float) -> None:
-        """Called now and then."""
+        """Update the rates. Called periodically."""
         self.message_rate.sample(self.messages_out, now_s)
         self.byte_rate.sample(self.bytes_out, now_s)
 
 
 class Consumer:
-    """A connected consumer. `epoch` is what its deliveries carry; None when its client knows no epochs."""
+    """A connected consumer. Its deliveries carry `epoch`, which is None if its client does not use epochs."""
 
     __slots__ = (
         "blocked",
@@ -63,7 +63,9 @@ class Consumer:
         self.link = link
         self.epoch = spec.epoch
         self.permits = 0
-        self.pending: dict[Position, tuple[int, int]] = {}  # plain tuples of Pending's fields: one is made per entry
+        self.pending: dict[
+            Position, tuple[int, int]
+        ] = {}  # plain tuples of Pending's fields, since one is created per entry
         self.unacked = 0
         self.unacked_max = unacked_max
         self.blocked = False
@@ -82,39 +84,39 @@ class Consumer:
         return self.permits > 0 and not self.blocked and not self.removed and self.link.writable
 
     def flow(self, permits: int) -> None:
-        """The client granted more messages."""
+        """Add the permits that the client granted."""
         self.permits = granted(self.permits, permits, PERMITS_MAX)
 
     def hold(self, position: Position, messages: int, slot: int) -> None:
-        """An entry was sent and waits for its acknowledgement. Blocks the consumer at its limit."""
+        """Note an entry that was sent and waits for its acknowledgement. Blocks the consumer at its limit."""
         self.pending[position] = (messages, slot)
         self.unacked += messages
         if self.unacked_max and self.unacked >= self.unacked_max:
             self.blocked = True
 
     def release(self, position: Position) -> Pending | None:
-        """The consumer no longer holds the entry; None when it never did. Unblocks below half the limit."""
+        """Remove and return a held entry, or None if the consumer does not hold it. Unblocks below half the limit."""
         found = self.pending.pop(position, None)
         if found is None:
             return None
-        self._unacked_less(found[0])
+        self._reduce_unacked(found[0])
         return Pending(*found)
 
     def shrink(self, position: Position, remaining: int) -> int:
-        """A batch is partly acknowledged: `remaining` messages are left. Returns how many fewer that is."""
+        """Note that `remaining` messages of a batch are unacknowledged. Return by how much that lowers the count."""
         messages, slot = self.pending.get(position, (0, 0))
         if remaining >= messages:
             return 0
         self.pending[position] = (remaining, slot)
-        self._unacked_less(messages - remaining)
+        self._reduce_unacked(messages - remaining)
         return messages - remaining
 
-    def _unacked_less(self, messages: int) -> None:
+    def _reduce_unacked(self, messages: int) -> None:
         self.unacked -= messages
         if self.blocked and self.unacked < self.unacked_max / 2:
             self.blocked = False
 
     def wait_writable(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called when the client reads again, if that is what holds this consumer back."""
+        """Have `wake` called when the client reads again, if only its full socket holds this consumer back."""
         if self.permits > 0 and not self.blocked and not self.link.writable:
             self.link.on_writable(wake)

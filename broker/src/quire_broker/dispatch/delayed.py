@@ -1,7 +1,7 @@
-"""Entries that may not be delivered before a time: a queue by that time. Times are milliseconds since the epoch.
+"""Entries that must not be delivered before a time: a queue by that time. Times are milliseconds since the epoch.
 
 Only Shared and Key_Shared subscriptions have one. It is in memory: the entries stay unacknowledged, so a broker that
-takes the topic over reads them again. Owns no timer; `due_in_ms` says when to look again.
+takes the topic over reads them again. Owns no timer; `due_in_ms` returns when to check again.
 """
 
 import heapq
@@ -10,7 +10,7 @@ from quire_broker.managed_ledger.position import Position
 
 
 class DelayedQueue:
-    """Positions by delivery time. An entry counts as due up to one tick early, so that one look serves a whole tick."""
+    """Positions by delivery time. An entry is due up to one tick early, so that one check serves a whole tick."""
 
     def __init__(self, tick_ms: int) -> None:
         self._tick_ms = tick_ms
@@ -24,7 +24,7 @@ class DelayedQueue:
         return position in self._positions
 
     def is_early(self, deliver_at_ms: int, now_ms: int) -> bool:
-        """Whether an entry with that time must wait."""
+        """Return whether an entry with that delivery time must wait."""
         return deliver_at_ms > now_ms + self._tick_ms
 
     def add(self, deliver_at_ms: int, position: Position, slot: int) -> None:
@@ -34,7 +34,7 @@ class DelayedQueue:
             heapq.heappush(self._heap, (deliver_at_ms, position, slot))
 
     def take_due(self, now_ms: int) -> list[tuple[Position, int]]:
-        """Remove and return what is due, with slots, by time."""
+        """Remove and return the due entries with their slots, by delivery time."""
         due: list[tuple[Position, int]] = []
         heap, positions = self._heap, self._positions
         while heap and not self.is_early(heap[0][0], now_ms):
@@ -45,16 +45,16 @@ class DelayedQueue:
         return due
 
     def discard(self, position: Position) -> None:
-        """The entry was acknowledged (by its id, without a delivery)."""
+        """Drop an entry that was acknowledged by its id without a delivery."""
         self._positions.discard(position)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         self._heap.clear()
         self._positions.clear()
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """How long until `take_due` finds something, at least 1; None when it never will."""
+        """Return the milliseconds until `take_due` returns an entry, at least 1; None if there are no entries."""
         if not self._positions:
             return None
         return max(1, self._heap[0][0] - self._tick_ms - now_ms)

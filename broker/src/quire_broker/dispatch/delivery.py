@@ -1,7 +1,7 @@
-"""What passes between dispatch, a client's session and a managed ledger: values and ports only, no behaviour.
+"""Values and ports between dispatch, a client's session and a managed ledger. No behaviour.
 
 Times are milliseconds since the epoch, sizes bytes. A session implements `ConsumerLink`; `quire_broker.managed_ledger`
-offers what `EntryCursor` and `EntryLedger` describe (only the part that dispatch uses).
+implements `EntryCursor` and `EntryLedger`, which describe only the part that dispatch uses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from quire_broker.wire.kinds import InitialPosition, KeySharedMode, Subscription
 
 @dataclass(slots=True)
 class Delivery:
-    """One entry on its way to a consumer. `ack_set`: words of the still unacknowledged indexes, None for all."""
+    """One entry sent to a consumer. `ack_set`: words of the unacknowledged batch indexes, None for all."""
 
     position: Position
     data: Buffer
@@ -25,7 +25,7 @@ class Delivery:
 
 
 class AckId(NamedTuple):
-    """One id of an ACK. With `ack_set` (set bit: still unacknowledged) it speaks of a part of a batch."""
+    """One id of an ACK. With `ack_set` (set bit: still unacknowledged) it acknowledges a part of a batch."""
 
     position: Position
     ack_set: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class AckId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyShared:
-    """What a Key_Shared consumer asks for. Ranges are inclusive slots within 0..65535."""
+    """The Key_Shared options of a consumer. Ranges are inclusive slots within 0..65535."""
 
     mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
     ranges: tuple[tuple[int, int], ...] = ()
@@ -43,7 +43,7 @@ class KeyShared:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """A SUBSCRIBE, as far as delivery is concerned. `epoch` is None when the client gave none."""
+    """The fields of a SUBSCRIBE that delivery needs. `epoch` is None if the client sent none."""
 
     consumer_id: int
     name: str
@@ -61,45 +61,45 @@ class ConsumerSpec:
 
 
 class ConsumerLink(Protocol):
-    """A consumer's way to its client. Nothing blocks; what is called after the connection ended does nothing."""
+    """A consumer's connection to its client. No method blocks; calls after the end of the connection have no effect."""
 
     @property
     def writable(self) -> bool:
-        """Whether more may be delivered now: the socket's buffer is below its mark."""
+        """Whether more may be delivered now: the socket's buffer is below its high-water mark."""
         ...
 
     @property
     def peer(self) -> str:
-        """Address of the client, for people."""
+        """Address of the client, for logs and statistics."""
         ...
 
     @property
     def client_version(self) -> str:
-        """What the client calls itself."""
+        """The version string that the client sent."""
         ...
 
     def deliver(self, consumer_id: int, deliveries: Sequence[Delivery], messages: int) -> None:
-        """Send these entries, in order, in one write. `messages` are in them, for the counters."""
+        """Send these entries, in order, in one write. `messages` is their number of messages, for the counters."""
         ...
 
     def active_changed(self, consumer_id: int, active: bool) -> None:
-        """ACTIVE_CONSUMER_CHANGE, if the client's version knows it."""
+        """Send ACTIVE_CONSUMER_CHANGE if the client's version supports it."""
         ...
 
     def reached_end(self, consumer_id: int) -> None:
-        """REACHED_END_OF_TOPIC."""
+        """Send REACHED_END_OF_TOPIC."""
         ...
 
     def close_consumer(self, consumer_id: int) -> None:
-        """CLOSE_CONSUMER, and forget the consumer: no call for it may follow from this session."""
+        """Send CLOSE_CONSUMER and drop the consumer: the session makes no further call for it."""
         ...
 
     def on_writable(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, when `writable` is true again. Registering the same one twice counts once."""
+        """Call `callback` once, when `writable` is true again. A callback registered twice is called once."""
         ...
 
     async def alive(self) -> bool:
-        """Whether the client answers a PING within the session's patience."""
+        """Return whether the client answers a PING within the session's time limit."""
         ...
 
 
@@ -113,28 +113,28 @@ class EntryCursor(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether `read` would find something."""
+        """Whether `read` would return an entry."""
         ...
 
     async def read(self, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """The next entries that are not acknowledged; [] at the tail."""
+        """Return the next unacknowledged entries; [] at the tail."""
         ...
 
     def rewind(self) -> None:
-        """Read again from behind the mark-delete position."""
+        """Move the read position back behind the mark-delete position."""
         ...
 
     def acknowledge(self, positions: Sequence[Position]) -> None:
-        """Whole entries are done."""
+        """Acknowledge whole entries."""
         ...
 
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
-        """Words of what is left of a batch that is partly acknowledged, else None."""
+        """Return words of the unacknowledged messages of a partly acknowledged batch, else None."""
         ...
 
 
 class EntryLedger(Protocol):
-    """A managed ledger, as far as dispatchers need it."""
+    """The part of a managed ledger that dispatchers use."""
 
     @property
     def name(self) -> str:
@@ -147,5 +147,5 @@ class EntryLedger(Protocol):
         ...
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Entries from `start` on, at least one if there is one."""
+        """Return entries from `start` on, at least one if there is one."""
         ...

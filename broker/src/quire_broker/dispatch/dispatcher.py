@@ -1,9 +1,9 @@
-"""The reading loop that all dispatchers share: one task a subscription, one read in flight, parked while idle.
+"""The read loop of all dispatchers: one task per subscription, one read in flight, parked while idle.
 
-A step reads what the consumers have permits for and hands it out; the subclasses say how. While a read is awaited
-anything may happen (consumers come and go, a client asks for a rewind): whoever does that sets `rewind_wanted` or
-raises `roster`, and the step looks at them before it uses what it read. A seek takes `step_lock`, so no read is in
-flight then. Never makes a task, a future or a log line per entry.
+A step reads as many entries as the consumers have permits for and sends them; subclasses define how. While a read is
+awaited, consumers may come and go and a client may request a rewind. The code that does this sets `rewind_wanted` or
+increments `roster`, and the step checks both before it uses the entries that it read. A seek takes `step_lock`, so no
+read is in flight during it. Never makes a task, a future or a log line per entry.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger("quire.broker.dispatch")
 
 @dataclass(slots=True)
 class DispatchStats:
-    """Counted since the subscription was loaded."""
+    """Counters since the subscription was loaded."""
 
     messages_out: int = 0
     entries_out: int = 0
@@ -40,13 +40,13 @@ class DispatchStats:
     byte_rate: Rate = field(default_factory=Rate)
 
     def sample_rates(self, now_s: float) -> None:
-        """Called now and then."""
+        """Update the rates. Called periodically."""
         self.message_rate.sample(self.messages_out, now_s)
         self.byte_rate.sample(self.bytes_out, now_s)
 
 
 class Dispatcher:
-    """Base of the dispatchers. `consumers` in the order in which turns are taken."""
+    """Base class of the dispatchers. `consumers` are in the order in which they take turns."""
 
     def __init__(self, cursor: EntryCursor, ledger: EntryLedger, settings: DispatchSettings, clock: WallClock) -> None:
         self.cursor = cursor
@@ -55,47 +55,47 @@ class Dispatcher:
         self.clock = clock
         self.stats = DispatchStats()
         self.consumers: list[Consumer] = []
-        self.held: deque[StoredEntry] = deque()  # read, and nobody had permits left for them
+        self.held: deque[StoredEntry] = deque()  # entries that were read when no consumer had permits left
         self.rewind_wanted = False
         self.roster = 0
         self.step_lock = asyncio.Lock()
-        self.at_tail = False  # parked because there is nothing to read: only an append changes that
+        self.at_tail = False  # parked because there is nothing to read until the next append
         self._again = False
         self._retired = False
         self._parked: asyncio.Future[None] | None = None
 
-    # what subclasses do
+    # implemented by subclasses
 
     async def step(self) -> bool:
-        """Read and send once; False when nothing can be done until somebody wakes the loop."""
+        """Read and send once. Return False if nothing can be done until the loop is woken."""
         raise NotImplementedError
 
     def add(self, consumer: Consumer) -> None:
-        """A consumer joins. Errors leave everything as it was."""
+        """Add a consumer. An error leaves the state unchanged."""
         raise NotImplementedError
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer left, with whatever it holds."""
+        """Remove a consumer that left, with the entries that it holds."""
         raise NotImplementedError
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """The client asks for entries again: these, or everything it holds."""
+        """Deliver entries again on the client's request: these, or everything that the consumer holds."""
         raise NotImplementedError
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """These entries are done."""
+        """Note that these entries are acknowledged."""
         raise NotImplementedError
 
     def partly_acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """A batch has `remaining` messages left."""
+        """Note that `remaining` messages of a batch are unacknowledged."""
         raise NotImplementedError
 
     def acknowledged_through(self, position: Position) -> None:
-        """Everything up to here was skipped by an operator."""
+        """Note that an administrator skipped everything up to this position."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """The cursor was moved, and nobody is connected: forget what was read."""
+        """Drop the entries that were read, because the cursor was moved while no consumer is connected."""
         self.held.clear()
         self.rewind_wanted = False
 
@@ -103,32 +103,32 @@ class Dispatcher:
         """Cancel timers."""
 
     def failed(self) -> None:
-        """A step broke off."""
+        """Handle that a step was interrupted by an error."""
 
     def retire(self) -> None:
-        """Another dispatcher takes over, or the subscription ends: `run` returns after its step."""
+        """End: another dispatcher takes over or the subscription ends. `run` returns after its step."""
         self.close()
         self._retired = True
-        self.rewind_wanted = True  # what a read in flight brings is not sent
+        self.rewind_wanted = True  # entries of a read in flight are not sent
         self.wake()
 
     # the loop
 
     def wake(self) -> None:
-        """Something changed: look again."""
+        """Make the loop run a step because something changed."""
         self._again = True
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 
     def appended(self) -> None:
-        """Entries were appended. Costs nothing unless the loop waits for just that."""
+        """Note that entries were appended. Wakes the loop only if it waits for an append."""
         if self.at_tail:
             self.wake()
         else:
             self._again = True
 
     async def run(self) -> None:
-        """Serve until cancelled or retired. A failed read is tried again with back-off; nothing of it was sent."""
+        """Deliver until cancelled or retired. A failed read, of which nothing was sent, is retried with back-off."""
         pause_s = self.settings.read_retry_first_s
         while not self._retired:
             try:
@@ -138,15 +138,20 @@ class Dispatcher:
                     progressed = await self.step()
                 pause_s = self.settings.read_retry_first_s
             except Exception:
-                # Whatever it was, a subscription that silently stopped would be worse than one that tries again.
+                # Any error is retried: a subscription that silently stopped would be worse.
                 self.stats.read_failures += 1
                 self.failed()
-                log.exception("reading for %s of %s failed; again in %s s", self.cursor.name, self.ledger.name, pause_s)
+                log.exception(
+                    "could not read for subscription %s of %s; trying again in %s s",
+                    self.cursor.name,
+                    self.ledger.name,
+                    pause_s,
+                )
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self.settings.read_retry_max_s)
                 continue
             if progressed or self._again:
-                await asyncio.sleep(0)  # entries from the cache come without a pause: let others have the loop
+                await asyncio.sleep(0)  # reads from the cache do not yield: let other tasks run
                 continue
             self._parked = asyncio.get_running_loop().create_future()
             try:
@@ -157,16 +162,19 @@ class Dispatcher:
     # shared by subclasses
 
     async def read_new(self, entries_max: int) -> list[StoredEntry]:
-        """The next entries of the cursor, at most so many."""
+        """Return the next entries of the cursor, at most `entries_max`."""
         self.stats.reads += 1
         return await self.cursor.read(entries_max=entries_max, bytes_max=self.settings.read_batch_bytes)
 
     def summary_of(self, entry: StoredEntry, skipped: list[Position]) -> EntrySummary | None:
-        """Metadata of an entry for clients. Others (server-only markers, unreadable ones) are added to `skipped`."""
+        """Return the metadata of an entry for clients.
+
+        Server-only markers and unreadable entries are added to `skipped`.
+        """
         try:
             summary = peek(entry.data)
         except PeerProtocolError as error:
-            log.warning("%s of %s cannot be delivered: %s", entry.position, self.ledger.name, error)
+            log.warning("could not deliver entry %s of %s: %s", entry.position, self.ledger.name, error)
             self.stats.unreadable_skipped += 1
             skipped.append(entry.position)
             return None
@@ -177,7 +185,7 @@ class Dispatcher:
         return summary
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
-        """Hand one batch to the consumer's session and count it."""
+        """Pass one batch to the consumer's session and count it."""
         size = sum([len(delivery.data) for delivery in deliveries])
         for stats in (consumer.stats, self.stats):
             stats.messages_out += messages

@@ -1,9 +1,9 @@
-"""Key_Shared: entries of one key go to one consumer, in order, also while consumers come and go.
+"""Key_Shared: all entries of one key go to one consumer, in order, also while consumers come and go.
 
-A slot of the hash space belongs to a consumer (`slots`). The rule that keeps the order when a slot changes hands: as
-long as somebody holds unacknowledged entries of a slot, only that one may get more of it; for any other owner the slot
-is draining. Entries that cannot go out wait in the replay set, and then later ones of their slot wait, too. A bound on
-the replay set (look-ahead) keeps a slow consumer from making us read the whole topic.
+Each slot of the hash space belongs to a consumer (`slots`). One rule keeps the order when a slot changes its owner: as
+long as a consumer holds unacknowledged entries of a slot, only that consumer may get more of it; for any other owner
+the slot is draining. Entries that cannot be sent wait in the replay set, and later ones of their slot wait too. A bound
+on the replay set (look-ahead) prevents that a slow consumer makes the broker read the whole topic.
 """
 
 from quire_bookie.env.clock import WallClock
@@ -18,7 +18,7 @@ from quire_broker.wire.kinds import KeySharedMode
 
 
 class SlotHolders:
-    """Per slot, the consumer that holds unacknowledged entries of it, and how many. Pure."""
+    """Tracks for each slot the consumer that holds unacknowledged entries of it, and their number. Pure."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Consumer, int]] = {}
@@ -27,18 +27,21 @@ class SlotHolders:
         return len(self._held)
 
     def free_for(self, slot: int, consumer: Consumer) -> bool:
-        """Whether nobody else holds entries of the slot."""
+        """Return whether no other consumer holds entries of the slot."""
         held = self._held.get(slot)
         return held is None or held[0] is consumer
 
     def more(self, slot: int, consumer: Consumer) -> None:
-        """The consumer got one more. Out of order delivery may have several holders; the latest counts."""
+        """Count one more entry of the consumer. With out-of-order delivery several may hold entries.
+
+        The latest is kept.
+        """
         held = self._held.get(slot)
         count = held[1] if held is not None and held[0] is consumer else 0
         self._held[slot] = (consumer, count + 1)
 
     def fewer(self, slot: int, consumer: Consumer) -> None:
-        """The consumer holds one less."""
+        """Count one entry of the consumer less."""
         held = self._held.get(slot)
         if held is None or held[0] is not consumer:
             return
@@ -49,7 +52,7 @@ class SlotHolders:
 
 
 class KeySharedDispatcher(SharedDispatcher):
-    """`mode` and `allow_out_of_order` are the first consumer's."""
+    """Dispatches by key. The first consumer determines `mode` and `allow_out_of_order`."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class KeySharedDispatcher(SharedDispatcher):
         self._known_slots: dict[bytes, int] = {}
 
     def _slot_of(self, key: bytes) -> int:
-        """Slot of a key. Hashing is what costs most here, and keys come again: the recent ones are remembered."""
+        """Return the slot of a key. Recent keys are cached, because hashing is the main cost here and keys repeat."""
         slot = self._known_slots.get(key)
         if slot is None:
             slot = self.slots.slot_of(key)
@@ -85,23 +88,23 @@ class KeySharedDispatcher(SharedDispatcher):
         return slot
 
     def add(self, consumer: Consumer) -> None:
-        """Join and own slots. ConsumerAssignError when there are none to own."""
+        """Add a consumer and assign slots to it. ConsumerAssignError if there are none to assign."""
         ranges = consumer.spec.key_shared.ranges if consumer.spec.key_shared else ()
         self.slots.add(consumer, consumer.spec.name, ranges)
         super().add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Leave: the slots go to others, and nothing of them is held any more."""
+        """Remove a consumer and assign its slots to others; it holds no entries any more."""
         self.slots.remove(consumer)
         super().remove(consumer)
 
-    def _take_back(self, consumer: Consumer, position: Position) -> Pending:
-        pending = super()._take_back(consumer, position)
+    def _release_entry(self, consumer: Consumer, position: Position) -> Pending:
+        pending = super()._release_entry(consumer, position)
         self.holders.fewer(pending.slot, consumer)
         return pending
 
     def _open_to(self, slot: int) -> Consumer | None:
-        """Who may get an entry of that slot now, apart from what waits before it."""
+        """Return the consumer that may get an entry of the slot now, regardless of earlier entries that wait."""
         owner = self.slots.owner(slot)
         if owner is None or not owner.ready:
             return None
@@ -119,7 +122,7 @@ class KeySharedDispatcher(SharedDispatcher):
         return self.replay.first(count, allowed)
 
     def _assign(self, entries: list[StoredEntry], handout: Handout, replayed: bool) -> int:
-        """Every entry to the owner of its slot, or to the replay set. Stops only when all consumers have enough."""
+        """Assign every entry to the owner of its slot or to the replay set. Stops only if no consumer can take more."""
         stuck: set[int] = set()
         taken = 0
         limit = self._look_ahead()
@@ -131,7 +134,7 @@ class KeySharedDispatcher(SharedDispatcher):
             if summary is None:
                 continue
             slot = self._slot_of(summary.sticky_key())
-            if not summary.is_plain and self._put_off(entry, summary, slot):
+            if not summary.is_plain and self._delay(entry, summary, slot):
                 continue
             target = None if slot in stuck or self._waits_behind(slot, replayed) else self._open_to(slot)
             if target is not None:
@@ -149,6 +152,6 @@ class KeySharedDispatcher(SharedDispatcher):
     def give(
         self, consumer: Consumer, entry: StoredEntry, summary: EntrySummary, slot: int, handout: Handout, replayed: bool
     ) -> int:
-        """As on Shared; the consumer now holds the slot."""
+        """Assign as on Shared; the consumer then holds the slot."""
         self.holders.more(slot, consumer)
         return super().give(consumer, entry, summary, slot, handout, replayed)

@@ -1,5 +1,5 @@
-"""Entries that are to be delivered again, in order, and how often each was. In memory only: a broker that takes the
-topic over delivers everything unacknowledged again, uncounted. Never decides who gets an entry.
+"""Entries to deliver again, in order, and how often each was redelivered. In memory only: a broker that takes the
+topic over delivers everything unacknowledged again, with a count of 0. Never chooses the consumer of an entry.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,11 +10,11 @@ NO_SLOT = -1
 
 
 class ReplaySet:
-    """Positions that were read before and are nobody's now, with their Key_Shared slots (else NO_SLOT)."""
+    """Positions that were read before and belong to no consumer now, with their Key_Shared slots (else NO_SLOT)."""
 
     def __init__(self) -> None:
         self._slots: dict[Position, int] = {}
-        self._order: list[Position] = []  # holds every position of _slots, and some that are gone
+        self._order: list[Position] = []  # holds every position of _slots, and some removed ones
         self._sorted = True
         self._slot_counts: dict[int, int] = {}
 
@@ -25,11 +25,11 @@ class ReplaySet:
         return position in self._slots
 
     def has_slot(self, slot: int) -> bool:
-        """Whether an entry of that slot waits here: later ones of the slot must wait, too."""
+        """Return whether an entry of that slot waits here; then later ones of the slot must wait too."""
         return slot in self._slot_counts
 
     def add(self, position: Position, slot: int = NO_SLOT) -> None:
-        """Put an entry back; one that is here already stays as it is."""
+        """Add an entry, unless it is already here."""
         if position in self._slots:
             return
         self._slots[position] = slot
@@ -41,7 +41,7 @@ class ReplaySet:
         order.append(position)
 
     def discard(self, position: Position) -> None:
-        """The entry was acknowledged, or goes out."""
+        """Remove an entry that was acknowledged or is being sent."""
         slot = self._slots.pop(position, None)
         if slot is None or slot == NO_SLOT:
             return
@@ -52,19 +52,22 @@ class ReplaySet:
             del self._slot_counts[slot]
 
     def discard_through(self, last: Position) -> None:
-        """Everything up to and including `last` was acknowledged."""
+        """Remove all entries up to and including `last`, because they were acknowledged."""
         for position in [known for known in self._slots if known <= last]:
             self.discard(position)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._slots.clear()
         self._order.clear()
         self._slot_counts.clear()
         self._sorted = True
 
     def first(self, count: int, allowed: Callable[[int], bool] | None = None) -> list[tuple[Position, int]]:
-        """Up to `count` of the lowest entries with their slots, of slots that `allowed` lets pass. They stay here."""
+        """Return up to `count` of the lowest entries with their slots, if `allowed` accepts the slot.
+
+        They remain here.
+        """
         self._tidy()
         found: list[tuple[Position, int]] = []
         for position in self._order:
@@ -77,14 +80,14 @@ class ReplaySet:
         return found
 
     def _tidy(self) -> None:
-        """Sort, and drop what is gone once that is half of the list: amortised, a discard costs nothing."""
+        """Sort, and drop removed entries once they are half of the list: a discard then costs nothing, amortised."""
         if not self._sorted or len(self._order) > 2 * len(self._slots) + 16:
             self._order = sorted(self._slots)
             self._sorted = True
 
 
 class RedeliveryCounts:
-    """How often an entry was redelivered because a client asked for it. Acknowledged entries are forgotten."""
+    """Counts how often each entry was redelivered on request of a client. Acknowledged entries are dropped."""
 
     def __init__(self) -> None:
         self._counts: dict[Position, int] = {}
@@ -93,34 +96,34 @@ class RedeliveryCounts:
         return len(self._counts)
 
     def of(self, position: Position) -> int:
-        """The count that goes out with the entry."""
+        """Return the count that is sent with the entry."""
         return self._counts.get(position, 0) if self._counts else 0
 
     def raise_all(self, positions: Iterable[Position]) -> None:
-        """A client asked for these again."""
+        """Count a client's request to redeliver these entries."""
         counts = self._counts
         for position in positions:
             counts[position] = counts.get(position, 0) + 1
 
     def forget(self, position: Position) -> None:
-        """The entry is done."""
+        """Drop the count of an acknowledged entry."""
         if self._counts:
             self._counts.pop(position, None)
 
     def forget_through(self, last: Position) -> None:
-        """Everything up to and including `last` is done."""
+        """Drop the counts of all entries up to and including `last`."""
         for position in [known for known in self._counts if known <= last]:
             del self._counts[position]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all counts."""
         self._counts.clear()
 
 
 def runs(positions: Iterable[Position], entries_max: int, gap_max: int = 8) -> list[tuple[Position, int]]:
-    """Ascending positions as (first, count): one read each, of one ledger.
+    """Group ascending positions as (first, count): each group is one read of one ledger.
 
-    Up to `gap_max` unwanted entries in between are read along: a read costs more than an entry.
+    A group includes up to `gap_max` unwanted entries between wanted ones, because a read costs more than an entry.
     """
     found: list[tuple[Position, int]] = []
     for position in positions:

@@ -1,13 +1,13 @@
-"""Whose turn it is on a Shared subscription. Pure.
+"""Chooses the next consumer of a Shared subscription. Pure.
 
-Only the best priority level (the lowest number) that has somebody ready takes part; within it turns go around.
+Only the best priority level (the lowest number) that has a ready consumer takes part; within it consumers take turns.
 """
 
 from collections.abc import Sequence
 
 
 def next_turn(consumers: Sequence[tuple[int, bool]], last: int) -> int | None:
-    """Index of the next among (priority level, ready) after index `last`; None when nobody is ready."""
+    """Return the index of the next among (priority level, ready) after index `last`; None if no consumer is ready."""
     levels = [level for level, ready in consumers if ready]
     if not levels:
         return None

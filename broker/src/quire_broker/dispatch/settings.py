@@ -1,4 +1,4 @@
-"""The settings of dispatch with their defaults. Names that Pulsar's operators know are in brackets."""
+"""The settings of dispatch with their defaults. Comments give Pulsar's names of the settings."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ UNACKED_PER_CONSUMER_MAX = 50_000  # maxUnackedMessagesPerConsumer
 UNACKED_PER_SUBSCRIPTION_MAX = 200_000  # maxUnackedMessagesPerSubscription
 FAILOVER_DELAY_S = 1.0  # activeConsumerFailoverDelayTimeMillis
 DELAYED_TICK_MS = 1000  # delayedDeliveryTickTimeMillis
-DELAYED_ENTRIES_MAX = 500_000  # above it nothing new is read until some are due
+DELAYED_ENTRIES_MAX = 500_000  # above it no new entries are read until some are due
 LOOK_AHEAD_PER_CONSUMER = 2_000  # keySharedLookAheadMsgInReplayThresholdPerConsumer
 LOOK_AHEAD_MAX = 20_000  # keySharedLookAheadMsgInReplayThresholdPerSubscription
-CHUNKED_MESSAGES_MAX = 10_000  # messages whose chunks are being delivered; beyond it the oldest may be split
-PERMITS_MAX = 2**31 - 1  # more than this a client cannot ask for in one FLOW
-KNOWN_KEYS_MAX = 4096  # keys whose hash is remembered, of one Key_Shared subscription
+CHUNKED_MESSAGES_MAX = 10_000  # messages whose chunks are being delivered; above it the oldest may be split
+PERMITS_MAX = 2**31 - 1  # the largest number that a client can grant in one FLOW
+KNOWN_KEYS_MAX = 4096  # keys with a cached hash, per Key_Shared subscription
 KNOWN_KEY_BYTES_MAX = 64
 READ_RETRY_FIRST_S = 0.1
 READ_RETRY_MAX_S = 15.0  # dispatcherReadFailureBackoffMaxTimeInMs
@@ -24,7 +24,7 @@ READ_RETRY_MAX_S = 15.0  # dispatcherReadFailureBackoffMaxTimeInMs
 
 @dataclass(frozen=True, slots=True)
 class DispatchSettings:
-    """How subscriptions read and deliver. 0 unacked messages mean no limit."""
+    """How subscriptions read and deliver. A limit of 0 unacknowledged messages means no limit."""
 
     read_batch_entries: int = READ_BATCH_ENTRIES
     read_batch_bytes: int = READ_BATCH_BYTES

@@ -1,11 +1,11 @@
-"""Shared: every entry goes to one of the consumers, in turns; what is not acknowledged by one may go to another.
+"""Shared: each entry goes to one of the consumers, in turns; unacknowledged entries may go to another one later.
 
     cursor -> held -> consumer.pending -> acknowledged
                  \\       | nack, disconnect
        delayed <-- \\      v
             `-----> replay -> (read again) -> consumer.pending
 
-An entry is in exactly one of these places. Replays go first. Positions are kept, not data: replays are read again.
+An entry is in exactly one of these states. Replays go first. Positions are kept, not data: replays are read again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger("quire.broker.dispatch")
 
 
 class Handout:
-    """What one step gives to whom, before it is sent: one delivery call a consumer."""
+    """Entries that one step assigned to consumers and has not sent yet: one delivery call per consumer."""
 
     __slots__ = ("batches", "entries", "messages", "skipped")
 
@@ -41,7 +41,7 @@ class Handout:
 
 
 class SharedDispatcher(Dispatcher):
-    """Round robin. `unacked`: messages that all consumers hold; at the limit all wait until it is below half."""
+    """Round robin. `unacked`: messages that all consumers hold; at the limit all wait until it is below half of it."""
 
     def __init__(self, cursor: EntryCursor, ledger: EntryLedger, settings: DispatchSettings, clock: WallClock) -> None:
         super().__init__(cursor, ledger, settings, clock)
@@ -57,7 +57,7 @@ class SharedDispatcher(Dispatcher):
     # consumers
 
     def add(self, consumer: Consumer) -> None:
-        """Join. The first one starts behind the mark-delete position."""
+        """Add a consumer. The first one starts behind the mark-delete position."""
         if not self.consumers:
             self._forget_reads()
             self.rewind_wanted = True
@@ -67,17 +67,17 @@ class SharedDispatcher(Dispatcher):
         self.wake()
 
     def remove(self, consumer: Consumer) -> None:
-        """Leave. What it held goes to others; that is no redelivery a client asked for, so no count is raised."""
+        """Remove a consumer. Its entries go to others; no count is raised, because no client requested a redelivery."""
         self.consumers.remove(consumer)
         consumer.removed = True
         for position in list(consumer.pending):
-            self.replay.add(position, self._take_back(consumer, position).slot)
+            self.replay.add(position, self._release_entry(consumer, position).slot)
         for uuid in [uuid for uuid, owner in self._chunk_owners.items() if owner is consumer]:
             del self._chunk_owners[uuid]
         self.roster += 1
         if not self.consumers:
             self._forget_reads()
-            self.rewind_wanted = True  # a read may be in flight: its entries are read again for whoever comes next
+            self.rewind_wanted = True  # a read may be in flight: its entries are read again for the next consumer
         self.wake()
 
     def _forget_reads(self) -> None:
@@ -87,7 +87,7 @@ class SharedDispatcher(Dispatcher):
         self.close()
 
     def reset(self) -> None:
-        """Forget what was read, and the counts."""
+        """Drop the entries that were read, and the counts."""
         super().reset()
         self._forget_reads()
         self.counts.clear()
@@ -100,10 +100,10 @@ class SharedDispatcher(Dispatcher):
 
     # acknowledgements and redelivery
 
-    def _take_back(self, consumer: Consumer, position: Position) -> Pending:
-        """The consumer no longer holds an entry that it did hold."""
+    def _release_entry(self, consumer: Consumer, position: Position) -> Pending:
+        """Take an entry from a consumer that holds it."""
         pending = consumer.release(position)
-        assert pending is not None, "taken back from a consumer that did not hold it"
+        assert pending is not None, "released from a consumer that did not hold it"
         self._fewer_unacked(pending.messages)
         return pending
 
@@ -113,19 +113,19 @@ class SharedDispatcher(Dispatcher):
             self.blocked = False
 
     def _holder(self, consumer: Consumer, position: Position) -> Consumer | None:
-        """Who holds an entry. An acknowledgement may come from another consumer than the one that got it."""
+        """Return the holder of an entry. Another consumer than the one that received it may acknowledge it."""
         if position in consumer.pending:
             return consumer
         return next((other for other in self.consumers if position in other.pending), None)
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """Done, whoever held them."""
+        """Release acknowledged entries, whichever consumer holds them."""
         waiting = self.blocked or len(self.replay) > 0
         for position in positions:
             holder = self._holder(consumer, position)
             if holder is not None:
                 waiting = waiting or holder.blocked
-                self._take_back(holder, position)
+                self._release_entry(holder, position)
             else:
                 self.replay.discard(position)
                 self.delayed.discard(position)
@@ -135,7 +135,7 @@ class SharedDispatcher(Dispatcher):
             self.wake()
 
     def partly_acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """Fewer messages of a batch are held."""
+        """Note that fewer messages of a batch are held."""
         holder = self._holder(consumer, position)
         if holder is not None:
             waiting = self.blocked or holder.blocked
@@ -144,23 +144,23 @@ class SharedDispatcher(Dispatcher):
                 self.wake()
 
     def acknowledged_through(self, position: Position) -> None:
-        """Entries were skipped over (by an operator): whoever holds them holds them no longer."""
+        """Release the entries that an administrator skipped from the consumers that hold them."""
         for consumer in self.consumers:
             for held in [known for known in consumer.pending if known <= position]:
-                self._take_back(consumer, held)
+                self._release_entry(consumer, held)
         self.replay.discard_through(position)
         self.held = deque(entry for entry in self.held if entry.position > position)
-        self.roster += 1  # a read in flight may bring what was skipped
+        self.roster += 1  # a read in flight may return skipped entries
         self.counts.forget_through(position)
         self.wake()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Those of `positions` that the consumer holds (None: all it holds) come again, counted."""
+        """Redeliver those of `positions` that the consumer holds (None: all that it holds), and count them."""
         asked = list(consumer.pending) if positions is None else dict.fromkeys(positions)
         again = [position for position in asked if position in consumer.pending]
         messages = 0
         for position in again:
-            pending = self._take_back(consumer, position)
+            pending = self._release_entry(consumer, position)
             messages += pending.messages
             self.replay.add(position, pending.slot)
         self.counts.raise_all(again)
@@ -172,7 +172,7 @@ class SharedDispatcher(Dispatcher):
     # reading
 
     async def step(self) -> bool:
-        """Replays first; when none can go out, new entries, unless too many wait already."""
+        """Send replays first; if none can be sent, read new entries unless too many wait already."""
         if self.rewind_wanted and self.consumers:
             self.rewind_wanted = False
             self.held.clear()
@@ -216,7 +216,7 @@ class SharedDispatcher(Dispatcher):
         return max(1, min(per_consumer, self.settings.look_ahead_max))
 
     async def _step_replay(self, count: int) -> bool:
-        """Read entries of the replay set again and send them; whether any could be sent."""
+        """Read entries of the replay set again and send them. Return whether any could be sent."""
         wanted = self._replayable(count)
         found: list[StoredEntry] = []
         budget = self.settings.read_batch_bytes
@@ -226,14 +226,14 @@ class SharedDispatcher(Dispatcher):
             self.stats.reads += 1
             entries = await self.ledger.read(first, entries_max=length, bytes_max=budget)
             if roster != self.roster or self.rewind_wanted:
-                return True  # somebody left or came: what waits, and for whom, is to be decided anew
+                return True  # consumers changed: choose again which entries to send to whom
             if not entries or entries[0].position != first:
-                log.warning("%s of %s is gone and cannot be delivered again", first, self.ledger.name)
+                log.warning("entry %s of %s no longer exists and cannot be delivered again", first, self.ledger.name)
                 self.replay.discard(first)
             found += [entry for entry in entries if entry.position in positions]
             budget -= sum([len(entry.data) for entry in entries])
             if budget <= 0 or len(entries) < length:
-                break  # what follows may be of the same key as what is missing: keep the order
+                break  # later entries may have the key of a missing one: keep the order
         before = len(self.replay)
         self._hand_out([entry for entry in found if entry.position in self.replay], replayed=True)
         return len(self.replay) < before or (bool(wanted) and not found)
@@ -242,7 +242,7 @@ class SharedDispatcher(Dispatcher):
         return self.replay.first(count)
 
     def _arm_timer(self) -> None:
-        """Look again when the next delayed entry is due. At most one timer, at most one look a tick."""
+        """Start a timer for the next delayed entry. There is at most one timer and one check per tick."""
         due_ms = self.delayed.due_in_ms(self.clock.now_ms())
         if due_ms is None:
             return
@@ -252,16 +252,16 @@ class SharedDispatcher(Dispatcher):
             if self._timer.when() <= when and not self._timer.cancelled():
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(when, self._timer_rang)
+        self._timer = loop.call_at(when, self._timer_fired)
 
-    def _timer_rang(self) -> None:
+    def _timer_fired(self) -> None:
         self._timer = None
         self.wake()
 
     # handing out
 
     def _hand_out(self, entries: list[StoredEntry], *, replayed: bool) -> int:
-        """Give entries to consumers and send them. Returns how many, from the first on, are settled."""
+        """Assign entries to consumers and send them. Return how many, from the first on, are settled."""
         handout = Handout()
         taken = self._assign(entries, handout, replayed)
         if handout.skipped:
@@ -273,7 +273,7 @@ class SharedDispatcher(Dispatcher):
         return taken
 
     def _assign(self, entries: list[StoredEntry], handout: Handout, replayed: bool) -> int:
-        """Decide for each entry, in turns of some messages; stops when nobody is ready."""
+        """Assign each entry, in turns of some messages. Stops when no consumer is ready."""
         taken = 0
         turn_left = 0
         current: Consumer | None = None
@@ -287,7 +287,7 @@ class SharedDispatcher(Dispatcher):
             summary = self.summary_of(entry, handout.skipped)
             if summary is None:
                 continue
-            if not summary.is_plain and self._put_off(entry, summary, NO_SLOT):
+            if not summary.is_plain and self._delay(entry, summary, NO_SLOT):
                 continue
             target = current
             if not summary.is_plain and summary.num_chunks > 1 and summary.uuid:
@@ -311,8 +311,8 @@ class SharedDispatcher(Dispatcher):
         self._last_turn = index
         return self.consumers[index]
 
-    def _put_off(self, entry: StoredEntry, summary: EntrySummary, slot: int) -> bool:
-        """Keep an entry that is not to be delivered yet; whether it is one."""
+    def _delay(self, entry: StoredEntry, summary: EntrySummary, slot: int) -> bool:
+        """Keep an entry whose delivery time has not come. Return whether it is one."""
         deliver_at_ms = summary.deliver_at_ms
         if deliver_at_ms is None or not self.delayed.is_early(deliver_at_ms, self.clock.now_ms()):
             return False
@@ -321,7 +321,7 @@ class SharedDispatcher(Dispatcher):
         return True
 
     def _chunk_owner(self, summary: EntrySummary, current: Consumer) -> Consumer:
-        """All chunks of a message go to one consumer: clients put them together."""
+        """Return the consumer for the chunks of a message: all go to the same one, since clients assemble them."""
         uuid = summary.uuid or ""
         owner = self._chunk_owners.setdefault(uuid, current)
         if len(self._chunk_owners) > self.settings.chunked_messages_max:
@@ -331,7 +331,7 @@ class SharedDispatcher(Dispatcher):
     def give(
         self, consumer: Consumer, entry: StoredEntry, summary: EntrySummary, slot: int, handout: Handout, replayed: bool
     ) -> int:
-        """Charge the consumer for an entry and put it in the handout. Returns what it cost, in messages."""
+        """Charge the consumer for an entry and add it to the handout. Return its cost in messages."""
         position = entry.position
         ack_set = self.cursor.ack_set(position) if self.settings.batch_index_acks else None
         cost = entry_cost(summary.num_messages, ack_set)

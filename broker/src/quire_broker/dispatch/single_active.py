@@ -1,7 +1,8 @@
-"""Exclusive and Failover: one consumer at a time gets everything, in order.
+"""Exclusive and Failover: one consumer at a time gets all entries, in order.
 
-Whoever becomes active starts behind the mark-delete position, so what the one before left unacknowledged comes again.
-On Failover that happens after a delay, in which the one before may still acknowledge. Owns no acknowledgement state.
+A consumer that becomes active starts behind the mark-delete position, so entries that its predecessor left
+unacknowledged are delivered again. On Failover this happens after a delay in which the predecessor may still
+acknowledge. Owns no acknowledgement state.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from quire_broker.wire.murmur import key_hash
 
 
 class SingleActiveDispatcher(Dispatcher):
-    """`active` is the chosen consumer, `serving` the same once its delay has passed."""
+    """`active` is the chosen consumer, `serving` is the same one after its delay."""
 
     def __init__(
         self,
@@ -44,19 +45,19 @@ class SingleActiveDispatcher(Dispatcher):
     # consumers
 
     def add(self, consumer: Consumer) -> None:
-        """Join. A standby hears at once that it is one; the active one when it starts."""
+        """Add a consumer. A standby is notified at once, the active consumer when it starts."""
         self.consumers.append(consumer)
         if not self._choose() and self.failover:
             consumer.link.active_changed(consumer.spec.consumer_id, False)
 
     def remove(self, consumer: Consumer) -> None:
-        """Leave. The next in line takes over."""
+        """Remove a consumer. The next one takes over."""
         self.consumers.remove(consumer)
         consumer.removed = True
         if consumer is self.serving:
             self.serving = None
             self.held.clear()
-            self.rewind_wanted = True  # a read may be in flight: its entries are nobody's
+            self.rewind_wanted = True  # a read may be in flight: its entries belong to no consumer
         if self.consumers:
             self._choose()
         else:
@@ -64,7 +65,7 @@ class SingleActiveDispatcher(Dispatcher):
             self.close()
 
     def _choose(self) -> bool:
-        """Pick the active consumer; whether that is another one than before."""
+        """Choose the active consumer. Return whether it changed."""
         ranked = [(consumer.spec.priority_level, consumer.spec.name) for consumer in self.consumers]
         chosen = self.consumers[active_index(ranked, self._topic, self._partition_index)]
         if chosen is self.active:
@@ -88,33 +89,33 @@ class SingleActiveDispatcher(Dispatcher):
         self.wake()
 
     def close(self) -> None:
-        """Cancel a switch that waits."""
+        """Cancel a pending switch."""
         if self._switch is not None:
             self._switch.cancel()
             self._switch = None
 
     def failed(self) -> None:
-        """Some of what was read may not have been sent: start again behind the mark-delete position."""
+        """Start again behind the mark-delete position, since some entries that were read may not have been sent."""
         self.rewind_wanted = True
 
     # acknowledgements and redelivery
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """Nothing to release: what is delivered is not tracked here."""
+        """Count the acknowledgements. Deliveries are not tracked here, so there is nothing to release."""
         consumer.stats.entries_acked += len(positions)
 
     def partly_acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """Nothing to release."""
+        """Do nothing: deliveries are not tracked here."""
 
     def acknowledged_through(self, position: Position) -> None:
-        """What was read before it was skipped is not sent."""
+        """Discard entries that were read before they were skipped."""
         self.rewind_wanted = True
         self.wake()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Everything from behind the mark-delete position comes again: single entries would break the order.
+        """Deliver everything behind the mark-delete position again: redelivery of single entries would break the order.
 
-        An epoch that is not newer than the consumer's is a request that was overtaken, and ignored.
+        A request whose epoch is not newer than the consumer's was overtaken by a later one and is ignored.
         """
         if consumer is not self.active:
             return
@@ -128,7 +129,7 @@ class SingleActiveDispatcher(Dispatcher):
     # delivery
 
     async def step(self) -> bool:
-        """Read if nothing is held, then send what the permits allow."""
+        """Read if no entries are held, then send as many as the permits allow."""
         consumer = self.serving
         if consumer is None or not consumer.ready:
             if consumer is not None:
@@ -167,7 +168,7 @@ class SingleActiveDispatcher(Dispatcher):
             if ranges:
                 slot = plain_slot(key_hash(summary.sticky_key()))
                 if not any(start <= slot <= end for start, end in ranges):
-                    continue  # a reader of a part of the keys: the others are not acknowledged, only passed over
+                    continue  # a reader of some of the keys: other entries are skipped but not acknowledged
             position = entry.position
             ack_set = cursor.ack_set(position) if batch_index_acks else None
             permits -= entry_cost(summary.num_messages, ack_set)

@@ -1,11 +1,12 @@
-"""Which consumer of a Key_Shared subscription owns a slot of the hash space. Pure: three forms of one interface.
+"""Owner of each slot of a Key_Shared subscription's hash space. Pure: three forms of one interface.
 
     form          slots      slot of a key           owner
-    HashRing      1..65535   hash mod 65535 + 1      100 points a consumer at the slot of `name NUL index NUL i`;
+    HashRing      1..65535   hash mod 65535 + 1      100 points per consumer at the slot of `name NUL index NUL i`;
                                                      the owner is the first point at or after the slot, wrapping around
-    SplitRanges   0..65535   hash mod 65536, 0 -> 1  the first owns all; a newcomer takes the lower half of the biggest
-                                                     range; on leaving, a range joins the one above it
-    StickyRanges  0..65535   hash mod 65536          as the clients say; the rest is nobody's
+    SplitRanges   0..65535   hash mod 65536, 0 -> 1  the first owns all; a new consumer takes the lower half of the
+    biggest
+                                                     range; when a consumer leaves, its range joins the one above it
+    StickyRanges  0..65535   hash mod 65536          as the clients request; other slots have no owner
 
 `hash` is the 31-bit Murmur3 of the key. Source: spec pulsar-wire, section 8.
 """
@@ -24,37 +25,37 @@ RING_POINTS = 100
 
 
 class Slots(Protocol[C]):
-    """Who owns what."""
+    """Assigns slots to consumers."""
 
     def slot_of(self, key: bytes) -> int:
-        """The slot of a key."""
+        """Return the slot of a key."""
         ...
 
     def owner(self, slot: int) -> C | None:
-        """Its owner, None without one."""
+        """Return the owner of a slot, or None."""
         ...
 
     def add(self, consumer: C, name: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """A consumer came."""
+        """Add a consumer."""
         ...
 
     def remove(self, consumer: C) -> None:
-        """A consumer left."""
+        """Remove a consumer."""
         ...
 
 
 def ring_slot(hash31: int) -> int:
-    """Slot on the ring; 0 is reserved."""
+    """Return the slot on the ring; 0 is reserved."""
     return hash31 % RING_SLOTS + 1
 
 
 def plain_slot(hash31: int) -> int:
-    """Slot of the forms with ranges."""
+    """Return the slot in the forms with ranges."""
     return hash31 % SLOTS
 
 
 class HashRing(Generic[C]):
-    """Consistent hashing. `name_index` numbers consumers that share a name."""
+    """Consistent hashing. `name_index` numbers consumers that have the same name."""
 
     def __init__(self) -> None:
         self._points: list[int] = []
@@ -62,18 +63,18 @@ class HashRing(Generic[C]):
         self._placed: dict[C, tuple[str, int, list[int]]] = {}
 
     def slot_of(self, key: bytes) -> int:
-        """Slot on the ring."""
+        """Return the slot on the ring."""
         return ring_slot(key_hash(key))
 
     def owner(self, slot: int) -> C | None:
-        """The consumer at the next point. Where several share a point, the first that came."""
+        """Return the consumer at the next point. If several share a point, the earliest one owns it."""
         if not self._points:
             return None
         index = bisect_left(self._points, slot)
         return self._owners[self._points[index % len(self._points)]][0]
 
     def add(self, consumer: C, name: str, ranges: Sequence[tuple[int, int]] = ()) -> None:
-        """Place the points of a consumer; `ranges` mean nothing here."""
+        """Add the points of a consumer; `ranges` are not used."""
         taken = {index for other, index, _ in self._placed.values() if other == name}
         name_index = next(index for index in range(len(taken) + 1) if index not in taken)
         points = sorted({ring_slot(key_hash(f"{name}\0{name_index}\0{i}".encode())) for i in range(RING_POINTS)})
@@ -85,7 +86,7 @@ class HashRing(Generic[C]):
             owners.append(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Take the points away."""
+        """Remove the points of a consumer."""
         _, _, points = self._placed.pop(consumer)
         for point in points:
             owners = self._owners[point]
@@ -103,15 +104,15 @@ class SplitRanges(Generic[C]):
         self._owners: list[C] = []
 
     def slot_of(self, key: bytes) -> int:
-        """Plain slot; 0 counts as 1."""
+        """Return the plain slot; 0 becomes 1."""
         return plain_slot(key_hash(key)) or 1
 
     def owner(self, slot: int) -> C | None:
-        """The consumer whose range holds the slot."""
+        """Return the consumer whose range contains the slot."""
         return self._owners[bisect_left(self._ends, slot)] if self._ends else None
 
     def add(self, consumer: C, name: str, ranges: Sequence[tuple[int, int]] = ()) -> None:
-        """The first takes everything, others halve the biggest range (the lowest of equals)."""
+        """Give the first consumer everything; halve the biggest range (the lowest of equals) for later ones."""
         if not self._ends:
             self._ends.append(SLOTS - 1)
             self._owners.append(consumer)
@@ -125,7 +126,7 @@ class SplitRanges(Generic[C]):
         self._owners.insert(biggest, consumer)
 
     def remove(self, consumer: C) -> None:
-        """Its range joins the next higher one; the highest range joins the one below."""
+        """Merge the consumer's range into the next higher one; the highest range is merged into the one below."""
         index = self._owners.index(consumer)
         del self._owners[index]
         if index == len(self._ends) - 1 and index > 0:
@@ -134,25 +135,25 @@ class SplitRanges(Generic[C]):
 
 
 class StickyRanges(Generic[C]):
-    """Ranges that clients bring. Whoever adds checks `conflict` first."""
+    """Ranges that clients request. The caller of `add` first checks `conflict`."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int, C]] = []
         self._ends: list[int] = []
 
     def slot_of(self, key: bytes) -> int:
-        """Plain slot."""
+        """Return the plain slot."""
         return plain_slot(key_hash(key))
 
     def owner(self, slot: int) -> C | None:
-        """The consumer whose range holds the slot; None in a gap."""
+        """Return the consumer whose range contains the slot; None in a gap."""
         index = bisect_left(self._ends, slot)
         if index < len(self._ranges) and self._ranges[index][0] <= slot:
             return self._ranges[index][2]
         return None
 
     def conflict(self, ranges: Sequence[tuple[int, int]]) -> C | None:
-        """A consumer that owns a part of `ranges`; None without one. ConsumerAssignError for impossible ranges."""
+        """Return a consumer that owns a part of `ranges`, or None. ConsumerAssignError for impossible ranges."""
         checked: list[tuple[int, int]] = []
         if not ranges:
             raise ConsumerAssignError("Ranges for KeyShared policy must not be empty.")
@@ -169,12 +170,12 @@ class StickyRanges(Generic[C]):
         return None
 
     def add(self, consumer: C, name: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Take ranges that are nobody's."""
+        """Assign ranges that have no owner."""
         assert self.conflict(ranges) is None
         self._set([*self._ranges, *((start, end, consumer) for start, end in ranges)])
 
     def remove(self, consumer: C) -> None:
-        """Give the ranges up."""
+        """Release the consumer's ranges."""
         self._set([held for held in self._ranges if held[2] is not consumer])
 
     def _set(self, ranges: list[tuple[int, int, C]]) -> None:

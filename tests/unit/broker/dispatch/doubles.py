@@ -1,4 +1,4 @@
-"""A topic in memory for tests of dispatch: a ledger, a cursor and consumers' links that keep what they are told."""
+"""A topic in memory for tests of dispatch: a ledger, a cursor, and links of consumers that record their calls."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Clock:
 
 
 class MemoryLedger:
-    """Entries of one ledger. `pause` holds reads back until it is set."""
+    """Entries of one ledger. `pause` delays reads until it is set."""
 
     name = "public/default/persistent/t"
 
@@ -180,7 +180,7 @@ class MemoryCursor:
 
 
 class Link:
-    """A consumer's link that writes down what it is told, in order, as (what, consumer id, detail)."""
+    """A consumer's link that records its calls, in order, as (call, consumer id, detail)."""
 
     peer = "127.0.0.1:50000"
     client_version = "test"
@@ -222,11 +222,11 @@ class Link:
         return self.is_alive
 
     def entries(self, consumer_id: int | None = None) -> list[int]:
-        """Entry ids delivered, in order."""
+        """Return the ids of delivered entries, in order."""
         return [d.position.entry_id for known, d in self.deliveries if consumer_id is None or known == consumer_id]
 
     def take(self) -> list[tuple[str, int, Any]]:
-        """What was told since the last look."""
+        """Return the calls since the previous `take`."""
         told, self.told = self.told, []
         return told
 
@@ -234,18 +234,18 @@ class Link:
 def spec(
     consumer_id: int = 0, kind: SubscriptionType = SubscriptionType.SHARED, name: str | None = None, **more: Any
 ) -> ConsumerSpec:
-    """A SUBSCRIBE."""
+    """Return the fields of a SUBSCRIBE."""
     return ConsumerSpec(consumer_id, name or f"c{consumer_id}", kind, **more)
 
 
 def consumer(consumer_id: int, link: Link, permits: int = 0, **more: Any) -> Consumer:
-    """A consumer with permits."""
+    """Return a consumer with permits."""
     made = Consumer(spec(consumer_id, **more), link)
     made.flow(permits)
     return made
 
 
 async def settle() -> None:
-    """Let everything that can run do so."""
+    """Let all runnable tasks proceed."""
     for _ in range(50):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Who is active, and whose turn it is."""
+"""The choice of the active consumer and of the next consumer."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def test_the_ring_gives_the_captured_active_consumer() -> None:
         ([(1, "a"), (0, "z"), (0, "y")], 1, 1),
     ],
 )
-def test_partitions_spread_over_the_best_level_by_name(
+def test_partitions_are_spread_over_the_best_level_by_name(
     consumers: list[tuple[int, str]], partition: int, index: int
 ) -> None:
     assert active_index(consumers, "t", partition) == index
@@ -34,7 +34,7 @@ def test_the_active_one_is_always_of_the_best_level(consumers: list[tuple[int, s
     assert consumers[active_index(consumers, "t", partition)][0] == min(level for level, _ in consumers)
 
 
-def test_most_consumers_of_a_plain_topic_keep_their_place_when_one_joins() -> None:
+def test_most_plain_topics_keep_their_active_consumer_when_one_joins() -> None:
     topics = [f"persistent://public/default/t{number}" for number in range(60)]
     three, four = [(0, f"c{n}") for n in range(3)], [(0, f"c{n}") for n in range(4)]
     moved = [t for t in topics if active_index(three, t, -1) != active_index(four, t, -1)]

@@ -11,7 +11,7 @@ from quire_broker.dispatch.permits import MessagesPerEntry, affordable, entries_
     ("messages", "ack_set", "cost"),
     [(1, None, 1), (5, None, 5), (5, (0b10010,), 2), (70, (-1, -1), 70), (5, (-1,), 5), (3, (0,), 1)],
 )
-def test_an_entry_costs_what_is_not_acknowledged_of_it(messages: int, ack_set: tuple[int, ...], cost: int) -> None:
+def test_an_entry_costs_its_unacknowledged_messages(messages: int, ack_set: tuple[int, ...], cost: int) -> None:
     assert entry_cost(messages, ack_set) == cost
 
 

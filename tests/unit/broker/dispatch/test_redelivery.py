@@ -30,7 +30,7 @@ def test_the_replay_set_is_a_sorted_set(steps: list[tuple[bool, Position, int]],
     assert all(position > (2, 5) for position, _ in replay.first(99))
 
 
-def test_entries_without_a_slot_block_none() -> None:
+def test_entries_without_a_slot_block_no_others() -> None:
     replay = ReplaySet()
     replay.add(Position(1, 1))
     assert not replay.has_slot(NO_SLOT)
@@ -53,7 +53,7 @@ def test_close_entries_are_read_together_and_distant_ones_are_not() -> None:
     assert runs(wanted, 100) == [(Position(1, 0), 4), (Position(1, 50), 1), (Position(2, 51), 1)]
 
 
-def test_counts_rise_per_request_and_are_forgotten_with_the_entry() -> None:
+def test_counts_rise_per_request_and_are_dropped_with_the_entry() -> None:
     counts = RedeliveryCounts()
     first, second = Position(1, 1), Position(1, 2)
     counts.raise_all([first, second])

@@ -17,7 +17,7 @@ from tests.unit.broker.dispatch.doubles import LEDGER, Clock, Link, MemoryCursor
 
 
 class Stage:
-    """A topic in memory, and the dispatcher under test, running."""
+    """A topic in memory with a running dispatcher under test."""
 
     def __init__(self) -> None:
         self.ledger = MemoryLedger()
@@ -75,7 +75,7 @@ async def test_turns_are_of_twenty_messages(stage: Stage) -> None:
     assert stage.link.calls == 3
 
 
-async def test_lower_priority_gets_something_only_when_the_best_have_no_permits(stage: Stage) -> None:
+async def test_lower_priority_gets_entries_only_when_the_best_have_no_permits(stage: Stage) -> None:
     stage.start()
     await stage.join(1, 100, priority_level=1)
     await stage.join(0, 5, priority_level=0)
@@ -113,7 +113,7 @@ async def test_chunks_wait_for_their_consumer_in_order(stage: Stage) -> None:
     assert stage.link.entries(0) == [0, 1, 2]
 
 
-async def test_delayed_entries_wait_and_others_pass_them(stage: Stage) -> None:
+async def test_delayed_entries_wait_and_others_overtake_them(stage: Stage) -> None:
     stage.start(delayed_tick_ms=0)
     member = await stage.join(0, 100)
     publish(stage, 1, deliver_at_time=stage.clock.now + 20)
@@ -159,7 +159,7 @@ async def test_replays_are_read_again_in_few_reads(stage: Stage) -> None:
     assert stage.ledger.reads <= reads + 2
 
 
-async def test_an_entry_that_is_gone_does_not_hold_up_the_replays(stage: Stage) -> None:
+async def test_a_deleted_entry_does_not_block_the_replays(stage: Stage) -> None:
     stage.start()
     member = await stage.join(0, 100)
     publish(stage, 3)
@@ -210,7 +210,7 @@ async def test_out_of_order_delivery_does_not_wait_for_draining(stage: Stage) ->
     assert stage.link.entries(2) == [2]
 
 
-async def test_slots_that_nobody_owns_are_not_delivered(stage: Stage) -> None:
+async def test_entries_of_slots_without_an_owner_are_not_delivered(stage: Stage) -> None:
     stage.start(KeyShared(KeySharedMode.STICKY))
     mine = KeyShared(KeySharedMode.STICKY, ((5536, 5536),))  # the slot of key-1
     await stage.join(0, 100, key_shared=mine)
@@ -221,7 +221,7 @@ async def test_slots_that_nobody_owns_are_not_delivered(stage: Stage) -> None:
     assert stage.cursor.backlog == 2
 
 
-async def test_a_slow_consumer_lets_only_so_many_others_pass(stage: Stage) -> None:
+async def test_a_slow_consumer_bounds_the_look_ahead(stage: Stage) -> None:
     stage.start(KeyShared(), look_ahead_per_consumer=5, look_ahead_max=5)
     await stage.join(1, 1)
     await stage.join(2, 1000)

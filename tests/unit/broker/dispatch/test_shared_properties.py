@@ -1,4 +1,4 @@
-"""Shared and Key_Shared under random joins, leaves, acks and redeliveries: nothing lost, doubled or out of order."""
+"""Shared and Key_Shared under random joins, leaves, acks and redeliveries: no entry lost, doubled or out of order."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ STEPS = st.lists(
 
 
 class Checked(Link):
-    """Fails when an entry goes to somebody while somebody holds it, or is sent without a permit."""
+    """Fails if an entry is sent while another consumer holds it, or without a permit."""
 
     def __init__(self, world: "World", index: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Checked(Link):
 
 
 class SlowLedger(MemoryLedger):
-    """Reads take some passes of the loop."""
+    """A ledger whose reads take several loop iterations."""
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         found = await super().read(start, entries_max, bytes_max)
@@ -47,7 +47,7 @@ class SlowLedger(MemoryLedger):
 
 
 class World:
-    """A dispatcher, and a model of what clients hold."""
+    """A dispatcher, and a model of the entries that clients hold."""
 
     def __init__(self, *, key_shared: bool, consistent: bool = True) -> None:
         self.ledger = SlowLedger()
@@ -139,7 +139,7 @@ class World:
             self.holder[entry] = index
 
     async def finish(self) -> None:
-        """With a consumer that takes and acknowledges everything, everything must arrive."""
+        """Add a consumer that takes and acknowledges everything; then every entry must arrive."""
         if not self.members:
             self.join()
         for _ in range(400):

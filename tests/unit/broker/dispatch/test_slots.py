@@ -1,4 +1,4 @@
-"""The three ways to share the hash space."""
+"""The three forms of sharing the hash space."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ from quire_broker.wire.murmur import key_hash
         (b"hello-world", 995342265, 62221, 47033),
     ],
 )
-def test_slots_are_the_stock_brokers(key: bytes, hash31: int, ring: int, plain: int) -> None:
+def test_slots_are_those_of_pulsar(key: bytes, hash31: int, ring: int, plain: int) -> None:
     assert (key_hash(key), ring_slot(hash31), plain_slot(hash31)) == (hash31, ring, plain)
 
 
@@ -38,7 +38,7 @@ def test_consumers_of_one_name_share_the_ring() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=30))
-def test_leaving_gives_a_ring_that_only_depends_on_who_is_there(steps: list[tuple[bool, int]]) -> None:
+def test_after_a_consumer_left_the_ring_depends_only_on_the_present_ones(steps: list[tuple[bool, int]]) -> None:
     ring: HashRing[int] = HashRing()
     present: set[int] = set()
     for joins, consumer in steps:
@@ -58,7 +58,7 @@ def test_leaving_gives_a_ring_that_only_depends_on_who_is_there(steps: list[tupl
         assert {ring.owner(slot) for slot in (1, 500, 65535)} == {fresh.owner(1)}
 
 
-def test_a_newcomer_takes_the_lower_half_of_the_biggest_range() -> None:
+def test_a_new_consumer_takes_the_lower_half_of_the_biggest_range() -> None:
     ranges: SplitRanges[str] = SplitRanges()
     ranges.add("a", "a")
     ranges.add("b", "b")
@@ -88,7 +88,7 @@ def test_split_ranges_always_cover_everything(steps: list[tuple[bool, int]]) -> 
         assert owners == (present if present else {None})
 
 
-def test_sticky_ranges_leave_gaps_to_nobody_and_conflicts_are_found() -> None:
+def test_slots_between_sticky_ranges_have_no_owner_and_conflicts_are_found() -> None:
     ranges: StickyRanges[str] = StickyRanges()
     ranges.add("a", "a", [(0, 10), (100, 200)])
     assert [ranges.owner(slot) for slot in (0, 10, 11, 99, 100, 200, 201)] == ["a", "a", None, None, "a", "a", None]

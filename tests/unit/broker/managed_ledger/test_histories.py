@@ -154,15 +154,15 @@ class _History:
             if position >= first:
                 assert by_position.get(position) == entry, f"{entry!r} was answered with {position}"
             else:
-                assert position in self.asked, f"{position} was trimmed and nobody had acknowledged it"
+                assert position in self.asked, f"{position} was trimmed without an acknowledgment"
         own = [self.answers.stored[entry] for entry in self.sent if entry in self.answers.stored]
         assert own == sorted(own), "positions grow in the order of the appends"
         assert len(set(own)) == len(own)
         for position in self.flushed:
-            assert self.cursor.is_acknowledged(position), f"{position} was flushed and comes again"
+            assert self.cursor.is_acknowledged(position), f"{position} was flushed and is delivered again"
         for position in positions:
             if self.cursor.is_acknowledged(position):
-                assert position in self.asked, f"{position} was passed over, nobody acknowledged it"
+                assert position in self.asked, f"{position} was skipped without an acknowledgment"
         unacked = [found for found in positions if not self.cursor.is_acknowledged(found)]
         assert self.cursor.backlog == len(unacked)
         delivered: list[Position] = []

@@ -92,7 +92,7 @@ def test_after_a_crash_every_stored_entry_exists_and_the_former_ledger_is_closed
         await asyncio.sleep(0.01)
         process.kill()
         again = await world.process().open()
-        assert await everything(again) == numbered(8), "stored, though nobody was told"
+        assert await everything(again) == numbered(8), "stored, although the appends were not answered"
         stored = world.list_node().ledgers
         assert [record.entries for record in stored] == [8, 0]
         assert stored[0].size_bytes == sum(map(len, numbered(8)))
