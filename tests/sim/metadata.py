@@ -184,11 +184,15 @@ class SimMetadataStore:
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches: list[SimWatch] = []
         self.cut = False
+        self.read_since_cut: set[str] = set()
+        """Keys that this session has read since it was last cut."""
         self._dead = False
 
     # ---- faults
     def reach(self) -> None:
         """The server can be reached again by this session, if its process lives."""
+        if self.cut:
+            self.read_since_cut.clear()
         self.cut = self._dead
 
     def cut_for_good(self) -> None:
@@ -263,6 +267,7 @@ class SimMetadataStore:
         await self._travel()
         found = self._view(key)
         await self._answer(write=False)
+        self.read_since_cut.add(key)
         return found
 
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:

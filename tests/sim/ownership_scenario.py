@@ -164,9 +164,12 @@ class Broker:
             world.loop.note(f"{self._host} consumes no more: {error}")
 
     def _check_view(self, ledger: ManagedLedger) -> None:
-        """An owner beyond doubt sees everything that was ever acknowledged. One that was cut off cannot know."""
+        """An owner beyond doubt sees everything that was ever acknowledged, except while it is cut off from the store
+        and until it has read the bundle's node after that.
+        """
         acknowledged, sure = self._shared.history.acknowledged, self.owners.certain(BUNDLE) and not self._looking
-        if not sure or self.client.session.cut or ledger.state is not ManagedLedgerState.OPEN:
+        aware = not self.client.session.cut and BUNDLE.key in self.client.session.read_since_cut
+        if not (sure and aware) or ledger.state is not ManagedLedgerState.OPEN:
             return
         newest = max(acknowledged.values(), default=(-1, -1))
         if ledger.last_confirmed < newest:
