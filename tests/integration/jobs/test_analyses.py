@@ -1,4 +1,4 @@
-"""Whole analyses of a running cluster: figures against what was published, down to tables, summary, metrics, report."""
+"""Whole analyses of a running cluster: results compared with the published data, in all outputs."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ REPORTS = "reports"
 
 @dataclass(frozen=True)
 class Analyses:
-    """Runs kinds of jobs against the cluster. `bucket`: the folder that the topic was offloaded into."""
+    """Runs kinds of jobs on the cluster. `bucket`: the folder to which the topic was offloaded."""
 
     spark: SparkSession
     cluster: Cluster
@@ -48,7 +48,7 @@ class Analyses:
     began: datetime
 
     def parameters(self, kind: str, **given: Any) -> JobParameters:
-        """Of a run that is named after its kind."""
+        """Return parameters of a run named after its kind."""
         usual: dict[str, Any] = {"metadata": self.cluster.metadata, "runId": f"{kind}-1"}
         usual |= {} if kind == "offload" else {"output": f"file://{self.output}"}
         usual |= {} if kind in ("offload", "audit") else {"topics": [NAME]}
@@ -56,11 +56,11 @@ class Analyses:
         return found
 
     def run(self, kind: str, **given: Any) -> Summary:
-        """One run."""
+        """Run the kind once."""
         return load_kind(kind).run(self.spark, self.parameters(kind, **given), QuietProgress())
 
     def rows(self, kind: str, table: str, **given: Any) -> list[dict[str, Any]]:
-        """Of a table of the run, as its log names them, which in a folder are what a plain listing finds."""
+        """Return the rows of a table by its log; in a folder, check that a plain listing finds the same rows."""
         parameters = self.parameters(kind, **given)
         assert isinstance(parameters, AnalysisParameters)
         target = Output(kind, parameters).table(table)
@@ -76,7 +76,7 @@ class Analyses:
         return found
 
     def text(self, kind: str, name: str) -> str:
-        """Of a file of the newest run."""
+        """Return a file of the newest run."""
         return (self.output / kind / name).read_text()
 
 
@@ -88,7 +88,7 @@ def analyses(
     publish: Callable[..., None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Analyses]:
-    """450 messages in three ledgers, the first two offloaded; of the first ten all but the third acknowledged."""
+    """450 messages in three ledgers, the first two offloaded; of the first ten all but the third are acknowledged."""
     folder = tmp_path_factory.mktemp("analyses")
     (folder / "bucket").mkdir()
     began = datetime.now(UTC)
@@ -100,7 +100,7 @@ def analyses(
         if number != 2:
             consumer.acknowledge(message)
     consumer.close()
-    # Now all is in the store: bookies hear of the last entries of a pausing writer late.
+    # Unload the topic, so that bookies know the last entries of the pausing writer.
     cluster.process.request("PUT", f"/admin/v2/persistent/{NAME}/unload")
     made = Analyses(spark, cluster, folder / "out", folder / "bucket", began)
     offloaded = made.run("offload", target=f"file://{made.bucket}", http=cluster.process.http, topics=[TOPIC])
@@ -110,7 +110,7 @@ def analyses(
 
 @pytest.fixture(scope="module")
 def s3(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A bucket whose keys this process and the Pythons that Spark starts have in their environment, and no more."""
+    """A bucket whose keys are only in the environment of this process and of Spark's Python processes."""
     server = S3Server(require_s3(), tmp_path_factory.mktemp("s3"))
     server.start()
     server.make_bucket(REPORTS)
@@ -122,7 +122,7 @@ def s3(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     server.stop()
 
 
-def test_throughput_is_what_was_published(analyses: Analyses) -> None:
+def test_throughput_equals_the_published_messages(analyses: Analyses) -> None:
     summary = analyses.run("throughput")
     assert summary.outcome is Outcome.SUCCEEDED, summary
     expected = {"topics": 1, "messages": MESSAGES, "size_bytes": MESSAGES * PAYLOAD, "without_usable_time": 0}
@@ -139,7 +139,7 @@ def test_throughput_is_what_was_published(analyses: Analyses) -> None:
     assert sum(each["bytes_per_s"] * 3600 for each in hours) == pytest.approx(MESSAGES * PAYLOAD)
     sizes = analyses.rows("throughput", "sizes")
     assert sizes == [{"size_from": 512, "size_below": 1024, "messages": MESSAGES}]
-    # The same for programs, monitoring and people.
+    # The same results for programs, monitoring and users.
     assert summary.outputs[0] == f"file://{analyses.output}/throughput/throughput-1/report.html"
     assert json.loads(analyses.text("throughput", "summary.json"))["counts"] == summary.counts
     assert f"quire_analytics_throughput_messages {MESSAGES}\n" in analyses.text("throughput", "metrics.prom")
@@ -152,11 +152,11 @@ def test_keys_are_counted_over_partitions(analyses: Analyses, publish: Callable[
     analyses.cluster.process.request("PUT", f"/admin/v2/persistent/{SKEWED}/partitions", 2)
     keys = ["a"] * 30 + ["b"] * 15 + ["c"] * 5
     publish(SKEWED, [b"12345678"] * len(keys), keys)
-    publish(SKEWED, [b"nobody"] * 10)
-    http = analyses.cluster.process.http  # which knows the newest entries, and holds what is read meanwhile
+    publish(SKEWED, [b"keyless"] * 10)
+    http = analyses.cluster.process.http  # it knows the newest entries, and keeps the data during the read
     summary = analyses.run("keys", topics=[SKEWED], hotShare=0.2, http=http)
     path = f"/admin/v2/persistent/{SKEWED}-partition-0/subscriptions"
-    assert analyses.cluster.process.request("GET", path) == [], "a cursor that stays would hold the topic for ever"
+    assert analyses.cluster.process.request("GET", path) == [], "a remaining cursor would keep the topic's data forever"
     assert summary.counts == {"topics": 1, "messages": 60, "without_key": 10, "keys": 3, "hot_keys": 2}
     (row,) = analyses.rows("keys", "topics")
     assert (row["messages"], row["keys"], row["keys_once"], row["keys_in_several_partitions"]) == (60, 3, 0, 0)
@@ -173,29 +173,29 @@ def test_keys_are_counted_over_partitions(analyses: Analyses, publish: Callable[
     assert "k0" not in analyses.text("keys", "metrics.prom") and 'key="' not in analyses.text("keys", "metrics.prom")
 
 
-def test_a_schedule_reads_its_last_hours_and_goes_on_where_nothing_is(analyses: Analyses) -> None:
-    nobody = "public/default/nobody-*"
-    hour = analyses.run("keys", topics=[NAME, nobody], last="1h", runId="hour")
+def test_a_schedule_reads_its_last_hours_and_succeeds_without_messages(analyses: Analyses) -> None:
+    missing = "public/default/missing-*"
+    hour = analyses.run("keys", topics=[NAME, missing], last="1h", runId="hour")
     assert hour.outcome is Outcome.SUCCEEDED and hour.counts["messages"] == MESSAGES
-    assert hour.notes == [f"no topic matches {nobody} yet"]
+    assert hour.notes == [f"no topic matches {missing} yet"]
     before = analyses.run("keys", last="1h", asOf=(analyses.began - timedelta(days=1)).isoformat(), runId="before")
     assert before.outcome is Outcome.SUCCEEDED and before.counts["messages"] == 0
     assert len(before.notes) == 1 and before.notes[0].startswith(f"no message in {NAME}, published from")
-    none = analyses.run("keys", topics=[nobody], last="1h", runId="none", http=analyses.cluster.process.http)
-    assert none.outcome is Outcome.SUCCEEDED and none.notes == [f"no topic matches {nobody} yet"]
+    none = analyses.run("keys", topics=[missing], last="1h", runId="none", http=analyses.cluster.process.http)
+    assert none.outcome is Outcome.SUCCEEDED and none.notes == [f"no topic matches {missing} yet"]
     assert analyses.rows("keys", "topics", runId="none") == []
-    with pytest.raises(NotFoundError, match="there is no topic persistent://public/default/nobody"):
-        analyses.run("keys", topics=["public/default/nobody"])
+    with pytest.raises(NotFoundError, match="there is no topic persistent://public/default/missing"):
+        analyses.run("keys", topics=["public/default/missing"])
 
 
 def order(*, note: bool) -> Any:
-    """A record by its name, in its first or its second version."""
+    """Return a record class in its first or second version."""
     fields: dict[str, Any] = {"id": Integer(required=True)}
     fields |= {"note": String(required_default=True)} if note else {}
     return type("Order", (Record,), fields)
 
 
-def test_schemas_drift_as_their_producers_do(analyses: Analyses, client: Any) -> None:
+def test_schema_drift_finds_versions_changes_and_laggards(analyses: Analyses, client: Any) -> None:
     first, second = order(note=False), order(note=True)
 
     def producer(name: str, record: Any) -> Any:
@@ -228,9 +228,9 @@ def test_schemas_drift_as_their_producers_do(analyses: Analyses, client: Any) ->
     assert (summary.counts["messages_of_old_versions"], summary.counts["breaking_changes"]) == (5, 0)
 
 
-def test_an_audit_finds_what_is_wrong_and_nothing_else(analyses: Analyses) -> None:
+def test_an_audit_finds_exactly_the_missing_and_orphaned_objects(analyses: Analyses) -> None:
     found = analyses.run("audit", deepLedgers=2)
-    # The bookies of a standalone have no HTTP port: they are unknown, and nothing is said of their replicas.
+    # The bookies of a standalone have no HTTP port: they are unknown, and no finding concerns their replicas.
     assert found.outcome is Outcome.PARTLY and found.counts["bookies_silent"] == 3
     assert all("has no HTTP port" in problem.reason for problem in found.problems)
     assert (found.counts["ledgers_read_through"], found.counts["objects"]) == (2, 4)
@@ -246,13 +246,13 @@ def test_an_audit_finds_what_is_wrong_and_nothing_else(analyses: Analyses) -> No
         index.write_bytes(kept)
         (analyses.bucket / ORPHAN).unlink()
     assert wrong.outcome is Outcome.SUCCEEDED and wrong.counts["findings_at_risk"] == 1
-    # The same run again: what the first attempt wrote is no more.
+    # The same run again: its first attempt's findings are replaced.
     objects = {row["kind"]: row["subject"] for row in analyses.rows("audit", "findings") if "object" in row["kind"]}
     assert objects == {"missing object": index.name, "orphan object": ORPHAN}
     assert audit.REMEDIES["missing object"] in analyses.text("audit", "report.html")
 
 
-def test_the_backlog_is_what_the_cursor_has_left_with_its_hole(analyses: Analyses) -> None:
+def test_the_backlog_contains_the_cursor_s_entries_and_hole(analyses: Analyses) -> None:
     for run in ("first", "second"):
         summary = analyses.run("backlog", runId=run)
         assert summary.problems == []
@@ -284,7 +284,7 @@ def test_costs_are_of_both_tiers(analyses: Analyses) -> None:
     assert (twice["ledgers"], twice["bytes"]) == (2, bucket["bytes"])
 
 
-def test_a_shorter_retention_frees_nothing_that_the_cursor_holds(analyses: Analyses) -> None:
+def test_a_shorter_retention_frees_nothing_that_the_cursor_keeps(analyses: Analyses) -> None:
     summary = analyses.run("retention-what-if", options=["0", "inf"])
     assert summary.outcome is Outcome.SUCCEEDED
     rows = {row["option"]: row for row in analyses.rows("retention-what-if", "topics")}
@@ -296,9 +296,9 @@ def test_a_shorter_retention_frees_nothing_that_the_cursor_holds(analyses: Analy
     assert sum(row["bytes"] for row in ledgers) == rows["0"]["bytes"] and not any(row["goes"] for row in ledgers)
 
 
-def test_results_go_into_a_bucket(analyses: Analyses, s3: S3Server) -> None:
+def test_results_in_a_bucket(analyses: Analyses, s3: S3Server) -> None:
     where = {"output": f"s3://{REPORTS}/daily", "endpoint": s3.endpoint, "region": "us-east-1"}
-    for _ in range(2):  # the second time in the place of the first
+    for _ in range(2):  # the second run replaces the first
         summary = analyses.run("cost", **where)
     assert summary.outcome is Outcome.SUCCEEDED, summary
     rows = {row["tier"]: row["entries"] for row in analyses.rows("cost", "topics", **where)}
@@ -312,7 +312,7 @@ def test_results_go_into_a_bucket(analyses: Analyses, s3: S3Server) -> None:
     assert f"s3://{REPORTS}/daily/cost/cost-1/tables/topics" in summary.outputs
 
 
-def test_a_bucket_that_refuses_us_is_told_before_anything_is_read(
+def test_rejected_credentials_are_reported_before_anything_is_read(
     analyses: Analyses, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "only-of-this-test")
@@ -326,7 +326,7 @@ def test_a_bucket_that_refuses_us_is_told_before_anything_is_read(
         assert progress.stages == []
 
 
-def test_results_go_into_an_iceberg_catalog(
+def test_results_in_an_iceberg_catalog(
     analyses: Analyses, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"TYPE": "sql", "URI": f"sqlite:///{tmp_path}/catalog.db", "WAREHOUSE": f"file://{tmp_path}/files"}
@@ -345,6 +345,6 @@ def test_results_go_into_an_iceberg_catalog(
     (topic,) = catalog.load_table(("quire", "retention_what_if_topics")).scan().to_arrow().to_pylist()
     assert (topic["topic"], topic["bytes"]) == (TOPIC, sum(row["bytes"] for row in rows))
     marks = [str(one.summary["quire.mark-value"]) for one in table.snapshots() if one.summary is not None]
-    assert {mark.split()[0] for mark in marks} == {"one", "two"}, "what the first run found is a snapshot"
+    assert {mark.split()[0] for mark in marks} == {"one", "two"}, "the rows of the first run are a snapshot"
     assert (analyses.output / "retention-what-if/two/report.html").exists()
     assert not (analyses.output / "retention-what-if/two/tables").exists()

@@ -1,4 +1,4 @@
-"""An audit of real bookies that tell what they hold: each thing that was made wrong is found, and nothing else."""
+"""An audit of real bookies with HTTP ports: it finds exactly the inconsistencies that the test created."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_jobs.analytics import audit
-from quire_jobs.analytics.bookie_tasks import TaskAddress, ask_holdings
+from quire_jobs.analytics.bookie_tasks import TaskAddress, ask_bookies
 from quire_jobs.job import Outcome, Summary, parse_parameters
 from quire_jobs.tables import TableTarget, open_table
 from quire_jobs.tables.data_files import read_files
@@ -45,16 +45,16 @@ Finding = tuple[str, int, str | None]
 
 @dataclass
 class Bookies:
-    """Three of them with an HTTP port, and the ledgers that tests wrote."""
+    """Three bookies with an HTTP port, and the ledgers that the tests wrote."""
 
     metadata: str
     processes: dict[BookieId, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     ledgers: dict[str, LedgerId] = field(default_factory=dict)
     places: dict[str, tuple[BookieId, ...]] = field(default_factory=dict)
-    """Where each was written."""
+    """The bookies of each ledger."""
 
     def start(self, folder: Path) -> None:
-        """One more; it answers."""
+        """Start one more bookie and wait until it responds."""
         port, http = free_ports(2)
         words = [QUIRE, "bookie", "start", "--metadata", self.metadata, "--data", str(folder), *OPTIONS]
         words += ["--set", "diskUsageThreshold=0.999", "--port", str(port), "--http-port", str(http)]
@@ -74,7 +74,7 @@ class Bookies:
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[MetadataStore]:
-        """The metadata."""
+        """Open the metadata store."""
         opened = await open_metadata_store(self.metadata, MetadataSettings())
         try:
             yield opened
@@ -82,7 +82,7 @@ class Bookies:
             await opened.close()
 
     async def write(self) -> None:
-        """Closed ledgers by name, of two replicas each; then the metadata are made wrong, but for one of them."""
+        """Write closed ledgers by name, with two replicas each; then make the metadata of all but one inconsistent."""
         async with self.store() as store:
             client = await LedgerClient.open(store, clock=SystemClock(), chance=SystemChance())
             nodes = LedgerNodes(store)
@@ -110,7 +110,7 @@ class Bookies:
         await nodes.update(self.ledgers[name], replace(found.value, **changes), found.version)
 
     def close(self) -> None:
-        """End all."""
+        """Kill all bookies."""
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -142,7 +142,7 @@ def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bookies]:
 
 
 def audited(spark: SparkSession, bookies: Bookies, folder: Path, /, **given: Any) -> tuple[Summary, set[Finding]]:
-    """The summary, and kind, ledger and subject of each finding."""
+    """Return the summary, and kind, ledger and subject of each finding."""
     usual = {"metadata": bookies.metadata, "output": f"file://{folder}", "runId": "r"}
     summary = audit.run(spark, parse_parameters(audit.Parameters, usual | given), QuietProgress())
     table = open_table(TableTarget.parse("parquet", f"file://{folder}/audit/r/tables/findings"))
@@ -155,7 +155,7 @@ def audited(spark: SparkSession, bookies: Bookies, folder: Path, /, **given: Any
 
 
 def expected(bookies: Bookies) -> set[Finding]:
-    """What metadata and bookies say of each other."""
+    """Return the expected findings."""
     ledgers, places = bookies.ledgers, bookies.places
     stays, goes = places["moved"]
     (other,) = set(bookies.processes) - {stays, goes}
@@ -167,7 +167,7 @@ def expected(bookies: Bookies) -> set[Finding]:
     return found | {("missing replica", ledgers["moved"], other), ("stray replica", ledgers["moved"], goes)}
 
 
-def test_each_disagreement_of_metadata_and_bookies_is_found(
+def test_each_difference_between_metadata_and_bookies_is_found(
     spark: SparkSession, bookies: Bookies, tmp_path: Path
 ) -> None:
     summary, found = audited(spark, bookies, tmp_path)
@@ -180,7 +180,7 @@ def test_each_disagreement_of_metadata_and_bookies_is_found(
     assert 'quire_analytics_audit_findings{kind="damaged replica"} 0\n' in metrics
 
 
-def test_a_deep_look_reads_every_replica(spark: SparkSession, bookies: Bookies, tmp_path: Path) -> None:
+def test_a_deep_audit_reads_every_replica(spark: SparkSession, bookies: Bookies, tmp_path: Path) -> None:
     summary, found = audited(spark, bookies, tmp_path, bookies=False, deepLedgers=100)
     assert summary.counts["ledgers_read_through"] == 5 and summary.problems == []
     ledgers, places = bookies.ledgers, bookies.places
@@ -191,17 +191,15 @@ def test_a_deep_look_reads_every_replica(spark: SparkSession, bookies: Bookies, 
 
 
 def test_a_bookie_that_spark_asked_twice_counts_as_silent(spark: SparkSession, bookies: Bookies) -> None:
-    said = ask_holdings(spark, TaskAddress(bookies.metadata, ""), sorted(bookies.processes))
-    assert (said.held.count(), said.silent.count()) == (10, 0)
-    said.end()  # as when executors are lost: nothing that they brought is there any more
-    assert said.held.count() == 0
-    silent = {row.bookie: row.reason for row in said.silent.collect()}
-    assert set(silent) == set(bookies.processes) and all("once more" in reason for reason in silent.values())
+    responses = ask_bookies(spark, TaskAddress(bookies.metadata, ""), sorted(bookies.processes))
+    assert (responses.held.count(), responses.silent.count()) == (10, 0)
+    responses.end()  # simulates the loss of executors with their results
+    assert responses.held.count() == 0
+    silent = {row.bookie: row.reason for row in responses.silent.collect()}
+    assert set(silent) == set(bookies.processes) and all("asked it again" in reason for reason in silent.values())
 
 
-def test_of_a_bookie_that_does_not_answer_nothing_is_said(
-    spark: SparkSession, bookies: Bookies, tmp_path: Path
-) -> None:
+def test_no_finding_concerns_a_silent_bookie(spark: SparkSession, bookies: Bookies, tmp_path: Path) -> None:
     gone = bookies.places["short"][0]
     bookies.processes[gone].kill()
     summary, found = audited(spark, bookies, tmp_path)

@@ -1,4 +1,4 @@
-"""The kind `audit`: metadata against bookies against buckets. It only looks: nothing is repaired or removed."""
+"""The kind `audit`: compares metadata, bookies and buckets. Read-only: repairs and removes nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,84 +19,94 @@ from quire_jobs.quantities import Duration
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quire_jobs.analytics.bookie_tasks import Said
+    from quire_jobs.analytics.bookie_tasks import BookieResponses
     from quire_jobs.analytics.metadata_tables import MetadataTables
 
 KIND = "audit"
 _SHOWN_MAX = 200
 _UNKNOWN_MAX = 1000
-"""Replicas that could not be read and are named."""
+"""Maximum number of unreadable replicas that are listed."""
 LOST, AT_RISK, WASTE = "lost", "at-risk", "waste"
 Row = Mapping[str, Any]
 REMEDIES: Mapping[str, str] = {
-    "lost ledger": "Bring back bookies that are stopped, with their disks. `quire cluster unrecoverable` follows it.",
+    "lost ledger": "Start stopped bookies again, with their disks. `quire cluster unrecoverable` shows the progress.",
     "lost object": "Restore the object from a version or a backup of the bucket: no other copy exists.",
-    "listed without metadata": "After a restore of metadata: `quire metadata orphans list`. Else readers stop here.",
-    "missing replica": "Auto-recovery copies it anew: look at `quire cluster status` and that it is on.",
-    "short replica": "Auto-recovery copies what is missing: `quire ledger check LEDGER` says which entries.",
-    "unreadable replica": "Look at `quire bookie scrub` there; healthy replicas are copied over damaged ones.",
+    "listed without metadata"
+    "": "After a restore of metadata: `quire metadata orphans list`. Otherwise readers stop here.",
+    "missing replica": "Auto-recovery copies it again: check with `quire cluster status` that it is enabled.",
+    "short replica": "Auto-recovery copies the missing entries: `quire ledger check LEDGER` lists them.",
+    "unreadable replica": "Run `quire bookie scrub` there; healthy replicas replace damaged ones.",
     "divergent replica": "Keep the bookie's disks, run `quire ledger check LEDGER`: two owners may have written it.",
-    "damaged replica": "Auto-recovery writes it anew from healthy replicas; look at that bookie's disks.",
-    "missing object": "Offload the ledger again before its copies on bookies go: raise the deletion lag meanwhile.",
-    "truncated object": "Offload the ledger again before its copies on bookies go: raise the deletion lag meanwhile.",
-    "counts differ": "`quire ledger info LEDGER` has what counts; a reader of the topic may stop early.",
-    "orphan": "The bookie deletes it after gcQuarantineSeconds; `quire bookie quarantine list` and its log say more.",
-    "stray replica": "The bookie's garbage collection deletes it once the ledger is whole elsewhere.",
-    "unlisted ledger": "Nobody reads it. `quire ledger delete LEDGER`, after a look at the topic.",
-    "unused cursor ledger": "Nobody reads it. `quire ledger delete LEDGER`.",
-    "orphan object": "The offload job's sweep removes what its attempts left. Others by hand, if no other cluster has "
-    "them; after a restore of metadata one may be the only copy of a ledger.",
+    "damaged replica": "Auto-recovery rewrites it from healthy replicas; check that bookie's disks.",
+    "missing object": "Offload the ledger again before bookies delete their copies; raise the deletion lag meanwhile.",
+    "truncated object"
+    "": "Offload the ledger again before bookies delete their copies; raise the deletion lag meanwhile.",
+    "counts differ": "`quire ledger info LEDGER` shows the count that applies; a reader of the topic may stop early.",
+    "orphan": "The bookie deletes it after gcQuarantineSeconds; see `quire bookie quarantine list` and its log.",
+    "stray replica": "The bookie's garbage collection deletes it once the other bookies have all copies.",
+    "unlisted ledger": "No topic reads it. Check the topic, then `quire ledger delete LEDGER`.",
+    "unused cursor ledger": "No cursor reads it. `quire ledger delete LEDGER`.",
+    "orphan object"
+    "": "The offload job's sweep removes objects of its attempts. Remove others by hand, if no other cluster "
+    "uses them; after a restore of metadata one may be the only copy of a ledger.",
 }
 
 
 class Parameters(AnalysisParameters):
-    """Metadata against bookies against buckets: orphans, missing, divergent replicas."""
+    """Compare metadata, bookies and buckets: orphans, missing and divergent replicas."""
 
     buckets: tuple[str, ...] = Field(
         default=(),
-        description="Further buckets to list, s3://bucket or file:///folder. [those that ledgers name]",
+        description="More buckets to list, s3://bucket or file:///folder. [buckets that ledgers refer to]",
     )
-    bookies: bool = Field(default=True, description="Ask bookies what they hold. false: metadata and buckets only.")
-    objects: bool = Field(default=True, description="List buckets. false: metadata and bookies only.")
+    bookies: bool = Field(
+        default=True, description="Ask bookies for their ledgers. false: compare metadata and buckets only."
+    )
+    objects: bool = Field(default=True, description="List buckets. false: compare metadata and bookies only.")
     grace: Duration = Field(
-        default=3600.0, ge=0, description="A ledger without owner is reported when it is older than this, e.g. 1h."
+        default=3600.0, ge=0, description="Report a ledger without owner if it is older than this, e.g. 1h."
     )
     deep_ledgers: int = Field(
-        default=0, ge=0, description="Read every replica of every entry of so many closed ledgers, chosen by the run."
+        default=0,
+        ge=0,
+        description="Read every replica of every entry of this many closed ledgers, sampled by the run.",
     )
-    deep_rate: float = Field(default=2000.0, gt=0, description="Reads a second for that.")
+    deep_rate: float = Field(default=2000.0, gt=0, description="Reads per second of these replicas.")
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`."""
+    """Run the audit; see `quire_jobs.job`."""
     if not parameters.metadata:
-        raise JobOptionsError("metadata is missing: where the cluster's metadata is, etcd://host:2379")
+        raise JobOptionsError(
+            "the parameter 'metadata' is missing; give the metadata store of the cluster, etcd://host:2379"
+        )
     output = open_output(KIND, parameters)
     read = Read()
     try:
         _read(spark, parameters, read, progress)
-        return judged(spark, output, parameters, read, progress)
+        return analyse(spark, output, parameters, read, progress)
     finally:
         read.end()
 
 
 def _read(spark: "SparkSession", parameters: Parameters, read: "Read", progress: Progress) -> None:
-    """All that is compared. Metadata before and after the bookies: what changed meanwhile is left out."""
+    """Read everything to compare. Reads metadata before and after the bookies, and leaves out what changed
+    meanwhile."""
     import random
 
-    from quire_jobs.analytics.bookie_tasks import TaskAddress, ask_holdings, look_into
-    from quire_jobs.analytics.metadata_tables import MetadataTables, leave_out_trimmed
+    from quire_jobs.analytics.bookie_tasks import TaskAddress, ask_bookies, check_replicas
+    from quire_jobs.analytics.metadata_tables import MetadataTables, unmark_trimmed
     from quire_jobs.analytics.object_tables import read_objects, targets_of
-    from quire_jobs.analytics.reading import Ways, ask_cluster
+    from quire_jobs.analytics.reading import ClusterClients, ask_cluster
 
     where = TaskAddress(parameters.metadata, parameters.config)
 
-    async def before(ways: Ways) -> tuple[MetadataTables, list[BookieId]]:
-        return await ways.tables(), await ways.questions.known() if parameters.bookies else []
+    async def before(clients: ClusterClients) -> tuple[MetadataTables, list[BookieId]]:
+        return await clients.tables(), await clients.questions.known() if parameters.bookies else []
 
-    async def after(ways: Ways) -> None:
-        read.changed = leave_out_changed(
-            read.tables, {int(ledger) async for page in ways.access.nodes.ids() for ledger in page}
+    async def after(clients: ClusterClients) -> None:
+        read.changed = drop_changed(
+            read.tables, {int(ledger) async for page in clients.access.nodes.ids() for ledger in page}
         )
         if parameters.objects:
             given = parameters
@@ -104,7 +114,7 @@ def _read(spark: "SparkSession", parameters: Parameters, read: "Read", progress:
                 read.tables.targets, parameters.buckets, region=given.region, endpoint=given.endpoint
             )
             objects, failed = await read_objects(targets)
-            await leave_out_trimmed(ways.cluster.metadata, read.tables, {row[0] for row in objects})
+            await unmark_trimmed(clients.cluster.metadata, read.tables, {row[0] for row in objects})
             read.unknown = wrong | failed
             read.objects = None if read.unknown else objects
 
@@ -113,7 +123,7 @@ def _read(spark: "SparkSession", parameters: Parameters, read: "Read", progress:
     progress.advance(len(read.tables.stored))
     if parameters.bookies:
         progress.begin("asking bookies", len(bookies), "bookies")
-        read.said = ask_holdings(spark, where, bookies)
+        read.responses = ask_bookies(spark, where, bookies)
         progress.advance(len(bookies))
     progress.begin("reading buckets, and metadata once more", None, "objects")
     ask_cluster(parameters, after)
@@ -122,22 +132,22 @@ def _read(spark: "SparkSession", parameters: Parameters, read: "Read", progress:
     chosen = sorted(random.Random(parameters.run_id).sample(closed, min(parameters.deep_ledgers, len(closed))))
     if chosen:
         progress.begin("reading replicas", len(chosen), "ledgers")
-        read.looked = look_into(spark, where, chosen, parameters.deep_rate).persist()
-        read.unknown = read.unknown | _not_looked_at(read.looked)
-        read.looked_into = len(chosen)
+        read.checked = check_replicas(spark, where, chosen, parameters.deep_rate).persist()
+        read.unknown = read.unknown | _unchecked(read.checked)
+        read.ledgers_checked = len(chosen)
         progress.advance(len(chosen))
 
 
-def _not_looked_at(looked: "DataFrame") -> dict[str, str]:
-    rows = looked.where("unknown IS NOT NULL").orderBy("ledger", "bookie").limit(_UNKNOWN_MAX).collect()
+def _unchecked(checked: "DataFrame") -> dict[str, str]:
+    rows = checked.where("unknown IS NOT NULL").orderBy("ledger", "bookie").limit(_UNKNOWN_MAX).collect()
     return {f"ledger {row.ledger}{f' at bookie {row.bookie}' if row.bookie else ''}": row.unknown for row in rows}
 
 
-def leave_out_changed(tables: "MetadataTables", present: set[int]) -> set[int]:
-    """Forget ledgers that were deleted while bookies were asked; those and the ones that were made, which bookies may
-    hold without being orphans or lost.
+def drop_changed(tables: "MetadataTables", present: set[int]) -> set[int]:
+    """Remove ledgers that were deleted while bookies were asked. Return their ids and those of new ledgers.
 
-    `present`: the ids that have metadata now. One whose metadata cannot be read is there, and no orphan either.
+    Bookies may hold these ledgers without them being orphans or lost. `present`: the ids that have metadata now. A
+    ledger with unreadable metadata is present, so it is not an orphan either.
     """
     known = {row[0] for row in tables.stored}
     gone = known - present
@@ -148,29 +158,29 @@ def leave_out_changed(tables: "MetadataTables", present: set[int]) -> set[int]:
 
 
 class Read:
-    """What was read so far. `objects` None: the buckets are not known completely, and nothing is said of them."""
+    """The data read so far. `objects` is None if a bucket could not be listed; then objects are not compared."""
 
     def __init__(self) -> None:
         from quire_jobs.analytics.metadata_tables import MetadataTables
 
         self.tables = MetadataTables()
-        self.said: Said | None = None
+        self.responses: BookieResponses | None = None
         self.changed: set[int] = set()
         self.objects: list[tuple[Any, ...]] | None = None
-        self.looked: DataFrame | None = None
-        self.looked_into = 0
+        self.checked: DataFrame | None = None
+        self.ledgers_checked = 0
         self.unknown: dict[str, str] = {}
 
     def end(self) -> None:
-        """Nobody needs it any more."""
-        if self.said is not None:
-            self.said.end()
-        if self.looked is not None:
-            self.looked.unpersist()
+        """Release the cached data."""
+        if self.responses is not None:
+            self.responses.end()
+        if self.checked is not None:
+            self.checked.unpersist()
 
 
 def compared(spark: "SparkSession", parameters: Parameters, read: Read, held: "DataFrame | None") -> "DataFrame":
-    """All findings."""
+    """Return all findings."""
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.figures import audit as figures
     from quire_jobs.analytics.reading import frame
@@ -181,38 +191,38 @@ def compared(spark: "SparkSession", parameters: Parameters, read: Read, held: "D
     cursor_ledgers = spark.createDataFrame(tables.cursor_ledgers, "ledger long")
     unknown_owners = sorted(tables.unknown_owners)
     parts = figures.lists(ledgers, stored, cursor_ledgers, parameters.now_s, parameters.grace, unknown_owners)
-    if read.said is not None and held is not None:
+    if read.responses is not None and held is not None:
         expected = frame(spark, tables.expected, columns.EXPECTED)
-        parts += figures.replicas(stored, expected, held, read.said.silent)
+        parts += figures.replicas(stored, expected, held, read.responses.silent)
     if read.objects is not None:
         parts += figures.bucket(ledgers, frame(spark, read.objects, columns.OBJECTS))
-    if read.looked is not None:
-        parts.append(figures.damages(read.looked))
+    if read.checked is not None:
+        parts.append(figures.damages(read.checked))
     return figures.all_of(parts)
 
 
-def judged(spark: "SparkSession", output: Output, parameters: Parameters, read: Read, progress: Progress) -> Summary:
-    """The analysis of what was read."""
+def analyse(spark: "SparkSession", output: Output, parameters: Parameters, read: Read, progress: Progress) -> Summary:
+    """Return the summary of the audit, after writing its tables and report."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import audit as figures
 
     held = None
-    if read.said is not None:
+    if read.responses is not None:
         changed = spark.createDataFrame([(ledger,) for ledger in sorted(read.changed)], "ledger long")
-        held = read.said.held.join(F.broadcast(changed), "ledger", "left_anti")
+        held = read.responses.held.join(F.broadcast(changed), "ledger", "left_anti")
     findings = compared(spark, parameters, read, held).persist()
     try:
         kinds = [row.asDict() for row in figures.by_kind(findings).collect()]
         kinds.sort(key=lambda row: ((LOST, AT_RISK, WASTE).index(row["severity"]), row["kind"]))
         rows = [row.asDict() for row in findings.limit(_SHOWN_MAX).collect()]
-        silent = {} if read.said is None else {row.bookie: row.reason for row in read.said.silent.collect()}
+        silent = {} if read.responses is None else {row.bookie: row.reason for row in read.responses.silent.collect()}
         sizes = {
             "ledgers": len(read.tables.stored),
             "replicas": 0 if held is None else held.count(),
             "bookies_silent": len(silent),
             "objects": len(read.objects or []),
-            "ledgers_read_through": read.looked_into,
+            "ledgers_read_through": read.ledgers_checked,
         }
         unsure = silent | read.unknown | read.tables.unreadable
         result = Findings(
@@ -229,7 +239,7 @@ def judged(spark: "SparkSession", output: Output, parameters: Parameters, read: 
 
 
 def totals(sizes: Mapping[str, int], kinds: Sequence[Row]) -> dict[str, int | float]:
-    """The numbers of the summary."""
+    """Return the numbers of the summary."""
     by_severity = dict.fromkeys((LOST, AT_RISK, WASTE), 0)
     for row in kinds:
         by_severity[row["severity"]] += row["findings"]
@@ -242,7 +252,7 @@ def totals(sizes: Mapping[str, int], kinds: Sequence[Row]) -> dict[str, int | fl
 
 
 def gauges(sizes: Mapping[str, int], kinds: Sequence[Row]) -> list[Gauge]:
-    """Metrics by kind; a kind without findings is 0, so that an alert can wait for it."""
+    """Return metrics by kind; a kind without findings is 0, so that an alert can compare it."""
     found = [Gauge(name, f"{name.replace('_', ' ')}.", value) for name, value in totals(sizes, kinds).items()]
     counted = {row["kind"]: row["findings"] for row in kinds}
     return found + [
@@ -259,7 +269,7 @@ def page(
     *,
     listed: bool,
 ) -> Page:
-    """The report."""
+    """Return the report."""
     total = totals(sizes, kinds)
     findings = sum(row["findings"] for row in kinds)
     return Page(
@@ -269,9 +279,9 @@ def page(
         parameters.now_s,
         advice(kinds, unsure),
         [
-            Tile("Lost", count_text(total["findings_lost"]), "nobody has it"),
+            Tile("Lost", count_text(total["findings_lost"]), "no copy exists"),
             Tile("At risk", count_text(total["findings_at_risk"]), "fewer or differing copies"),
-            Tile("Waste", count_text(total["findings_waste"]), "space that nobody needs"),
+            Tile("Waste", count_text(total["findings_waste"]), "unneeded space"),
             Tile("Compared", f"{count_text(total['ledgers'])} ledgers", f"{count_text(total['replicas'])} replicas"),
         ],
         [
@@ -297,16 +307,16 @@ def page(
         ],
         [
             "Bookies are compared by the last entry that they hold of each ledger, which finds missing and short "
-            "replicas but no gap in their middle; deepLedgers reads every replica of every entry of some ledgers.",
-            "A bookie that did not answer is unknown, never missing. Of open ledgers only their existence is compared.",
-            *(f"Not known: {subject}: {why}" for subject, why in unsure.items()),
+            "replicas but no gap within one; deepLedgers reads every replica of every entry of some ledgers.",
+            "A silent bookie is unknown, never missing. Of open ledgers only their existence is compared.",
+            *(f"Unknown: {subject}: {why}" for subject, why in unsure.items()),
         ],
     )
 
 
 def _kind_section(kinds: Sequence[Row]) -> Section:
     return Section(
-        "What was found",
+        "Findings by kind",
         "Number of findings by kind.",
         bars(
             [
@@ -338,7 +348,7 @@ def _kind_section(kinds: Sequence[Row]) -> Section:
 
 
 def advice(kinds: Sequence[Row], unsure: Mapping[str, str]) -> list[Advice]:
-    """A line a kind, with its remedy."""
+    """Return one piece of advice per kind, with its remedy."""
     levels = {LOST: Level.ACT, AT_RISK: Level.ACT, WASTE: Level.WATCH}
     found = [
         Advice(levels[row["severity"]], f"{row['kind']}: {count_text(row['findings'])}", REMEDIES[row["kind"]])
@@ -348,8 +358,8 @@ def advice(kinds: Sequence[Row], unsure: Mapping[str, str]) -> list[Advice]:
         found.append(
             Advice(
                 Level.WATCH,
-                f"{count_text(len(unsure))} bookies, buckets or records could not be looked at; they are named below.",
-                "Run the audit again when they answer: what it says of their part is not complete.",
+                f"{count_text(len(unsure))} bookies, buckets or records could not be read; they are listed below.",
+                "Run the audit again when they respond: without them its result is incomplete.",
             )
         )
-    return found or [Advice(Level.GOOD, "Metadata, bookies and buckets agree.", "Nothing needs to be done.")]
+    return found or [Advice(Level.GOOD, "Metadata, bookies and buckets agree.", "No action is needed.")]

@@ -1,8 +1,8 @@
-"""The kind `backlog`: what cursors have still to acknowledge, their holes, and when they drain or the disks fill.
+"""The kind `backlog`: unacknowledged entries of cursors, their holes, and when cursors drain or disks fill.
 
-Each run keeps what it saw in `<output>/backlog/observations`; forecasts are made of what several runs saw. An
-observation is of the time at which it was made: a run of a schedule's slot that is made up for later sees the cluster
-as it is by then, and not as it was.
+Each run adds its observations to `<output>/backlog/observations`; forecasts use the observations of several runs. An
+observation has the time at which it was made: a late run of a schedule's slot observes the cluster's present state, not
+its state at the slot's time.
 """
 
 import time
@@ -41,35 +41,37 @@ Row = Mapping[str, Any]
 
 
 class Parameters(MetadataParameters):
-    """What cursors have still to acknowledge: backlog, ageing holes, when it drains or the disks fill."""
+    """Show unacknowledged entries of cursors: backlog, ageing holes, when it drains or the disks fill."""
 
     window: Duration = Field(
-        default=86400.0, gt=0, description="Rates and trends are of this last time, e.g. 6h; earlier runs within it."
+        default=86400.0,
+        gt=0,
+        description="Compute rates and trends over this last period, e.g. 6h, with earlier runs within it.",
     )
     old: Duration = Field(
-        default=3600.0, gt=0, description="A hole or an unacknowledged entry that is older is reported, e.g. 30m."
+        default=3600.0, gt=0, description="Report holes and unacknowledged entries that are older than this, e.g. 30m."
     )
     disk_warning: Duration = Field(
-        default=7 * 86400.0, gt=0, description="A disk that is full sooner than this is reported, e.g. 7d."
+        default=7 * 86400.0, gt=0, description="Report disks that will be full sooner than this, e.g. 7d."
     )
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`."""
+    """Run the analysis; see `quire_jobs.job`."""
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.bookie_tables import read_bookies
     from quire_jobs.analytics.metadata_tables import MetadataTables
-    from quire_jobs.analytics.reading import Ways, ask_cluster, frame
+    from quire_jobs.analytics.reading import ClusterClients, ask_cluster, frame
 
-    async def ask(ways: Ways) -> tuple[MetadataTables, list[tuple[Any, ...]]]:
-        # The disks hold all topics, whichever are looked at: what comes in is summed over all.
-        return await ways.tables(), await read_bookies(ways.access)
+    async def ask(clients: ClusterClients) -> tuple[MetadataTables, list[tuple[Any, ...]]]:
+        # Read all topics, even if few are shown: all of them fill the disks.
+        return await clients.tables(), await read_bookies(clients.access)
 
     output = open_output(KIND, parameters)
     progress.begin("reading metadata", None, "ledgers")
     read, bookies = ask_cluster(parameters, ask)
     progress.advance(len(read.ledgers))
-    seen = Seen(
+    seen = BacklogTables(
         frame(spark, read.ledgers, columns.LEDGERS),
         frame(spark, read.cursors, columns.CURSORS),
         frame(spark, read.acked, columns.ACKED),
@@ -77,11 +79,11 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
         time.time(),
     )
     problems = [Problem(subject=subject, reason=why, retry_helps=True) for subject, why in read.unreadable.items()]
-    return judged(spark, output, parameters, seen, problems, progress)
+    return analyse(spark, output, parameters, seen, problems, progress)
 
 
-class Seen:
-    """The tables that this analysis is of. `at_s`: when they were read, in seconds since 1970."""
+class BacklogTables:
+    """The tables that the analysis uses. `at_s`: when they were read, in seconds since 1970."""
 
     def __init__(
         self, ledgers: "DataFrame", cursors: "DataFrame", acked: "DataFrame", bookies: "DataFrame", at_s: float
@@ -93,15 +95,15 @@ class Seen:
         self.at_s = at_s
 
 
-def judged(
+def analyse(
     spark: "SparkSession",
     output: Output,
     parameters: Parameters,
-    seen: Seen,
+    seen: BacklogTables,
     problems: Sequence[Problem],
     progress: Progress,
 ) -> Summary:
-    """The analysis of what was read."""
+    """Return the summary of the analysis, after writing its tables and report."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import backlog as figures
@@ -148,7 +150,7 @@ def judged(
 
 
 def _pattern(topics: Sequence[str]) -> str:
-    """The patterns as a regular expression of Java for whole names of topics."""
+    """Return the patterns as one Java regular expression for whole topic names."""
     import re
 
     pieces = []
@@ -161,7 +163,7 @@ def _pattern(topics: Sequence[str]) -> str:
 def _observe(
     spark: "SparkSession", output: Output, at_s: float, backlogs: "DataFrame", bookies: "DataFrame"
 ) -> list["DataFrame"]:
-    """What this run and all others saw, of cursors and of bookies; and keep what this one saw."""
+    """Store this run's observations; return those of all runs, of cursors and of bookies."""
     from datetime import UTC, datetime
 
     from pyspark.sql import functions as F
@@ -174,14 +176,14 @@ def _observe(
     for name, current in (("cursors", cursors), ("bookies", disks)):
         past = output.observed(spark, name)
         output.observe(name, current)
-        # Of a run that is repeated the table has what its first attempt saw: it counts once, as it is now.
+        # For a repeated run the table has the observations of its first attempt; use the present ones once instead.
         others = None if past is None else past.where(F.col("run") != output.run).select(*current.columns)
         found.append(current if others is None else others.unionByName(current))
     return found
 
 
 def totals(cursors: Sequence[Row], bookies: Sequence[Row]) -> dict[str, int | float]:
-    """The numbers of the summary."""
+    """Return the numbers of the summary."""
     return {
         "cursors": len(cursors),
         "backlog_entries": sum(row["backlog"] for row in cursors),
@@ -194,14 +196,14 @@ def totals(cursors: Sequence[Row], bookies: Sequence[Row]) -> dict[str, int | fl
 
 
 def gauges(cursors: Sequence[Row], bookies: Sequence[Row]) -> list[Gauge]:
-    """Metrics by cursor, the largest backlogs first, and by bookie."""
+    """Return metrics by cursor, largest backlogs first, and by bookie."""
     found = []
     for column, text in (
-        ("backlog", "Entries that the cursor has still to acknowledge."),
+        ("backlog", "Entries that the cursor has not acknowledged."),
         ("backlog_bytes", "Their payload in bytes, estimated."),
         ("holes", "Runs of unacknowledged entries below an acknowledged one."),
-        ("oldest_age_s", "Age of the oldest entry that waits, estimated."),
-        ("drains_in_s", "Seconds until the backlog is gone at its present pace."),
+        ("oldest_age_s", "Estimated age of the oldest unacknowledged entry."),
+        ("drains_in_s", "Seconds until the backlog is empty, at the present rate."),
     ):
         for row in cursors[:METRIC_SUBJECTS_MAX]:
             labels = {"topic": row["topic"], "partition": str(row["partition"]), "cursor": row["cursor"]}
@@ -227,7 +229,7 @@ def page(
     holes: Sequence[Row],
     past: Sequence[Row],
 ) -> Page:
-    """The report."""
+    """Return the report."""
     total = totals(cursors, bookies)
     soonest = min((row["fills_in_s"] for row in bookies if row["fills_in_s"] is not None), default=None)
     oldest = max((row["oldest_age_s"] for row in cursors if row["oldest_age_s"] is not None), default=None)
@@ -238,9 +240,9 @@ def page(
         advice(parameters, cursors, bookies),
         [
             Tile("Backlog", bytes_text(total["backlog_bytes"]), f"{count_text(total['backlog_entries'])} entries"),
-            Tile("Oldest entry", duration_text(oldest), "waits for an acknowledgement"),
+            Tile("Oldest entry", duration_text(oldest), "not acknowledged"),
             Tile("Holes", count_text(total["holes"]), f"of {count_text(total['cursors'])} cursors"),
-            Tile("First disk full in", duration_text(soonest), "at the present pace"),
+            Tile("First disk full in", duration_text(soonest), "at the present rate"),
         ],
         [
             _cursor_section(parameters, cursors),
@@ -249,11 +251,11 @@ def page(
             _disk_section(bookies),
         ],
         [
-            "Read from metadata and, for ledgers that are written, from bookies without disturbing the writer: the "
-            "newest entries of an idle topic, and the last acknowledgements of a cursor, may not be counted yet.",
-            "Ages are estimated: an entry is taken to be written at an even pace within its ledger's time.",
-            f"Trends are lines through what the runs of the last {duration_text(parameters.window)} saw. A disk that "
-            "was seen once only is forecast from what comes in, as if nothing were ever deleted.",
+            "Read from metadata and, for open ledgers, from bookies without affecting the writer: the newest entries "
+            "of an idle topic, and the last acknowledgements of a cursor, may not be counted yet.",
+            "Ages are estimates, which assume that each ledger was written at a constant rate.",
+            f"Trends are lines through the observations of the runs of the last {duration_text(parameters.window)}. A "
+            "disk with a single observation is forecast from the published data, as if nothing were ever deleted.",
         ],
     )
 
@@ -261,14 +263,14 @@ def page(
 def _cursor_section(parameters: Parameters, cursors: Sequence[Row]) -> Section:
     return Section(
         "Cursors",
-        "Payload that each cursor has still to acknowledge. Rows without a forecast do not shrink, or were seen once.",
+        "Unacknowledged payload of each cursor. Rows without a forecast do not shrink, or were observed once.",
         bars(
             [Bar(_name(row), [row["backlog_bytes"]]) for row in cursors if row["backlog"]][: parameters.top],
             bytes_text,
             label="Backlog by cursor",
         ),
         Table(
-            ("Cursor", "Topic", "Entries", "Payload", "Oldest", "Comes in", "Changes", "Drained", "Holes", "Ahead"),
+            ("Cursor", "Topic", "Entries", "Payload", "Oldest", "Published", "Change", "Drained", "Holes", "Ahead"),
             [
                 (
                     row["cursor"],
@@ -301,8 +303,8 @@ def _past_section(cursors: Sequence[Row], past: Sequence[Row]) -> Section:
         ]
         series.append(Series(_name(row), points))
     return Section(
-        "How it went",
-        "Entries of backlog, as runs of this analysis saw them; one point a run.",
+        "Backlog over time",
+        "Entries of backlog; one point per run of this analysis.",
         curves(
             series,
             Axis("UTC", time_text, time=True),
@@ -320,8 +322,8 @@ def _hole_section(holes: Sequence[Row]) -> Section:
     names = [f"< {duration_text(bound)}" for bound in _AGES_S] + [f"≥ {duration_text(_AGES_S[-1])}"]
     return Section(
         "Holes by age",
-        "A hole is a run of entries that wait below one that is acknowledged: messages that a consumer took and did "
-        "not acknowledge. Old ones keep whole ledgers from being deleted.",
+        "A hole is a run of unacknowledged entries below an acknowledged one: messages that a consumer received and "
+        "did not acknowledge. Old holes keep whole ledgers from being deleted.",
         histogram(list(zip(names, counts, strict=True)), count_text, label="Holes by age"),
         Table(
             ("Cursor", "Topic", "Ledger", "First", "Last", "Age"),
@@ -365,7 +367,7 @@ def _disk_section(bookies: Sequence[Row]) -> Section:
                     Cell(percent_text(row["used_share"])),
                     Cell(byte_rate_text(row["per_s"])),
                     Cell(duration_text(row["fills_in_s"])),
-                    row["reason"] or ("from what comes in" if row["from_ingest"] else ""),
+                    row["reason"] or ("from published data" if row["from_ingest"] else ""),
                 )
                 for row in bookies
             ],
@@ -374,7 +376,7 @@ def _disk_section(bookies: Sequence[Row]) -> Section:
 
 
 def advice(parameters: Parameters, cursors: Sequence[Row], bookies: Sequence[Row]) -> list[Advice]:
-    """What stands out, and what to do about it."""
+    """Return advice for conspicuous cursors and bookies."""
     found = []
     for row in bookies:
         if row["fills_in_s"] is not None and row["fills_in_s"] < parameters.disk_warning:
@@ -382,18 +384,16 @@ def advice(parameters: Parameters, cursors: Sequence[Row], bookies: Sequence[Row
                 Advice(
                     Level.ACT,
                     f"Bookie {shortened(row['bookie'], 60)} is full in {duration_text(row['fills_in_s'])}.",
-                    "Add bookies or disks, shorten retention, or offload; and drain the backlogs below.",
+                    "Add bookies or disks, shorten retention, or offload; and reduce the backlogs below.",
                 )
             )
         if row["reason"]:
             found.append(
-                Advice(Level.WATCH, f"The space of bookie {shortened(row['bookie'], 60)} is not known.", row["reason"])
+                Advice(Level.WATCH, f"The space of bookie {shortened(row['bookie'], 60)} is unknown.", row["reason"])
             )
     for row in cursors:
         found += _cursor_advice(parameters, row)
-    return found[:30] or [
-        Advice(Level.GOOD, "Every cursor keeps up, and no disk is full soon.", "Nothing needs to be done.")
-    ]
+    return found[:30] or [Advice(Level.GOOD, "Every cursor keeps up, and no disk fills soon.", "No action is needed.")]
 
 
 def _cursor_advice(parameters: Parameters, row: Row) -> list[Advice]:
@@ -402,9 +402,9 @@ def _cursor_advice(parameters: Parameters, row: Row) -> list[Advice]:
         found.append(
             Advice(
                 Level.ACT,
-                f"{name} is ahead of the last entry that is known ({row['mark_ledger']}:{row['mark_entry']}).",
-                "New messages up to there would be skipped. Reset the cursor to the last message; after a restore of "
-                "metadata look for ledgers that were not taken back.",
+                f"{name} is ahead of the last known entry ({row['mark_ledger']}:{row['mark_entry']}).",
+                "Consumers would skip new messages up to there. Reset the cursor to the last message; after a restore "
+                "of metadata look for ledgers that were not restored.",
             )
         )
     if row["backlog"] and (row["per_s"] or 0) > 0:
@@ -412,16 +412,16 @@ def _cursor_advice(parameters: Parameters, row: Row) -> list[Advice]:
             Advice(
                 Level.ACT,
                 f"The backlog of {name} grows by {rate_text(row['per_s'])}.",
-                "Add consumers, or delete the subscription if nobody reads it: its topic is never trimmed.",
+                "Add consumers, or delete the subscription if it is unused: its topic is never trimmed.",
             )
         )
     if row["oldest_hole_age_s"] is not None and row["oldest_hole_age_s"] > parameters.old:
         found.append(
             Advice(
                 Level.WATCH,
-                f"{name} has {count_text(row['holes'])} holes; the oldest waits for "
-                f"{duration_text(row['oldest_hole_age_s'])}.",
-                "Look for messages that a consumer cannot process; a dead letter topic takes them out of the way.",
+                f"{name} has {count_text(row['holes'])} holes; the oldest is "
+                f"{duration_text(row['oldest_hole_age_s'])} old.",
+                "Look for messages that a consumer cannot process; a dead letter topic removes them from the backlog.",
             )
         )
     if row["unreadable"]:

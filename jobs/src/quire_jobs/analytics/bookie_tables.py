@@ -1,4 +1,4 @@
-"""Small tables of what bookies say: their space, what they hold, what a thorough look at ledgers finds. Only asks."""
+"""Rows for small tables from bookies: their space, their ledgers, and a thorough check of ledgers. Read-only."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -19,14 +19,14 @@ Row = tuple[Any, ...]
 
 
 async def read_bookies(access: ClusterAccess) -> list[Row]:
-    """Rows of the columns BOOKIES: all that are registered or have a cookie. MetadataError."""
+    """Return rows of the columns BOOKIES, for all bookies that are registered or have a cookie. MetadataError."""
     known = sorted({*await Cookies(access.metadata).bookies(), *access.registered})
     return list(await asyncio.gather(*(_bookie(access, bookie) for bookie in known)))
 
 
 async def _bookie(access: ClusterAccess, bookie: BookieId) -> Row:
     if bookie not in access.registered:
-        return bookie, "away", None, None, "it is not registered: stopped, or cannot reach the metadata store"
+        return bookie, "away", None, None, "not registered: it is stopped, or cannot reach the metadata store"
     state = "writable" if bookie in access.registry.writable else "read-only"
     try:
         space = await access.space_of(bookie, SPACE_TIMEOUT_S)
@@ -36,10 +36,11 @@ async def _bookie(access: ClusterAccess, bookie: BookieId) -> Row:
 
 
 class PagedQuestions(BookieQuestions):
-    """Asks one bookie after the other, without holding all that it says."""
+    """Asks one bookie for its ledgers page by page, without keeping all of them in memory."""
 
     async def pages(self, bookie: BookieId) -> AsyncIterator[list[Row]]:
-        """What a bookie holds: ledger, last entry, fenced, in limbo. BookieUnavailableError, also half-way."""
+        """Yield a bookie's ledgers: ledger, last entry, fenced, in limbo. BookieUnavailableError, also after some
+        pages."""
         after: int | None = -1
         while after is not None:
             page = await self._get(bookie, f"/api/v1/quire/holdings?after={after}")
@@ -47,8 +48,8 @@ class PagedQuestions(BookieQuestions):
             after = page["next"]
 
 
-async def read_said(questions: PagedQuestions, bookie: BookieId, asked: int) -> AsyncIterator[list[Row]]:
-    """Rows of the columns SAID, of one bookie."""
+async def read_responses(questions: PagedQuestions, bookie: BookieId, asked: int) -> AsyncIterator[list[Row]]:
+    """Yield rows of the columns RESPONSES, of one bookie."""
     reason = None
     try:
         async for page in questions.pages(bookie):
@@ -60,7 +61,7 @@ async def read_said(questions: PagedQuestions, bookie: BookieId, asked: int) -> 
 
 
 async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_s: float) -> AsyncIterator[list[Row]]:
-    """Rows of the columns LOOKED: every replica of every entry is read and its digest checked. MetadataError."""
+    """Yield rows of the columns CHECKED: read every replica of every entry and check its digest. MetadataError."""
     pace = Pace(reads_per_s)
     for ledger in ledgers:
         unknown: set[BookieId] = set()
@@ -75,17 +76,18 @@ async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_
 
 
 def rows_of(ledger: int, damages: Sequence[Damage], unknown: set[BookieId]) -> list[Row]:
-    """Rows of the columns LOOKED, of one piece of a ledger; `unknown`, of the ledger's pieces before, grows by it.
+    """Return rows of the columns CHECKED for one part of a ledger. `unknown`: silent bookies so far, extended by this
+    part.
 
-    That a bookie is silent is told once. What it lacks for sure counts, also where it was silent before.
+    A silent bookie is reported once. Entries that it certainly lacks count, even if it was silent before.
     """
-    rows = [_looked(ledger, one) for one in damages if one.health not in UNKNOWN or one.bookie not in unknown]
+    rows = [_checked_row(ledger, one) for one in damages if one.health not in UNKNOWN or one.bookie not in unknown]
     unknown |= {one.bookie for one in damages if one.health in UNKNOWN}
     return rows
 
 
-def _looked(ledger: int, one: Damage) -> Row:
-    """A silent bookie is unknown, never damaged."""
+def _checked_row(ledger: int, one: Damage) -> Row:
+    """Return the row of a damage. A silent bookie is unknown, never damaged."""
     if one.health in UNKNOWN:
         return ledger, one.bookie, None, None, None, one.reason
     return ledger, one.bookie, int(one.first), int(one.last), f"{one.health.name.lower()}: {one.reason}", None

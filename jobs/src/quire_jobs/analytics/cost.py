@@ -1,4 +1,4 @@
-"""The kind `cost`: where the bytes are, and what they cost a month."""
+"""The kind `cost`: where the bytes are, and their cost per month."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,18 @@ Row = Mapping[str, Any]
 
 
 class Parameters(MetadataParameters):
-    """What stored bytes cost a month: by topic, tier, namespace and tenant, with prices given."""
+    """Show the monthly cost of stored bytes: by topic, tier, namespace and tenant, with given prices."""
 
-    price_bookies: float = Field(default=0.0, ge=0, description="Of a GiB on a bookie's disk for a month.")
-    price_object_store: float = Field(default=0.0, ge=0, description="Of a GiB in object storage for a month.")
-    currency: str = Field(default="USD", max_length=12, description="Of the prices, as it is shown.")
+    price_bookies: float = Field(default=0.0, ge=0, description="Price of a GiB on a bookie's disk for a month.")
+    price_object_store: float = Field(default=0.0, ge=0, description="Price of a GiB in object storage for a month.")
+    currency: str = Field(default="USD", max_length=12, description="Currency of the prices, for display.")
     overhead: float = Field(
-        default=0.0, ge=0, le=10, description="Share on top of payload for indexes and headers, e.g. 0.05."
+        default=0.0, ge=0, le=10, description="Additional share of the payload for indexes and headers, e.g. 0.05."
     )
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`."""
+    """Run the analysis; see `quire_jobs.job`."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics import columns
@@ -45,7 +45,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
 
     output = open_output(KIND, parameters)
     progress.begin("reading metadata", None, "ledgers")
-    read = ask_cluster(parameters, lambda ways: ways.tables(parameters.topics))
+    read = ask_cluster(parameters, lambda clients: clients.tables(parameters.topics))
     progress.advance(len(read.ledgers))
     ledgers = frame(spark, read.ledgers, columns.LEDGERS)
     prices = dict(zip(_TIERS, (parameters.price_bookies, parameters.price_object_store), strict=True))
@@ -73,7 +73,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
 
 
 def totals(rows: Sequence[Row], twice: Sequence[Row]) -> dict[str, int | float]:
-    """The numbers of the summary."""
+    """Return the numbers of the summary."""
     return {
         "topics": len({row["topic"] for row in rows}),
         "stored_bytes": sum(row["stored_bytes"] for row in rows),
@@ -85,11 +85,11 @@ def totals(rows: Sequence[Row], twice: Sequence[Row]) -> dict[str, int | float]:
 
 
 def gauges(rows: Sequence[Row]) -> list[Gauge]:
-    """Metrics by topic and tier, the dearest first."""
+    """Return metrics by topic and tier, most expensive first."""
     found = []
     for tier in _TIERS:
         members = [row for row in rows if row["tier"] == tier]
-        for column, text in (("stored_bytes", "Bytes stored, all copies."), ("cost_per_month", "Cost of a month.")):
+        for column, text in (("stored_bytes", "Bytes stored, in all copies."), ("cost_per_month", "Cost per month.")):
             found += [
                 Gauge(one.name, one.text, one.value, {**one.labels, "tier": tier})
                 for one in of_rows(members, "topic", column, f"topic_{column}", text)
@@ -100,7 +100,7 @@ def gauges(rows: Sequence[Row]) -> list[Gauge]:
 def page(
     parameters: Parameters, rows: Sequence[Row], namespaces: Sequence[Row], tenants: Sequence[Row], twice: Sequence[Row]
 ) -> Page:
-    """The report."""
+    """Return the report."""
     total = totals(rows, twice)
     priced = bool(parameters.price_bookies or parameters.price_object_store)
 
@@ -114,17 +114,15 @@ def page(
         parameters.now_s,
         advice(parameters, rows, tenants, twice),
         [
-            Tile(
-                "A month", money(total["cost_per_month"]) if priced else "–", "" if priced else "no prices were given"
-            ),
+            Tile("A month", money(total["cost_per_month"]) if priced else "–", "" if priced else "no prices given"),
             Tile("On bookies", bytes_text(total["bookies_stored_bytes"]), "all copies"),
             Tile("In object storage", bytes_text(total["object_store_stored_bytes"])),
-            Tile("In both", bytes_text(total["twice_stored_bytes"]), "goes from bookies after the deletion lag"),
+            Tile("In both", bytes_text(total["twice_stored_bytes"]), "bookies delete it after the deletion lag"),
         ],
         [
             Section(
                 "Namespaces",
-                "Cost of a month by tier." if priced else "Stored bytes by tier; give prices to see money.",
+                "Cost per month by tier." if priced else "Stored bytes by tier; set prices to show cost.",
                 bars(_stacked(namespaces, "namespace", column), shown, label="Namespaces by tier", parts=_TIER_NAMES),
             ),
             Section(
@@ -156,17 +154,17 @@ def page(
             ),
         ],
         [
-            f"Prices: {money(parameters.price_bookies)} a GiB and month on bookies, "
-            f"{money(parameters.price_object_store)} in object storage; {percent_text(parameters.overhead)} on top of "
-            "payload. A GiB is 2^30 bytes.",
-            "On bookies a ledger counts write-quorum times. Requests and traffic are not in it, nor is what bookies "
-            "have not collected yet.",
+            f"Prices: {money(parameters.price_bookies)} per GiB and month on bookies, "
+            f"{money(parameters.price_object_store)} in object storage; plus {percent_text(parameters.overhead)} of "
+            "the payload. A GiB is 2^30 bytes.",
+            "On bookies a ledger counts once per copy of its write quorum. Requests, traffic and deleted ledgers that "
+            "bookies have not collected yet are not included.",
         ],
     )
 
 
 def _stacked(rows: Sequence[Row], name: str, column: str) -> list[Bar]:
-    """A bar a name with a part a tier, the largest first."""
+    """Return one bar per name with a part per tier, largest first."""
     by_name: dict[str, list[float]] = {}
     for row in rows:
         by_name.setdefault(row[name], [0.0, 0.0])[_TIERS.index(row["tier"])] += row[column]
@@ -174,9 +172,9 @@ def _stacked(rows: Sequence[Row], name: str, column: str) -> list[Bar]:
 
 
 def advice(parameters: Parameters, rows: Sequence[Row], tenants: Sequence[Row], twice: Sequence[Row]) -> list[Advice]:
-    """What stands out, and what to do about it."""
+    """Return advice for conspicuous topics."""
     if not rows:
-        return [Advice(Level.WATCH, "No topic has a ledger.", "Look at the names of the topics.")]
+        return [Advice(Level.WATCH, "No topic has a ledger.", "Check the names of the topics.")]
     found = []
     total = totals(rows, twice)
     if total["twice_stored_bytes"]:
@@ -185,8 +183,8 @@ def advice(parameters: Parameters, rows: Sequence[Row], tenants: Sequence[Row], 
         found.append(
             Advice(
                 Level.WATCH,
-                f"{bytes_text(total['twice_stored_bytes'])} on bookies are in object storage as well{worth}.",
-                "They go by themselves after the offload's deletion lag; a shorter lag frees them sooner.",
+                f"{bytes_text(total['twice_stored_bytes'])} on bookies are also in object storage{worth}.",
+                "Bookies delete them after the offload's deletion lag; a shorter lag frees them sooner.",
             )
         )
     difference = parameters.price_bookies - parameters.price_object_store
@@ -197,13 +195,16 @@ def advice(parameters: Parameters, rows: Sequence[Row], tenants: Sequence[Row], 
         found.append(
             Advice(
                 Level.WATCH,
-                f"{shortened(largest['topic'])} has most of it on bookies: {bytes_text(largest['stored_bytes'])}.",
+                f"{shortened(largest['topic'])} uses most of the space on bookies: "
+                f"{bytes_text(largest['stored_bytes'])}.",
                 f"Offloading it saves up to {money_text(saving, parameters.currency)} a month; a shorter retention "
-                "saves in both tiers (`retention-what-if` says how much).",
+                "saves in both tiers (see `retention-what-if`).",
             )
         )
     if not (parameters.price_bookies or parameters.price_object_store):
         found.append(
-            Advice(Level.WATCH, "No prices were given.", "Run it again with priceBookies and priceObjectStore.")
+            Advice(
+                Level.WATCH, "No prices were given.", "Run the analysis again with priceBookies and priceObjectStore."
+            )
         )
-    return found or [Advice(Level.GOOD, "Nothing is stored twice, and no topic has most of it.", "Nothing to do.")]
+    return found or [Advice(Level.GOOD, "Nothing is stored twice, and no topic dominates.", "No action is needed.")]

@@ -1,4 +1,4 @@
-"""The kind `keys`: how evenly messages spread over keys and partitions."""
+"""The kind `keys`: the distribution of messages over keys and partitions."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,24 +30,27 @@ Row = Mapping[str, Any]
 
 
 class Parameters(MessageParameters):
-    """How messages spread over keys: skew, hot keys, cardinality, load of partitions."""
+    """Show the distribution of messages over keys: skew, hot keys, cardinality, load of partitions."""
 
     hot_share: float = Field(
-        default=0.1, gt=0, le=1, description="A key with more than this share of its topic's messages is hot."
+        default=0.1,
+        gt=0,
+        le=1,
+        description="Report a key as hot if it has more than this share of its topic's messages.",
     )
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`."""
+    """Run the analysis; see `quire_jobs.job`."""
     from quire_jobs.analytics.reading import read_messages
 
     output = open_output(KIND, parameters)
     with read_messages(spark, KIND, parameters, ("topic", "partition", "key", "size")) as messages:
-        return judged(output, parameters, messages, progress)
+        return analyse(output, parameters, messages, progress)
 
 
-def judged(output: Output, parameters: Parameters, messages: "Messages", progress: Progress) -> Summary:
-    """The analysis of messages."""
+def analyse(output: Output, parameters: Parameters, messages: "Messages", progress: Progress) -> Summary:
+    """Return the summary of the analysis, after writing its tables and report."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import keys as figures
@@ -71,13 +74,13 @@ def judged(output: Output, parameters: Parameters, messages: "Messages", progres
         curve_rows = [row.asDict() for row in curve.where(F.col("topic").isin(chosen[:COLOURS])).collect()]
         partitions = figures.by_partition(counts).orderBy("topic", "partition")
         partition_rows = [row.asDict() for row in partitions.where(F.col("topic").isin(chosen)).collect()]
-        said = message_subject.notes(parameters, messages.unmatched, empty=not topic_rows)
+        notes = message_subject.notes(parameters, messages.unmatched, empty=not topic_rows)
         findings = Findings(
             {"topics": topics, "hot_keys": hot, "partitions": partitions, "curves": curve},
-            page(parameters, topic_rows, hot_rows, curve_rows, partition_rows, said),
+            page(parameters, topic_rows, hot_rows, curve_rows, partition_rows, notes),
             totals(topic_rows, hot_rows, parameters.hot_share),
             gauges(topic_rows),
-            notes=said,
+            notes=notes,
         )
         return publish(output, findings, progress)
     finally:
@@ -85,7 +88,7 @@ def judged(output: Output, parameters: Parameters, messages: "Messages", progres
 
 
 def totals(topics: Sequence[Row], hot: Sequence[Row], hot_share: float) -> dict[str, int | float]:
-    """The numbers of the summary."""
+    """Return the numbers of the summary."""
     return {
         "topics": len(topics),
         "messages": sum(row["messages"] for row in topics),
@@ -96,12 +99,12 @@ def totals(topics: Sequence[Row], hot: Sequence[Row], hot_share: float) -> dict[
 
 
 def gauges(topics: Sequence[Row]) -> list[Gauge]:
-    """Metrics by topic. Keys themselves are no labels: there are too many, and they may be secret."""
+    """Return metrics by topic. Keys are not labels: there are too many, and they may be confidential."""
     found = []
     for column, text in (
         ("keys", "Number of keys."),
-        ("hottest_share", "Share of keyed messages that the hottest key has."),
-        ("gini", "Gini coefficient of messages over keys: 0 even, near 1 all in one."),
+        ("hottest_share", "Share of the hottest key in the keyed messages."),
+        ("gini", "Gini coefficient of messages over keys: 0 for an even spread, near 1 for a single key."),
         ("without_key", "Messages without a key."),
     ):
         found += of_rows(topics, "topic", column, f"topic_{column}", text)
@@ -114,16 +117,16 @@ def page(
     hot: Sequence[Row],
     curve: Sequence[Row],
     partitions: Sequence[Row],
-    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Page:
-    """The report. `said`: notes of the run."""
+    """Return the report. `notes`: notes of the run."""
     total = totals(topics, hot, parameters.hot_share)
     first = hot[0] if hot else None
     return Page(
         "Keys",
         subject(parameters),
         parameters.now_s,
-        message_subject.advice(said) + (advice(topics, hot, partitions, parameters.hot_share) if topics else []),
+        message_subject.advice(notes) + (advice(topics, hot, partitions, parameters.hot_share) if topics else []),
         [
             Tile("Messages", count_text(total["messages"]), f"in {count_text(total['topics'])} topics"),
             Tile("Keys", count_text(total["keys"]), "counted in each topic"),
@@ -142,9 +145,9 @@ def page(
             _partition_section(partitions),
         ],
         [
-            "Keys are counted exactly. A message without a key is in no share; an empty key is a key like any other.",
-            "Useful consumers: with more of them on a subscription that shares by key, the one that gets the hottest "
-            "key has more than its part, and is not helped.",
+            "Keys are counted exactly. A message without a key is in no share; an empty key counts like any other.",
+            "Useful consumers: above this number of consumers on a Key_Shared subscription, the consumer of the "
+            "hottest key has more than its even share, and more consumers do not help it.",
         ],
     )
 
@@ -153,8 +156,8 @@ def _skew_section(curve: Sequence[Row], topics: Sequence[Row]) -> Section:
     names = list(dict.fromkeys(row["topic"] for row in curve))
     return Section(
         "Skew",
-        "How much of the messages the busiest keys have. A straight diagonal is even; the sooner a line rises, "
-        "the fewer keys do all the work.",
+        "Share of the messages that the busiest keys have. A straight diagonal is an even spread; the steeper a line "
+        "rises, the fewer keys have most messages.",
         curves(
             [Series(name, [(0.0, 0.0), *_thinned([row for row in curve if row["topic"] == name])]) for name in names],
             Axis("busiest keys, share of all keys", percent_text),
@@ -168,7 +171,7 @@ def _skew_section(curve: Sequence[Row], topics: Sequence[Row]) -> Section:
 def _hot_section(parameters: Parameters, hot: Sequence[Row]) -> Section:
     return Section(
         "Hot keys",
-        "Messages of the busiest keys of the largest topics.",
+        "Messages of the busiest keys in the largest topics.",
         bars(
             [
                 Bar(
@@ -202,7 +205,7 @@ def _hot_section(parameters: Parameters, hot: Sequence[Row]) -> Section:
 def _partition_section(partitions: Sequence[Row]) -> Section:
     return Section(
         "Partitions",
-        "1 × is an even part of its topic's messages.",
+        "1 × is an even share of the topic's messages.",
         bars(
             [
                 Bar(_partition(row), [row["load"]])
@@ -249,13 +252,13 @@ def _table(topics: Sequence[Row]) -> Table:
 
 
 def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row], hot_share: float) -> list[Advice]:
-    """What stands out, and what to do about it."""
+    """Return advice for conspicuous topics."""
     found = [
         Advice(
             Level.ACT,
             f"{shortened(_key(row), 60)} has {percent_text(row['share'])} of {shortened(row['topic'])}.",
             f"More than {max(1, int(1 / row['share']))} consumers that share keys do not help. Split the key (a suffix "
-            "of a few values), or give its messages a topic of their own.",
+            "with a few values), or publish its messages to a separate topic.",
         )
         for row in hot
         if row["share"] > hot_share and row["messages"] > 1
@@ -267,15 +270,16 @@ def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row],
                 Advice(
                     Level.WATCH,
                     f"{count_text(row['keys_in_several_partitions'])} keys of {name} are in more than one partition.",
-                    "Their order was not kept: partitions were added, or producers route in different ways.",
+                    "Their order is not guaranteed: partitions were added, or producers route differently.",
                 )
             )
         if row["keys"] and row["without_key"] and row["without_key"] < row["messages"]:
             found.append(
                 Advice(
                     Level.WATCH,
-                    f"{count_text(row['without_key'])} of {count_text(row['messages'])} messages in {name} lack a key.",
-                    "Compaction and order by key pass them over: look for the producer that leaves keys out.",
+                    f"{count_text(row['without_key'])} of {count_text(row['messages'])} messages in {name} have no key."
+                    "",
+                    "Compaction and ordering by key ignore them: find the producer that sets no key.",
                 )
             )
     worst = max(partitions, key=lambda each: each["load"], default=None)
@@ -283,8 +287,10 @@ def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row],
         found.append(
             Advice(
                 Level.WATCH,
-                f"{shortened(_partition(worst))} has {factor_text(worst['load'])} the messages of an even part.",
+                f"{shortened(_partition(worst))} has {factor_text(worst['load'])} its even share of messages.",
                 "Choose keys with more values, or route keyless messages round robin.",
             )
         )
-    return found or [Advice(Level.GOOD, "No key and no partition has much more than its part.", "Nothing to do.")]
+    return found or [
+        Advice(Level.GOOD, "No key and no partition has much more than its share.", "No action is needed.")
+    ]

@@ -1,6 +1,6 @@
-"""What an analysis of messages is about, in words, and what it says where there is nothing. Pure; decides nothing else.
+"""Describes what an analysis of messages covers, and adds notes if it found nothing. Pure.
 
-A namespace without topics yet, or an hour without messages, is no fault: a schedule goes on, and says so in each run.
+A namespace without topics, or an hour without messages, is not an error: a schedule continues, and each run notes it.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from quire_jobs.analytics.report.units import time_text
 
 
 def subject(parameters: MessageParameters, unmatched: Sequence[str] = ()) -> str:
-    """Topics or table, and which time of them; empty where all topics are `unmatched`."""
+    """Return topics or table, and the time range; empty if all topics are `unmatched`."""
     names = parameters.messages or ", ".join(topic for topic in parameters.topics if topic not in unmatched)
     start, end = parameters.bounds
     words = [] if start is None else [f"from {time_text(start.timestamp())}"]
@@ -20,13 +20,13 @@ def subject(parameters: MessageParameters, unmatched: Sequence[str] = ()) -> str
 
 
 def notes(parameters: MessageParameters, unmatched: Sequence[str], *, empty: bool) -> list[str]:
-    """For the summary. `unmatched`: patterns that no topic matches; `empty`: no message was found."""
+    """Return notes for the summary. `unmatched`: patterns without a topic; `empty`: no message was found."""
     found = [f"no topic matches {pattern} yet" for pattern in unmatched]
     looked_at = subject(parameters, unmatched)
     return [*found, f"no message in {looked_at}"] if empty and looked_at else found
 
 
-def advice(said: Sequence[str]) -> list[Advice]:
-    """The notes, for the report."""
-    do = "Where there should be some: look at the names of the topics and at the bounds of time."
-    return [Advice(Level.WATCH, f"{note[0].upper()}{note[1:]}.", do) for note in said]
+def advice(notes: Sequence[str]) -> list[Advice]:
+    """Return the notes as advice for the report."""
+    do = "If there should be some, check the names of the topics and the time range."
+    return [Advice(Level.WATCH, f"{note[0].upper()}{note[1:]}.", do) for note in notes]

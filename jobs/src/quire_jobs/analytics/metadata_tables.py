@@ -1,8 +1,7 @@
-"""Small tables of a cluster's metadata: ledgers, cursors, what bookies must hold. Reads only; a ledger that is written
-is looked into without recovery, so that its writer goes on.
+"""Rows for small tables from a cluster's metadata: ledgers, cursors, expected entries of bookies. Read-only.
 
-The lists of managed ledgers and the metadata of ledgers are read one after the other: what they disagree on is read
-again before it is believed.
+Open ledgers are read without recovery, so that their writers continue. The lists of managed ledgers and the metadata of
+ledgers are read one after the other, so differences are read again before they count.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ from quire_broker.offload.format import data_key, index_key
 from quire_broker.topic.topic_names import PERSISTENT, TopicName, parse_topic, topic_of_ledger
 
 AT_ONCE: Final = 16
-"""Ledgers that are looked into side by side."""
+"""Number of ledgers read concurrently."""
 _OWNER = "pulsar/managed-ledger"
 _CURSOR = "pulsar/cursor"
 Row = tuple[Any, ...]
 
 
 class OpenLedger(Protocol):
-    """What is used of a ledger reader that was opened without recovery."""
+    """The used part of a ledger reader that was opened without recovery."""
 
     @property
     def length(self) -> int:
@@ -42,15 +41,15 @@ class OpenLedger(Protocol):
         ...
 
     async def read_explicit_lac(self) -> EntryId:
-        """The last entry that is known to be confirmed."""
+        """Return the last entry that is known to be confirmed."""
         ...
 
     async def read(self, first: EntryId, last: EntryId) -> Sequence[Any]:
-        """Entries with a `payload`."""
+        """Return entries with a `payload`."""
         ...
 
     async def close(self) -> None:
-        """Release it."""
+        """Release the reader."""
         ...
 
 
@@ -59,7 +58,8 @@ Open = Callable[[int], Awaitable[OpenLedger]]
 
 @dataclass(slots=True)
 class MetadataTables:
-    """Rows in the order of the columns in `quire_jobs.analytics.columns`. `unreadable`: what was left out, and why."""
+    """Rows in the order of the columns in `quire_jobs.analytics.columns`. `unreadable`: omitted objects, with
+    reasons."""
 
     ledgers: list[Row] = field(default_factory=list)
     cursors: list[Row] = field(default_factory=list)
@@ -68,15 +68,15 @@ class MetadataTables:
     expected: list[Row] = field(default_factory=list)
     cursor_ledgers: list[Row] = field(default_factory=list)
     targets: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
-    """Drivers and properties of the buckets that offload contexts name."""
+    """Drivers and properties of the buckets in offload contexts."""
     unreadable: dict[str, str] = field(default_factory=dict)
     unknown_owners: set[str] = field(default_factory=set)
-    """Managed ledgers whose list or cursors cannot be read: nobody knows what belongs to them."""
+    """Managed ledgers whose list or cursors cannot be read, so that the ledgers that belong to them are unknown."""
 
 
 @dataclass(slots=True)
 class _Managed:
-    """One managed ledger as its nodes have it."""
+    """One managed ledger according to its nodes."""
 
     topic: TopicName
     records: tuple[LedgerRecord, ...] = ()
@@ -88,14 +88,14 @@ class _Managed:
 
 
 def matches(topic: TopicName, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns (`tenant/namespace/name` with * and ?) means the topic; no pattern means all."""
+    """Return whether a pattern (`tenant/namespace/name` with * and ?) matches the topic; no patterns match all."""
     whole = topic.partitioned
     name = f"{whole.namespace}/{whole.local}"
     return not patterns or any(fnmatchcase(name, pattern.removeprefix("persistent://")) for pattern in patterns)
 
 
 async def read_tables(store: MetadataStore, open_ledger: Open, patterns: Sequence[str] = ()) -> MetadataTables:
-    """All tables, of the topics that the patterns mean; `stored` and `expected` are of all ledgers. MetadataError."""
+    """Return all tables, for matching topics; `stored` and `expected` cover all ledgers. MetadataError."""
     tables = MetadataTables()
     known: dict[int, LedgerMetadata] = {}
     async for page in store.scan(f"{layout.ROOT}/"):
@@ -104,10 +104,10 @@ async def read_tables(store: MetadataStore, open_ledger: Open, patterns: Sequenc
     found = await _managed_ledgers(store, tables)
     gate = asyncio.Semaphore(AT_ONCE)
     chosen = [one for one in found.values() if matches(one.topic, patterns)]
-    for one in found.values():  # of all: a cursor ledger of a topic that is not looked at is in use, too
+    for one in found.values():  # for all topics: cursor ledgers of topics that do not match are in use, too
         try:
             tables.cursor_ledgers += [(ledger,) for ledger in _cursor_ledgers(one)]
-        except MetadataFormatError:  # told where the cursor is read
+        except MetadataFormatError:  # reported when the cursor is read
             tables.unknown_owners.add(one.topic.ledger_name)
     await asyncio.gather(*(_take_managed(tables, store, one, known, open_ledger, gate) for one in chosen))
     for rows in (tables.ledgers, tables.cursors, tables.acked, tables.stored, tables.expected):
@@ -115,10 +115,10 @@ async def read_tables(store: MetadataStore, open_ledger: Open, patterns: Sequenc
     return tables
 
 
-async def leave_out_trimmed(store: MetadataStore, tables: MetadataTables, keys: Set[str]) -> None:
-    """Take ledgers for not offloaded whose objects were not listed, and which their topics by now name no more.
+async def unmark_trimmed(store: MetadataStore, tables: MetadataTables, keys: Set[str]) -> None:
+    """Treat ledgers as not offloaded if their objects were not listed and their topics no longer refer to them.
 
-    `keys`: the names of all objects that were listed, after the tables were read. MetadataError.
+    `keys`: the names of all objects, listed after the tables were read. MetadataError.
     """
     named: dict[str, dict[int, str]] = {}
     for at, row in enumerate(tables.ledgers):
@@ -163,7 +163,7 @@ def _take_ledger(tables: MetadataTables, known: dict[int, LedgerMetadata], node:
 
 
 def expected_last(metadata: LedgerMetadata) -> dict[BookieId, int]:
-    """The highest entry that each bookie of the ledger must hold; -1 for none, and for all while it is not closed."""
+    """Return the highest entry that each bookie of the ledger must hold; -1 for none, and for all of an open ledger."""
     found: dict[BookieId, int] = {}
     for index, segment in enumerate(metadata.segments):
         if metadata.state is not LedgerState.CLOSED:
@@ -180,7 +180,7 @@ def expected_last(metadata: LedgerMetadata) -> dict[BookieId, int]:
 
 
 def _backwards(metadata: LedgerMetadata, first: int, end: int, position: int) -> Iterator[int]:
-    """Entries of a position from the end of its segment on; one turn of the stripes is enough."""
+    """Yield entries of a position, from the end of its segment back; at most one stripe is searched."""
     for entry in range(end, max(first, end - metadata.ensemble_size + 1) - 1, -1):
         if holds(position, EntryId(entry), metadata.ensemble_size, metadata.write_quorum):
             yield entry
@@ -230,9 +230,9 @@ async def _take_managed(
             missing = metadata is None and not _only_in_bucket(record)
             if missing:
                 try:
-                    metadata, missing = await _looked_at_again(store, one, record)
+                    metadata, missing = await _read_again(store, one, record)
                 except MetadataFormatError as error:
-                    missing = False  # it is there, and says nothing that can be read
+                    missing = False  # it exists, but its content is unreadable
                     tables.unreadable[f"ledger {record.ledger_id}"] = str(error)
             tables.ledgers.append(_ledger_row(one, record, metadata, missing, counted if record is tail else None))
             if record.offload is not None and record.offload.driver:
@@ -246,10 +246,8 @@ def _only_in_bucket(record: LedgerRecord) -> bool:
     return record.offload is not None and record.offload.bookies_deleted
 
 
-async def _looked_at_again(
-    store: MetadataStore, one: _Managed, record: LedgerRecord
-) -> tuple[LedgerMetadata | None, bool]:
-    """A ledger that the first reading had not: it was made since, or trimmed since, or really is not there."""
+async def _read_again(store: MetadataStore, one: _Managed, record: LedgerRecord) -> tuple[LedgerMetadata | None, bool]:
+    """Read a ledger again that the first scan lacked: it was created since, trimmed since, or is really missing."""
     node = await store.get(layout.ledger_path(LedgerId(record.ledger_id)))
     if node is not None:
         return decode_ledger_metadata(node.value), False
@@ -262,7 +260,7 @@ async def _looked_at_again(
 async def _tail_counts(
     tables: MetadataTables, one: _Managed, tail: LedgerRecord | None, open_ledger: Open
 ) -> tuple[int | None, int | None]:
-    """Entries and bytes of the ledger that is written; None when they cannot be learnt."""
+    """Return entries and bytes of the open ledger; None if they cannot be read."""
     if tail is None:
         return None, None
     try:
@@ -273,9 +271,9 @@ async def _tail_counts(
         finally:
             await reader.close()
     except NoSuchLedgerError:
-        return 0, 0  # it is being made
+        return 0, 0  # it is being created
     except LedgerError as error:
-        tables.unreadable[f"{one.topic}, ledger {tail.ledger_id}"] = f"the newest entries are not counted: {error}"
+        tables.unreadable[f"{one.topic}, ledger {tail.ledger_id}"] = f"could not count the newest entries: {error}"
         return None, None
 
 
@@ -330,7 +328,7 @@ async def _take_cursor(
 
 
 async def _last_snapshot(ledger_id: int, ledgers: LedgerList, open_ledger: Open) -> CursorState | None:
-    """The newest state that is known to be confirmed, at most one behind its owner's. None: none yet."""
+    """Return the newest state that is known to be confirmed, at most one behind its owner's; None without a state."""
     reader = await open_ledger(ledger_id)
     try:
         last = await reader.read_explicit_lac()
@@ -346,7 +344,7 @@ async def _last_snapshot(ledger_id: int, ledgers: LedgerList, open_ledger: Open)
 
 
 def _time(ms: int | None) -> datetime | None:
-    """None too for what no calendar has."""
+    """Return the time; None also if it is out of range."""
     try:
         return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):

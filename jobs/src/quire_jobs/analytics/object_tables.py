@@ -1,4 +1,4 @@
-"""Small tables of what buckets hold: the objects of offloaded ledgers. Only lists."""
+"""Rows for small tables from buckets: the objects of offloaded ledgers. Only lists objects."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ def targets_of(
     region: str = "",
     endpoint: str = "",
 ) -> tuple[list[OffloadTarget], dict[str, str]]:
-    """The buckets that metadata and parameters name, each once; and those that cannot be, with the reason.
+    """Return the buckets that metadata and parameters refer to, each once; and invalid ones, with the reason.
 
-    `region`, `endpoint`: of those that only `urls` name.
+    `region`, `endpoint`: of the buckets that are only in `urls`.
     """
     found: dict[tuple[str, str], OffloadTarget] = {}
     wrong: dict[str, str] = {}
@@ -38,7 +38,7 @@ def targets_of(
         except ConfigError as error:
             wrong[url] = str(error)
         else:
-            if target.url not in named_urls:  # listed at the endpoint that metadata name
+            if target.url not in named_urls:  # otherwise listed at the endpoint in the metadata
                 found.setdefault((target.url, target.endpoint), target)
     return [found[place] for place in sorted(found)], wrong
 
@@ -46,7 +46,7 @@ def targets_of(
 async def read_objects(
     targets: Iterable[OffloadTarget], environment: Mapping[str, str] = os.environ
 ) -> tuple[list[Row], dict[str, str]]:
-    """Rows of the columns OBJECTS, of all targets; and those that could not be listed, with the reason."""
+    """Return rows of the columns OBJECTS, of all targets; and targets that could not be listed, with the reason."""
     found: list[Row] = []
     failed: dict[str, str] = {}
     for target in targets:

@@ -1,14 +1,14 @@
-"""Where the results of an analysis go: into a folder or bucket, and into Iceberg where that is wanted. Decides nothing.
+"""Writes the results of an analysis to a folder or bucket, and to Iceberg on request. Decides nothing.
 
     <output>/<kind>/<run>/tables/<name>/   a Parquet table (`quire_jobs.tables`)
     <output>/<kind>/<run>/<file>           small files: report, summary, metrics
-    <output>/<kind>/<file>                 the same of the newest run
+    <output>/<kind>/<file>                 the same files of the newest run
     <output>/<kind>/observations/<name>/   a Parquet table that every run adds to once, for forecasts
     <tables>.<kind>_<name>                 with format=iceberg, instead of the first: the rows of the newest run
 
-A run that is repeated puts its rows and files in the place of its own earlier ones, in one commit for each table: a
-reader sees those of one attempt. Parquet files that an earlier attempt left are removed then, so that a plain listing
-finds the same rows. An Iceberg table keeps the rows of earlier runs as its snapshots.
+A repeated run replaces its own earlier rows and files, in one commit per table, so that readers see the rows of one
+attempt. Parquet files of an earlier attempt are then removed, so that a plain listing gives the same rows. An Iceberg
+table keeps the rows of earlier runs as snapshots.
 """
 
 import os
@@ -49,11 +49,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The mark of rows that are in the place of all that were there before.
+    """The mark of rows that replace all earlier rows.
 
-    `over`: what the table had when the attempt began, in a tuple as that may be nothing. Of two attempts of one run at
-    once only the first to commit counts: the other one may have had its files removed. None: whoever comes last counts,
-    as in a table that belongs to no single run.
+    `over`: the mark in the table when the attempt began; a tuple because it may be None. Of two simultaneous attempts
+    of a run only the first commit counts, since the files of the other may have been removed. If `over` itself is None,
+    the last commit counts, as in a table that belongs to no single run.
     """
 
     value: str
@@ -61,21 +61,21 @@ class Attempt:
 
     @property
     def key(self) -> str:
-        """One for a table: it has the rows of one attempt."""
+        """The same key for all attempts, because a table has the rows of one attempt."""
         return MARK
 
     def merged(self, found: str | None, now_ms: int) -> str | None:
-        """None: these rows are there already, or another attempt was first."""
+        """Return the new value; None if these rows are already present or another attempt was first."""
         if found == self.value or (self.over is not None and self.over[0] != found):
             return None
         return self.value
 
 
 class Output:
-    """Of one run of a kind. Blocking; on the driver. Made by `open_output`."""
+    """The output of one run. Blocking; on the driver. Made by `open_output`."""
 
     def __init__(self, kind: str, parameters: AnalysisParameters) -> None:
-        """JobOptionsError: there is no such place."""
+        """Raise JobOptionsError if the location is invalid."""
         self.kind = kind
         self.run = safe_name(parameters.run_id) or f"{datetime.fromtimestamp(parameters.now_s, UTC):%Y%m%dT%H%M%SZ}"
         self.url = f"{parameters.output}/{kind}"
@@ -90,17 +90,17 @@ class Output:
 
     # ---- before anything is read
     def check(self) -> None:
-        """Write and remove a small object, and ask the catalog, so that no analysis is made for nothing.
+        """Write and remove a small object, and ask the catalog, so that an unusable output is reported before the
+        analysis.
 
-        JobOptionsError, SourceUnavailableError, or QuireJobError with what the place says.
+        Raises JobOptionsError, SourceUnavailableError, or QuireJobError with the reason.
         """
         if self.url.startswith("file:"):
             try:
                 Path(urlsplit(self.url).path).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise JobOptionsError(
-                    f"output = {self.parameters.output!r} cannot be written: the folder cannot be made: "
-                    f"{error.strerror}"
+                    f"output = {self.parameters.output!r} cannot be written: cannot create the folder: {error.strerror}"
                 ) from error
 
         async def probe() -> None:
@@ -113,14 +113,14 @@ class Output:
 
     # ---- tables
     def table(self, name: str) -> TableTarget:
-        """One of the run's."""
+        """Return the target of one of the run's tables."""
         if self.parameters.format == "iceberg":
             whole = f"{self.kind}_{name}".replace("-", "_")
             return TableTarget.parse("iceberg", f"{self.parameters.tables}.{whole}")
         return self._parquet(f"{self.run}/tables/{name}")
 
     def replace(self, name: str, frame: "DataFrame") -> str:
-        """Put these rows in the place of all that the table has; the table for people.
+        """Replace all rows of the table by these. Return the table's name for users.
 
         QuireJobError: another attempt of this run was faster. Errors of `quire_jobs.tables`.
         """
@@ -131,10 +131,12 @@ class Output:
             return target.shown
         folder = f"{self.run}/tables/{name}"
         attempt = Attempt(value, (open_table(target).marks().get(MARK),))
-        # What is listed before our commit is named by nobody after it: whoever wrote it and has not committed cannot.
+        # After the commit no snapshot refers to the files listed here: an attempt that wrote them can no longer commit.
         earlier = self._do(lambda: self._place.names(f"{folder}/data"))
         if write_frame(frame, target, attempt, replace=True).repeated:
-            raise QuireJobError(f"{target.shown}: another attempt of run {self.run} wrote it meanwhile; look at that")
+            raise QuireJobError(
+                f"{target.shown}: another attempt of run {self.run} has written it meanwhile; use that result"
+            )
         kept = {f"{folder}/{file.path}" for file in open_table(target).files()}
 
         async def remove() -> None:
@@ -146,14 +148,14 @@ class Output:
         return target.shown
 
     def observe(self, name: str, frame: "DataFrame") -> None:
-        """Add what this run saw to what all runs saw; once, also when the run is repeated. `frame`: a few rows."""
+        """Add this run's observations to those of all runs; once, even if the run is repeated. `frame`: a few rows."""
         target = self._parquet(f"observations/{name}")
         layout = Layout()
         write_frame(frame.coalesce(1), target, once_per_run(self.run), layout=layout)
         compact(frame.sparkSession, target, layout=layout)
 
     def observed(self, spark: "SparkSession", name: str) -> "DataFrame | None":
-        """What all runs saw; None: there was none."""
+        """Return the observations of all runs; None if there are none."""
         with suppress(NotFoundError):
             return read_frame(spark, self._parquet(f"observations/{name}"))
         return None
@@ -164,7 +166,7 @@ class Output:
 
     # ---- small files
     def put(self, files: Mapping[str, str]) -> None:
-        """Write texts by name, of the run and then as the newest ones, replacing those of these names."""
+        """Write texts by name, to the run's folder and then as the newest ones, replacing existing files."""
 
         async def work() -> None:
             for folder in (f"{self.run}/", ""):
@@ -181,12 +183,12 @@ class Output:
 
 
 def open_output(kind: str, parameters: AnalysisParameters) -> Output:
-    """The output of a run, which was tried. Errors as `Output.check`."""
+    """Return the output of a run after checking it. Errors as `Output.check`."""
     output = Output(kind, parameters)
     output.check()
     return output
 
 
 def safe_name(text: str) -> str:
-    """As a name of a folder: a colon, for one, means something else to Hadoop, which may read it."""
+    """Return the text as a folder name, without characters such as colons, which Hadoop interprets."""
     return _UNSAFE.sub("-", text).strip("-.")

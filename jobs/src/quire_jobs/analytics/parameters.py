@@ -1,4 +1,4 @@
-"""What the kinds of analyses are told, apart from what is particular to each. Imports no Spark."""
+"""The common parameters of analyses. Imports no Spark."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ def _moment(value: object) -> object:
     try:
         found = datetime.fromisoformat(value)
     except ValueError as error:
-        raise ValueError("expected a time such as 2026-01-31T12:00:00Z") from error
+        raise ValueError("not a time; give e.g. 2026-01-31T12:00:00Z") from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
@@ -29,30 +29,28 @@ Moment = Annotated[datetime | None, BeforeValidator(_moment)]
 
 
 class AnalysisParameters(JobParameters):
-    """What every analysis takes."""
+    """Parameters of every analysis."""
 
     output: str = Field(
-        description="Where it all goes: s3://bucket/folder, gs://bucket/folder, az://container/folder, file:///folder."
+        description="Location of the results: s3://bucket/folder, gs://bucket/folder, az://container/folder, file:///folder."
     )
-    region: str = Field(default="", description="Region of the bucket, if the environment does not say it.")
+    region: str = Field(default="", description="Region of the bucket, if the environment does not set it.")
     endpoint: str = Field(default="", description="URL of an S3 service other than Amazon's.")
     format: Literal["parquet", "iceberg"] = Field(
-        default="parquet", description="Of the tables: parquet, beside the report; or iceberg, in a catalog."
+        default="parquet", description="Format of the tables: parquet, next to the report; or iceberg, in a catalog."
     )
-    tables: str = Field(
-        default="", description="With format=iceberg: catalog.namespace, which gets the tables <kind>_<name>."
-    )
-    as_of: Moment = Field(default=None, description="Judge ages and forecasts as of this time, ISO 8601. [now]")
-    top: int = Field(default=20, ge=1, le=1000, description="Topics, keys or rows that the report shows at most.")
+    tables: str = Field(default="", description="With format=iceberg: catalog.namespace for the tables <kind>_<name>.")
+    as_of: Moment = Field(default=None, description="Compute ages and forecasts as of this time, ISO 8601. [now]")
+    top: int = Field(default=20, ge=1, le=1000, description="Maximum of topics, keys or rows in the report.")
 
     @field_validator("output")
     @classmethod
     def _is_a_place(cls, value: str) -> str:
-        value = re.sub("^s3a://", "s3://", value)  # as Hadoop calls them
+        value = re.sub("^s3a://", "s3://", value)  # Hadoop's name
         if not _PLACE.fullmatch(value):
             raise ValueError(
-                "expected s3://bucket/folder, gs://bucket/folder, az://container/folder or file:///folder, without "
-                "credentials or options"
+                "not a supported location; give s3://bucket/folder, gs://bucket/folder, az://container/folder or "
+                "file:///folder, without credentials or options"
             )
         return value.rstrip("/")
 
@@ -64,59 +62,59 @@ class AnalysisParameters(JobParameters):
     @model_validator(mode="after")
     def _names_a_catalog(self) -> "AnalysisParameters":
         if (self.format == "iceberg") != bool(self.tables):
-            raise ValueError("format = iceberg and tables = catalog.namespace belong together: give both, or neither")
+            raise ValueError("format = iceberg needs tables = catalog.namespace, and vice versa: give both or neither")
         if self.tables and not _NAMESPACE.fullmatch(self.tables):
-            raise ValueError(f"tables = {self.tables!r}: expected catalog.namespace of Iceberg")
+            raise ValueError(f"tables = {self.tables!r}: not an Iceberg namespace; give catalog.namespace")
         return self
 
     @cached_property
     def now_s(self) -> float:
-        """The time as of which the analysis judges, in seconds since 1970; one for the whole run."""
+        """Time as of which the analysis computes, in seconds since 1970; the same for the whole run."""
         return (self.as_of or datetime.now(UTC)).timestamp()
 
 
 class MetadataParameters(AnalysisParameters):
-    """Of an analysis that reads metadata."""
+    """Parameters of an analysis that reads metadata."""
 
     topics: tuple[str, ...] = Field(
-        default=(), description="Only topics that match: tenant/namespace/name, with * and ?. [all]"
+        default=(), description="Only topics that match tenant/namespace/name, with * and ?. [all]"
     )
 
     @model_validator(mode="after")
     def _names_a_cluster(self) -> "MetadataParameters":
         if not self.metadata:
-            raise ValueError("metadata is missing: where the cluster's metadata is, etcd://host:2379")
+            raise ValueError("metadata is missing; give the metadata store of the cluster, etcd://host:2379")
         return self
 
 
 class MessageParameters(AnalysisParameters):
-    """Of an analysis that reads messages."""
+    """Parameters of an analysis that reads messages."""
 
     topics: tuple[str, ...] = Field(
-        default=(), description="Topics to read: a name, or tenant/namespace/pattern with * and ?."
+        default=(), description="Topics to read: names, or tenant/namespace/pattern with * and ?."
     )
     messages: str = Field(
         default="",
-        description="A table with the columns of the messages, instead of the cluster: its URL, or "
+        description="A table with the columns of messages, to read instead of the cluster: its URL, or "
         "catalog.namespace.table of Iceberg.",
     )
-    start_time: Moment = Field(default=None, description="Only messages published at this time or later, ISO 8601.")
+    start_time: Moment = Field(default=None, description="Only messages published at or after this time, ISO 8601.")
     end_time: Moment = Field(default=None, description="Only messages published before this time, ISO 8601.")
     last: Duration | None = Field(
         default=None,
         gt=0,
         le=_LAST_S_MAX,
-        description="Only messages published in this time before asOf, e.g. 24h; instead of startTime and endTime.",
+        description="Only messages published within this period before asOf, e.g. 24h; replaces startTime and endTime.",
     )
 
     @model_validator(mode="after")
     def _names_messages(self) -> "MessageParameters":
         if bool(self.messages) == bool(self.topics):
-            raise ValueError("give either topics, to read the cluster, or messages, a table of them")
+            raise ValueError("give either topics, to read the cluster, or messages, to read a table")
         if self.topics and not self.metadata:
-            raise ValueError("metadata is missing: where the cluster's metadata is, etcd://host:2379")
+            raise ValueError("metadata is missing; give the metadata store of the cluster, etcd://host:2379")
         if self.last is not None and (self.start_time or self.end_time):
-            raise ValueError("last says from when to when: leave out startTime and endTime, or last")
+            raise ValueError("last excludes startTime and endTime: give either last, or these")
         if self.start_time and self.end_time and self.start_time >= self.end_time:
             raise ValueError(
                 f"startTime {self.start_time.isoformat()} is not before endTime {self.end_time.isoformat()}"
@@ -125,7 +123,7 @@ class MessageParameters(AnalysisParameters):
 
     @property
     def bounds(self) -> tuple[datetime | None, datetime | None]:
-        """Messages count that were published at the first time or later, and before the second; None: no bound."""
+        """Range of publish times: first bound included, second excluded; None for no bound."""
         if self.last is None:
             return self.start_time, self.end_time
         end = datetime.fromtimestamp(self.now_s, UTC)

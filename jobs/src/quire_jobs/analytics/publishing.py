@@ -1,11 +1,12 @@
-"""What an analysis found, and how it is left behind: tables, a report, numbers for machines. Decides nothing.
+"""Publishes the findings of an analysis: tables, a report, and numbers for machines. Decides nothing.
 
     tables         by Spark's tasks, see `output`
-    report.html    one file, needs nothing else
+    report.html    one file without dependencies
     summary.json   the summary of the run
     metrics.prom   Prometheus text
 
-A run that is repeated replaces its own files. Tables first, the files of the newest run last: what they say is there.
+A repeated run replaces its own files. Tables are written first and the files of the newest run last, so that
+everything they refer to exists.
 """
 
 import json
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 METRIC_SUBJECTS_MAX: Final = 100
-"""Topics, keys or bookies that have metrics of their own: the first of each table."""
+"""Number of topics, keys or bookies with their own metrics: the first of each table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One number of a run. `labels`: by the subject's name."""
+    """One number of a run. `labels`: identify its subject."""
 
     name: str
     text: str
@@ -38,7 +39,7 @@ class Gauge:
 
 @dataclass(slots=True)
 class Findings:
-    """All that an analysis found."""
+    """All results of an analysis."""
 
     tables: Mapping[str, "DataFrame"]
     page: Page
@@ -51,7 +52,7 @@ class Findings:
 
 
 def publish(output: Output, findings: Findings, progress: Progress) -> Summary:
-    """Write everything; the summary of the run. Errors as `Output.replace`; QuireJobError."""
+    """Write everything and return the summary of the run. Errors as `Output.replace`; QuireJobError."""
     progress.begin("writing tables", len(findings.tables), "tables")
     written = []
     for name, frame in findings.tables.items():
@@ -78,9 +79,9 @@ def publish(output: Output, findings: Findings, progress: Progress) -> Summary:
 
 
 def metrics_text(kind: str, gauges: Sequence[Gauge], now_s: float) -> str:
-    """Prometheus text; what has no value is left out. `..._made_seconds` tells an old file from a new one."""
+    """Return Prometheus text, without gauges that have no value. `..._made_seconds` shows the age of the file."""
     prefix = f"quire_analytics_{kind.replace('-', '_')}"
-    readings = [Reading(f"{prefix}_made_seconds", "gauge", "When the analysis was made, since 1970.", now_s)]
+    readings = [Reading(f"{prefix}_made_seconds", "gauge", "Time of the analysis, in seconds since 1970.", now_s)]
     readings += [
         Reading(f"{prefix}_{one.name}", "gauge", one.text, float(one.value), one.labels)
         for one in gauges
@@ -90,5 +91,5 @@ def metrics_text(kind: str, gauges: Sequence[Gauge], now_s: float) -> str:
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], label: str, column: str, name: str, text: str) -> list[Gauge]:
-    """A gauge a row, of the first rows; `label` names both the label and the column with the subject."""
+    """Return one gauge per row, for the first rows. `label`: name of the label and of the column with the subject."""
     return [Gauge(name, text, row[column], {label: str(row[label])}) for row in rows[:METRIC_SUBJECTS_MAX]]

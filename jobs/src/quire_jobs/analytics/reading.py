@@ -1,6 +1,6 @@
-"""Where analyses get their tables: messages through the data source, the rest of metadata and bookies. On the driver.
+"""Provides the tables of analyses: messages through the data source, others from metadata and bookies. On the driver.
 
-What the driver asks of the cluster it asks at the beginning; its connections are closed before Spark computes.
+The driver sends its requests to the cluster at the beginning and closes its connections before Spark computes.
 """
 
 import os
@@ -44,46 +44,47 @@ _PUBLISHED: Final = "publish_time"
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What an analysis of messages reads. `unmatched`: patterns that no topic matches yet."""
+    """The messages that an analysis reads. `unmatched`: patterns that no topic matches yet."""
 
     rows: "DataFrame"
     unmatched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """The open ways to a cluster: its metadata and ledgers, its bookies, and their admin HTTP."""
+class ClusterClients:
+    """Open clients of a cluster: metadata and ledgers, bookies, and the bookies' admin HTTP."""
 
     cluster: Cluster
     access: ClusterAccess
     questions: PagedQuestions
 
     async def tables(self, patterns: tuple[str, ...] = ()) -> MetadataTables:
-        """The tables of metadata. MetadataError."""
+        """Return the tables of metadata. MetadataError."""
         return await read_tables(self.cluster.metadata, self.cluster.open_ledger, patterns)
 
 
-def ask_cluster(parameters: AnalysisParameters, work: Callable[[Ways], Coroutine[Any, Any, T]]) -> T:
-    """Do `work` with the cluster open. Errors as `quire_jobs.source.cluster.told` makes them."""
+def ask_cluster(parameters: AnalysisParameters, work: Callable[[ClusterClients], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` with an open cluster. Raises the errors that `as_job_errors` makes."""
 
     async def opened() -> T:
-        async with open_cluster(parameters) as cluster, _ways(cluster, parameters) as ways:
-            return await work(ways)
+        async with open_cluster(parameters) as cluster, _clients(cluster, parameters) as clients:
+            return await work(clients)
 
     with as_job_errors():
         return shared_loop().run(opened)
 
 
 @asynccontextmanager
-async def task_ways(where: SharedAddress) -> AsyncIterator[Ways]:
-    """In a task of Spark: the same, by the cluster that the tasks of a process share. Errors as `told` makes them."""
+async def task_clients(where: SharedAddress) -> AsyncIterator[ClusterClients]:
+    """Open the clients in a Spark task, with the cluster that the tasks of a process share. Errors as
+    `as_job_errors`."""
     with as_job_errors():
-        async with task_cluster(where) as cluster, _ways(cluster, where) as ways:
-            yield ways
+        async with task_cluster(where) as cluster, _clients(cluster, where) as clients:
+            yield clients
 
 
 @asynccontextmanager
-async def _ways(cluster: Cluster, where: ClusterAddress) -> AsyncIterator[Ways]:
+async def _clients(cluster: Cluster, where: ClusterAddress) -> AsyncIterator[ClusterClients]:
     file = Path(where.config) if where.config else None
     config = load(SourceConfig, flags={}, environment=os.environ, file=file).config
     security = client_security_settings(config)
@@ -100,13 +101,13 @@ async def _ways(cluster: Cluster, where: ClusterAddress) -> AsyncIterator[Ways]:
             client_access().context() if tls is None else client_context(tls, check_host_name=security.check_host_name)
         )
         async with PagedQuestions(access, context) as questions:
-            yield Ways(cluster, access, questions)
+            yield ClusterClients(cluster, access, questions)
     finally:
         await access.close()
 
 
 def frame(spark: "SparkSession", rows: list[tuple[Any, ...]], schema: "StructType") -> "DataFrame":
-    """A small table."""
+    """Return a small table."""
     return spark.createDataFrame(rows, schema)
 
 
@@ -114,9 +115,10 @@ def frame(spark: "SparkSession", rows: list[tuple[Any, ...]], schema: "StructTyp
 def read_messages(
     spark: "SparkSession", kind: str, parameters: MessageParameters, names: tuple[str, ...]
 ) -> "Iterator[Messages]":
-    """The columns `names` of the messages that the parameters mean; with `http` nothing of them is trimmed until the
-    block ends. JobOptionsError: the table lacks some of them. NotFoundError: there is no topic of a name that is no
-    pattern. Errors of `quire_jobs.source.held`. QuireJobError in place of a DataLossError of the block.
+    """Yield the columns `names` of the selected messages. With `http` nothing of them is trimmed until the block ends.
+
+    JobOptionsError: the table lacks some columns. NotFoundError: a name that is not a pattern has no topic. Errors of
+    `quire_jobs.source.held`. A DataLossError of the block becomes a QuireJobError.
     """
     from pyspark.sql import functions as F
 
@@ -138,12 +140,14 @@ def read_messages(
         try:
             yield Messages(rows, named.unmatched)
         except DataLossError as error:
-            # Of this run alone: an analysis has no position that it must begin at.
-            raise QuireJobError(f"{error}; the next run lists anew and reads what is left") from error
+            # The error is not final: an analysis has no position at which it must begin.
+            raise QuireJobError(
+                f"{error}; the next run lists the ledgers again and reads the remaining ones"
+            ) from error
 
 
 def _named(parameters: MessageParameters) -> Subjects:
-    """The topics that are meant. NotFoundError: one that was named is not there."""
+    """Return the selected topics. NotFoundError if a named topic does not exist."""
     asked = wanted(parameters.metadata, parameters.topics)
 
     async def work() -> Subjects:
@@ -157,7 +161,7 @@ def _named(parameters: MessageParameters) -> Subjects:
 def _from_table(spark: "SparkSession", parameters: MessageParameters, names: tuple[str, ...]) -> "DataFrame":
     ours = _ours(spark, parameters)
     found = _parquet(spark, parameters.messages) if ours is None else ours
-    # A table of typed columns has the metadata of its messages with an underscore before the name.
+    # In a table of typed columns, the metadata of messages have an underscore before their names.
     chosen = {name: name if name in found.columns else f"_{name}" for name in names}
     lacking = [name for name, column in chosen.items() if column not in found.columns]
     if lacking:
@@ -166,10 +170,10 @@ def _from_table(spark: "SparkSession", parameters: MessageParameters, names: tup
 
 
 def _ours(spark: "SparkSession", parameters: MessageParameters) -> "DataFrame | None":
-    """A table that the offload job or a stream of ours wrote: its own log says which files count. None: it is none."""
+    """Return a table that the offload job or a stream wrote, read by its own log; None if it is not such a table."""
     url = re.sub("^s3a://", "s3://", parameters.messages)
     if "://" in url and not url.startswith(_PLACES):
-        return None  # Spark may know it
+        return None  # Spark may support it
     kind = TableFormat.PARQUET if "://" in url else TableFormat.ICEBERG
     target = TableTarget.parse(kind, url, region=parameters.region, endpoint=parameters.endpoint)
     try:
@@ -181,7 +185,7 @@ def _ours(spark: "SparkSession", parameters: MessageParameters) -> "DataFrame | 
 
 
 def _parquet(spark: "SparkSession", url: str) -> "DataFrame":
-    """Any other folder of Parquet files, as Spark itself reads it."""
+    """Return any other folder of Parquet files, read by Spark."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -191,10 +195,10 @@ def _parquet(spark: "SparkSession", url: str) -> "DataFrame":
 
 
 def cursor_owner(kind: str, parameters: MessageParameters) -> str:
-    """Whose cursor keeps the messages: the job's, whichever run and slot of its schedule it is.
+    """Return the id in the cursor that keeps the messages: the job's, the same for all runs and slots.
 
-    So the next run removes what one that was killed left on the topics. A job with other parameters, such as the same
-    analysis of a day beside that of an hour, has a cursor of its own: whoever ends first removes one.
+    So the next run removes the cursor that a killed run left. A job with other parameters, such as the same analysis
+    over a day instead of an hour, has its own cursor; otherwise the first to end would remove the other's.
     """
     return job_name(kind, parameters.model_copy(update={"as_of": None}))
 
@@ -207,7 +211,7 @@ def _from_cluster(
     names: tuple[str, ...],
     holding: ExitStack,
 ) -> "DataFrame":
-    """Of topics that are there; no rows where none is."""
+    """Return the messages of existing topics; no rows if there are none."""
     from functools import reduce
 
     from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""The kind `retention-what-if`: what other retentions would keep, now and in the long run."""
+"""The kind `retention-what-if`: the effect of other retentions, now and in the long run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A retention. -1: no limit on that account; 0: nothing is kept on it once it is acknowledged."""
+    """A retention. -1: no limit; 0: keeps nothing once it is acknowledged."""
 
     name: str
     retention_s: float
@@ -37,7 +37,7 @@ class Option:
 
 
 def parse_option(text: str) -> Option:
-    """`7d`, `7d/100Gi`, `inf/100Gi`, `0`. ValueError."""
+    """Return the option for `7d`, `7d/100Gi`, `inf/100Gi` or `0`. ValueError."""
     time, slash, size = text.strip().partition("/")
     try:
         seconds = UNLIMITED if time == "inf" else TypeAdapter(Duration).validate_python(time)
@@ -48,20 +48,20 @@ def parse_option(text: str) -> Option:
             bytes_ = 0
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{text!r}: {reason}; a retention is a time, or a time/size, e.g. 7d or inf/100Gi") from error
+        raise ValueError(f"{text!r}: {reason}; give a time or time/size, e.g. 7d or inf/100Gi") from error
     return Option(text.strip(), seconds, bytes_)
 
 
 class Parameters(MetadataParameters):
-    """What other retentions would keep and free, by topic."""
+    """Show what other retentions would keep and free, by topic."""
 
     options: tuple[str, ...] = Field(
         default=("0", "1h", "1d", "3d", "7d", "30d"),
         min_length=1,
         max_length=20,
-        description="Retentions to try: time or time/size, e.g. 7d, 7d/100Gi, inf/100Gi; 0 keeps no acknowledged data.",
+        description="Retentions to compare: time or time/size, e.g. 7d, inf/100Gi; 0 keeps no acknowledged data.",
     )
-    window: Duration = Field(default=86400.0, gt=0, description="Rates are of this last time, e.g. 1d.")
+    window: Duration = Field(default=86400.0, gt=0, description="Compute rates over this last period, e.g. 1d.")
 
     @field_validator("options")
     @classmethod
@@ -69,26 +69,26 @@ class Parameters(MetadataParameters):
         for one in value:
             parse_option(one)
         if len(set(value)) != len(value):
-            raise ValueError("each retention may be there once")
+            raise ValueError("a retention is given twice; give each once")
         return value
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`."""
+    """Run the analysis; see `quire_jobs.job`."""
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.reading import ask_cluster, frame
 
     output = open_output(KIND, parameters)
     progress.begin("reading metadata", None, "ledgers")
-    read = ask_cluster(parameters, lambda ways: ways.tables(parameters.topics))
+    read = ask_cluster(parameters, lambda clients: clients.tables(parameters.topics))
     progress.advance(len(read.ledgers))
     ledgers = frame(spark, read.ledgers, columns.LEDGERS)
     cursors = frame(spark, read.cursors, columns.CURSORS)
     problems = [Problem(subject=subject, reason=why, retry_helps=True) for subject, why in read.unreadable.items()]
-    return judged(spark, output, parameters, ledgers, cursors, problems, progress)
+    return analyse(spark, output, parameters, ledgers, cursors, problems, progress)
 
 
-def judged(
+def analyse(
     spark: "SparkSession",
     output: Output,
     parameters: Parameters,
@@ -97,7 +97,7 @@ def judged(
     problems: Sequence[Problem],
     progress: Progress,
 ) -> Summary:
-    """The analysis of what was read."""
+    """Return the summary of the analysis, after writing its tables and report."""
     from pyspark.sql import functions as F
 
     from quire_broker.managed_ledger.cursors import BROKER_CURSORS
@@ -108,9 +108,9 @@ def judged(
     rows = [(one.name, float(one.retention_s), int(one.retention_bytes)) for one in options]
     tried = spark.createDataFrame(rows, "option string, retention_s double, retention_bytes long")
     slow = figures.slowest(cursors, BROKER_CURSORS)
-    judgement = figures.judged(ledgers, slow, tried, parameters.now_s).persist()
+    evaluated = figures.evaluated(ledgers, slow, tried, parameters.now_s).persist()
     try:
-        kept = figures.kept(judgement)
+        kept = figures.kept(evaluated)
         rates = ingest(ledgers, parameters.now_s, parameters.window)
         result = kept.join(figures.steady(rates, tried), ["option", "topic"], "left").join(
             rates.select("topic", "bytes_per_s"), "topic", "left"
@@ -118,7 +118,7 @@ def judged(
         result = result.orderBy("option", F.desc("bytes_freed"), "topic").persist()
         topic_rows = [row.asDict() for row in result.collect()]
         findings = Findings(
-            {"topics": result, "ledgers": judgement.orderBy("option", "topic", "partition", "ledger")},
+            {"topics": result, "ledgers": evaluated.orderBy("option", "topic", "partition", "ledger")},
             page(parameters, options, topic_rows),
             totals(options, topic_rows),
             gauges(topic_rows),
@@ -127,11 +127,12 @@ def judged(
         )
         return publish(output, findings, progress)
     finally:
-        judgement.unpersist()
+        evaluated.unpersist()
 
 
 def _sums(options: Sequence[Option], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """By option, over all topics, in the order given; `steady_bytes` None when one grows for ever."""
+    """Return sums over all topics by option, in the given order; `steady_bytes` is None if a topic grows without
+    limit."""
     found = []
     for option in options:
         members = [row for row in rows if row["option"] == option.name]
@@ -144,7 +145,7 @@ def _sums(options: Sequence[Option], rows: Sequence[Row]) -> list[dict[str, Any]
 
 
 def totals(options: Sequence[Option], rows: Sequence[Row]) -> dict[str, int | float]:
-    """The numbers of the summary."""
+    """Return the numbers of the summary."""
     sums = _sums(options, rows)
     return {
         "topics": len({row["topic"] for row in rows}),
@@ -155,7 +156,7 @@ def totals(options: Sequence[Option], rows: Sequence[Row]) -> dict[str, int | fl
 
 
 def gauges(rows: Sequence[Row]) -> list[Gauge]:
-    """Metrics by option and topic."""
+    """Return metrics by option and topic."""
     found = []
     topics = list(dict.fromkeys(row["topic"] for row in rows))[:METRIC_SUBJECTS_MAX]
     for column, text in (
@@ -171,7 +172,7 @@ def gauges(rows: Sequence[Row]) -> list[Gauge]:
 
 
 def page(parameters: Parameters, options: Sequence[Option], rows: Sequence[Row]) -> Page:
-    """The report."""
+    """Return the report."""
     sums = _sums(options, rows)
     total = totals(options, rows)
     rate = sum({row["topic"]: row["bytes_per_s"] or 0.0 for row in rows}.values())
@@ -182,14 +183,15 @@ def page(parameters: Parameters, options: Sequence[Option], rows: Sequence[Row])
         advice(sums, rows),
         [
             Tile("Payload now", bytes_text(total["size_bytes"]), f"in {count_text(total['topics'])} topics"),
-            Tile("Comes in", byte_rate_text(rate), f"mean of the last {duration_text(parameters.window)}"),
+            Tile("Published", byte_rate_text(rate), f"mean of the last {duration_text(parameters.window)}"),
             Tile("Could be freed", bytes_text(total["most_freed_bytes"]), "by the shortest of these retentions"),
-            Tile("Held by cursors alone", bytes_text(total["held_by_cursors_bytes"]), "no retention frees it"),
+            Tile("Kept only by cursors", bytes_text(total["held_by_cursors_bytes"]), "no retention frees it"),
         ],
         [
             Section(
                 "What each retention keeps now",
-                "Payload of all topics. What only cursors hold would go if they were acknowledged or deleted.",
+                "Payload of all topics. Acknowledging or deleting subscriptions would free data that only cursors keep."
+                "",
                 bars(
                     [
                         Bar(
@@ -203,11 +205,11 @@ def page(parameters: Parameters, options: Sequence[Option], rows: Sequence[Row])
                         for one in sums
                     ],
                     bytes_text,
-                    label="Kept, held and freed by retention",
-                    parts=("kept by the retention", "held by cursors alone", "freed"),
+                    label="Payload kept and freed by retention",
+                    parts=("kept by the retention", "kept only by cursors", "freed"),
                 ),
                 Table(
-                    ("Retention", "Kept", "Freed", "Freed on disks", "Held by cursors", "In the long run"),
+                    ("Retention", "Kept", "Freed", "Freed on disks", "Kept by cursors", "In the long run"),
                     [
                         (
                             one["option"],
@@ -215,7 +217,11 @@ def page(parameters: Parameters, options: Sequence[Option], rows: Sequence[Row])
                             Cell(bytes_text(one["bytes_freed"])),
                             Cell(bytes_text(one["stored_bytes_freed"])),
                             Cell(bytes_text(one["bytes_held_by_cursors"])),
-                            Cell("grows for ever" if one["steady_bytes"] is None else bytes_text(one["steady_bytes"])),
+                            Cell(
+                                "grows without limit"
+                                if one["steady_bytes"] is None
+                                else bytes_text(one["steady_bytes"])
+                            ),
                         )
                         for one in sums
                     ],
@@ -225,11 +231,11 @@ def page(parameters: Parameters, options: Sequence[Option], rows: Sequence[Row])
             _topic_section(rows),
         ],
         [
-            "The rules are the brokers': ledgers go whole, from the oldest, once every cursor has passed them and one "
-            "of the two limits no longer keeps them; the newest stays. Without a subscription nothing goes unless a "
-            "limit is set.",
-            f"In the long run: what comes in (of the last {duration_text(parameters.window)}) times the time, or the "
-            "size; as if every cursor kept up.",
+            "The rules are the brokers': whole ledgers are deleted, from the oldest, once every cursor has passed them "
+            "and one of the two limits no longer keeps them; the newest stays. Without a subscription nothing is "
+            "deleted unless a limit is set.",
+            f"In the long run: the rate of the last {duration_text(parameters.window)} times the retention time, or "
+            "the retention size; as if every cursor kept up.",
         ],
     )
 
@@ -239,8 +245,8 @@ def _curve(options: Sequence[Option], rows: Sequence[Row]) -> Section:
     largest = sorted({row["topic"]: row["bytes"] for row in rows}.items(), key=lambda one: (-one[1], one[0]))[:COLOURS]
     kept = {(row["topic"], row["option"]): row["bytes_kept"] for row in rows}
     return Section(
-        "Time against space",
-        "Payload that is kept now, by the time of the retention; the largest topics.",
+        "Space by retention time",
+        "Payload kept now, by retention time; the largest topics.",
         curves(
             [
                 Series(topic, [(one.retention_s, kept.get((topic, one.name), 0)) for one in by_time])
@@ -248,7 +254,7 @@ def _curve(options: Sequence[Option], rows: Sequence[Row]) -> Section:
             ],
             Axis("retention", duration_text, log=True),
             Axis("payload kept", bytes_text, binary=True),
-            label="Kept payload by time of retention",
+            label="Kept payload by retention time",
             points=True,
         ),
     )
@@ -259,7 +265,7 @@ def _topic_section(rows: Sequence[Row]) -> Section:
         "By topic",
         "",
         table=Table(
-            ("Topic", "Retention", "Now", "Kept", "Freed", "Held by cursors", "In the long run"),
+            ("Topic", "Retention", "Now", "Kept", "Freed", "Kept by cursors", "In the long run"),
             [
                 (
                     row["topic"],
@@ -268,7 +274,7 @@ def _topic_section(rows: Sequence[Row]) -> Section:
                     Cell(bytes_text(row["bytes_kept"])),
                     Cell(bytes_text(row["bytes_freed"])),
                     Cell(bytes_text(row["bytes_held_by_cursors"])),
-                    Cell("grows for ever" if row["steady_bytes"] is None else bytes_text(row["steady_bytes"])),
+                    Cell("grows without limit" if row["steady_bytes"] is None else bytes_text(row["steady_bytes"])),
                 )
                 for row in rows
             ],
@@ -278,9 +284,9 @@ def _topic_section(rows: Sequence[Row]) -> Section:
 
 
 def advice(sums: Sequence[Row], rows: Sequence[Row]) -> list[Advice]:
-    """What stands out, and what to do about it."""
+    """Return advice for conspicuous topics."""
     if not rows:
-        return [Advice(Level.WATCH, "No topic has a ledger.", "Look at the names of the topics.")]
+        return [Advice(Level.WATCH, "No topic has a ledger.", "Check the names of the topics.")]
     found = []
     best = max(sums, key=lambda one: one["bytes_freed"])
     if best["bytes_freed"]:
@@ -289,7 +295,7 @@ def advice(sums: Sequence[Row], rows: Sequence[Row]) -> list[Advice]:
             Advice(
                 Level.WATCH,
                 f"A retention of {best['option']} frees {bytes_text(best['bytes_freed'])}, {share} of all payload.",
-                "Set it by the namespace's policy; ledgers go with the next trimming, and do not come back.",
+                "Set it in the namespace's policy; the next trimming deletes the ledgers permanently.",
             )
         )
     held = max(rows, key=lambda row: row["bytes_held_by_cursors"])
@@ -297,8 +303,9 @@ def advice(sums: Sequence[Row], rows: Sequence[Row]) -> list[Advice]:
         found.append(
             Advice(
                 Level.ACT,
-                f"{bytes_text(held['bytes_held_by_cursors'])} of {shortened(held['topic'])} are held by a cursor.",
-                "No retention frees that: see the report `backlog`; acknowledge, expire or delete the subscription.",
+                f"{bytes_text(held['bytes_held_by_cursors'])} of {shortened(held['topic'])} are kept by a cursor.",
+                "No retention frees them: see the report `backlog`; acknowledge or expire messages, or delete the "
+                "subscription.",
             )
         )
-    return found or [Advice(Level.GOOD, "None of these retentions frees anything now.", "Nothing needs to be done.")]
+    return found or [Advice(Level.GOOD, "None of these retentions frees anything now.", "No action is needed.")]

@@ -1,7 +1,7 @@
-"""How one version of a record schema differs from the one before, field by field. Pure; Avro and JSON definitions.
+"""Compares a version of a record schema with the previous one, field by field. Pure; Avro and JSON definitions.
 
-Pulsar writes a JSON schema as an Avro record too, so both are compared alike. Sources: Avro specification, "Schema
-Resolution" (which types are promoted, what a default is for).
+Pulsar also writes a JSON schema as an Avro record, so both are compared in the same way. Sources: Avro specification,
+"Schema Resolution" (promoted types, purpose of defaults).
 """
 
 import json
@@ -22,7 +22,7 @@ Definition: TypeAlias = Any
 
 
 class Breaks(Enum):
-    """Who can no longer read what: old readers new messages, new readers old messages."""
+    """Readers that a change breaks: old readers cannot read new messages, new readers cannot read old ones."""
 
     NOBODY = "nobody"
     OLD_READERS = "old readers"
@@ -32,7 +32,7 @@ class Breaks(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field. `before`, `after`: types in words; empty where there is none."""
+    """The change of one field. `before`, `after`: types in words; empty if the field does not exist."""
 
     path: str
     what: str
@@ -48,11 +48,11 @@ class _Field:
 
 
 class DefinitionError(ValueError):
-    """A definition that is no record schema; the text says why."""
+    """A definition is not a record schema; the text gives the reason."""
 
 
 def changes(before: str, after: str) -> list[FieldChange]:
-    """What changed, by path. DefinitionError when one of them is no record."""
+    """Return the changes by path. DefinitionError if a definition is not a record."""
     old, new = fields(before), fields(after)
     found = []
     for path in sorted(old.keys() | new.keys()):
@@ -63,16 +63,16 @@ def changes(before: str, after: str) -> list[FieldChange]:
 
 
 def fields(definition: str) -> Mapping[str, _Field]:
-    """All fields of a record schema by dotted path, nested ones too. DefinitionError."""
+    """Return all fields of a record schema by dotted path, including nested ones. DefinitionError."""
     try:
         record = json.loads(definition)
     except (ValueError, RecursionError) as error:
-        raise DefinitionError(f"no JSON: {error}") from error
+        raise DefinitionError(f"not JSON: {error}") from error
     if not isinstance(record, dict) or record.get("type") != "record":
         raise DefinitionError("not the schema of a record")
     try:
         return dict(_walk(record, "", 0))
-    except (TypeError, RecursionError) as error:  # not every registry checks what producers register
+    except (TypeError, RecursionError) as error:  # some registries accept unchecked definitions
         raise DefinitionError(f"not the schema of a record: {error}") from error
 
 
@@ -93,7 +93,7 @@ def _walk(record: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[
 
 
 def _nested(kind: Definition) -> Mapping[str, Any] | None:
-    """The record in a type: itself, in a union with null, or as items of an array or values of a map."""
+    """Return the record in a type: itself, in a union with null, or as items of an array or values of a map."""
     if isinstance(kind, list):
         return next((found for one in kind if (found := _nested(one)) is not None), None)
     if not isinstance(kind, dict):

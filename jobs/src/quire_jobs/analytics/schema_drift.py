@@ -1,4 +1,4 @@
-"""The kind `schema-drift`: which versions of schemas are written, what changed between them, and who lags behind."""
+"""The kind `schema-drift`: schema versions in use, changes between them, and producers that lag behind."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,27 +30,29 @@ Row = Mapping[str, Any]
 
 
 class Parameters(MessageParameters):
-    """Which schema versions are written, what changed between them, which producers lag behind."""
+    """Show which schema versions are written, what changed between them, and which producers lag behind."""
 
     grace: Duration = Field(
-        default=3600.0, ge=0, description="A producer lags when it writes an old version this long after, e.g. 1h."
+        default=3600.0,
+        ge=0,
+        description="Report a producer that writes an old version this long after a newer one is in use, e.g. 1h.",
     )
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`."""
+    """Run the analysis; see `quire_jobs.job`."""
     from quire_jobs.analytics.reading import read_messages
 
     output = open_output(KIND, parameters)
     names = ("topic", "producer", "schema_version", "publish_time", "size")
     with read_messages(spark, KIND, parameters, names) as messages:
-        return judged(spark, output, parameters, messages, progress)
+        return analyse(spark, output, parameters, messages, progress)
 
 
-def judged(
+def analyse(
     spark: "SparkSession", output: Output, parameters: Parameters, messages: "Messages", progress: Progress
 ) -> Summary:
-    """The analysis of messages."""
+    """Return the summary of the analysis, after writing its tables and report."""
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.figures import schema_drift as figures
     from quire_jobs.analytics.reading import frame
@@ -68,18 +70,18 @@ def judged(
         progress.advance(sum(row["messages"] for row in version_rows))
         schema = "topic string, version long, field string, what string, before string, after string, breaks string"
         problems = [Problem(subject=topic, reason=why, retry_helps=True) for topic, why in unknown.items()]
-        said = message_subject.notes(parameters, messages.unmatched, empty=not topics)
+        notes = message_subject.notes(parameters, messages.unmatched, empty=not topics)
         findings = Findings(
             {
                 "versions": versions.drop("first_s", "last_s"),
                 "changes": spark.createDataFrame(rows, schema).orderBy("topic", "version", "field"),
                 "laggards": lagging,
             },
-            page(parameters, version_rows, rows, lagging_rows, said),
+            page(parameters, version_rows, rows, lagging_rows, notes),
             totals(version_rows, rows, lagging_rows),
             gauges(version_rows),
             problems,
-            said,
+            notes,
             done=len(topics),
         )
         return publish(output, findings, progress)
@@ -88,17 +90,17 @@ def judged(
 
 
 def _definitions(parameters: Parameters, topics: Sequence[str]) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
-    """What the registry has; without a cluster, or where nothing was written, nothing."""
+    """Return the registered definitions and unreadable topics; nothing without a cluster or without messages."""
     if not parameters.metadata or not topics:
         return [], {}
     from quire_jobs.analytics.reading import ask_cluster
     from quire_jobs.analytics.schema_tables import read_definitions
 
-    return ask_cluster(parameters, lambda ways: read_definitions(ways.cluster, topics))
+    return ask_cluster(parameters, lambda clients: read_definitions(clients.cluster, topics))
 
 
 def _differences(definitions: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """topic, version, field, what, before, after, breaks: of each version against the one before it."""
+    """Return topic, version, field, what, before, after, breaks of each version, compared with the previous one."""
     found: list[tuple[Any, ...]] = []
     previous: dict[str, tuple[Any, ...]] = {}
     for row in sorted(definitions, key=lambda each: (each[0], each[1])):
@@ -124,7 +126,7 @@ def _differences(definitions: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]
 def totals(
     versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagging: Sequence[Row]
 ) -> dict[str, int | float]:
-    """The numbers of the summary."""
+    """Return the numbers of the summary."""
     return {
         "topics": len({row["topic"] for row in versions}),
         "versions": sum(row["version"] is not None for row in versions),
@@ -139,7 +141,7 @@ def totals(
 
 
 def gauges(versions: Sequence[Row]) -> list[Gauge]:
-    """Metrics by topic and state of the version."""
+    """Return metrics by topic and state of the version."""
     found: dict[tuple[str, str], int] = {}
     for row in versions:
         if row["state"] in _STATES:
@@ -162,15 +164,15 @@ def page(
     versions: Sequence[Row],
     differences: Sequence[tuple[Any, ...]],
     lagging: Sequence[Row],
-    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Page:
-    """The report. `said`: notes of the run."""
+    """Return the report. `notes`: notes of the run."""
     total = totals(versions, differences, lagging)
     return Page(
         "Schema drift",
         subject(parameters),
         parameters.now_s,
-        message_subject.advice(said) + (advice(versions, differences, lagging) if versions else []),
+        message_subject.advice(notes) + (advice(versions, differences, lagging) if versions else []),
         [
             Tile("Versions", count_text(total["versions"]), f"in {count_text(total['topics'])} topics"),
             Tile("Of old versions", count_text(total["messages_of_old_versions"]), "messages"),
@@ -179,9 +181,10 @@ def page(
         ],
         [_use_section(versions), _change_section(differences), _lag_section(lagging)],
         [
-            "A version is the one that a message carries, not the topic's newest. Registered definitions are those of "
-            "the brokers' registry; with a Parquet table instead of a cluster none are known.",
-            "Breaks: old readers cannot read new messages, or new readers old ones, by Avro's rules of resolution.",
+            "A version is the one in a message, not the topic's newest. Definitions come from the brokers' registry; "
+            "for a table instead of a cluster they are unknown.",
+            "Breaks: old readers cannot read new messages, or new readers cannot read old ones, by Avro's resolution "
+            "rules.",
         ],
     )
 
@@ -190,7 +193,7 @@ def _use_section(versions: Sequence[Row]) -> Section:
     drawn = [row for row in versions if row["first_s"] is not None][: 4 * ROWS_MAX]
     return Section(
         "Versions in use",
-        "From the first to the last message of each version. Overlapping lines are producers of different age.",
+        "From the first to the last message of each version. Overlapping lines are producers with different versions.",
         spans(
             [
                 Span(
@@ -227,8 +230,8 @@ def _use_section(versions: Sequence[Row]) -> Section:
 
 def _change_section(differences: Sequence[tuple[Any, ...]]) -> Section:
     return Section(
-        "What changed",
-        "Field by field, each version against the one before it.",
+        "Changes",
+        "Field by field, each version compared with the previous one.",
         table=Table(
             ("Topic", "Version", "Field", "Change", "Before", "After", "Breaks"),
             [(topic, f"v{version}", *rest) for topic, version, *rest in differences],
@@ -258,12 +261,12 @@ def _lag_section(lagging: Sequence[Row]) -> Section:
 
 
 def advice(versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagging: Sequence[Row]) -> list[Advice]:
-    """What stands out, and what to do about it."""
+    """Return advice for conspicuous topics and producers."""
     found = [
         Advice(
             Level.ACT,
-            f"{shortened(topic)} v{version}: {shortened(path, 60) or 'schema'} {what}; it breaks {breaks}.",
-            "Give new fields a default, widen types only, and set the namespace's compatibility check.",
+            f"{shortened(topic)} v{version}: {shortened(path, 60) or 'schema'} {what}; this breaks {breaks}.",
+            "Give new fields a default, only widen types, and enable the namespace's compatibility check.",
         )
         for topic, version, path, what, _, _, breaks in differences
         if breaks != Breaks.NOBODY.value
@@ -272,8 +275,8 @@ def advice(versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagg
         Advice(
             Level.WATCH,
             f"Producer {shortened(row['producer'] or '', 60)} of {shortened(row['topic'])} still wrote "
-            f"v{row['version']} {duration_text(row['behind_s'])} after v{row['newest_version']} came.",
-            "Deploy it anew: once it is gone the old version needs no support.",
+            f"v{row['version']} {duration_text(row['behind_s'])} after v{row['newest_version']} appeared.",
+            "Redeploy it: then readers no longer need to support the old version.",
         )
         for row in lagging
     ][:10]
@@ -283,8 +286,8 @@ def advice(versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagg
             found.append(
                 Advice(
                     Level.WATCH,
-                    f"{count_text(row['messages'])} messages of {shortened(row['topic'])} carry {_version(row)}, which "
-                    "the registry does not know.",
+                    f"{count_text(row['messages'])} messages of {shortened(row['topic'])} have {_version(row)}, which "
+                    "is not in the registry.",
                     "Without its definition they cannot be decoded: do not delete schemas of topics with data.",
                 )
             )
@@ -292,8 +295,10 @@ def advice(versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagg
             found.append(
                 Advice(
                     Level.WATCH,
-                    f"{count_text(row['messages'])} messages of {shortened(row['topic'])} have no schema; others have.",
-                    "Let the namespace demand schemas (schemaValidationEnforced), and mend that producer.",
+                    f"{count_text(row['messages'])} messages of {shortened(row['topic'])} have no schema; others do.",
+                    "Require schemas in the namespace (schemaValidationEnforced), and fix that producer.",
                 )
             )
-    return found or [Advice(Level.GOOD, "No version breaks another, and no producer lags behind.", "Nothing to do.")]
+    return found or [
+        Advice(Level.GOOD, "No version breaks another, and no producer lags behind.", "No action is needed.")
+    ]

@@ -1,4 +1,4 @@
-"""Small tables of the brokers' schema registry: all versions of the schemas of topics. Only reads."""
+"""Rows for small tables from the brokers' schema registry: all schema versions of topics. Read-only."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +18,8 @@ Row = tuple[Any, ...]
 
 
 async def read_definitions(cluster: Cluster, topics: Sequence[str]) -> tuple[list[Row], dict[str, str]]:
-    """Rows of the columns DEFINITIONS, the versions in force; and the topics whose schemas cannot be read, with why."""
+    """Return rows of the columns DEFINITIONS, the active versions; and topics with unreadable schemas, with the
+    reason."""
     settings = ManagedLedgerSettings(password=cluster.password)
     registry = SchemaRegistry(cluster.metadata, cluster.client, settings, SystemClock(), SystemChance())
     found: list[Row] = []
@@ -27,7 +28,7 @@ async def read_definitions(cluster: Cluster, topics: Sequence[str]) -> tuple[lis
         try:
             versions = await registry.versions(schema_id(parse_topic(topic)))
         except (LedgerError, MetadataFormatError, InvalidTopicNameError) as error:
-            failed[topic] = f"its schemas cannot be read: {error}"
+            failed[topic] = f"cannot read its schemas: {error}"
             continue
         found += [
             (

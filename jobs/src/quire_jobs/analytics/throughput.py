@@ -1,4 +1,4 @@
-"""The kind `throughput`: how much was published, when, and in how large messages."""
+"""The kind `throughput`: how much was published, when, and in messages of which size."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -45,34 +45,34 @@ Row = Mapping[str, Any]
 
 
 class Parameters(MessageParameters):
-    """How much is published when: rates, sizes and peaks by topic and hour."""
+    """Show how much is published when: rates, sizes and peaks by topic and hour."""
 
     clock_tolerance: Duration = Field(
         default=3600.0,
-        description="A publish time further than this outside its ledger's time is a wrong clock, e.g. 1h.",
+        description="Treat a publish time further than this outside its ledger's time as a wrong clock, e.g. 1h.",
     )
 
 
 def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Summary:
-    """See `quire_jobs.job`."""
+    """Run the analysis; see `quire_jobs.job`."""
     from quire_jobs.analytics.reading import read_messages
 
     output = open_output(KIND, parameters)
     names = ("topic", "partition", "ledger", "publish_time", "size")
     with read_messages(spark, KIND, parameters, names) as messages:
-        return judged(spark, output, parameters, messages, progress)
+        return analyse(spark, output, parameters, messages, progress)
 
 
-def judged(
+def analyse(
     spark: "SparkSession", output: Output, parameters: Parameters, messages: "Messages", progress: Progress
 ) -> Summary:
-    """The analysis of messages."""
+    """Return the summary of the analysis, after writing its tables and report."""
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import throughput as figures
 
     progress.begin("reading messages", None, "messages")
-    # A slot that is made up for late finds messages that were published after it: no wrong clocks.
+    # A late run of a slot finds messages published after the slot: their clocks are not wrong.
     latest_s = max(parameters.now_s, time.time())
     skewed = figures.with_skew(messages.rows, _spans(spark, parameters), latest_s)
     minutes = figures.by_minute(skewed, parameters.clock_tolerance).persist()
@@ -87,13 +87,13 @@ def judged(
         sizes = figures.sizes(minutes).orderBy("size_from")
         size_rows = [row.asDict() for row in sizes.collect()]
         tables = {"topics": topics.drop("peak_minute_s"), "hours": hours.drop("hour_s"), "sizes": sizes}
-        said = message_subject.notes(parameters, messages.unmatched, empty=not topic_rows)
+        notes = message_subject.notes(parameters, messages.unmatched, empty=not topic_rows)
         findings = Findings(
             tables,
-            page(parameters, topic_rows, hour_rows, day_rows, size_rows, said),
+            page(parameters, topic_rows, hour_rows, day_rows, size_rows, notes),
             counts(topic_rows),
             gauges(topic_rows),
-            notes=said,
+            notes=notes,
             details={"busiest": busiest},
         )
         return publish(output, findings, progress)
@@ -102,19 +102,19 @@ def judged(
 
 
 def _spans(spark: "SparkSession", parameters: Parameters) -> "DataFrame | None":
-    """When each ledger was written, by the cluster's clocks; None without a cluster."""
+    """Return when each ledger was written, by the cluster's clocks; None without a cluster."""
     if not parameters.metadata:
         return None
     from quire_jobs.analytics import columns
     from quire_jobs.analytics.figures.throughput import writing_spans
     from quire_jobs.analytics.reading import ask_cluster, frame
 
-    tables = ask_cluster(parameters, lambda ways: ways.tables())
+    tables = ask_cluster(parameters, lambda clients: clients.tables())
     return writing_spans(frame(spark, tables.ledgers, columns.LEDGERS))
 
 
 def counts(topics: Sequence[Row]) -> dict[str, int | float]:
-    """The numbers of the summary."""
+    """Return the numbers of the summary."""
     return {
         "topics": len(topics),
         "messages": sum(row["messages"] for row in topics),
@@ -124,13 +124,13 @@ def counts(topics: Sequence[Row]) -> dict[str, int | float]:
 
 
 def gauges(topics: Sequence[Row]) -> list[Gauge]:
-    """Metrics, the largest topics first."""
+    """Return metrics, largest topics first."""
     found = [Gauge(name, f"{name} of all topics.", value) for name, value in counts(topics).items()]
     for column, text in (
-        ("messages_per_s", "Mean rate of messages from first to last."),
-        ("bytes_per_s", "Mean rate of payload bytes from first to last."),
+        ("messages_per_s", "Mean rate of messages, from the first to the last."),
+        ("bytes_per_s", "Mean rate of payload bytes, from the first message to the last."),
         ("peak_messages_per_s", "Rate of messages in the busiest minute."),
-        ("peak_bytes_per_s", "Rate of payload bytes in the minute with most of them."),
+        ("peak_bytes_per_s", "Rate of payload bytes in the minute with the most bytes."),
         ("size_p99", "Size in bytes that 99 % of messages do not exceed."),
     ):
         found += of_rows(topics, "topic", column, f"topic_{column}", text)
@@ -143,9 +143,9 @@ def page(
     hours: Sequence[Row],
     days: Sequence[Row],
     sizes: Sequence[Row],
-    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Page:
-    """The report. `said`: notes of the run."""
+    """Return the report. `notes`: notes of the run."""
     total = counts(topics)
     peak = max(topics, key=lambda row: row["peak_bytes_per_s"] or 0, default=None)
     shown = [row["topic"] for row in topics[: min(_SERIES, parameters.top)]]
@@ -153,7 +153,7 @@ def page(
         "Throughput",
         subject(parameters),
         parameters.now_s,
-        message_subject.advice(said) + (advice(topics, parameters.clock_tolerance) if topics else []),
+        message_subject.advice(notes) + (advice(topics, parameters.clock_tolerance) if topics else []),
         [
             Tile("Messages", count_text(total["messages"]), f"in {count_text(total['topics'])} topics"),
             Tile("Payload", bytes_text(total["size_bytes"])),
@@ -162,12 +162,12 @@ def page(
                 byte_rate_text(None if peak is None else peak["peak_bytes_per_s"]),
                 "" if peak is None else f"{shortened(peak['topic'], 60)}, {time_text(peak['peak_minute_s'])}",
             ),
-            Tile("Without usable time", count_text(total["without_usable_time"]), "count, but are in no rate"),
+            Tile("Without usable time", count_text(total["without_usable_time"]), "counted, but in no rate"),
         ],
         [
             Section(
-                "When it was published",
-                "Payload bytes a second, mean of each hour; the largest topics, one on top of the other.",
+                "Published over time",
+                "Payload bytes per second, mean of each hour; the largest topics, stacked.",
                 stacked_over_time(
                     [
                         Series(name, [(row["hour_s"], row["bytes_per_s"]) for row in hours if row["topic"] == name])
@@ -175,18 +175,19 @@ def page(
                     ],
                     byte_rate_text,
                     step_s=3600,
-                    label="Payload bytes a second by hour and topic",
+                    label="Payload bytes per second by hour and topic",
                     binary=True,
                 ),
             ),
             Section(
                 "Hours of the day",
-                "Messages a second, mean over all days, in UTC. Dark columns are when the cluster works hardest.",
+                "Messages per second, mean over all days, in UTC. Dark columns are the busiest hours.",
                 _heat(parameters, topics, days),
             ),
             Section(
                 "Topics",
-                "Peak: the busiest minute. Active: minutes with at least one message, of those from first to last.",
+                "Peak: the busiest minute. Active: share of minutes with at least one message, from the first to the "
+                "last.",
                 bars(
                     [Bar(row["topic"], [row["bytes"]]) for row in topics[: parameters.top]],
                     bytes_text,
@@ -197,17 +198,18 @@ def page(
             _size_section(sizes),
         ],
         [
-            "Times are those that producers put into messages, in UTC. A time further than "
-            f"{duration_text(parameters.clock_tolerance)} outside the time in which the message's ledger was written "
-            "is taken for a wrong clock: the message counts, but is in no rate and no hour.",
-            "Sizes are of payloads after decompression; quantiles are estimated within 1 % of rank (KLL sketches).",
+            "Times are those that producers set in messages, in UTC. A time further than "
+            f"{duration_text(parameters.clock_tolerance)} outside the period in which the message's ledger was written "
+            "counts as a wrong clock: the message is counted, but in no rate and no hour.",
+            "Sizes are those of payloads after decompression; quantiles are estimated within 1 % of rank (KLL "
+            "sketches).",
         ],
     )
 
 
 def _size_section(sizes: Sequence[Row]) -> Section:
     return Section(
-        "How large messages are",
+        "Message sizes",
         "Number of messages by size of payload, in powers of two.",
         histogram(
             [(bytes_text(row["size_from"]), row["messages"]) for row in sizes],
@@ -223,7 +225,7 @@ def _heat(parameters: Parameters, topics: Sequence[Row], days: Sequence[Row]) ->
     rates = {(row["topic"], row["hour_of_day"]): row["messages_per_s"] for row in days}
     values = [[rates.get((name, hour), 0.0) for hour in range(24)] for name in names]
     hours = [f"{hour:02d}" for hour in range(24)]
-    return heat_map(names, hours, values, rate_text, label="Messages a second by topic and hour of the day")
+    return heat_map(names, hours, values, rate_text, label="Messages per second by topic and hour of the day")
 
 
 def _table(topics: Sequence[Row]) -> Table:
@@ -247,7 +249,7 @@ def _table(topics: Sequence[Row]) -> Table:
 
 
 def advice(topics: Sequence[Row], tolerance_s: float) -> list[Advice]:
-    """What stands out, and what to do about it."""
+    """Return advice for conspicuous topics."""
     found: list[Advice] = []
     for row in topics:
         name = shortened(row["topic"])
@@ -257,15 +259,16 @@ def advice(topics: Sequence[Row], tolerance_s: float) -> list[Advice]:
                 Advice(
                     Level.WATCH,
                     f"{name} peaks at {rate_text(peak)}, {factor_text(peak / mean)} its mean.",
-                    "Size consumers and quotas for the peak, or spread the producers' schedule.",
+                    "Size consumers and quotas for the peak, or spread the producers' schedules.",
                 )
             )
         if (row["size_p50"] or 0) < _SMALL_BYTES and mean >= _SMALL_PER_S:
             found.append(
                 Advice(
                     Level.WATCH,
-                    f"Half of the messages of {name} have less than {bytes_text(_SMALL_BYTES)}, at {rate_text(mean)}.",
-                    "Let its producers batch: fewer, larger entries cost brokers and bookies less for the same.",
+                    f"Half of the messages of {name} are smaller than {bytes_text(_SMALL_BYTES)}, at {rate_text(mean)}."
+                    "",
+                    "Let its producers batch: fewer, larger entries cost brokers and bookies less.",
                 )
             )
         if (row["size_max"] or 0) >= _LARGE_BYTES and (row["size_p50"] or 0) < _LARGE_BYTES / 8:
@@ -274,14 +277,12 @@ def advice(topics: Sequence[Row], tolerance_s: float) -> list[Advice]:
                     Level.WATCH,
                     f"{name} has messages of up to {bytes_text(row['size_max'])}; half have at most "
                     f"{bytes_text(row['size_p50'])}.",
-                    "Keep large objects in object storage and send their address, or give them a topic of their own.",
+                    "Keep large objects in object storage and send their address, or use a separate topic for them.",
                 )
             )
         if row["without_usable_time"]:
             found.append(_clock(row, tolerance_s))
-    return found[:_ADVICE_MAX] or [
-        Advice(Level.GOOD, "Rates, sizes and clocks look even.", "Nothing needs to be done.")
-    ]
+    return found[:_ADVICE_MAX] or [Advice(Level.GOOD, "Rates, sizes and clocks look even.", "No action is needed.")]
 
 
 def _clock(row: Row, tolerance_s: float) -> Advice:
@@ -290,6 +291,6 @@ def _clock(row: Row, tolerance_s: float) -> Advice:
     return Advice(
         Level.ACT,
         f"{count_text(row['without_usable_time'])} messages of {shortened(row['topic'])} have no time, or one that is "
-        f"off by more than {duration_text(tolerance_s)}{how}.",
-        "Look at the clocks of its producers (NTP): retention, delays and reading by time go by them.",
+        f"wrong by more than {duration_text(tolerance_s)}{how}.",
+        "Check the clocks of its producers (NTP): retention, delays and reading by time depend on them.",
     )

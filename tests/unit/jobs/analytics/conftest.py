@@ -1,4 +1,4 @@
-"""One small Spark for all tests of analyses of a process, and instants as people write them."""
+"""One small Spark session for all tests of analyses in a process, and times from text."""
 
 from datetime import UTC, datetime
 
@@ -10,13 +10,13 @@ from tests.support.spark_session import spark_session
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
-    """Few partitions, and another time zone than UTC, which must change nothing."""
+    """A session with few partitions and a time zone other than UTC, which must not matter."""
     few = {"shuffle.partitions": "1", "adaptive.enabled": "false"}
     return spark_session(tmp_path_factory.mktemp("python"), **few, **{"session.timeZone": "Asia/Kolkata"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts a Spark is slow, and one process runs them all."""
+    """Mark tests with Spark as slow, and run them in one process."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
@@ -24,5 +24,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def at(text: str) -> datetime:
-    """`2026-11-22 10:00` or with seconds, in UTC."""
+    """Return the time `2026-11-22 10:00`, or with seconds, in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -2,19 +2,19 @@
 
 
 class QuietProgress:
-    """See `quire_jobs.job.Progress`."""
+    """Counts stages and units; see `quire_jobs.job.Progress`."""
 
     def __init__(self) -> None:
         self.stages: list[str] = []
         self.units = 0
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
-        """A stage."""
+        """Record a stage."""
         self.stages.append(stage)
 
     def advance(self, units: int) -> None:
-        """So many more."""
+        """Count units."""
         self.units += units
 
     def note(self, line: str) -> None:
-        """Not looked at."""
+        """Ignore the line."""

@@ -1,4 +1,4 @@
-"""Small tables of the columns that analyses read, with what a test does not care about filled in."""
+"""Small tables with the columns that analyses read; unimportant columns get defaults."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ NOON_S = NOON.timestamp()
 
 
 def table(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]], **defaults: Any) -> DataFrame:
-    """Rows by column name; a name that the schema has not is a mistake of the test."""
+    """Return rows by column name; an unknown name is an error of the test."""
     names = [field.name for field in schema.fields]
     filled = [defaults | row for row in rows]
     for row in filled:
@@ -24,23 +24,23 @@ def table(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]
 
 
 def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
-    """Of one plain topic, ledger 7."""
+    """Return messages of one plain topic, in ledger 7."""
     return table(spark, columns.MESSAGES, rows, topic=TOPIC, partition=-1, ledger=7, entry=0, size=100, producer="p")
 
 
 def ledgers(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
-    """Closed ones of one plain topic, 100 entries of 10 bytes each, three copies."""
+    """Return closed ledgers of one plain topic, 100 entries of 10 bytes each, three copies."""
     usual = {"topic": TOPIC, "partition": -1, "entries": 100, "bytes": 1000, "state": "closed", "offloaded": False}
     return table(spark, columns.LEDGERS, rows, **usual, bookkeeper_deleted=False, write_quorum=3, ensemble_size=3)
 
 
 def found(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
-    """The rows as tuples of these columns, in order."""
+    """Return the rows as tuples of these columns, sorted."""
     return sorted((tuple(row) for row in frame.select(*names).collect()), key=repr)
 
 
 def one(frame: DataFrame) -> dict[str, Any]:
-    """The only row."""
+    """Return the only row."""
     rows = frame.collect()
     assert len(rows) == 1, rows
     return rows[0].asDict()

@@ -1,4 +1,4 @@
-"""Runs of a schedule that come late: what they saw is of the time at which they saw it."""
+"""Late runs of a schedule: their observations have the time at which they were made."""
 
 import time
 from pathlib import Path
@@ -16,11 +16,11 @@ HOUR_S = 3600.0
 
 
 def run(spark: SparkSession, folder: Path, name: str, at_s: float, entries: int) -> Output:
-    """A run of noon's slot that saw, at that time, a cursor with so many entries to acknowledge."""
+    """Run noon's slot at the time `at_s`, with a cursor that has this many unacknowledged entries."""
     given = {"output": f"file://{folder}", "metadata": "etcd://e:2379", "asOf": NOON.isoformat(), "runId": name}
     parameters = parse_parameters(backlog.Parameters, given | {"window": "6h"})
     cursor = {"topic": TOPIC, "partition": -1, "cursor": "s", "mark_ledger": 1, "mark_entry": -1}
-    seen = backlog.Seen(
+    seen = backlog.BacklogTables(
         ledgers(spark, {"ledger": 1, "entries": entries, "opened_at": NOON, "closed_at": NOON}),
         table(spark, columns.CURSORS, [cursor]),
         table(spark, columns.ACKED, []),
@@ -28,13 +28,13 @@ def run(spark: SparkSession, folder: Path, name: str, at_s: float, entries: int)
         at_s,
     )
     output = open_output(backlog.KIND, parameters)
-    summary = backlog.judged(spark, output, parameters, seen, [], QuietProgress())
+    summary = backlog.analyse(spark, output, parameters, seen, [], QuietProgress())
     assert summary.outcome is Outcome.SUCCEEDED, summary
     return output
 
 
-def test_slots_that_are_made_up_for_late_are_compared_by_when_they_looked(spark: SparkSession, tmp_path: Path) -> None:
-    run(spark, tmp_path, "long-ago", NOON_S - HOUR_S, 900)  # out of the window of those that follow
+def test_observations_of_late_runs_are_compared_by_their_own_time(spark: SparkSession, tmp_path: Path) -> None:
+    run(spark, tmp_path, "long-ago", NOON_S - HOUR_S, 900)  # outside the window of the later runs
     run(spark, tmp_path, "first", NOON_S + 10 * HOUR_S, 100)
     output = run(spark, tmp_path, "second", NOON_S + 11 * HOUR_S, 60)
     row = one(spark.read.parquet(f"{output.url}/second/tables/cursors/data"))
@@ -44,7 +44,7 @@ def test_slots_that_are_made_up_for_late_are_compared_by_when_they_looked(spark:
     assert row["drained_at"].timestamp() == pytest.approx(NOON_S + 12.5 * HOUR_S)
 
 
-def test_a_run_looks_at_the_time_it_is_and_not_at_that_of_its_slot(
+def test_an_observation_has_the_present_time_and_not_that_of_the_slot(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from quire_jobs.analytics import reading

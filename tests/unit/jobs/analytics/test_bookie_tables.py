@@ -1,4 +1,4 @@
-"""What a real bookie says of what it holds, and what a thorough look at its replicas finds."""
+"""Responses of a real bookie about its ledgers, and results of a thorough check of its replicas."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,7 +18,7 @@ from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_report import Damage
 from quire_bookie.recovery.settings import RecoverySettings
-from quire_jobs.analytics.bookie_tables import PagedQuestions, read_bookies, read_damages, read_said, rows_of
+from quire_jobs.analytics.bookie_tables import PagedQuestions, read_bookies, read_damages, read_responses, rows_of
 from tests.support.bookie_world import SETTINGS, BookieWorld
 
 AWAY = BookieId("never.started:3181")
@@ -26,7 +26,7 @@ AWAY = BookieId("never.started:3181")
 
 @dataclass(frozen=True)
 class World:
-    """One bookie with an HTTP port, or without, and the ways to it."""
+    """One bookie with or without an HTTP port, and clients for it."""
 
     bookie: BookieId
     access: ClusterAccess
@@ -34,7 +34,7 @@ class World:
     client: LedgerClient
 
     async def write(self, entries: int) -> LedgerId:
-        """A closed ledger."""
+        """Write a closed ledger."""
         writer = await self.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
         for number in range(entries):
             await writer.append(b"%d" % number)
@@ -65,11 +65,11 @@ async def world_of(*, http: bool) -> AsyncIterator[World]:
         yield World(running.bookie_id, access, questions, client)
 
 
-async def test_a_bookie_tells_page_by_page_and_ends_with_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bookie_responds_page_by_page_and_ends_with_a_final_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdings_api, "PAGE_LEDGERS_MAX", 2)
     async with world_of(http=True) as world:
         written = [(await world.write(count), count - 1) for count in (1, 2, 3)]
-        pages = [page async for page in read_said(world.questions, world.bookie, 7)]
+        pages = [page async for page in read_responses(world.questions, world.bookie, 7)]
     rows = [(world.bookie, 7, ledger, last, True, False, None) for ledger, last in written]
     assert [[row[:4] for row in page] for page in pages[:-1]] == [
         [row[:4] for row in rows[:2]],
@@ -80,12 +80,12 @@ async def test_a_bookie_tells_page_by_page_and_ends_with_a_row_that_says_so(monk
 
 async def test_a_bookie_that_cannot_be_asked_is_silent_with_the_reason() -> None:
     async with world_of(http=False) as world:
-        for bookie, said in ((world.bookie, "has no HTTP port"), (AWAY, "is not registered")):
-            ((row,),) = [page async for page in read_said(world.questions, bookie, 1)]
-            assert row[:3] == (bookie, 1, None) and said in row[6]
+        for bookie, reason in ((world.bookie, "has no HTTP port"), (AWAY, "is not registered")):
+            ((row,),) = [page async for page in read_responses(world.questions, bookie, 1)]
+            assert row[:3] == (bookie, 1, None) and reason in row[6]
 
 
-async def test_a_look_names_what_a_replica_lacks_and_of_whom_nothing_is_known() -> None:
+async def test_a_check_names_missing_entries_and_unknown_replicas() -> None:
     async with world_of(http=False) as world:
         whole, short, alone = [await world.write(3) for _ in range(3)]
         nodes = world.access.nodes
@@ -102,7 +102,7 @@ async def test_a_look_names_what_a_replica_lacks_and_of_whom_nothing_is_known() 
     assert [row[:5] for row in rows if row[5] is not None] == [(alone, AWAY, None, None, None)]
 
 
-def test_silence_is_told_once_for_a_ledger_and_hides_no_damage_that_was_found_later() -> None:
+def test_a_silent_bookie_is_reported_once_and_later_damage_still_counts() -> None:
     other = BookieId("b:3181")
 
     def one(bookie: BookieId, first: int, health: Health) -> Damage:

@@ -1,4 +1,4 @@
-"""Rows that Spark's tasks bring, each from a piece of work of its own."""
+"""Rows of Spark's tasks, each from its own piece of work."""
 
 from collections.abc import AsyncGenerator
 
@@ -28,7 +28,7 @@ def test_each_piece_of_work_is_done_once_in_pages(spark: SparkSession) -> None:
 def test_work_that_fails_fails_the_job(spark: SparkSession) -> None:
     async def work(number: int) -> AsyncGenerator[Rows, None]:
         yield [(number,)]
-        raise ValueError("nobody answers")
+        raise ValueError("no bookie responds")
 
-    with pytest.raises(Exception, match="nobody answers"):
+    with pytest.raises(Exception, match="no bookie responds"):
         in_tasks(spark, 1, work, columns.table(piece=columns.LONG)).collect()

@@ -1,4 +1,4 @@
-"""What analyses of messages say of what they look at, and where there is nothing."""
+"""Descriptions of what an analysis of messages covers, and notes if it found nothing."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def parameters(**given: Any) -> keys.Parameters:
     return parse_parameters(keys.Parameters, {"output": "file:///out", "asOf": AS_OF} | given)
 
 
-def test_the_last_hours_end_at_the_time_as_of_which_it_is_judged() -> None:
+def test_the_last_hours_end_at_as_of() -> None:
     assert parameters(**TOPICS).bounds == (None, None)
     assert parameters(**TOPICS, last="24h").bounds == (at("2026-11-21 12:00"), at("2026-11-22 12:00"))
     given = parameters(**TOPICS, startTime="2026-11-20", endTime="2026-11-21")
@@ -33,16 +33,16 @@ def test_the_last_hours_end_at_the_time_as_of_which_it_is_judged() -> None:
         ({"last": "0"}, "last = '0'.*greater than 0"),
         ({"last": "a day"}, "last = 'a day': expected a number"),
         ({"last": "101000w"}, "last = .*less than or equal"),
-        ({"last": "1h", "startTime": "2026-11-20"}, "leave out startTime and endTime, or last"),
-        ({"last": "1h", "endTime": "2026-11-20"}, "leave out startTime and endTime, or last"),
+        ({"last": "1h", "startTime": "2026-11-20"}, "last excludes startTime and endTime"),
+        ({"last": "1h", "endTime": "2026-11-20"}, "last excludes startTime and endTime"),
     ],
 )
-def test_a_time_that_is_none_is_named(given: dict[str, str], said: str) -> None:
+def test_an_invalid_period_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(JobOptionsError, match=said):
         parameters(**TOPICS, **given)
 
 
-def test_what_has_no_topic_and_what_has_no_message_are_told_apart() -> None:
+def test_missing_topics_and_missing_messages_are_distinguished() -> None:
     given = parameters(**TOPICS)
     assert notes(given, [], empty=False) == []
     assert notes(given, [], empty=True) == ["no message in shop/orders/*, shop/audit/log"]
@@ -53,8 +53,8 @@ def test_what_has_no_topic_and_what_has_no_message_are_told_apart() -> None:
     assert [one.seen for one in advice([nothing])] == ["No topic matches shop/orders/* yet."]
 
 
-def test_what_is_looked_at_is_told_with_its_time() -> None:
+def test_the_subject_includes_the_time_range() -> None:
     table = parameters(messages="lake.shop.orders", last="1h")
-    told = "lake.shop.orders, published from 2026-11-22 11:00 until 2026-11-22 12:00"
-    assert subject(table).replace(" UTC", "") == told
+    described = "lake.shop.orders, published from 2026-11-22 11:00 until 2026-11-22 12:00"
+    assert subject(table).replace(" UTC", "") == described
     assert notes(table, [], empty=True) == [f"no message in {subject(table)}"]

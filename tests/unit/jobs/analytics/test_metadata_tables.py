@@ -18,14 +18,14 @@ from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
 from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.topic.topic_names import parse_topic
-from quire_jobs.analytics.audit import leave_out_changed
+from quire_jobs.analytics.audit import drop_changed
 from quire_jobs.analytics.metadata_tables import (
     MetadataTables,
     OpenLedger,
     expected_last,
-    leave_out_trimmed,
     matches,
     read_tables,
+    unmark_trimmed,
 )
 
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -53,12 +53,12 @@ async def gone(ledger_id: int) -> OpenLedger:
 
 
 async def away(ledger_id: int) -> OpenLedger:
-    raise BookieUnavailableError(f"no bookie of ledger {ledger_id} answers")
+    raise BookieUnavailableError(f"no bookie of ledger {ledger_id} responds")
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[MetadataStore]:
-    """Ledgers 1 (closed), 2 (offloaded, gone from bookies), 3 (listed, not there), 4 (open); 9 is of a cursor."""
+    """Ledgers 1 (closed), 2 (offloaded, deleted on bookies), 3 (listed, missing), 4 (open); 9 is a cursor's."""
     opened = await open_metadata_store(f"local:{tmp_path}/metadata")
     nodes = LedgerNodes(opened)
     await nodes.create(LedgerId(1), closed(99, custom={"pulsar/managed-ledger": NAME.encode()}))
@@ -89,7 +89,7 @@ def at(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-async def test_ledgers_are_as_the_lists_and_their_metadata_have_them(store: MetadataStore) -> None:
+async def test_rows_of_ledgers_combine_lists_and_metadata(store: MetadataStore) -> None:
     tables = await read_tables(store, gone)
     assert [row[:5] for row in tables.ledgers] == [
         (TOPIC, 2, 1, 100, 1000),
@@ -112,18 +112,18 @@ async def test_a_ledger_whose_metadata_cannot_be_read_is_not_missing(store: Meta
     tables = await read_tables(store, gone)
     assert [row[7] for row in tables.ledgers if row[2] == 3] == ["closed"]
     assert "ledger 3" in tables.unreadable
-    # It is there, so what a bookie holds of it is no orphan.
-    assert 3 in leave_out_changed(tables, {1, 3, 9, 50})
+    # It exists, so a bookie's copy of it is not an orphan.
+    assert 3 in drop_changed(tables, {1, 3, 9, 50})
 
 
-async def test_an_owner_with_a_cursor_that_cannot_be_read_may_need_any_ledger(store: MetadataStore) -> None:
+async def test_an_owner_with_an_unreadable_cursor_is_unknown(store: MetadataStore) -> None:
     await store.put(f"/managed-ledgers/{NAME}/worn", b"\xff\xff")
     assert NAME in (await read_tables(store, gone)).unknown_owners
 
 
-async def test_what_was_made_or_deleted_while_bookies_were_asked_is_left_out(store: MetadataStore) -> None:
+async def test_ledgers_created_or_deleted_while_bookies_were_asked_are_left_out(store: MetadataStore) -> None:
     tables = await read_tables(store, gone)
-    assert leave_out_changed(tables, {9, 50, 60}) == {1, 60}  # deleted, and made
+    assert drop_changed(tables, {9, 50, 60}) == {1, 60}  # deleted and created
     assert [row[0] for row in tables.stored] == [9, 50]
     assert {row[0] for row in tables.expected} == {9, 50}
     assert [row[2] for row in tables.ledgers] == [2, 3, 4]
@@ -131,16 +131,16 @@ async def test_what_was_made_or_deleted_while_bookies_were_asked_is_left_out(sto
 
 async def test_objects_of_a_ledger_that_was_trimmed_meanwhile_are_not_lost(store: MetadataStore) -> None:
     tables = await read_tables(store, gone)
-    await leave_out_trimmed(store, tables, {f"{UUID}-ledger-2"})
+    await unmark_trimmed(store, tables, {f"{UUID}-ledger-2"})
     assert [row[8] for row in tables.ledgers] == [False, True, False, False]  # still listed: its index is lost
     await store.put(f"/managed-ledgers/{NAME}", encode_list(LedgerListNode((LedgerRecord(4),))))
-    await leave_out_trimmed(store, tables, {f"{UUID}-ledger-2", f"{UUID}-ledger-2-index"})
+    await unmark_trimmed(store, tables, {f"{UUID}-ledger-2", f"{UUID}-ledger-2-index"})
     assert [row[8] for row in tables.ledgers] == [False, True, False, False]
-    await leave_out_trimmed(store, tables, {f"{UUID}-ledger-2"})
+    await unmark_trimmed(store, tables, {f"{UUID}-ledger-2"})
     assert [row[8] for row in tables.ledgers] == [False, False, False, False]
 
 
-async def test_cursors_have_their_position_or_say_why_it_may_be_old(store: MetadataStore) -> None:
+async def test_cursors_have_their_position_or_the_reason_why_it_may_be_outdated(store: MetadataStore) -> None:
     tables = await read_tables(store, gone)
     in_ledger, in_node = tables.cursors
     assert in_node == (TOPIC, 2, "s", 1, 9, at(8_000), None)
@@ -150,17 +150,17 @@ async def test_cursors_have_their_position_or_say_why_it_may_be_old(store: Metad
     assert tables.cursor_ledgers == [(9,)]
 
 
-async def test_ledgers_of_bookkeeper_are_all_there_whoever_made_them(store: MetadataStore) -> None:
+async def test_all_ledgers_of_bookkeeper_are_included(store: MetadataStore) -> None:
     tables = await read_tables(store, gone, ["other/*"])
     assert tables.ledgers == []
     assert [(row[0], row[4], row[5]) for row in tables.stored] == [(1, NAME, None), (9, NAME, "s"), (50, None, None)]
     assert (1, A, 99, True) in tables.expected
 
 
-async def test_a_tail_that_no_bookie_tells_of_is_unknown_and_said_to_be(store: MetadataStore) -> None:
+async def test_an_open_ledger_without_a_reachable_bookie_is_unreadable(store: MetadataStore) -> None:
     tables: MetadataTables = await read_tables(store, away)
     assert tables.ledgers[-1][3:5] == (None, None)
-    assert any("no bookie of ledger 4 answers" in why for why in tables.unreadable.values())
+    assert any("no bookie of ledger 4 responds" in why for why in tables.unreadable.values())
 
 
 def test_the_last_entry_of_each_bookie_follows_the_write_sets() -> None:
@@ -173,7 +173,7 @@ def test_the_last_entry_of_each_bookie_follows_the_write_sets() -> None:
     assert expected_last(closed(0)) == {A: 0, B: 0, C: -1}
 
 
-def test_patterns_mean_topics_with_all_their_partitions() -> None:
+def test_patterns_match_topics_with_all_their_partitions() -> None:
     topic = parse_topic("persistent://acme/shop/orders-partition-3")
     assert matches(topic, [])
     assert matches(topic, ["acme/shop/orders"]) and matches(topic, ["persistent://acme/*"])

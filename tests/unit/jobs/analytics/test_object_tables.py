@@ -1,4 +1,4 @@
-"""Which buckets are listed, and what a listing of a real folder gives."""
+"""The buckets to list, and the listing of a real folder."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ def properties(bucket: str, endpoint: str = "") -> tuple[tuple[str, str], ...]:
     return (("bucket", bucket), ("serviceEndpoint", endpoint))
 
 
-def test_buckets_of_one_name_at_two_services_are_two() -> None:
+def test_buckets_with_one_name_at_two_services_are_different() -> None:
     here, there = properties("b", "http://here"), properties("b", "http://there")
     named = [("aws-s3", here), ("S3", here), ("aws-s3", there), ("unheard-of", here), ("aws-s3", ())]
     found, wrong = targets_of(named, ["s3://b", "s3://c", "ftp://d"])
@@ -22,7 +22,7 @@ def test_buckets_of_one_name_at_two_services_are_two() -> None:
     assert set(wrong) == {"unheard-of", "aws-s3", "ftp://d"}
 
 
-async def test_a_listing_that_fails_is_told_and_the_others_are_there(tmp_path: Path) -> None:
+async def test_a_failed_listing_is_reported_beside_the_others(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     (tmp_path / "bucket/object").write_bytes(b"12345")
     (tmp_path / "file").write_bytes(b"in the way")

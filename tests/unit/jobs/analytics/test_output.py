@@ -1,4 +1,4 @@
-"""Results in a real folder, a real bucket and a real catalog: replaced by a repeat, never half of two attempts."""
+"""Results in a real folder, a real bucket and a real catalog: a repetition replaces them completely."""
 
 import os
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def keys(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials come from the environment; where the service is, from parameters."""
+    """Set the credentials in the environment; region and endpoint come from parameters."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, s3.environment[name])
     for name in ("AWS_REGION", "AWS_ENDPOINT_URL"):
@@ -47,7 +47,7 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_files_are_of_the_run_and_the_newest_ones(tmp_path: Path) -> None:
+def test_files_are_in_the_run_s_folder_and_as_the_newest_ones(tmp_path: Path) -> None:
     first, second = output(f"file://{tmp_path}/out", "one:1"), output(f"file://{tmp_path}/out", "two")
     for each, text in ((first, "1"), (second, "2"), (first, "3")):
         each.check()
@@ -60,14 +60,14 @@ def test_files_are_of_the_run_and_the_newest_ones(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_without_a_name_is_called_by_its_time(tmp_path: Path) -> None:
+def test_a_run_without_an_id_is_named_after_its_time(tmp_path: Path) -> None:
     assert output(f"file://{tmp_path}", "", asOf="2026-11-22T10:00:00Z").run == "20261122T100000Z"
     assert safe_name("cost-1-2026-11-22T10:00:00Z/..") == "cost-1-2026-11-22T10-00-00Z"
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(JobOptionsError, match="cannot be written: the folder cannot be made"):
+    with pytest.raises(JobOptionsError, match="cannot be written: cannot create the folder"):
         output(f"file://{tmp_path}/file/out").check()
 
 
@@ -90,7 +90,7 @@ def test_a_bucket_is_reached_by_endpoint_and_region(s3: S3Server) -> None:
         ("not-made", "", "the bucket does not exist"),
     ],
 )
-def test_a_bucket_that_refuses_us_is_one_line_without_keys(
+def test_the_error_of_a_bucket_is_one_line_without_keys(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch, bucket: str, secret: str, said: str
 ) -> None:
     if secret:
@@ -102,7 +102,7 @@ def test_a_bucket_that_refuses_us_is_one_line_without_keys(
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in text
 
 
-def test_a_catalog_that_is_not_configured_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_missing_catalog_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(JobOptionsError, match=r"nowhere\.reports"):
         output(f"file://{tmp_path}/out", format="iceberg", tables="nowhere.reports").check()
 
@@ -110,12 +110,12 @@ def test_a_catalog_that_is_not_configured_is_told_before_anything_is_read(tmp_pa
 def test_of_two_attempts_of_a_run_the_first_to_commit_counts() -> None:
     one, other = Attempt("r1 a", (None,)), Attempt("r1 b", (None,))
     assert (one.merged(None, 0), other.merged("r1 a", 0)) == ("r1 a", None)
-    assert one.merged("r1 a", 0) is None, "it is there already"
+    assert one.merged("r1 a", 0) is None, "it is already present"
     assert Attempt("r1 c", ("r1 a",)).merged("r1 a", 0) == "r1 c"
-    assert Attempt("r2 a").merged("r1 c", 0) == "r2 a", "a table of all runs has those of the last"
+    assert Attempt("r2 a").merged("r1 c", 0) == "r2 a", "a table of all runs has the rows of the last run"
 
 
-def test_a_repeated_run_has_its_rows_in_the_place_of_the_earlier_ones(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_repeated_run_replaces_its_earlier_rows(spark: SparkSession, tmp_path: Path) -> None:
     place = f"file://{tmp_path}/out"
     first = open_output("cost", output(place).parameters)
     shown = first.replace("topics", spark.range(3))
@@ -134,13 +134,13 @@ def test_a_repeated_run_has_its_rows_in_the_place_of_the_earlier_ones(spark: Spa
     assert read_frame(spark, first.table("topics")).count() == 5
 
 
-def test_an_attempt_that_another_one_overtook_ends(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_overtaken_attempt_fails(spark: SparkSession, tmp_path: Path) -> None:
     slow, quick = (output(f"file://{tmp_path}/out") for _ in range(2))
     slow.check()
     rows = spark.range(2)
 
     class Overtaken:
-        """A frame whose other attempt commits while it is written."""
+        """A frame during whose write another attempt commits."""
 
         def __getattr__(self, name: str) -> Any:
             if name == "write":
@@ -167,7 +167,7 @@ def test_an_iceberg_table_has_the_rows_of_the_newest_run(
         assert open_table(each.table("twice-stored")).marks()["analysis"].startswith(f"{run} ")
 
 
-def test_what_a_run_saw_is_kept_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_observations_of_a_run_are_kept_once(spark: SparkSession, tmp_path: Path) -> None:
     place = f"file://{tmp_path}/out"
     assert output(place).observed(spark, "cursors") is None
     for run in ("r1", "r2", "r1", "r3", "r4", "r5"):

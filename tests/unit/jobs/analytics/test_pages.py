@@ -1,4 +1,4 @@
-"""Pages of analyses from rows as Spark gives them: what they advise, and that hostile names stay text."""
+"""Pages of analyses from rows as Spark returns them: their advice, and escaping of hostile names."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def rendered_safely(page: object) -> str:
     return text
 
 
-def test_cost_names_what_is_stored_twice_and_what_offloading_saves() -> None:
+def test_cost_shows_data_in_both_tiers_and_savings_of_offloading() -> None:
     parameters = parse_parameters(cost.Parameters, GIVEN | {"priceBookies": 0.1, "priceObjectStore": 0.02})
     rows = [
         {
@@ -49,15 +49,15 @@ def test_cost_names_what_is_stored_twice_and_what_offloading_saves() -> None:
     assert cost.advice(parameters, [], [], [])[0].seen == "No topic has a ledger."
 
 
-def test_retention_shows_what_cursors_hold_and_what_grows_for_ever() -> None:
+def test_retention_shows_data_kept_by_cursors_and_unlimited_growth() -> None:
     parameters = parse_parameters(retention_what_if.Parameters, GIVEN | {"options": ["0", "1d", "inf"]})
     options = [retention_what_if.parse_option(one) for one in parameters.options]
     row = {"topic": EVIL, "bytes": 100, "bytes_kept": 60, "bytes_freed": 40, "stored_bytes_freed": 120}
     row |= {"bytes_held_by_cursors": 50, "ledgers_kept": 2, "steady_bytes": 5.0, "bytes_per_s": 1.0}
     rows = [row | {"option": "0"}, row | {"option": "1d"}, row | {"option": "inf", "steady_bytes": None}]
     text = rendered_safely(retention_what_if.page(parameters, options, rows))
-    assert "grows for ever" in text
-    assert "are held by a cursor" in text
+    assert "grows without limit" in text
+    assert "are kept by a cursor" in text
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_retention_is_a_time_or_a_time_and_a_size(text: str, seconds: float, s
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1h/much", "-1"])
-def test_what_is_no_retention_is_named(text: str) -> None:
-    with pytest.raises(ValueError, match="a retention is a time"):
+def test_an_invalid_retention_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="give a time or time/size"):
         retention_what_if.parse_option(text)
 
 
-def test_an_audit_says_what_to_do_about_each_kind_and_what_it_does_not_know() -> None:
+def test_an_audit_has_a_remedy_for_each_kind_and_lists_unknown_objects() -> None:
     parameters = parse_parameters(audit.Parameters, GIVEN)
     sizes = dict.fromkeys(("ledgers", "replicas", "bookies_silent", "objects", "ledgers_read_through"), 0)
     kinds = [
@@ -83,12 +83,12 @@ def test_an_audit_says_what_to_do_about_each_kind_and_what_it_does_not_know() ->
     ]
     rows = [{"kind": "orphan", "severity": "waste", "ledger": 7, "subject": EVIL, "detail": "why"}]
     text = rendered_safely(audit.page(parameters, sizes, kinds, rows, {"bookie-3": "stopped"}, listed=True))
-    assert "could not be looked at" in text and "bookie-3: stopped" in text
+    assert "could not be read" in text and "bookie-3: stopped" in text
     assert audit.advice([], {})[0].level is Level.GOOD
     assert {one.labels.get("kind") for one in audit.gauges(sizes, [])} >= set(audit.REMEDIES)
 
 
-def test_a_backlog_names_each_partition_the_first_too() -> None:
+def test_a_backlog_names_each_partition_including_the_first() -> None:
     parameters = parse_parameters(backlog.Parameters, GIVEN)
     row = {"topic": EVIL, "partition": 0, "cursor": "s", "backlog": 5, "backlog_bytes": 50, "oldest_age_s": 9.0}
     row |= {"holes": 0, "oldest_hole_age_s": None, "ahead": False, "unreadable": None, "mark_ledger": 1}
@@ -113,5 +113,5 @@ def test_schema_drift_names_breaking_changes_and_laggards() -> None:
     changed = [(EVIL, 2, "id<img>", "type changed", "int", "string", "both")]
     late = [{"topic": EVIL, "producer": "p", "version": 1, "newest_version": 2, "messages": 3, "behind_s": 7200.0}]
     text = rendered_safely(schema_drift.page(parameters, [version, bare], changed, late))
-    assert "it breaks both" in text and "still wrote v1 2 h after v2 came" in text
-    assert "have no schema; others have" in text
+    assert "this breaks both" in text and "still wrote v1 2 h after v2 appeared" in text
+    assert "have no schema; others do" in text

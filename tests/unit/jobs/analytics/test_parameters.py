@@ -1,4 +1,4 @@
-"""Where results may go, and what belongs together."""
+"""Locations of results, and parameters that need each other."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def parameters(**given: Any) -> cost.Parameters:
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("given", "expected"),
     [
         ("s3://b/r/", "s3://b/r"),
         ("s3a://b", "s3://b"),
@@ -25,27 +25,27 @@ def parameters(**given: Any) -> cost.Parameters:
         ("file:///r", "file:///r"),
     ],
 )
-def test_a_place_is_a_folder_or_bucket(given: str, taken: str) -> None:
-    assert parameters(output=given).output == taken
+def test_an_output_is_a_folder_or_bucket(given: str, expected: str) -> None:
+    assert parameters(output=given).output == expected
 
 
 @pytest.mark.parametrize("given", ["", "r", "/r", "file://host/r", "file:///", "s3://", "hdfs://n/r", "abfss://c@a/r"])
-def test_what_is_no_place_is_named(given: str) -> None:
-    with pytest.raises(JobOptionsError, match=r"output.*expected s3://bucket/folder"):
+def test_an_invalid_output_is_named(given: str) -> None:
+    with pytest.raises(JobOptionsError, match=r"output.*give s3://bucket/folder"):
         parameters(output=given)
 
 
-def test_iceberg_needs_the_namespace_of_its_tables_and_nothing_else_takes_one() -> None:
+def test_iceberg_needs_the_namespace_of_its_tables_and_other_formats_reject_one() -> None:
     assert parameters(format="Iceberg", tables="lake.quire.reports").tables == "lake.quire.reports"
     for given in ({"format": "iceberg"}, {"tables": "lake.reports"}):
-        with pytest.raises(JobOptionsError, match="belong together"):
+        with pytest.raises(JobOptionsError, match="give both or neither"):
             parameters(**given)
     for tables in ("lake", "lake.", "s3://b/t"):
-        with pytest.raises(JobOptionsError, match=r"expected catalog\.namespace"):
+        with pytest.raises(JobOptionsError, match=r"give catalog\.namespace"):
             parameters(format="iceberg", tables=tables)
 
 
-def test_a_run_judges_as_of_one_time() -> None:
+def test_a_run_uses_one_time() -> None:
     given = parameters()
     assert given.now_s == given.now_s
     assert parameters(asOf="1970-01-02T00:00:00Z").now_s == 86_400

@@ -1,4 +1,4 @@
-"""Whole runs where there is nothing to read yet, and whose cursor keeps what is read."""
+"""Whole runs without anything to read, and the cursor that keeps what is read."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 
 
 @pytest.mark.parametrize("name", ["keys", "schema-drift"])
-def test_a_namespace_without_topics_is_no_fault(
+def test_a_namespace_without_topics_is_not_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(reading, "_named", lambda parameters: Subjects({}, parameters.topics))
@@ -29,17 +29,17 @@ def test_a_namespace_without_topics_is_no_fault(
     assert summary.outcome is Outcome.SUCCEEDED
     assert summary.notes == ["no topic matches shop/orders/* yet"]
     report = (tmp_path / "out" / name / "report.html").read_text()
-    assert "No topic matches shop/orders/* yet." in report and "✓" not in report, "nothing is said to be fine"
+    assert "No topic matches shop/orders/* yet." in report and "✓" not in report, (
+        "the report must not show a check mark"
+    )
 
 
-def test_messages_that_were_trimmed_under_a_run_are_no_reason_to_give_its_slot_up(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_messages_were_trimmed_is_retryable(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_named", lambda parameters: Subjects({}, parameters.topics))
     given: dict[str, Any] = {"topics": ["shop/orders/*"], "metadata": "etcd://e:2379", "output": "file:///reports"}
     parameters = parse_parameters(MessageParameters, given)
     with (
-        pytest.raises(QuireJobError, match="ledger 7 is gone; the next run lists anew") as raised,
+        pytest.raises(QuireJobError, match="ledger 7 is gone; the next run lists the ledgers again") as raised,
         reading.read_messages(spark, "keys", parameters, ("topic",)),
     ):
         raise DataLossError("ledger 7 is gone")
@@ -47,7 +47,7 @@ def test_messages_that_were_trimmed_under_a_run_are_no_reason_to_give_its_slot_u
 
 
 def owner_of(kind: str = "keys", **given: Any) -> str:
-    """Of a run with `last`, whose bounds have been asked for, as they are before there is a cursor."""
+    """Return the cursor owner of a run with `last`, after its bounds were read, as they are before a cursor is made."""
     usual = {"topics": ["shop/orders/*"], "metadata": "etcd://e:2379", "last": "1h", "output": "file:///reports"}
     parameters = parse_parameters(MessageParameters, usual | given)
     assert parameters.bounds[0] is not None

@@ -1,4 +1,4 @@
-"""What changed between two versions of a record, by Avro's rules."""
+"""Changes between two versions of a record, by Avro's rules."""
 
 import json
 from typing import Any
@@ -39,11 +39,11 @@ NOTE = ("note", ["null", "string"], {"default": None})
         (record(("id", "int", {"default": 1}), NOTE), ("id", "default added", Breaks.NOBODY)),
     ],
 )
-def test_each_kind_of_change_breaks_whom_it_breaks(after: str, expected: tuple[str, str, Breaks]) -> None:
+def test_each_kind_of_change_breaks_the_expected_readers(after: str, expected: tuple[str, str, Breaks]) -> None:
     assert only(after) == expected
 
 
-def test_narrowing_breaks_new_readers_and_text_and_bytes_nobody() -> None:
+def test_narrowing_breaks_new_readers_and_text_to_bytes_breaks_none() -> None:
     assert only(record(("a", "int", {})), record(("a", "long", {})))[2] is Breaks.NEW_READERS
     assert only(record(("a", "bytes", {})), record(("a", "string", {})))[2] is Breaks.NOBODY
 
@@ -67,6 +67,6 @@ def test_the_same_definition_has_no_changes() -> None:
         record(("id", {"type": "enum", "name": "e", "symbols": 5}, {})),
     ],
 )
-def test_what_is_no_record_is_refused(definition: str) -> None:
+def test_a_definition_that_is_not_a_record_is_refused(definition: str) -> None:
     with pytest.raises(DefinitionError):
         changes(definition, BASE)

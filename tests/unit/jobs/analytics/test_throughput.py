@@ -1,4 +1,4 @@
-"""The whole of an analysis on a Parquet table: tables, summary, metrics, report; and names that want to break out."""
+"""A whole analysis of a Parquet table: tables, summary, metrics, report; and hostile names."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def parameters(**given: Any) -> throughput.Parameters:
     return parse_parameters(throughput.Parameters, {"asOf": "2026-11-22T12:00:00Z"} | given)
 
 
-def test_a_run_leaves_tables_summary_metrics_and_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
+def test_a_run_writes_tables_summary_metrics_and_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
     progress = QuietProgress()
     given = parameters(messages=table, output=f"file://{tmp_path}/out", runId="throughput-1-2026-11-22T12:00:00Z")
     summary = throughput.run(spark, given, progress)
@@ -57,7 +57,7 @@ def metrics(run: Path) -> str:
     return (run / "metrics.prom").read_text()
 
 
-def test_no_name_breaks_out_of_the_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
+def test_names_are_escaped_in_the_report(spark: SparkSession, table: str, tmp_path: Path) -> None:
     throughput.run(spark, parameters(messages=table, output=f"file://{tmp_path}/out"), QuietProgress())
     page = (tmp_path / "out/throughput/report.html").read_text()
     assert "<script" not in page
@@ -75,7 +75,7 @@ def test_the_same_run_again_ends_in_the_same_state(spark: SparkSession, table: s
     assert spark.read.parquet(f"file://{tmp_path}/out/throughput/r1/tables/topics/data").count() == 2
 
 
-def test_messages_of_a_table_of_ours_are_those_that_its_log_names(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_of_the_jobs_is_read_by_its_log(spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"publish_time": at("2026-11-22 10:00"), "size": 10}] * 3
     target = TableTarget.parse("parquet", f"file://{tmp_path}/ours")
     write_frame(messages(spark, *rows), target, once_per_run("a"), layout=Layout("publish_time", "key", 2))
@@ -85,14 +85,12 @@ def test_messages_of_a_table_of_ours_are_those_that_its_log_names(spark: SparkSe
     assert throughput.run(spark, given, QuietProgress()).counts["messages"] == 3
 
 
-def test_bounds_of_time_leave_out_what_is_outside(spark: SparkSession, table: str, tmp_path: Path) -> None:
+def test_messages_outside_the_time_range_are_left_out(spark: SparkSession, table: str, tmp_path: Path) -> None:
     given = parameters(messages=table, output=f"file://{tmp_path}/out", startTime="2026-11-22T11:00:00Z")
     assert throughput.run(spark, given, QuietProgress()).counts["messages"] == 2
 
 
-def test_messages_after_a_slot_that_is_made_up_for_late_have_no_wrong_clocks(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_messages_after_the_slot_of_a_late_run_have_no_wrong_clocks(spark: SparkSession, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     rows = [{"publish_time": now - timedelta(hours=hours)} for hours in (20, 1)] + [
         {"publish_time": now + timedelta(hours=5)}
@@ -100,10 +98,12 @@ def test_messages_after_a_slot_that_is_made_up_for_late_have_no_wrong_clocks(
     messages(spark, *rows).write.parquet(f"file://{tmp_path}/messages")
     slot = (now - timedelta(hours=10)).isoformat()
     given = parameters(messages=f"file://{tmp_path}/messages", output=f"file://{tmp_path}/out", asOf=slot)
-    assert throughput.run(spark, given, QuietProgress()).counts["without_usable_time"] == 1, "the one of the future"
+    assert throughput.run(spark, given, QuietProgress()).counts["without_usable_time"] == 1, (
+        "only the message in the future"
+    )
 
 
-def test_no_message_at_all_is_told_and_is_no_fault(spark: SparkSession, table: str, tmp_path: Path) -> None:
+def test_a_run_without_messages_succeeds_with_a_note(spark: SparkSession, table: str, tmp_path: Path) -> None:
     given = parameters(messages=table, output=f"file://{tmp_path}/out", startTime="2027-01-01T00:00:00Z", runId="r")
     summary = throughput.run(spark, given, QuietProgress())
     assert summary.outcome is Outcome.SUCCEEDED and summary.counts["messages"] == 0
@@ -113,22 +113,22 @@ def test_no_message_at_all_is_told_and_is_no_fault(spark: SparkSession, table: s
     assert json.loads((tmp_path / "out/throughput/summary.json").read_text())["notes"] == [note]
     for name in ("topics", "hours", "sizes"):
         target = TableTarget.parse("parquet", f"file://{tmp_path}/out/throughput/r/tables/{name}")
-        assert read_frame(spark, target).count() == 0, "a table without rows, and with its columns"
+        assert read_frame(spark, target).count() == 0, "a table with columns and without rows"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"messages": "file:///nowhere"}, "messages = 'file:///nowhere'"),
-        ({"messages": "lake.shop"}, "an Iceberg table is named catalog.namespace.table"),
-        ({"messages": "file:///nowhere", "output": "nowhere"}, "output = 'nowhere': expected s3://"),
+        ({"messages": "lake.shop"}, "not an Iceberg table; give catalog.namespace.table"),
+        ({"messages": "file:///nowhere", "output": "nowhere"}, "output = 'nowhere': not a supported location"),
         ({}, "give either topics"),
         ({"topics": ["a"]}, "metadata is missing"),
         (
             {"messages": "file:///x", "startTime": "2026-01-02", "endTime": "2026-01-01"},
             "is not before endTime",
         ),
-        ({"messages": "file:///x", "asOf": "soon"}, "expected a time such as"),
+        ({"messages": "file:///x", "asOf": "soon"}, "not a time"),
         ({"messages": "file:///x", "clockTolerance": "a while"}, "expected a number"),
     ],
 )

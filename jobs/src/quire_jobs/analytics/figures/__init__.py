@@ -1,1 +1,1 @@
-"""The arithmetic of the analyses: pure functions from DataFrames to DataFrames. They read and write nothing."""
+"""The computations of the analyses: pure functions from DataFrames to DataFrames. They read and write nothing."""

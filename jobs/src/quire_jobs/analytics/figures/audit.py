@@ -1,12 +1,12 @@
-"""Where metadata, bookies and bucket disagree. Each rule a DataFrame of findings of one shape; `all_of` joins them.
+"""Differences between metadata, bookies and bucket. Each rule returns a DataFrame of findings; `all_of` joins them.
 
     finding      kind, severity, ledger, subject (bookie or object), detail, bytes
 
-    LOST         data that should be there is not, or nobody holds it
-    AT_RISK      fewer copies than there should be, or copies that differ
-    WASTE        space that nobody needs
+    LOST         data that should exist is missing, or no bookie holds it
+    AT_RISK      fewer copies than required, or copies that differ
+    WASTE        space that is not needed
 
-A bookie that did not answer is unknown, never missing: nothing is said of its replicas.
+A bookie that did not respond is unknown, never missing: no finding concerns its replicas.
 """
 
 from collections.abc import Sequence
@@ -22,21 +22,23 @@ LOST: Final = "lost"
 AT_RISK: Final = "at-risk"
 WASTE: Final = "waste"
 _OF_TOPIC: Final = "^[^/]+/[^/]+/persistent/[^/]+$"
-"""Managed ledgers that are read; those of other names may list ledgers that nobody looked at."""
+"""Managed ledgers that the audit reads; those of other names may list ledgers that it does not know."""
 _KEY: Final = r"^([0-9a-fA-F-]{36})-ledger-(\d+)(-index)?$"
 
 
 def all_of(findings: Sequence[DataFrame]) -> DataFrame:
-    """All findings, the most severe first."""
+    """Return all findings, the most severe first."""
     order = F.when(F.col("severity") == LOST, 0).when(F.col("severity") == AT_RISK, 1).otherwise(2)
     return reduce(DataFrame.unionByName, findings).orderBy(order, "kind", "ledger", "subject")
 
 
 def replicas(stored: DataFrame, expected: DataFrame, held: DataFrame, silent: DataFrame) -> list[DataFrame]:
-    """Metadata of ledgers against what bookies hold."""
+    """Return differences between metadata of ledgers and ledgers of bookies."""
     asked = expected.join(silent.select("bookie"), "bookie", "left_anti").where(F.col("last") >= 0)
-    said = held.select("ledger", "bookie", F.col("last").alias("held_last"), F.lit(True).alias("is_held"), "limbo")
-    both = asked.where("closed").join(said, ["ledger", "bookie"], "left")
+    held_entries = held.select(
+        "ledger", "bookie", F.col("last").alias("held_last"), F.lit(True).alias("is_held"), "limbo"
+    )
+    both = asked.where("closed").join(held_entries, ["ledger", "bookie"], "left")
     names = stored.select("ledger", "entries", "bytes", "state")
     sized = held.join(names, "ledger")
     beyond = sized.where((F.col("state") == "closed") & (F.col("last") >= F.col("entries")))
@@ -49,7 +51,7 @@ def replicas(stored: DataFrame, expected: DataFrame, held: DataFrame, silent: Da
             "orphan",
             WASTE,
             F.col("bookie"),
-            F.concat(F.lit("the metadata does not name the ledger; last entry "), _shown("last")),
+            F.concat(F.lit("the metadata do not contain the ledger; last entry "), _shown("last")),
         ),
         _found(
             both.where(F.col("is_held").isNull()),
@@ -63,9 +65,9 @@ def replicas(stored: DataFrame, expected: DataFrame, held: DataFrame, silent: Da
             "unreadable replica",
             AT_RISK,
             F.col("bookie"),
-            F.when(F.col("limbo"), F.lit("in limbo: it lost its data and does not know what it must hold")).otherwise(
-                F.lit("holds the ledger and cannot say its last entry: damage hides it")
-            ),
+            F.when(
+                F.col("limbo"), F.lit("in limbo: it lost its data and does not know which entries it must hold")
+            ).otherwise(F.lit("holds the ledger but cannot report its last entry because of damage")),
         ),
         _found(
             both.where(F.col("held_last") < F.col("last")),
@@ -79,16 +81,14 @@ def replicas(stored: DataFrame, expected: DataFrame, held: DataFrame, silent: Da
             "divergent replica",
             AT_RISK,
             F.col("bookie"),
-            F.concat(
-                F.lit("holds entry "), _shown("last"), F.lit(" beyond the ledger's end at "), F.col("entries") - 1
-            ),
+            F.concat(F.lit("holds entry "), _shown("last"), F.lit(" after the ledger's end at "), F.col("entries") - 1),
         ),
         _found(
             strays,
             "stray replica",
             WASTE,
             F.col("bookie"),
-            F.lit("is in no ensemble of the ledger: left by a re-replication, collected in time"),
+            F.lit("is in no ensemble of the ledger: left by a re-replication; garbage collection removes it"),
         ),
         _found(
             _nowhere(stored, held, silent),
@@ -102,7 +102,7 @@ def replicas(stored: DataFrame, expected: DataFrame, held: DataFrame, silent: Da
 
 
 def _nowhere(stored: DataFrame, held: DataFrame, silent: DataFrame) -> DataFrame:
-    """Closed ledgers with entries that nobody holds; none while a bookie is silent, which may hold them."""
+    """Return closed ledgers with entries that no bookie holds; none while a bookie is silent, which may hold them."""
     closed = stored.where((F.col("state") == "closed") & (F.col("entries") > 0))
     quiet = silent.agg(F.count(F.lit(1)).alias("_silent"))
     unheld = closed.join(held.select("ledger").distinct(), "ledger", "left_anti")
@@ -117,10 +117,12 @@ def lists(
     grace_s: float,
     unknown_owners: Sequence[str] = (),
 ) -> list[DataFrame]:
-    """Lists and cursors of managed ledgers against metadata of ledgers. Younger than the grace may be in making.
+    """Return differences between lists and cursors of managed ledgers and metadata of ledgers, older than the grace
+    time.
 
-    `unknown_owners`: managed ledgers whose list or cursors could not be read; nothing is said to be of no use to them.
-    Ledgers without an owner, as those of schemas, are not looked at: their referrers are not read.
+    `unknown_owners`: managed ledgers whose list or cursors could not be read; none of their ledgers is reported as
+    unused. Ledgers without an owner, such as those of schemas, are skipped, because the objects that refer to them are
+    not read.
     """
     on_bookies = ledgers.where(~F.coalesce(F.col("bookkeeper_deleted"), F.lit(False)))
     old = F.coalesce(seconds(F.col("opened_at")) < F.lit(now_s - grace_s), F.lit(True))
@@ -136,7 +138,9 @@ def lists(
             LOST,
             F.col("topic"),
             F.concat(
-                F.lit("the topic lists the ledger with "), _shown("listed_entries"), F.lit(" entries; it is deleted")
+                F.lit("the topic lists the ledger with "),
+                _shown("listed_entries"),
+                F.lit(" entries; it was deleted"),
             ),
             F.col("bytes"),
         ),
@@ -157,7 +161,7 @@ def lists(
             "unlisted ledger",
             WASTE,
             F.col("owner"),
-            F.lit("made for this topic, which does not list it: left by a crash or by a lost delete"),
+            F.lit("created for this topic, which does not list it: left by a crash or a lost delete"),
             F.col("bytes"),
         ),
         _found(
@@ -165,14 +169,14 @@ def lists(
             "unused cursor ledger",
             WASTE,
             F.concat(F.col("owner"), F.lit(" "), F.col("cursor")),
-            F.lit("made for this cursor, which does not name it"),
+            F.lit("created for this cursor, which does not refer to it"),
             F.col("bytes"),
         ),
     ]
 
 
 def bucket(ledgers: DataFrame, objects: DataFrame) -> list[DataFrame]:
-    """Offloaded ledgers against the objects of a bucket. Objects of other names are not ours and not looked at."""
+    """Return differences between offloaded ledgers and objects of a bucket. Objects with other names are ignored."""
     ours = objects.where(F.col("key").rlike(_KEY)).select(
         "key",
         "bytes",
@@ -206,7 +210,7 @@ def bucket(ledgers: DataFrame, objects: DataFrame) -> list[DataFrame]:
             "lost object",
             LOST,
             name,
-            F.lit("the only copy of an offloaded ledger, and it is not in the bucket"),
+            F.lit("the only copy of an offloaded ledger is not in the bucket"),
             F.col("ledger_bytes"),
         ),
         _found(
@@ -214,7 +218,7 @@ def bucket(ledgers: DataFrame, objects: DataFrame) -> list[DataFrame]:
             "missing object",
             AT_RISK,
             name,
-            F.lit("not in the bucket; the bookies still have the ledger: it must not be deleted there"),
+            F.lit("not in the bucket; the bookies still have the ledger, which must not be deleted there"),
         ),
         _found(
             small.where(F.col("bytes") < F.col("ledger_bytes")),
@@ -228,21 +232,22 @@ def bucket(ledgers: DataFrame, objects: DataFrame) -> list[DataFrame]:
             "orphan object",
             WASTE,
             F.col("key"),
-            F.lit("no topic names this attempt: left by one that was broken off, or by a deleted topic"),
+            F.lit("no topic refers to this attempt: left by an aborted attempt or a deleted topic"),
             F.col("bytes"),
         ),
     ]
 
 
-def damages(looked: DataFrame) -> DataFrame:
-    """What reading every entry of every replica found, from the columns LOOKED. What is unknown is no finding."""
-    found = looked.where(F.col("what").isNotNull())
+def damages(checked: DataFrame) -> DataFrame:
+    """Return findings of reading every entry of every replica, from the columns CHECKED. Unknown replicas are not
+    findings."""
+    found = checked.where(F.col("what").isNotNull())
     where = F.concat(F.lit("entries "), _shown("first"), F.lit(" to "), _shown("last"), F.lit(": "), F.col("what"))
     return _found(found, "damaged replica", AT_RISK, F.col("bookie"), where)
 
 
 def by_kind(findings: DataFrame) -> DataFrame:
-    """kind, severity, findings, ledgers, bytes."""
+    """Return kind, severity, findings, ledgers, bytes."""
     return findings.groupBy("kind", "severity").agg(
         F.count(F.lit(1)).alias("findings"),
         F.count_distinct("ledger").alias("ledgers"),

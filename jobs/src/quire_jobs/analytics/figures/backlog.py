@@ -1,4 +1,4 @@
-"""What each cursor has still to acknowledge, its holes, and where it goes. Of ledgers and cursors, not of messages."""
+"""Unacknowledged entries of each cursor, its holes, and forecasts. From ledgers and cursors, not from messages."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -10,10 +10,10 @@ _TOPIC = ("topic", "partition")
 
 
 def ingest(ledgers: DataFrame, now_s: float, window_s: float) -> DataFrame:
-    """topic, entries_per_s, bytes_per_s, stored_bytes_per_s: what was written in the last `window_s`.
+    """Return topic, entries_per_s, bytes_per_s, stored_bytes_per_s: data written in the last `window_s`.
 
-    A ledger that was written partly within counts for that part of its time. The rate is over the window, or over the
-    time since the topic's first ledger was opened when that is shorter.
+    A ledger written partly within the window counts for that part of its time. The rate is over the window, or over the
+    time since the topic's first ledger was opened if that is shorter.
     """
     ended = F.least(F.coalesce(seconds(F.col("closed_at")), F.lit(now_s)), F.lit(now_s))
     begun = F.least(F.coalesce(seconds(F.col("opened_at")), ended), ended)
@@ -38,7 +38,8 @@ def ingest(ledgers: DataFrame, now_s: float, window_s: float) -> DataFrame:
 
 
 def remaining(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame) -> DataFrame:
-    """A row a cursor and ledger from its mark-delete on: entries, acked, left, bytes_left (estimated)."""
+    """Return a row per cursor and ledger from its mark-delete position on: entries, acked, left, bytes_left
+    (estimated)."""
     entries = F.coalesce(F.col("entries"), F.lit(0))
     first = F.when(F.col("ledger") == F.col("mark_ledger"), F.col("mark_entry") + 1).otherwise(F.lit(0))
     after = F.greatest(entries - F.greatest(first, F.lit(0)), F.lit(0))
@@ -63,10 +64,11 @@ def remaining(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame) -> DataF
 
 
 def backlog(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: float) -> DataFrame:
-    """A row a cursor: backlog in entries and bytes, the oldest entry that waits, holes, and whether it is ahead.
+    """Return a row per cursor: backlog in entries and bytes, age of the oldest unacknowledged entry, holes, `ahead`.
 
-    `ahead`: its mark-delete is beyond the last entry that is known, as after a loss of metadata or of the newest entry
-    counts; its backlog is 0 then. `oldest_age_s` is of the first entry that waits, estimated within its ledger's time.
+    `ahead`: its mark-delete position is beyond the last known entry, as after a loss of metadata or of the newest entry
+    counts; its backlog is 0 then. `oldest_age_s`: of the first unacknowledged entry, estimated within its ledger's
+    time.
     """
     rows = remaining(ledgers, cursors, acked)
     age = F.when(F.col("left") > 0, F.lit(now_s) - _written_s(F.col("first_unacked"), now_s))
@@ -93,7 +95,7 @@ def backlog(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: flo
     beyond = (F.col("_last").isNull() | (mark > last)) & (
         (F.col("mark_entry") >= 0) | (F.col("mark_ledger") > F.col("_newest")) | F.col("_newest").isNull()
     )
-    # Before anything was written a cursor stands at (-1, -1), which is nowhere and not ahead.
+    # Before anything was written a cursor is at (-1, -1), which does not count as ahead.
     ahead = F.coalesce(beyond & (F.col("mark_ledger") >= 0), F.lit(False))
     return (
         cursors.join(sums, list(_CURSOR), "left")
@@ -115,9 +117,10 @@ def backlog(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: flo
 
 
 def holes(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: float) -> DataFrame:
-    """A row a hole: entries that wait below one that is acknowledged. ledger, first, last, entries, age_s.
+    """Return a row per hole: unacknowledged entries below an acknowledged one. ledger, first, last, entries, age_s.
 
-    A hole that goes over the end of a ledger is one in each. What waits above everything acknowledged is no hole.
+    A hole across the end of a ledger is one hole in each. Unacknowledged entries above all acknowledged ones are no
+    hole.
     """
     clipped = _clipped(acked, ledgers, cursors).select(*_CURSOR, "ledger", "first", "last")
     highest = clipped.groupBy(*_CURSOR).agg(F.max("ledger").alias("_highest"))
@@ -127,7 +130,7 @@ def holes(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: float
         .join(ledgers.select(*_TOPIC, "ledger", "entries", "opened_at", "closed_at"), list(_TOPIC))
         .where((F.col("ledger") >= F.col("mark_ledger")) & (F.col("ledger") <= F.col("_highest")))
     )
-    # The end of a ledger below the highest one bounds a hole as an acknowledged entry would.
+    # The end of a ledger below the highest one bounds a hole like an acknowledged entry.
     fences = spanned.where(F.col("ledger") < F.col("_highest")).select(
         *_CURSOR,
         "ledger",
@@ -154,7 +157,7 @@ def holes(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: float
 
 
 def _clipped(acked: DataFrame, ledgers: DataFrame, cursors: DataFrame) -> DataFrame:
-    """Acknowledged runs as far as their entries exist and are after the mark-delete."""
+    """Return acknowledged runs, limited to existing entries after the mark-delete position."""
     floor = F.when(F.col("ledger") == F.col("mark_ledger"), F.col("mark_entry") + 1).otherwise(F.lit(0))
     return (
         acked.join(cursors.select(*_CURSOR, "mark_ledger", "mark_entry"), list(_CURSOR))
@@ -171,7 +174,7 @@ def _length() -> Column:
 
 
 def _written_s(entry: Column, now_s: float) -> Column:
-    """When an entry was written, as if its ledger had been written at an even pace."""
+    """Return when an entry was written, assuming that its ledger was written at a constant rate."""
     ended = F.coalesce(seconds(F.col("closed_at")), F.lit(now_s))
     begun = F.coalesce(seconds(F.col("opened_at")), ended)
     entries = F.greatest(F.col("entries"), F.lit(1))
@@ -179,9 +182,10 @@ def _written_s(entry: Column, now_s: float) -> Column:
 
 
 def trend(observations: DataFrame, names: list[str], value: str, now_s: float, window_s: float) -> DataFrame:
-    """names, observations, per_s: the slope of `value` over the observations of the last `window_s`, by least squares.
+    """Return names, observations, per_s: the least-squares slope of `value` over the observations of the last
+    `window_s`.
 
-    `observations` has `observed_at`. Null with fewer than two at different times.
+    `observations` has `observed_at`. Null with fewer than two observations at different times.
     """
     at = seconds(F.col("observed_at"))
     recent = observations.where(at >= F.lit(now_s - window_s))
@@ -192,7 +196,8 @@ def trend(observations: DataFrame, names: list[str], value: str, now_s: float, w
 
 
 def drains(backlogs: DataFrame, trends: DataFrame, now_s: float) -> DataFrame:
-    """Backlogs with `per_s` (how it grows), `drains_in_s` and `drained_at`; null when it does not, or nobody knows."""
+    """Return backlogs with `per_s` (growth), `drains_in_s` and `drained_at`; null if they do not shrink or it is
+    unknown."""
     falling = (F.col("per_s") < 0) & (F.col("backlog") > 0)
     left = F.when(F.col("backlog") == 0, F.lit(0.0)).when(falling, F.col("backlog") / -F.col("per_s"))
     return _with_end(
@@ -201,10 +206,10 @@ def drains(backlogs: DataFrame, trends: DataFrame, now_s: float) -> DataFrame:
 
 
 def fills(bookies: DataFrame, trends: DataFrame, ingest_per_bookie: Column, now_s: float) -> DataFrame:
-    """Bookies with used_bytes, used_share, per_s, `from_ingest`, `fills_in_s` and `full_at`.
+    """Return bookies with used_bytes, used_share, per_s, `from_ingest`, `fills_in_s` and `full_at`.
 
-    `per_s` is what their used space grew by; with fewer than two observations `ingest_per_bookie`, as if nothing were
-    ever trimmed. Null when it does not fill.
+    `per_s`: growth of the used space; with fewer than two observations `ingest_per_bookie`, as if nothing were ever
+    trimmed. Null if the bookie does not fill.
     """
     used = F.col("total_bytes") - F.col("free_bytes")
     rate = F.coalesce(F.col("per_s"), ingest_per_bookie)
@@ -221,6 +226,6 @@ def fills(bookies: DataFrame, trends: DataFrame, ingest_per_bookie: Column, now_
 
 
 def _with_end(frame: DataFrame, what: str, name: str, now_s: float) -> DataFrame:
-    """The time that a forecast names; null beyond a hundred years, which no calendar of ours needs."""
+    """Add the time of a forecast; null if it is more than a hundred years ahead, beyond supported dates."""
     left = F.col(f"{what}_in_s")
     return frame.withColumn(name, F.when(left < 100 * 365 * 86400.0, instant(F.lit(now_s) + left)))

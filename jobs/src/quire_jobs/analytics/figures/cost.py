@@ -1,4 +1,4 @@
-"""Where the bytes are and what they cost a month: by topic, tier, namespace and tenant. Of ledgers alone."""
+"""Location of the bytes and their monthly cost: by topic, tier, namespace and tenant. From ledgers only."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ OBJECT_STORE = "object-store"
 
 
 def by_topic_and_tier(ledgers: DataFrame, prices: Mapping[str, float], index_overhead: float = 0.0) -> DataFrame:
-    """topic, tenant, namespace, tier, ledgers, entries, bytes, stored_bytes, cost_per_month.
+    """Return topic, tenant, namespace, tier, ledgers, entries, bytes, stored_bytes, cost_per_month.
 
-    `bytes` are payload; `stored_bytes` what they take: write quorum times on bookies, once in the object store, each
-    with `index_overhead` (a share) on top. A ledger that is in both tiers counts in both. `prices`: of a GiB and month
-    by tier; what has none is free.
+    `bytes`: payload; `stored_bytes`: space used, write quorum times on bookies, once in the object store, each plus
+    `index_overhead` (a share). A ledger in both tiers counts in both. `prices`: per GiB and month by tier; a tier
+    without a price is free.
     """
     copies = F.coalesce(F.col("write_quorum"), F.lit(1))
     bytes_ = F.coalesce(F.col("bytes"), F.lit(0))
@@ -59,7 +59,7 @@ def by_topic_and_tier(ledgers: DataFrame, prices: Mapping[str, float], index_ove
 
 
 def summed(costs: DataFrame, *names: str) -> DataFrame:
-    """Costs by other columns of `by_topic_and_tier`, dearest first."""
+    """Return costs by other columns of `by_topic_and_tier`, most expensive first."""
     return (
         costs.groupBy(*names)
         .agg(
@@ -73,7 +73,7 @@ def summed(costs: DataFrame, *names: str) -> DataFrame:
 
 
 def twice_stored(ledgers: DataFrame) -> DataFrame:
-    """topic, ledgers, bytes, stored_bytes: offloaded and still on bookies, what the deletion lag keeps."""
+    """Return topic, ledgers, bytes, stored_bytes of ledgers offloaded and still on bookies, during the deletion lag."""
     both = ledgers.where("offloaded AND NOT bookkeeper_deleted")
     return both.groupBy("topic").agg(
         F.count(F.lit(1)).alias("ledgers"),

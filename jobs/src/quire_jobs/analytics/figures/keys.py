@@ -1,18 +1,18 @@
-"""How messages spread over keys and partitions. One pass over the messages; the rest is of counts by key."""
+"""Distribution of messages over keys and partitions. One pass over the messages; the rest uses counts by key."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 
 def by_key(messages: DataFrame) -> DataFrame:
-    """topic, partition, key, messages, bytes. A null key stands for messages without one; an empty key is a key."""
+    """Return topic, partition, key, messages, bytes. A null key means messages without one; an empty key is a key."""
     return messages.groupBy("topic", "partition", "key").agg(
         F.count(F.lit(1)).alias("messages"), F.sum(F.coalesce(F.col("size"), F.lit(0)).cast("long")).alias("bytes")
     )
 
 
 def over_partitions(counts: DataFrame) -> DataFrame:
-    """topic, key, messages, bytes, partitions: the same without messages that have no key."""
+    """Return topic, key, messages, bytes, partitions: the counts over all partitions, for messages with a key."""
     return (
         counts.where(F.col("key").isNotNull())
         .groupBy("topic", "key")
@@ -25,7 +25,8 @@ def over_partitions(counts: DataFrame) -> DataFrame:
 
 
 def hot_keys(counts: DataFrame, top: int) -> DataFrame:
-    """topic, rank, key, messages, bytes, share (of the topic's keyed messages), partitions; `top` rows a topic."""
+    """Return topic, rank, key, messages, bytes, share (of the topic's keyed messages), partitions; `top` rows per
+    topic."""
     keys = over_partitions(counts)
     order = Window.partitionBy("topic").orderBy(F.desc("messages"), F.desc("bytes"), "key")
     total = F.sum("messages").over(Window.partitionBy("topic"))
@@ -38,12 +39,13 @@ def hot_keys(counts: DataFrame, top: int) -> DataFrame:
 
 
 def frequencies(counts: DataFrame) -> DataFrame:
-    """topic, messages, keys: how many keys have so many messages. Small: sqrt(2 n) rows at most for n messages."""
+    """Return topic, messages, keys: how many keys have this many messages. At most sqrt(2 n) rows for n messages."""
     return over_partitions(counts).groupBy("topic", "messages").agg(F.count(F.lit(1)).alias("keys"))
 
 
 def lorenz(frequent: DataFrame) -> DataFrame:
-    """topic, keys_share, messages_share: the busiest `keys_share` of keys have so much of the messages. Rising."""
+    """Return topic, keys_share, messages_share: share of messages that the busiest `keys_share` of keys have.
+    Rising."""
     whole = Window.partitionBy("topic")
     down = whole.orderBy(F.desc("messages")).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     volume = F.col("keys") * F.col("messages")
@@ -57,10 +59,11 @@ def lorenz(frequent: DataFrame) -> DataFrame:
 
 
 def concentration(curve: DataFrame) -> DataFrame:
-    """topic, gini, keys_for_half: from `lorenz`.
+    """Return topic, gini, keys_for_half, from `lorenz`.
 
-    The Gini coefficient is 0 when all keys have as many messages, near 1 when one has all: one minus twice the area
-    below the curve that rises from the rarest keys. `keys_for_half`: so many of the busiest keys have half of it all.
+    The Gini coefficient is 0 if all keys have the same number of messages, near 1 if one key has all: one minus twice
+    the area below the curve that rises from the rarest keys. `keys_for_half`: number of the busiest keys with half of
+    the messages.
     """
     order = Window.partitionBy("topic").orderBy("keys_share")
     width = F.col("keys_share") - F.lag("keys_share", 1, 0.0).over(order)
@@ -81,10 +84,10 @@ def concentration(curve: DataFrame) -> DataFrame:
 
 
 def by_topic(counts: DataFrame) -> DataFrame:
-    """A row a topic: messages, those without a key, number of keys, the hottest and how far they reach.
+    """Return a row per topic: messages, messages without a key, number of keys, the hottest key, and its effect.
 
-    `consumers_useful`: above so many consumers that share keys, the one with the hottest key has more than its even
-    part, so that more consumers do not help it.
+    `consumers_useful`: above this number of consumers that share keys, the consumer of the hottest key has more than
+    its even share, so that more consumers do not help it.
     """
     totals = counts.groupBy("topic").agg(
         F.sum("messages").alias("messages"),
@@ -121,7 +124,7 @@ def by_topic(counts: DataFrame) -> DataFrame:
 
 
 def by_partition(counts: DataFrame) -> DataFrame:
-    """topic, partition, messages, bytes, keys, load: 1 is an even part. Partitions without a message are not seen."""
+    """Return topic, partition, messages, bytes, keys, load (1: an even share). Omits partitions without messages."""
     whole = Window.partitionBy("topic")
     return (
         counts.groupBy("topic", "partition")

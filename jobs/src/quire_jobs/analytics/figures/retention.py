@@ -1,4 +1,4 @@
-"""What another retention would keep. The rules are those of the brokers' trimming (`managed_ledger/trimming.py`)."""
+"""Effect of other retentions, by the rules of the brokers' trimming (`managed_ledger/trimming.py`)."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -10,7 +10,8 @@ _TOPIC = ("topic", "partition")
 
 
 def slowest(cursors: DataFrame, broker_cursors: frozenset[str]) -> DataFrame:
-    """topic, partition, slow_ledger, slow_entry, subscriptions: the lowest mark-delete of each topic's cursors."""
+    """Return topic, partition, slow_ledger, slow_entry, subscriptions: the lowest mark-delete position of each
+    topic."""
     return cursors.groupBy(*_TOPIC).agg(
         F.min(F.struct("mark_ledger", "mark_entry")).alias("_mark"),
         F.count_if(~F.col("cursor").isin(*broker_cursors)).alias("subscriptions"),
@@ -22,12 +23,12 @@ def slowest(cursors: DataFrame, broker_cursors: frozenset[str]) -> DataFrame:
     )  # fmt: skip
 
 
-def judged(ledgers: DataFrame, slow: DataFrame, options: DataFrame, now_s: float) -> DataFrame:
-    """A row a ledger and option: `goes`, and `held` for one that only a cursor keeps.
+def evaluated(ledgers: DataFrame, slow: DataFrame, options: DataFrame, now_s: float) -> DataFrame:
+    """Return a row per ledger and option: `goes` if it is deleted, `held` if only a cursor keeps it.
 
-    `options`: option, retention_s, retention_bytes; -1 keeps everything, 0 nothing on that account. As in brokers: the
-    newest ledger and one that is open stay, ledgers go from the oldest on, and without a subscription nothing goes
-    unless a retention is set.
+    `options`: option, retention_s, retention_bytes; -1 keeps everything, 0 nothing. As in brokers: the newest ledger
+    and open ones stay, ledgers are deleted from the oldest on, and without a subscription nothing is deleted unless a
+    retention is set.
     """
     order = Window.partitionBy("option", *_TOPIC).orderBy("ledger")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -57,11 +58,11 @@ def judged(ledgers: DataFrame, slow: DataFrame, options: DataFrame, now_s: float
     )
 
 
-def kept(judgement: DataFrame) -> DataFrame:
-    """option, topic, ledgers and bytes: all, kept, freed, held back by cursors alone. From `judged`."""
+def kept(rows: DataFrame) -> DataFrame:
+    """Return option, topic, ledgers and bytes: all, kept, freed, kept only by cursors. From `evaluated`."""
     size = F.col("bytes")
     stored = size * F.coalesce(F.col("write_quorum"), F.lit(1))
-    return judgement.groupBy("option", "topic").agg(
+    return rows.groupBy("option", "topic").agg(
         F.count(F.lit(1)).alias("ledgers"),
         F.count_if(~F.col("goes")).alias("ledgers_kept"),
         F.sum(size).alias("bytes"),
@@ -74,13 +75,13 @@ def kept(judgement: DataFrame) -> DataFrame:
 
 
 def steady(rates: DataFrame, options: DataFrame) -> DataFrame:
-    """option, topic, steady_bytes: what each topic comes to hold at its present rate when all cursors keep up.
+    """Return option, topic, steady_bytes: the final size of each topic at its present rate if all cursors keep up.
 
-    `rates`: topic, bytes_per_s. Null: it grows for ever.
+    `rates`: topic, bytes_per_s. Null: it grows without limit.
     """
     by_time = F.when(F.col("retention_s") >= 0, F.col("bytes_per_s") * F.col("retention_s"))
     by_size = F.when(F.col("retention_bytes") >= 0, F.col("retention_bytes").cast("double"))
-    # `least` passes over nulls: only when neither limits it is the result unknown.
+    # `least` ignores nulls: the result is null only if neither bound limits it.
     return rates.crossJoin(F.broadcast(options)).select(
         "option", "topic", F.least(by_time, by_size).alias("steady_bytes")
     )

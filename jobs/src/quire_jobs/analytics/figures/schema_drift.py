@@ -1,4 +1,4 @@
-"""Which versions of a schema messages are written with, by whom, and who lags behind. One pass over the messages."""
+"""Schema versions of messages, their producers, and producers that lag behind. One pass over the messages."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -9,15 +9,16 @@ _WIDTH_BYTES = 8
 
 
 def version_number(version: Column) -> Column:
-    """A schema version as its producer sent it, 8 bytes big-endian, as a number; null for anything else."""
+    """Return a schema version of 8 bytes, big-endian, as a number; null for anything else."""
     number = F.conv(F.hex(version), 16, 10).cast("long")
     return F.when(F.octet_length(version) == _WIDTH_BYTES, number)
 
 
 def usage(messages: DataFrame) -> DataFrame:
-    """topic, version, foreign (hex of a version that is no number), producer, messages, bytes, first_s, last_s.
+    """Return topic, version, foreign (hex of a version that is not a number), producer, messages, bytes, first_s,
+    last_s.
 
-    `version` and `foreign` null: written without a schema.
+    `version` and `foreign` are null for messages without a schema.
     """
     number = version_number(F.col("schema_version"))
     foreign = F.when(F.col("schema_version").isNotNull() & number.isNull(), F.hex("schema_version"))
@@ -35,7 +36,7 @@ def usage(messages: DataFrame) -> DataFrame:
 
 
 def by_version(used: DataFrame, definitions: DataFrame) -> DataFrame:
-    """A row a topic and version that is used or registered: messages, share, producers, times, `state`.
+    """Return a row per topic and version that is used or registered: messages, share, producers, times, `state`.
 
     `state`: current (the newest registered), old, unused, unknown to the registry, or without schema.
     """
@@ -79,10 +80,10 @@ def by_version(used: DataFrame, definitions: DataFrame) -> DataFrame:
 
 
 def laggards(used: DataFrame, grace_s: float = HOUR_S) -> DataFrame:
-    """topic, producer, version, newest_version, messages, last_message, behind_s.
+    """Return topic, producer, version, newest_version, messages, last_message, behind_s.
 
-    Producers that still wrote an old version more than `grace_s` after the first message of the newest one that is
-    written to the topic, and did not write a newer one later themselves. `behind_s`: how long after.
+    The producers that wrote an old version more than `grace_s` after the first message of the newest version in use,
+    and did not write a newer one later. `behind_s`: time between these messages.
     """
     numbered = used.where(F.col("version").isNotNull())
     firsts = (

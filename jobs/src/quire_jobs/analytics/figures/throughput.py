@@ -1,4 +1,4 @@
-"""How much was published when, in how large messages. One pass over the messages; the rest is of its small result."""
+"""Publish rates and message sizes over time. One pass over the messages; the rest uses its small result."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -10,7 +10,7 @@ _BUCKETS_MAX = 31
 
 
 def writing_spans(ledgers: DataFrame) -> DataFrame:
-    """topic, partition, ledger, from_s, until_s: between which times on the cluster's clocks a ledger was written."""
+    """Return topic, partition, ledger, from_s, until_s: when a ledger was written, by the cluster's clocks."""
     return ledgers.select(
         "topic",
         "partition",
@@ -21,9 +21,9 @@ def writing_spans(ledgers: DataFrame) -> DataFrame:
 
 
 def with_skew(messages: DataFrame, spans: DataFrame | None, now_s: float) -> DataFrame:
-    """Adds `skew_s`: how far the producer's clock put a message outside the time in which its ledger was written.
+    """Add `skew_s`: how far the publish time is outside the time in which the message's ledger was written.
 
-    0 within; positive: later. Null without a publish time. Without spans only what is after now is outside.
+    0 within it; positive: later. Null without a publish time. Without spans only times after now are outside.
     """
     published = seconds(F.col("publish_time"))
     if spans is None:
@@ -42,10 +42,10 @@ def with_skew(messages: DataFrame, spans: DataFrame | None, now_s: float) -> Dat
 
 
 def by_minute(messages: DataFrame, tolerance_s: float) -> DataFrame:
-    """topic, minute_s, timed, messages, bytes, size_max, sizes (a sketch), size_bucket counts, skew_s.
+    """Return topic, minute_s, timed, messages, bytes, size_max, sizes (a sketch), size_bucket counts, skew_s.
 
-    `messages` has `skew_s`. Where the clock is off by more than the tolerance, or there is no time, `timed` is false
-    and `minute_s` null: such messages count, but are no part of any rate. `skew_s`: the largest by its absolute value.
+    `messages` has `skew_s`. If it exceeds the tolerance, or there is no time, `timed` is false and `minute_s` null:
+    such messages are counted, but belong to no rate. `skew_s`: the value with the largest absolute value.
     """
     timed = F.coalesce(F.abs(F.col("skew_s")) <= F.lit(tolerance_s), F.lit(False))
     size = F.coalesce(F.col("size").cast("long"), F.lit(0))
@@ -75,7 +75,7 @@ def by_minute(messages: DataFrame, tolerance_s: float) -> DataFrame:
 
 
 def by_hour(minutes: DataFrame) -> DataFrame:
-    """topic, hour, messages, bytes, rates over the hour and at its peak minute, sizes. From `by_minute`."""
+    """Return topic, hour, messages, bytes, rates over the hour and in its peak minute, sizes. From `by_minute`."""
     hour = F.floor(F.col("minute_s") / HOUR_S) * HOUR_S
     return (
         minutes.where("timed")
@@ -109,9 +109,10 @@ def by_hour(minutes: DataFrame) -> DataFrame:
 
 
 def by_topic(minutes: DataFrame) -> DataFrame:
-    """A row a topic: totals, times, mean and peak rates, sizes, and what has no usable time. From `by_minute`.
+    """Return a row per topic: totals, times, mean and peak rates, sizes, messages without a usable time. From
+    `by_minute`.
 
-    Mean rates are over the minutes from the first to the last message; null when no message has a usable time.
+    Mean rates are over the minutes from the first to the last message; null if no message has a usable time.
     """
     in_time = F.col("timed")
     span_s = F.col("_last_s") - F.col("_first_s") + MINUTE_S
@@ -155,7 +156,7 @@ def by_topic(minutes: DataFrame) -> DataFrame:
 
 
 def by_hour_of_day(hours: DataFrame) -> DataFrame:
-    """topic, hour_of_day, messages_per_s: the mean over all days from the topic's first to its last. From `by_hour`."""
+    """Return topic, hour_of_day, messages_per_s: means over all days from the topic's first to last. From `by_hour`."""
     days = Window.partitionBy("topic")
     day = F.floor(F.col("hour_s") / 86400)
     spread = hours.withColumn("_days", F.max(day).over(days) - F.min(day).over(days) + 1)
@@ -167,7 +168,7 @@ def by_hour_of_day(hours: DataFrame) -> DataFrame:
 
 
 def sizes(minutes: DataFrame) -> DataFrame:
-    """size_from, size_below, messages: how many messages are so large, in powers of two. From `by_minute`."""
+    """Return size_from, size_below, messages: number of messages by size, in powers of two. From `by_minute`."""
     counted = minutes.select(F.posexplode("by_power").alias("power", "count"))
     two = F.lit(2).cast("double")
     return (

@@ -1,1 +1,1 @@
-"""Reports that a person would rather look at than read: markup, charts, pages. Knows no Spark and no cluster."""
+"""Visual reports: markup, charts, pages. Independent of Spark and the cluster."""

@@ -1,4 +1,4 @@
-"""Charts over names: bars, heat maps, spans of time; and histograms. Each a function from numbers to SVG. Pure."""
+"""Charts over names: bars, heat maps, spans of time; and histograms. Functions from numbers to SVG. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from quire_jobs.analytics.report.units import time_text
 
 Format = Callable[[float], str]
 ROWS_MAX: Final = 20
-"""Names in one chart; the table below has the rest."""
+"""Maximum of names in one chart; the table below it has all."""
 _ROW: Final = 26.0
 _VALUE_WIDTH: Final = 96.0
 _SHADES: Final = 9
@@ -39,7 +39,7 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], shown: Format, *, label: str, parts: Sequence[str] = ()) -> Markup:
-    """One horizontal bar a row, in the order given; `parts` names the pieces of a stack."""
+    """Return one horizontal bar per row, in the given order; `parts` names the pieces of a stack."""
     rows = rows[:ROWS_MAX]
     if not rows:
         return empty("Nothing to draw: there are no rows.")
@@ -54,11 +54,11 @@ def bars(rows: Sequence[Bar], shown: Format, *, label: str, parts: Sequence[str]
         for part, value in enumerate(row.parts):
             if value > 0:
                 left, right = scale.at(at), scale.at(at + value)
-                said = f"{parts[part]}: {shown(value)}" if part < len(parts) else shown(value)
+                shown_value = f"{parts[part]}: {shown(value)}" if part < len(parts) else shown(value)
                 drawn.append(
                     tag(
                         "rect",
-                        tag("title", f"{row.name}\n{said}{chr(10) + row.note if row.note else ''}"),
+                        tag("title", f"{row.name}\n{shown_value}{chr(10) + row.note if row.note else ''}"),
                         x=left,
                         y=y,
                         width=max(right - left, 1.0),
@@ -73,7 +73,7 @@ def bars(rows: Sequence[Bar], shown: Format, *, label: str, parts: Sequence[str]
 
 
 def histogram(columns: Sequence[tuple[str, float]], shown: Format, *, label: str, title: str = "") -> Markup:
-    """A column a bucket, in the order given."""
+    """Return one column per bucket, in the given order."""
     if not columns or not any(value > 0 for _, value in columns):
         return empty("Nothing to draw: there are no values.")
     box = Box(bottom=220.0)
@@ -103,7 +103,7 @@ def histogram(columns: Sequence[tuple[str, float]], shown: Format, *, label: str
 def heat_map(
     names: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], shown: Format, *, label: str
 ) -> Markup:
-    """A row a name, a cell a column. The darkest cell of each row is its highest, which stands at its end."""
+    """Return a row per name with a cell per column. The darkest cell of a row is its maximum, printed at the end."""
     names = names[:ROWS_MAX]
     if not names or not columns:
         return empty("Nothing to draw: there are no rows.")
@@ -137,13 +137,13 @@ def heat_map(
                 tag("text", title, x=width + column * step + (step - 2) / 2, y=bottom + 16, class_="tick middle")
             )
     shades = join(*(tag("span", class_=f"swatch h{shade}") for shade in range(_SHADES)))
-    key = tag("p", "nothing ", shades, " the row's highest, at its end", class_="heat-key")
+    key = tag("p", "nothing ", shades, " the row's maximum, printed at its end", class_="heat-key")
     return join(svg(bottom + 24, label, *drawn), key)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From a time to a time, in seconds since 1970. `part` chooses the colour."""
+    """A range of time, in seconds since 1970. `part`: index of its colour."""
 
     row: str
     name: str
@@ -154,7 +154,7 @@ class Span:
 
 
 def spans(pieces: Sequence[Span], *, label: str, parts: Sequence[str] = ()) -> Markup:
-    """What was there from when to when, a line a row, on one axis of time."""
+    """Return ranges of time, a line per row, on one time axis."""
     rows = list(dict.fromkeys(piece.row for piece in pieces))[:ROWS_MAX]
     if not rows:
         return empty("Nothing to draw: there are no spans of time.")

@@ -1,4 +1,4 @@
-"""Charts over a continuous axis: values over time, and curves. Each a function from numbers to SVG. Pure."""
+"""Charts over a continuous axis: values over time, and curves. Functions from numbers to SVG. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from quire_jobs.analytics.report.units import time_text
 
 Format = Callable[[float], str]
 _MARKS_MAX: Final = 400
-"""Places of a chart that say their values when they are pointed at."""
+"""Maximum of points of a chart that show their values under the mouse pointer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Series:
 def stacked_over_time(
     series: Sequence[Series], shown: Format, *, step_s: float, label: str, binary: bool = False
 ) -> Markup:
-    """Areas on top of each other, in buckets of `step_s`; a bucket that a series has not is 0."""
+    """Return stacked areas, in buckets of `step_s`; a bucket that a series lacks counts as 0."""
     series = [one for one in series if one.points]
     if not series:
         return empty("Nothing to draw: there is no message with a usable time.")
@@ -59,7 +59,8 @@ def stacked_over_time(
 
 
 def _places(first: float, last: float, step_s: float, by_series: Sequence[dict[float, float]]) -> list[float]:
-    """Every bucket between first and last, so that gaps are seen; only those with data when they are too many."""
+    """Return every bucket between first and last, so that gaps are visible; only those with data if there are too
+    many."""
     count = int((last - first) / step_s) + 1
     if count <= 20_000:
         return [first + index * step_s for index in range(count)]
@@ -69,7 +70,7 @@ def _places(first: float, last: float, step_s: float, by_series: Sequence[dict[f
 def _band(
     places: Sequence[float], below: Sequence[float], above: Sequence[float], x: Scale, y: Scale, step_s: float
 ) -> str:
-    """Steps rather than slopes: a bucket has one value over all its width."""
+    """Return the path of an area with steps instead of slopes: a bucket has one value over its whole width."""
     there, back = [], []
     for place, low, high in zip(places, below, above, strict=True):
         left, right = x.at(place), x.at(place + step_s)
@@ -107,7 +108,7 @@ def _mark(
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How an axis reads: its title, the words of a value; logarithmic, binary, of times, of lengths of time."""
+    """Describes an axis: title, format of values; logarithmic, binary, of times, of durations."""
 
     title: str
     shown: Format
@@ -118,7 +119,7 @@ class Axis:
 
 
 def curves(series: Sequence[Series], across: Axis, up: Axis, *, label: str, points: bool = False) -> Markup:
-    """Lines through points; `points` draws these too. On a logarithmic axis what is not above 0 is left out."""
+    """Return lines through points; `points` draws the points too. A logarithmic axis omits values up to 0."""
     kept = [
         Series(one.name, [(a, b) for a, b in one.points if (a > 0 or not across.log) and (b > 0 or not up.log)])
         for one in series

@@ -1,4 +1,4 @@
-"""The frame of a chart: its box, axes, grid and legend, as SVG. Pure. Draws no data."""
+"""The frame of a chart as SVG: box, axes, grid and legend. Pure. Draws no data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ RIGHT: Final = 18.0
 TOP: Final = 14.0
 BOTTOM: Final = 36.0
 COLOURS: Final = 8
-"""Series that a palette tells apart; what is more goes into one called others."""
+"""Number of distinguishable colours in the palette."""
 _LETTER: Final = 7.7
 """Mean width of a letter of a label, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where data is drawn, in pixels of the chart."""
+    """Area of the data, in pixels of the chart."""
 
     left: float = LEFT
     top: float = TOP
@@ -29,12 +29,12 @@ class Box:
 
     @property
     def height(self) -> float:
-        """Of the whole chart."""
+        """Height of the whole chart."""
         return self.bottom + BOTTOM
 
 
 def svg(height: float, label: str, *children: Markup) -> Markup:
-    """A chart that takes the width it is given. `label`: what it shows, for those who hear it."""
+    """Return a chart that fills the available width. `label`: its description for screen readers."""
     return tag(
         "svg",
         *children,
@@ -47,12 +47,12 @@ def svg(height: float, label: str, *children: Markup) -> Markup:
 
 
 def empty(words: str) -> Markup:
-    """Instead of a chart without data."""
+    """Return a text in place of a chart without data."""
     return tag("p", words, class_="empty")
 
 
 def y_axis(box: Box, scale: Scale, labels: Sequence[tuple[float, str]]) -> Markup:
-    """Horizontal grid lines with their labels at the left."""
+    """Return horizontal grid lines with their labels at the left."""
     lines = []
     for value, label in labels:
         y = scale.at(value)
@@ -62,7 +62,7 @@ def y_axis(box: Box, scale: Scale, labels: Sequence[tuple[float, str]]) -> Marku
 
 
 def x_axis(box: Box, scale: Scale, labels: Sequence[tuple[float, str]], title: str = "") -> Markup:
-    """Ticks below the box."""
+    """Return ticks below the box."""
     parts = [tag("line", x1=box.left, x2=box.right, y1=box.bottom, y2=box.bottom, class_="axis")]
     for value, label in labels:
         x = scale.at(value)
@@ -74,7 +74,7 @@ def x_axis(box: Box, scale: Scale, labels: Sequence[tuple[float, str]], title: s
 
 
 def legend(names: Sequence[str]) -> Markup:
-    """Colours by name, above a chart; nothing for a single series."""
+    """Return the colours by name, above a chart; nothing for a single series."""
     if len(names) < 2:
         return NOTHING
     return tag(
@@ -88,10 +88,10 @@ def legend(names: Sequence[str]) -> Markup:
 
 
 def label_width(names: Sequence[str], most: float = 280.0) -> float:
-    """Pixels that labels at the left of rows need."""
+    """Return the width in pixels that labels at the left of rows need."""
     return min(most, max((len(shortened(name)) * _LETTER for name in names), default=0.0) + 14)
 
 
 def fitted(name: str, width: float) -> str:
-    """A name as far as so many pixels show it."""
+    """Return a name shortened to this width in pixels."""
     return shortened(name, max(8, int((width - 14) / _LETTER)))

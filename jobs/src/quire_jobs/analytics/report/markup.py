@@ -1,6 +1,6 @@
-"""HTML and SVG as text that cannot be broken out of: every value is escaped unless it was built here. Pure.
+"""Builds HTML and SVG safely: every value is escaped unless this module built it. Pure.
 
-Names of topics, keys, cursors and fields are chosen by whoever produces: they reach a page through `tag` only.
+Producers choose the names of topics, keys, cursors and fields, so these reach a page only through `tag`.
 """
 
 import html
@@ -8,13 +8,13 @@ import unicodedata
 from typing import TypeAlias
 
 NAME_CHARACTERS_MAX = 120
-"""Of a name as it is shown; longer ones lose their middle."""
+"""Maximum length of a displayed name; longer ones lose their middle."""
 _SAME_FOR_ALL = "persistent://"
-"""All topics that are analysed begin with it: without it the names are easier to tell apart."""
+"""Prefix of all analysed topics, omitted because names are easier to distinguish without it."""
 
 
 class Markup(str):
-    """Text that is HTML or SVG already. Made by `tag` and `join`, never from outside data."""
+    """Text that is already HTML or SVG. Made by `tag` and `join`, never from outside data."""
 
     __slots__ = ()
 
@@ -25,12 +25,12 @@ _VOID = frozenset({"meta", "br", "hr", "col"})
 
 
 def text(value: object) -> Markup:
-    """The value as text of a page: escaped, and what would act on the text around it made visible."""
+    """Return the value as text of a page: escaped, with control characters made visible."""
     return Markup(html.escape(visible(str(value)), quote=True))
 
 
 def visible(value: str) -> str:
-    """Control and formatting characters (also those that turn the direction of writing) as `\\u{202e}`."""
+    """Return control and formatting characters (including those that change the writing direction) as `\\u{202e}`."""
     if value.isprintable():
         return value
     return "".join(
@@ -40,7 +40,8 @@ def visible(value: str) -> str:
 
 
 def shortened(name: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
-    """A long name without its middle: both ends tell topics apart. Topics are shown without their domain."""
+    """Return a long name without its middle, since both ends distinguish topics. Topics are shown without their
+    domain."""
     name = visible(name.replace(_SAME_FOR_ALL, ""))
     if len(name) <= characters_max:
         return name
@@ -49,7 +50,7 @@ def shortened(name: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
 
 
 def tag(element: str, /, *children: Child, **attributes: str | int | float | None) -> Markup:
-    """An element. `class_` and `data_x` are the attributes `class` and `data-x`; None leaves one out."""
+    """Return an element. `class_` and `data_x` become the attributes `class` and `data-x`; None omits an attribute."""
     pieces = [f"<{element}"]
     for key, value in attributes.items():
         if value is not None:
@@ -62,7 +63,7 @@ def tag(element: str, /, *children: Child, **attributes: str | int | float | Non
 
 
 def join(*children: Child) -> Markup:
-    """The children one after the other; None is nothing."""
+    """Return the children concatenated; None is omitted."""
     return Markup(
         "".join(child if isinstance(child, Markup) else text(child) for child in children if child is not None)
     )

@@ -1,6 +1,6 @@
-"""A report as one HTML file that needs nothing else: no script, no font, no picture from anywhere. Pure.
+"""Renders a report as one HTML file without dependencies: no scripts, fonts or images from elsewhere. Pure.
 
-Its policy forbids scripts and every connection, so that even markup that got in would do nothing.
+Its content security policy forbids scripts and all connections, so that even injected markup would have no effect.
 """
 
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from quire_jobs.analytics.report.look import STYLE
 from quire_jobs.analytics.report.markup import NOTHING, Child, Markup, join, shortened, tag
+from quire_jobs.analytics.report.style import STYLE
 from quire_jobs.analytics.report.units import time_text
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _ADVICE_UNFOLDED: Final = 8
-"""The most urgent pieces of advice stand open; charts come before the rest."""
+"""Number of the most urgent pieces of advice that are always visible, so that charts are near the top."""
 ROWS_MAX: Final = 200
-"""Of a table in a report; the table files have all."""
+"""Maximum of rows of a table in a report; the table files have all rows."""
 
 
 class Level(Enum):
-    """How urgent a piece of advice is."""
+    """Urgency of a piece of advice."""
 
     GOOD = "good"
     WATCH = "watch"
@@ -28,12 +28,12 @@ class Level(Enum):
 
 
 _MARKS = {Level.GOOD: "✓", Level.WATCH: "!", Level.ACT: "✕"}
-_SAID = {Level.GOOD: "good", Level.WATCH: "keep an eye on it", Level.ACT: "act"}
+_LEVEL_LABELS = {Level.GOOD: "good", Level.WATCH: "watch", Level.ACT: "act"}
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What was seen, and what to do next, in words."""
+    """An observation and a recommended action."""
 
     level: Level
     seen: str
@@ -42,7 +42,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number that matters, with its unit, and a line below."""
+    """An important number with its unit, and a line below it."""
 
     name: str
     value: str
@@ -51,14 +51,14 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table that is a number: set to the right."""
+    """A number in a table: aligned to the right."""
 
     shown: str
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows; strings are names, `Cell`s numbers. `more`: rows that are not here."""
+    """Columns and rows; strings are names, `Cell`s are numbers. `more`: number of omitted rows."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
@@ -68,7 +68,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, a line that says how to read it, a chart, a table."""
+    """A heading, an explanation, a chart, a table."""
 
     title: str
     words: str = ""
@@ -78,7 +78,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report. `subject`: what was looked at; `made_s`: when."""
+    """A report. `subject`: what was analysed; `made_s`: when."""
 
     title: str
     subject: str
@@ -90,7 +90,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The whole file."""
+    """Return the whole file."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -127,7 +127,7 @@ def _advice(advice: Sequence[Advice]) -> Markup:
     rows = [
         tag(
             "li",
-            tag("span", _MARKS[one.level], class_="mark", role="img", aria_label=_SAID[one.level]),
+            tag("span", _MARKS[one.level], class_="mark", role="img", aria_label=_LEVEL_LABELS[one.level]),
             tag("div", tag("p", one.seen), tag("p", one.do, class_="do") if one.do else None),
             class_=one.level.value,
         )
@@ -199,4 +199,4 @@ def _notes(notes: Sequence[str]) -> Markup:
     if not notes:
         return NOTHING
     rows: list[Child] = [tag("li", note) for note in notes]
-    return tag("section", tag("h2", "How this was measured"), tag("ul", *rows, class_="notes"))
+    return tag("section", tag("h2", "Method"), tag("ul", *rows, class_="notes"))

@@ -1,4 +1,4 @@
-"""From values to places on a chart, and where its axis has ticks. Pure."""
+"""Maps values to positions on a chart, and chooses the ticks of its axes. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _LENGTHS_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values `low` to `high` on pixels `start` to `end`; logarithmic with `log`, and then both are above 0."""
+    """Maps values `low` to `high` to pixels `start` to `end`; logarithmic with `log`, then both must be above 0."""
 
     low: float
     high: float
@@ -25,7 +25,7 @@ class Scale:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """The pixel of a value; what lies outside is put on the nearer end."""
+        """Return the pixel of a value; values outside map to the nearer end."""
         low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
         if self.log:
             value = math.log10(max(value, self.low))
@@ -34,12 +34,13 @@ class Scale:
 
 
 def nice_top(value: float, binary: bool = False) -> float:
-    """The end of an axis from 0 that holds the value: its last tick."""
+    """Return the end of an axis from 0 that includes the value: its last tick."""
     return ticks(value, binary)[-1]
 
 
 def ticks(top: float, binary: bool = False) -> list[float]:
-    """From 0 in steps of 1, 2 or 5 times a power of ten (`binary`: of a power of two) until `top` is covered."""
+    """Return ticks from 0 to at least `top`, in steps of 1, 2 or 5 times a power of ten (`binary`: of a power of
+    two)."""
     if not math.isfinite(top) or top <= 0:
         return [0.0, 1.0]
     raw = top / _TICKS
@@ -53,7 +54,7 @@ def ticks(top: float, binary: bool = False) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten from at most `low` to at least `high`, thinned out to about eight."""
+    """Return powers of ten from at most `low` to at least `high`, about eight of them."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     last = max(last, first + 1)
     step = max(1, math.ceil((last - first) / 8))
@@ -61,14 +62,14 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def duration_ticks(low_s: float, high_s: float) -> list[float]:
-    """For a logarithmic axis: lengths of time that people name, from at most `low_s` to at least `high_s`."""
+    """Return common durations from at most `low_s` to at least `high_s`, for a logarithmic axis."""
     first = max((one for one in _LENGTHS_S if one <= low_s), default=min(low_s, _LENGTHS_S[0]))
     last = min((one for one in _LENGTHS_S if one >= high_s and one > first), default=max(high_s, 2 * first))
     return [first, *(one for one in _LENGTHS_S if first < one < last), last]
 
 
 def time_ticks(low_s: float, high_s: float, count: int = 7) -> list[tuple[float, str]]:
-    """Round times within the span with their labels, in UTC."""
+    """Return round times within the range with their labels, in UTC."""
     span = max(high_s - low_s, 1.0)
     step = next((one for one in _TIME_STEPS_S if span / one <= count), _TIME_STEPS_S[-1] * math.ceil(span / 3.15e8))
     first = math.ceil(low_s / step) * step
@@ -89,5 +90,5 @@ def _time_label(epoch_s: float, step_s: float) -> str:
 
 
 def finite(values: Sequence[float]) -> list[float]:
-    """Without what cannot be drawn."""
+    """Return the values without infinities and NaN."""
     return [value for value in values if math.isfinite(value)]

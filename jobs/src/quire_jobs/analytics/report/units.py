@@ -1,4 +1,4 @@
-"""Numbers as a person reads them, with their units. Pure. None and what is no number are a dash."""
+"""Formats numbers with their units for readers. Pure. None and NaN become a dash."""
 
 import math
 from datetime import UTC, datetime
@@ -9,16 +9,16 @@ _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _COUNTS = ("", "k", "M", "G", "T", "P")
 _MINUTE_S, _HOUR_S, _DAY_S, _YEAR_S = 60, 3600, 86400, 365 * 86400
 YEARS_MAX: Final = 100
-"""A forecast beyond this is said to be more than that: nobody knows."""
+"""Forecasts beyond this are shown as "more than"."""
 
 
 def bytes_text(count: float | None) -> str:
-    """1536 is `1.5 KiB`."""
+    """Format bytes: 1536 is `1.5 KiB`."""
     return _scaled(count, 1024.0, _BYTES)
 
 
 def count_text(count: float | None) -> str:
-    """Up to six digits whole, `12,345`; above that `1.23 M`."""
+    """Format a count: up to six digits in full, `12,345`; above that `1.23 M`."""
     if not _is_number(count):
         return DASH
     if abs(count) < 1e6:
@@ -27,7 +27,7 @@ def count_text(count: float | None) -> str:
 
 
 def rate_text(count: float | None) -> str:
-    """Messages a second: `1,250 /s`; below one a second as minutes or hours have it."""
+    """Format a rate: `1,250 /s`; low rates per minute or per hour."""
     if not _is_number(count):
         return DASH
     if 0 < abs(count) < 0.1:
@@ -37,12 +37,12 @@ def rate_text(count: float | None) -> str:
 
 
 def byte_rate_text(count: float | None) -> str:
-    """`1.5 MiB/s`."""
+    """Format a rate of bytes: `1.5 MiB/s`."""
     return DASH if not _is_number(count) else f"{bytes_text(count)}/s"
 
 
 def percent_text(share: float | None) -> str:
-    """0.123 is `12.3 %`."""
+    """Format a share: 0.123 is `12.3 %`."""
     if not _is_number(share):
         return DASH
     percent = share * 100
@@ -52,19 +52,19 @@ def percent_text(share: float | None) -> str:
 
 
 def factor_text(factor: float | None) -> str:
-    """`2.5 ×`."""
+    """Format a factor: `2.5 ×`."""
     return DASH if not _is_number(factor) else f"{factor:.3g} ×"
 
 
 def money_text(amount: float | None, currency: str) -> str:
-    """`1,234.50 EUR`; small amounts with the digits that they need."""
+    """Format an amount of money: `1,234.50 EUR`; small amounts with significant digits."""
     if not _is_number(amount):
         return DASH
     return f"{amount:,.2f} {currency}" if abs(amount) >= 0.1 or amount == 0 else f"{amount:.3g} {currency}"
 
 
 def duration_text(seconds: float | None) -> str:
-    """The two largest units: `3 d 4 h`."""
+    """Format a duration in its two largest units: `3 d 4 h`."""
     if seconds is None or math.isnan(seconds):
         return DASH
     if seconds < 0:
@@ -88,13 +88,13 @@ def duration_text(seconds: float | None) -> str:
 
 
 def time_text(epoch_s: float | None) -> str:
-    """`2026-11-22 13:45 UTC`."""
+    """Format a time: `2026-11-22 13:45 UTC`."""
     if not _is_number(epoch_s):
         return DASH
     try:
         return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (OverflowError, ValueError, OSError):
-        return "a time that no calendar has"
+        return "a time out of range"
 
 
 def _is_number(value: float | None) -> TypeGuard[float]:

@@ -1,4 +1,4 @@
-"""Backlogs, holes and forecasts of small logs, by hand."""
+"""Backlogs, holes and forecasts of small logs, computed by hand."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,14 +35,14 @@ def acked(spark: SparkSession, *runs: tuple[int, int, int]) -> DataFrame:
     return table(spark, columns.ACKED, rows, **SUB)
 
 
-def test_backlogs_of_cursors_here_there_and_ahead(spark: SparkSession) -> None:
+def test_backlogs_of_cursors_at_different_positions(spark: SparkSession) -> None:
     marks = cursors(
         spark,
         ("s", 1, 89),  # 10 left in ledger 1, 100 in 2, 50 in 3, of which 20 are acknowledged
         ("new", -1, -1),  # at the very beginning
-        ("trimmed", 0, 7),  # its ledger is gone
+        ("trimmed", 0, 7),  # its ledger was deleted
         ("done", 3, 49),
-        ("next", 3, 60),  # beyond the last entry
+        ("next", 3, 60),  # after the last entry
         ("beyond", 9, -1),  # in a ledger that is not listed
     )
     rows = backlog.backlog(three(spark), marks, acked(spark, (2, 10, 19), (3, 0, 9), (3, 45, 99)), NOON_S)
@@ -60,12 +60,12 @@ def test_backlogs_of_cursors_here_there_and_ahead(spark: SparkSession) -> None:
     assert first.backlog_bytes == 100 + 900 + 350
     # Entry 90 of 100 of an hour that ended two hours ago.
     assert first.oldest_age_s == pytest.approx(2 * 3600 + 360)
-    # 1:90-99 (ends at the ledger), 2:0-9, 2:20-99, 3:10-44; what acknowledges entries that are not there counts not.
+    # 1:90-99 (to the ledger's end), 2:0-9, 2:20-99, 3:10-44; acknowledgements of missing entries do not count.
     assert (first.holes, first.hole_entries) == (4, 10 + 10 + 80 + 35)
     assert by_name["done"].oldest_age_s is None
 
 
-def test_holes_have_their_place_and_age(spark: SparkSession) -> None:
+def test_holes_have_their_position_and_age(spark: SparkSession) -> None:
     holes = backlog.holes(three(spark), cursors(spark, ("s", 2, 9)), acked(spark, (2, 20, 29), (2, 40, 49)), NOON_S)
     assert found(holes, "ledger", "first", "last", "entries", "age_s") == [
         (2, 10, 19, 10, pytest.approx(2 * 3600 - 360)),
@@ -79,12 +79,12 @@ def test_an_empty_topic_has_no_backlog(spark: SparkSession) -> None:
     assert [(row.backlog, row.ahead, row.oldest_age_s) for row in rows.collect()] == [(0, False, None)] * 2
 
 
-def test_what_comes_in_counts_the_part_within_the_window(spark: SparkSession) -> None:
+def test_the_ingest_rate_counts_the_part_within_the_window(spark: SparkSession) -> None:
     # The last 90 minutes: half of ledger 2 and all of 3.
     rates = one(backlog.ingest(three(spark), NOON_S, 5400))
     assert rates["entries_per_s"] == pytest.approx(100 / 5400)
     assert rates["stored_bytes_per_s"] == pytest.approx(3 * 1000 / 5400)
-    # A topic that is younger than the window: over its own time.
+    # A topic younger than the window: over its own time.
     assert one(backlog.ingest(three(spark), NOON_S, 86400))["entries_per_s"] == pytest.approx(250 / (3 * 3600))
 
 
@@ -116,7 +116,7 @@ def test_a_backlog_drains_when_it_shrinks(
     assert (row["drained_at"] is None) == (drains_in_s is None)
 
 
-def test_a_disk_fills_by_its_trend_or_by_what_comes_in(spark: SparkSession) -> None:
+def test_a_disk_fills_by_its_trend_or_by_the_ingest_rate(spark: SparkSession) -> None:
     bookies = table(
         spark,
         columns.BOOKIES,

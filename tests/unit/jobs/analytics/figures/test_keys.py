@@ -1,4 +1,4 @@
-"""Skew of small topics, by hand."""
+"""Skew of small topics, computed by hand."""
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ def test_an_empty_key_is_a_key(spark: SparkSession) -> None:
     assert (topic["keys"], topic["without_key"]) == (1, 1)
 
 
-def test_one_message_is_all_of_its_topic(spark: SparkSession) -> None:
+def test_a_topic_with_one_message(spark: SparkSession) -> None:
     topic = one(keys.by_topic(counts(spark, {"only": 1})))
     assert (topic["hottest_share"], topic["gini"], topic["keys_for_half"], topic["keys_once"]) == (1, 0, 1, 1)
 
@@ -59,7 +59,7 @@ def test_an_empty_topic_has_no_rows(spark: SparkSession) -> None:
         assert frame.collect() == []
 
 
-def test_partitions_have_their_load_and_keys_that_moved_are_seen(spark: SparkSession) -> None:
+def test_partitions_have_their_load_and_keys_in_several_partitions_are_counted(spark: SparkSession) -> None:
     first = messages(spark, *({"key": key, "partition": 0} for key in "aab"))
     second = messages(spark, {"key": "a", "partition": 1})
     table = keys.by_key(first.unionByName(second))
@@ -70,6 +70,6 @@ def test_partitions_have_their_load_and_keys_that_moved_are_seen(spark: SparkSes
     assert one(keys.by_topic(table))["keys_in_several_partitions"] == 1
 
 
-def test_frequencies_say_how_many_keys_have_so_many_messages(spark: SparkSession) -> None:
+def test_frequencies_count_keys_by_number_of_messages(spark: SparkSession) -> None:
     table = counts(spark, {"a": 2, "b": 2, "c": 7})
     assert found(keys.frequencies(table), "messages", "keys") == [(2, 2), (7, 1)]

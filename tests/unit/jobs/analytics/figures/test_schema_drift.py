@@ -1,4 +1,4 @@
-"""Versions in use and producers that lag, by hand."""
+"""Versions in use and producers that lag, computed by hand."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def number(version: int) -> bytes:
     return version.to_bytes(8, "big")
 
 
-def test_versions_are_told_apart_and_laggards_found(spark: SparkSession) -> None:
+def test_versions_are_distinguished_and_laggards_found(spark: SparkSession) -> None:
     rows: list[dict[str, Any]] = [
         {"producer": "new", "schema_version": number(1), "publish_time": at("2026-11-22 10:00")},
         {"producer": "new", "schema_version": number(2), "publish_time": at("2026-11-22 11:00")},
@@ -38,7 +38,7 @@ def test_versions_are_told_apart_and_laggards_found(spark: SparkSession) -> None
     assert found(lagging, "producer", "version", "newest_version", "behind_s") == [("old", 1, 2, 9000.0)]
 
 
-def test_an_empty_topic_has_only_what_is_registered(spark: SparkSession) -> None:
+def test_an_empty_topic_has_only_registered_versions(spark: SparkSession) -> None:
     used = schema_drift.usage(messages(spark))
     known = table(spark, columns.DEFINITIONS, [{"version": 0, "type": "JSON"}], topic=TOPIC)
     assert found(schema_drift.by_version(used, known), "topic", "version", "state", "messages") == [

@@ -1,4 +1,4 @@
-"""Cost, retention and audit of small clusters, by hand."""
+"""Cost, retention and audit of small clusters, computed by hand."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ UUID = "11111111-2222-3333-4444-555555555555"
 GIB = 1024**3
 
 
-def test_each_tier_costs_its_price_and_both_tiers_cost_both(spark: SparkSession) -> None:
+def test_each_tier_costs_its_price_and_a_ledger_in_both_costs_both(spark: SparkSession) -> None:
     frame = ledgers(
         spark,
         {"ledger": 1, "bytes": GIB},
@@ -39,8 +39,8 @@ def test_each_tier_costs_its_price_and_both_tiers_cost_both(spark: SparkSession)
 
 
 @pytest.mark.parametrize("mark", [(1, 99), (3, 99), (4, 50), None])
-def test_what_would_go_is_what_brokers_would_trim(spark: SparkSession, mark: tuple[int, int] | None) -> None:
-    """Every option against the brokers' own rule."""
+def test_deleted_ledgers_are_those_that_brokers_would_trim(spark: SparkSession, mark: tuple[int, int] | None) -> None:
+    """Compare every option with the brokers' own rule."""
     hours_ago = {1: 30, 2: 20, 3: 2, 4: 0}
     rows = [
         {"ledger": ledger, "closed_at": NOON - ago * HOUR, "state": "closed" if ledger < 4 else "open"}
@@ -60,13 +60,13 @@ def test_what_would_go_is_what_brokers_would_trim(spark: SparkSession, mark: tup
     ]
     marks = [] if mark is None else [{"cursor": "s", "mark_ledger": mark[0], "mark_entry": mark[1]}]
     cursors = table(spark, columns.CURSORS, marks, topic=TOPIC, partition=-1)
-    judged = retention.judged(
+    evaluated = retention.evaluated(
         ledgers(spark, *rows),
         retention.slowest(cursors, frozenset({"pulsar.dedup"})),
         spark.createDataFrame(options, "option string, retention_s double, retention_bytes long"),
         NOON_S,
     )
-    rows_judged = judged.collect()
+    evaluated_rows = evaluated.collect()
     for name, seconds, size in options:
         expected = trimmable(
             records,
@@ -75,13 +75,13 @@ def test_what_would_go_is_what_brokers_would_trim(spark: SparkSession, mark: tup
             now_ms=int(NOON_S * 1000),
             settings=ManagedLedgerSettings(retention_s=int(seconds), retention_bytes=size),
         )
-        assert sorted(row.ledger for row in rows_judged if row.option == name and row.goes) == expected, name
+        assert sorted(row.ledger for row in evaluated_rows if row.option == name and row.goes) == expected, name
     if mark == (1, 99):
-        zero = next(row for row in retention.kept(judged).collect() if row.option == "0")
+        zero = next(row for row in retention.kept(evaluated).collect() if row.option == "0")
         assert (zero.bytes_freed, zero.bytes_held_by_cursors, zero.stored_bytes_freed) == (1000, 2000, 3000)
 
 
-def test_in_the_long_run_the_sharper_limit_counts(spark: SparkSession) -> None:
+def test_in_the_long_run_the_lower_limit_counts(spark: SparkSession) -> None:
     rates = spark.createDataFrame([("t", 10.0)], "topic string, bytes_per_s double")
     options = spark.createDataFrame(
         [("a", 60.0, -1), ("b", 60.0, 100), ("c", -1.0, -1)], "option string, retention_s double, retention_bytes long"
@@ -121,8 +121,8 @@ def test_replicas_are_compared_and_silent_bookies_are_unknown(spark: SparkSessio
         fenced=False,
         limbo=False,
     )
-    nobody = table(spark, columns.SILENT, [])
-    everything = audit.all_of(audit.replicas(stored, expected, held, nobody))
+    none_silent = table(spark, columns.SILENT, [])
+    everything = audit.all_of(audit.replicas(stored, expected, held, none_silent))
     assert kinds(everything) == [
         ("lost ledger", 3, None),
         ("divergent replica", 2, "a"),
@@ -148,7 +148,7 @@ def test_lists_are_compared_with_the_metadata_of_ledgers(spark: SparkSession) ->
         {"ledger": 1},
         {"ledger": 2, "state": "missing"},
         {"ledger": 3, "offloaded": True, "bookkeeper_deleted": True},
-        {"ledger": 4},  # made after the metadata of ledgers was read, and found at the second look
+        {"ledger": 4},  # created after the ledgers' metadata was read, and found by the second read
     )
     stored = table(
         spark,
@@ -177,7 +177,7 @@ def test_lists_are_compared_with_the_metadata_of_ledgers(spark: SparkSession) ->
     ]
 
 
-def test_the_bucket_is_compared_with_what_was_offloaded(spark: SparkSession) -> None:
+def test_the_bucket_is_compared_with_offloaded_ledgers(spark: SparkSession) -> None:
     frame = ledgers(
         spark,
         {"ledger": 1, "offloaded": True, "offload_uuid": UUID},

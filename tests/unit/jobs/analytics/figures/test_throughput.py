@@ -1,4 +1,4 @@
-"""Rates, peaks and sizes of small topics, by hand."""
+"""Rates, peaks and sizes of small topics, computed by hand."""
 
 import math
 
@@ -79,7 +79,7 @@ def test_one_message_has_the_rate_of_its_minute(spark: SparkSession) -> None:
     assert (topic["size_p50"], topic["size_p99"]) == (100, 100)
 
 
-def test_a_wrong_clock_is_counted_and_moves_no_rate(spark: SparkSession) -> None:
+def test_a_message_with_a_wrong_clock_is_counted_but_in_no_rate(spark: SparkSession) -> None:
     frame = messages(
         spark,
         {"publish_time": at("2026-11-22 10:00")},
@@ -96,7 +96,7 @@ def test_a_wrong_clock_is_counted_and_moves_no_rate(spark: SparkSession) -> None
     assert one(throughput.by_topic(minutes_of(frame)))["without_usable_time"] == 2
 
 
-def test_a_clock_that_is_off_by_less_than_the_tolerance_counts(spark: SparkSession) -> None:
+def test_a_clock_error_within_the_tolerance_is_accepted(spark: SparkSession) -> None:
     frame = messages(spark, {"publish_time": at("2026-11-22 11:59:59")}, {"publish_time": at("2026-11-22 12:59:59")})
     topic = one(throughput.by_topic(minutes_of(frame)))
     assert topic["without_usable_time"] == 0

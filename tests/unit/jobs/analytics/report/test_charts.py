@@ -1,4 +1,4 @@
-"""Charts are well-formed SVG within their box, with any numbers and any names."""
+"""Charts are well-formed SVG within their box, for any numbers and names."""
 
 import re
 from xml.etree import ElementTree
@@ -19,12 +19,12 @@ amounts = st.floats(min_value=0, max_value=1e18)
 
 
 def elements(chart: Markup) -> list[ElementTree.Element]:
-    """All elements; a chart that is not well-formed is an error."""
+    """Return all elements; fails if the chart is not well-formed."""
     return list(ElementTree.fromstring(f"<div>{chart}</div>").iter())
 
 
 def inside(chart: Markup) -> None:
-    """Every rectangle and circle is within the chart."""
+    """Assert that every rectangle is within the chart."""
     for one in elements(chart):
         if one.tag == "rect":
             left, width = float(one.attrib["x"]), float(one.attrib["width"])
@@ -44,7 +44,7 @@ def test_the_longest_bar_is_the_largest_value() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), amounts), min_size=1, max_size=50))
-def test_areas_over_time_take_any_numbers(points: list[tuple[int, float]]) -> None:
+def test_areas_over_time_accept_any_numbers(points: list[tuple[int, float]]) -> None:
     series = [Series(NAME, [(float(at // 3600 * 3600), value) for at, value in sorted(points)])]
     inside(stacked_over_time(series, bytes_text, step_s=3600, label=NAME, binary=True))
 
@@ -56,7 +56,7 @@ def test_a_gap_in_time_is_drawn_as_a_gap() -> None:
 
 
 @pytest.mark.parametrize("points", [[], [(1.0, 1.0)], [(1.0, 0.0), (10.0, 0.0)], [(0.0, 5.0), (1e9, 1e-9)]])
-def test_curves_take_few_and_extreme_points(points: list[tuple[float, float]]) -> None:
+def test_curves_accept_few_and_extreme_points(points: list[tuple[float, float]]) -> None:
     for log in (False, True):
         axis = Axis("x", count_text, log=log)
         inside(curves([Series(NAME, points)], axis, axis, label=NAME, points=True))
@@ -67,7 +67,7 @@ def test_a_heat_map_shades_by_the_highest_cell() -> None:
     assert re.findall(r"heat h(\d)", chart) == ["0", "1", "8"]
 
 
-def test_empty_charts_say_so() -> None:
+def test_empty_charts_have_a_text() -> None:
     for chart in (
         bars([], count_text, label="x"),
         histogram([], count_text, label="x"),
@@ -97,7 +97,7 @@ def test_log_and_time_ticks_are_round() -> None:
     assert len(time_ticks(0, 40 * 365 * 86400)) <= 10
 
 
-def test_a_scale_keeps_what_is_outside_at_its_ends() -> None:
+def test_a_scale_maps_outside_values_to_its_ends() -> None:
     scale = Scale(1, 100, 0, 200, log=True)
     assert (scale.at(0), scale.at(10), scale.at(1e6)) == (0, 100, 200)
 
@@ -111,5 +111,5 @@ def test_a_scale_keeps_what_is_outside_at_its_ends() -> None:
         (10 * 365 * 86400, 10 * 365 * 86400, [365 * 86400, 10 * 365 * 86400]),
     ],
 )
-def test_lengths_of_time_have_ticks_that_people_name(low: float, high: float, ticks_s: list[float]) -> None:
+def test_durations_have_ticks_at_common_durations(low: float, high: float, ticks_s: list[float]) -> None:
     assert duration_ticks(low, high) == ticks_s

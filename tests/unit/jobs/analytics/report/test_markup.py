@@ -1,4 +1,4 @@
-"""Nothing that a producer can name breaks out of a page."""
+"""No name that a producer can choose breaks out of a page."""
 
 from html.parser import HTMLParser
 
@@ -11,7 +11,7 @@ from quire_jobs.analytics.report.page import Advice, Cell, Level, Page, Section,
 
 
 class Elements(HTMLParser):
-    """Names of elements, their attributes, and all text."""
+    """Collects names of elements, their attributes, and all text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,12 +20,12 @@ class Elements(HTMLParser):
         self.words: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Count it."""
+        """Record an element."""
         self.elements.append(tag)
         self.attributes += [name for name, _ in attrs]
 
     def handle_data(self, data: str) -> None:
-        """Keep it."""
+        """Record a text."""
         self.words.append(data)
 
 
@@ -47,7 +47,7 @@ def test_text_and_attributes_are_escaped() -> None:
 @pytest.mark.parametrize(
     ("name", "shown"), [("a\x00b", "a\\u{0}b"), ("\u202egnp.exe", "\\u{202e}gnp.exe"), ("Zürich", "Zürich")]
 )
-def test_what_acts_on_the_text_around_it_is_made_visible(name: str, shown: str) -> None:
+def test_control_characters_are_made_visible(name: str, shown: str) -> None:
     assert visible(name) == shown
 
 
@@ -75,14 +75,14 @@ def page_about(name: str) -> str:
 @given(
     st.text(min_size=1) | st.sampled_from(["</style><script>x()</script>", "'\"><img src=x onerror=alert(1)>", "]]>"])
 )
-def test_a_page_has_the_same_elements_whatever_the_names(name: str) -> None:
+def test_a_page_has_the_same_elements_for_all_names(name: str) -> None:
     plain, named = parsed(page_about("n")), parsed(page_about(name))
     assert named.elements == plain.elements
-    # A long name has a title with all of it; nothing else may come.
+    # A long name has a title with all of it; no other attribute may be added.
     assert [each for each in named.attributes if each != "title"] == plain.attributes
 
 
-def test_a_page_asks_nothing_of_anybody() -> None:
+def test_a_page_makes_no_requests() -> None:
     page = page_about("n")
     assert "default-src 'none'" in page.replace("&#x27;", "'")
     for word in ("http://", "https://", "<script", "@import", "url("):

@@ -1,4 +1,4 @@
-"""How reports look: one style sheet, light and dark as the reader's system has it, and for paper. Owns no content."""
+"""The style sheet of reports: light or dark by the reader's system, and for print. Owns no content."""
 
 from typing import Final
 
@@ -87,4 +87,4 @@ STYLE: Final = Markup(
     f":root{{color-scheme:light dark;{_LIGHT}}}@media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}"
     f"{_PAGE}{_COLOURS}{_HEATS}".replace("\n", "")
 )
-"""Contains nothing from outside."""
+"""Contains no outside data."""
