@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.sources import ProcessConfig
-from quire_broker.config import BrokerConfig
+from quire_broker.config.broker import BrokerConfig
 
 FILE = Path(__file__).resolve().parents[2] / "operator" / "src" / "quire_operator" / "plan" / "known_settings.py"
 WIDTH = 118

@@ -14,8 +14,9 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import StartupError
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
+from quire_broker.broker_process import start_broker
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
-from quire_broker.server.broker import BrokerSettings, RunningBroker, start_broker
+from quire_broker.server.broker import BrokerSettings, RunningBroker
 from quire_broker.standalone import with_quorums
 from quire_broker.topic.topics import TopicsSettings
 from quire_broker.wire.kinds import Kind

@@ -19,11 +19,11 @@ from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import errors_as_json
 from quire_broker.admin.cluster_paths import cluster_routes
 from quire_broker.admin.web import make_app
-from quire_broker.ownership.policies import PolicyStore
+from quire_broker.names import NamespaceName
+from quire_broker.policies.store import PolicyStore
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
-from quire_broker.topic.topic_names import NamespaceName
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 OPEN = (

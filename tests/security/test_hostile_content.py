@@ -12,7 +12,7 @@ import pytest
 from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import print_facts, print_json, print_table
 from quire_broker.errors import InvalidTopicNameError
-from quire_broker.topic.topic_names import parse_namespace, parse_topic
+from quire_broker.names import parse_namespace, parse_topic
 from quire_broker.wire.entry import seal
 from quire_broker.wire.hot import encode_send
 from quire_broker.wire.kinds import Kind

@@ -18,8 +18,8 @@ from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.roles import RolesConfig
-from quire_broker.config import BrokerConfig, ServingConfig, StandaloneConfig
-from quire_broker.config_security import BrokerSecurityConfig
+from quire_broker.config.broker import BrokerConfig, ServingConfig, StandaloneConfig
+from quire_broker.config.security import BrokerSecurityConfig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TEXT = (DOCS / "configuration.md").read_text()

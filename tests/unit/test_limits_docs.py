@@ -8,7 +8,7 @@ import pytest
 
 from quire_bookie.config import BookieConfig, ProcessConfig
 from quire_bookie.config.bookie import StorageConfig
-from quire_broker.config import BrokerConfig, ServingConfig
+from quire_broker.config.broker import BrokerConfig, ServingConfig
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()
 MODELS: tuple[type[ProcessConfig], ...] = (BookieConfig, StorageConfig, ServingConfig, BrokerConfig)

@@ -12,7 +12,7 @@ from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.config.sources import SECRET, ProcessConfig
 from quire_bookie.model import LedgerMetadata
 from quire_bookie.wire.messages import AddRequest
-from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 
 SECRET_NAME = re.compile(r"(^|_)(password|passwd|master_key|fence_key|secret|secret_key|private_key|token|access_key)$")
 NO_SECRET = {("_Piece", "key")}

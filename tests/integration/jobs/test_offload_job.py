@@ -19,10 +19,10 @@ from quire_bookie.places.place import Place
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.names import parse_topic
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.target import OffloadTarget
 from quire_broker.offload.windows import WindowCache
-from quire_broker.topic.topic_names import parse_topic
 from quire_broker.wire.entry import peek
 from quire_jobs.errors import NotFoundError, SourceUnavailableError
 from quire_jobs.job import parse_parameters

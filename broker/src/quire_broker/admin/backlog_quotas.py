@@ -14,8 +14,8 @@ from aiohttp import web
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.errors import NotAllowedError, NotFoundError
-from quire_broker.ownership.policies import Json
-from quire_broker.topic.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, flaw_of_quota
+from quire_broker.policies.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, flaw_of_quota
+from quire_broker.policies.store import Json
 
 
 def add_routes(router: web.UrlDispatcher) -> None:

@@ -7,9 +7,9 @@ from aiohttp import web
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
+from quire_broker.names import check_part
 from quire_broker.ownership.isolation import policy_of
-from quire_broker.ownership.policy_fields import TENANT
-from quire_broker.topic.topic_names import check_part
+from quire_broker.policies.fields import TENANT
 
 
 def add_routes(router: web.UrlDispatcher) -> None:

@@ -1,20 +1,16 @@
 """What every handler needs of a request: the broker, the names in the path, and whether the topic is ours."""
 
-from typing import TYPE_CHECKING
-
 from aiohttp import web
 
 from quire_broker.errors import ServiceNotReadyError, TopicNotFoundError
+from quire_broker.names import NamespaceName, TopicName, parse_namespace, topic_of
+from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.topic import Topic
-from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_namespace, topic_of
 
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
-
-BROKER: "web.AppKey[RunningBroker]" = web.AppKey("broker")
+BROKER: web.AppKey[RunningBroker] = web.AppKey("broker", RunningBroker)
 
 
-def broker_of(request: web.Request) -> "RunningBroker":
+def broker_of(request: web.Request) -> RunningBroker:
     """The broker that serves this request."""
     return request.app[BROKER]
 

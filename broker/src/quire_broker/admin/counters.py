@@ -1,12 +1,9 @@
 """What a broker counts, by name: for metrics, the status page and the status line. Knows nothing of HTTP."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
+from quire_broker.server.broker import RunningBroker
 
 
-def counters(broker: "RunningBroker") -> dict[str, int]:
+def counters(broker: RunningBroker) -> dict[str, int]:
     """The broker's counters and gauges by name, without prefix."""
     stats = broker.parts.stats
     topics = broker.topics.loaded

@@ -10,7 +10,7 @@ Reading never opens a ledger with recovery: that would fence its writer.
 """
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
@@ -24,10 +24,8 @@ from quire_broker.admin.counters import counters
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.stored_passwords import to_read
+from quire_broker.server.broker import RunningBroker
 from quire_broker.wire.entry import peek
-
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
 
 PAGE_LEDGERS_MAX = 1000
 PAGE_ENTRIES_MAX = 100
@@ -67,7 +65,7 @@ async def ledger_info(request: web.Request) -> web.Response:
     return answer(describe(ledger_id, await broker_of(request).ledger_client.read_metadata(ledger_id)))
 
 
-def _written_here(broker: "RunningBroker", ledger_id: LedgerId) -> ManagedLedger | None:
+def _written_here(broker: RunningBroker, ledger_id: LedgerId) -> ManagedLedger | None:
     """The topic's managed ledger that writes this ledger now. It knows more than the bookies: its own last add."""
     for topic in broker.topics.loaded:
         if topic.ledger.last_confirmed.ledger_id == ledger_id:

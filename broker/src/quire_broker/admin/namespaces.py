@@ -14,11 +14,11 @@ from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.errors import AuthorizationError, ConflictError, NotFoundError
+from quire_broker.names import NamespaceName
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
-from quire_broker.ownership.policies import Json
-from quire_broker.ownership.policy_fields import flaw_of
-from quire_broker.topic.topic_names import NamespaceName
+from quire_broker.policies.fields import flaw_of
+from quire_broker.policies.store import Json
 
 STORED_POLICIES = {
     "persistence": "persistence",

@@ -25,7 +25,7 @@ from quire_broker.offload import policies as offload_policies
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import uuid_halves
 from quire_broker.offload.target import OffloadTarget
-from quire_broker.ownership.policies import Json
+from quire_broker.policies.store import Json
 from quire_broker.topic.topic import Topic
 
 _PROPERTIES_MAX = 32

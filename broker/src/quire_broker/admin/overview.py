@@ -7,7 +7,7 @@ A topic that is not loaded here has the counts of its closed ledgers, no positio
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -16,12 +16,10 @@ from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
+from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.ownership.owners import Bundle
+from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.topic import Topic
-from quire_broker.topic.topic_names import PERSISTENT, TopicName
-
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
 
 READS_AT_ONCE = 16
 
@@ -64,14 +62,14 @@ async def overview(request: web.Request) -> web.Response:
     )
 
 
-async def _owners(broker: "RunningBroker", names: list[TopicName]) -> dict[TopicName, str | None]:
+async def _owners(broker: RunningBroker, names: list[TopicName]) -> dict[TopicName, str | None]:
     """host:port of the broker that has each topic's bundle; None while nobody has it. Takes none."""
     bundles = {name: await broker.owners.bundle_of(name) for name in names}
     by_bundle = {bundle: await _owner(broker, bundle) for bundle in set(bundles.values())}
     return {name: by_bundle[bundle] for name, bundle in bundles.items()}
 
 
-async def _owner(broker: "RunningBroker", bundle: Bundle) -> str | None:
+async def _owner(broker: RunningBroker, bundle: Bundle) -> str | None:
     try:
         owner = await broker.owners.owner_of(bundle, take=False)
     except ServiceNotReadyError:

@@ -14,7 +14,7 @@ from aiohttp import web
 from quire_broker.admin.answers import answer, body_of, done, failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
 from quire_broker.errors import NotAllowedError, NotFoundError
-from quire_broker.ownership.policies import Json
+from quire_broker.policies.store import Json
 from quire_broker.security.authorization import ADMINS_KEY, NAMESPACE_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, Action
 from quire_broker.topic.client_names import check_name
 

@@ -4,15 +4,11 @@ Only what exists is shown. Rates are left to the monitoring system, which takes 
 counterpart there is named `quire_broker_*`.
 """
 
-from typing import TYPE_CHECKING
-
 from quire_bookie.metrics import Kind, Reading, of_stats
 from quire_broker.managed_ledger.entry_cache import EntryCacheStats
-from quire_broker.topic.backlog_quota import NO_LIMIT
+from quire_broker.policies.backlog_quota import NO_LIMIT
+from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.topic import Topic
-
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
 
 _Names = dict[str, tuple[str, Kind, str]]
 
@@ -63,7 +59,7 @@ TOPIC: _Names = {
 }
 
 
-def _tls_readings(broker: "RunningBroker", cluster: dict[str, str]) -> list[Reading]:
+def _tls_readings(broker: RunningBroker, cluster: dict[str, str]) -> list[Reading]:
     """Of the certificate in use; none without TLS."""
     tls = broker.access.tls
     if tls is None:
@@ -81,7 +77,7 @@ def _tls_readings(broker: "RunningBroker", cluster: dict[str, str]) -> list[Read
     ]
 
 
-def broker_readings(broker: "RunningBroker") -> list[Reading]:
+def broker_readings(broker: RunningBroker) -> list[Reading]:
     """All readings of a broker: its own, then each loaded topic's."""
     cluster = {"cluster": broker.settings.cluster}
     topics = broker.topics.loaded

@@ -17,9 +17,9 @@ from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer, failure, object_of
 from quire_broker.admin.context import broker_of, topic_name_of
 from quire_broker.errors import NotFoundError, SchemaError
+from quire_broker.names import TopicName
 from quire_broker.schemas.stored import Schema, SchemaType, StoredSchema, schema_id, split_key_value, type_of_name
 from quire_broker.server.schemas import register, strategy_of
-from quire_broker.topic.topic_names import TopicName
 
 INVALID, INCOMPATIBLE = 422, 409
 

@@ -1,19 +1,17 @@
 """TopicStats and internal stats in Pulsar's JSON. Rates are taken between two looks at least a second apart."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quire_bookie.client import LedgerClient
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import LedgerId
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
-from quire_broker.topic.backlog_quota import NO_LIMIT
+from quire_broker.policies.backlog_quota import NO_LIMIT
+from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.producers import Producer
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
-
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
 
 
 def _publisher(producer: Producer) -> dict[str, Any]:
@@ -92,7 +90,7 @@ def _backlog_quotas(topic: Topic, now_ms: int) -> dict[str, Any]:
     return found if oldest is None else found | {"oldestBacklogMessageSubscriptionName": oldest.subscription}
 
 
-def topic_stats(topic: Topic, broker: "RunningBroker") -> dict[str, Any]:
+def topic_stats(topic: Topic, broker: RunningBroker) -> dict[str, Any]:
     """TopicStats of one topic."""
     stats, backlog = topic.stats, topic.backlog
     subscriptions = {name: _subscription(found, backlog.size_of(found)) for name, found in topic.subscriptions.items()}
@@ -132,7 +130,7 @@ _SUMS = (
 )
 
 
-def partitioned_stats(topics: list[Topic], count: int, broker: "RunningBroker") -> dict[str, Any]:
+def partitioned_stats(topics: list[Topic], count: int, broker: RunningBroker) -> dict[str, Any]:
     """The partitions' TopicStats: sums, subscriptions added up, and each by name."""
     each = {str(topic.name): topic_stats(topic, broker) for topic in topics}
     subscriptions: dict[str, Any] = {}

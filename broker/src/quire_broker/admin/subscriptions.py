@@ -10,7 +10,7 @@ from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.context import broker_of, owned_topic, require_owner, topic_name_of
 from quire_broker.errors import ConflictError, NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
-from quire_broker.ownership.policy_fields import INT_MAX, LONG_MAX
+from quire_broker.policies.fields import INT_MAX, LONG_MAX
 from quire_broker.topic.client_names import check_name
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic

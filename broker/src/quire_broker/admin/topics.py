@@ -6,7 +6,7 @@ from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_name_of
 from quire_broker.admin.stats import internal_stats, partitioned_stats, topic_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
-from quire_broker.topic.topic_names import PERSISTENT, TopicName
+from quire_broker.names import PERSISTENT, TopicName
 
 
 def add_routes(router: web.UrlDispatcher) -> None:

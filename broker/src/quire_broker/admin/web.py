@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -25,12 +24,10 @@ from quire_broker.admin import (
 from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
 from quire_broker.admin.context import BROKER
-
-if TYPE_CHECKING:
-    from quire_broker.server.broker import RunningBroker
+from quire_broker.server.broker import RunningBroker
 
 
-def make_app(broker: "RunningBroker") -> web.Application:
+def make_app(broker: RunningBroker) -> web.Application:
     """All routes, on one broker."""
     checks = [errors_as_json, from_no_other_site, authorized]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
@@ -57,7 +54,7 @@ def make_app(broker: "RunningBroker") -> web.Application:
 class WebServer:
     """Answers on a port that was taken before."""
 
-    def __init__(self, broker: "RunningBroker") -> None:
+    def __init__(self, broker: RunningBroker) -> None:
         self._runner = web.AppRunner(make_app(broker), access_log=None, shutdown_timeout=2.0)
         self._bounds = broker.settings.access.http
         self._bounded: BoundedHttp | None = None

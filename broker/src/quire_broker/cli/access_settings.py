@@ -6,7 +6,7 @@ from quire_bookie.cli.http_bounds import http_limits
 from quire_bookie.cli.tls_files import path_of
 from quire_bookie.env.tls import TlsFiles
 from quire_bookie.tokens.settings import TokenSettings
-from quire_broker.config_security import BrokerSecurityConfig
+from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings, ClientCertificates, ServerTlsSettings
 
 

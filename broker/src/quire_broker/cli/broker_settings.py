@@ -16,7 +16,7 @@ from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.model import DigestType
 from quire_broker.cli.access_settings import access_settings
 from quire_broker.cli.offload_settings import offload_settings, tier_settings
-from quire_broker.config import (
+from quire_broker.config.broker import (
     LOOPBACK,
     BacklogQuotaConfig,
     BrokerConfig,
@@ -27,11 +27,11 @@ from quire_broker.config import (
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.ownership.listeners import parse_listeners
+from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas
 from quire_broker.schemas.budget import SchemaBounds
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.server.parts import SessionSettings
 from quire_broker.standalone import StandaloneSettings, quorums
-from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.topic import TopicSettings
 from quire_broker.topic.topics import TopicsSettings

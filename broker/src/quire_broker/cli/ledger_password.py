@@ -5,7 +5,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.secret_file import SecretFiles, write_secret
 from quire_bookie.env.secret_text import secret_text
 from quire_bookie.errors import StartupError
-from quire_broker.config import ManagedLedgerConfig
+from quire_broker.config.broker import ManagedLedgerConfig
 
 _BYTES = 24
 

@@ -1,7 +1,7 @@
 """Maps what a person configured about offloading to the settings of topics and of the broker. Pure."""
 
 from quire_bookie.limits import MIB
-from quire_broker.config_offload import OffloadConfig
+from quire_broker.config.offload import OffloadConfig
 from quire_broker.offload.segment_writer import WriteSettings
 from quire_broker.offload.settings import OFF, OffloadSettings, ReadFirst, TierSettings
 from quire_broker.offload.target import OffloadTarget

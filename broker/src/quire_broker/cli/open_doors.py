@@ -4,7 +4,7 @@ from quire_bookie.cli.own_address import reaches_others
 from quire_bookie.config.client_security import TOKEN_PLUGINS
 from quire_bookie.errors import ConfigError
 from quire_broker.cli.broker_settings import shares_metadata
-from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 
 
 def unproved_towards_bookies(config: BrokerConfig) -> str | None:

@@ -22,13 +22,14 @@ from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import read_restoration, wait_until_settled
 from quire_broker.admin.counters import counters
+from quire_broker.broker_process import start_broker
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.ledger_password import configured_password, standalone_password
 from quire_broker.cli.open_doors import open_doors, unproved_towards_bookies
 from quire_broker.cli.open_file_shares import fit_broker, fit_standalone
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
-from quire_broker.config import BrokerConfig, StandaloneConfig
-from quire_broker.server.broker import RunningBroker, start_broker
+from quire_broker.config.broker import BrokerConfig, StandaloneConfig
+from quire_broker.server.broker import RunningBroker
 from quire_broker.standalone import RunningStandalone, run_standalone
 
 LOOK_INTERVAL_S = 1.0

@@ -23,8 +23,8 @@ HttpPort = Annotated[int | None, typer.Option(help="Port of REST, health and met
 
 def register(commands: Commands) -> None:
     """Add both commands."""
-    commands.config_kinds["broker"] = "quire_broker.config:BrokerConfig"
-    commands.config_kinds["standalone"] = "quire_broker.config:StandaloneConfig"
+    commands.config_kinds["broker"] = "quire_broker.config.broker:BrokerConfig"
+    commands.config_kinds["standalone"] = "quire_broker.config.broker:StandaloneConfig"
 
     @commands.app.command()
     def standalone(

@@ -56,7 +56,7 @@ def register(commands: Commands) -> None:
         from quire_bookie.env.clock import SystemClock
         from quire_bookie.model import LedgerId
         from quire_broker.managed_ledger.attaching import attach as attach_
-        from quire_broker.topic.topic_names import parse_topic
+        from quire_broker.names import parse_topic
 
         cluster = Cluster(
             settings_of(commands, metadata, config, set_), False, None if data is None else os.path.abspath(data)

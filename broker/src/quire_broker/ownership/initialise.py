@@ -9,10 +9,10 @@ from typing import Any
 
 from quire_broker.errors import ConflictError
 from quire_broker.limits import DEFAULT_NAMESPACE_BUNDLES
-from quire_broker.ownership.bundles import Bundles
+from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import BrokerUrls
-from quire_broker.ownership.policies import Json, PolicyStore
-from quire_broker.topic.topic_names import NamespaceName
+from quire_broker.policies.bundles import Bundles
+from quire_broker.policies.store import Json, PolicyStore
 
 _CLIENT_DEFAULTS: Json = {
     "brokerClientTlsEnabled": False,

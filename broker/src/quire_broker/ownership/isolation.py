@@ -18,8 +18,8 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.ownership.listeners import listeners_of
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owner
-from quire_broker.ownership.policies import Json, PolicyStore, decode_json
 from quire_broker.ownership.registration import BROKERS
+from quire_broker.policies.store import Json, PolicyStore, decode_json
 
 
 @dataclass(frozen=True, slots=True)

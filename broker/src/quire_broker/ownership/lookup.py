@@ -1,9 +1,9 @@
 """The answer to *who serves this topic*, for the binary protocol and for REST."""
 
 from quire_broker.errors import NotFoundError, TopicNotFoundError
+from quire_broker.names import TopicName
 from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.owners import Owner, Owners
-from quire_broker.topic.topic_names import TopicName
 
 
 class Lookups:

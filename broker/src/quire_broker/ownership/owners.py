@@ -27,9 +27,9 @@ from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownE
 from quire_bookie.metadata.following import watch_with_retries, with_retries
 from quire_bookie.metadata.store import ABSENT, Event, EventKind, MetadataStore, Node, SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.names import NamespaceName, TopicName
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
-from quire_broker.ownership.policies import Json, PolicyStore, decode_json, encode_json
-from quire_broker.topic.topic_names import NamespaceName, TopicName
+from quire_broker.policies.store import Json, PolicyStore, decode_json, encode_json
 
 OWNERS = "/namespace"
 ATTEMPTS_MAX = 5

@@ -14,7 +14,7 @@ from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
 from quire_bookie.metadata.store import ABSENT, MetadataStore, SessionState
 from quire_broker.ownership.listeners import listeners_json
 from quire_broker.ownership.owners import BrokerUrls
-from quire_broker.ownership.policies import Json, encode_json
+from quire_broker.policies.store import Json, encode_json
 
 BROKERS = "/loadbalance/brokers"
 COUNTER = "/counters/producer-name"

@@ -11,8 +11,8 @@ from enum import IntEnum
 from google.protobuf.message import DecodeError
 
 from quire_bookie.errors import MetadataFormatError
+from quire_broker.names import TopicName
 from quire_broker.schemas.proto import schemas_pb2 as pb
-from quire_broker.topic.topic_names import TopicName
 
 ROOT = "/schemas"
 _STORED = 1

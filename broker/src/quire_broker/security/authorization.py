@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 from quire_broker.errors import AuthorizationError, NotFoundError
-from quire_broker.ownership.policies import PolicyStore
-from quire_broker.topic.topic_names import NamespaceName, TopicName
+from quire_broker.names import NamespaceName, TopicName
+from quire_broker.policies.store import PolicyStore
 
 NAMESPACE_KEY = "namespace_auth"
 TOPIC_KEY = "destination_auth"

@@ -1,56 +1,46 @@
-"""A running broker: what it is made of, in which order it starts and stops.
+"""A running broker: its parts, what runs in the background, and the order in which it starts to serve and stops.
 
-start: cluster nodes -> registration and instance number -> listen (binary, HTTP)
+serve: background work -> answer on the binary ports -> answer on the HTTP ports
 stop:  stop listening -> unload topics (clients are told) -> release bundles -> drop connections -> registration
+
+`quire_broker.broker_process` builds the parts.
 """
 
 import asyncio
 import logging
-import os
+import socket
+import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from quire_bookie.env.background import Background
-from quire_bookie.env.chance import Chance
-from quire_bookie.env.clock import WallClock
-from quire_bookie.env.connection_memory import ConnectionMemory, MemorySettings
+from quire_bookie.client import LedgerClient
+from quire_bookie.env.connection_memory import MemorySettings
 from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import Reading
-from quire_broker import __version__, limits
+from quire_broker import limits
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.settings import TierSettings
-from quire_broker.offload.tier import Tier
-from quire_broker.ownership.initialise import initialise_cluster
-from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.listeners import Listener
-from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
-from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
 from quire_broker.schemas.budget import SchemaBounds
-from quire_broker.schemas.registry import SchemaRegistry
-from quire_broker.security.authorization import Authorization
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
-from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
-from quire_broker.server.parts import BrokerParts, ProducerNames, SessionSettings
+from quire_broker.server.parts import BrokerParts, SessionSettings
 from quire_broker.server.permission_watch import Opened, PermissionWatch
-from quire_broker.server.ports import Ports, PortSettings
+from quire_broker.server.ports import Ports
 from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
-from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck, BacklogQuotaSettings
+from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.topic import Topic
-from quire_broker.topic.topics import Topics, TopicsSettings
+from quire_broker.topic.topics import TopicsSettings
 
 if TYPE_CHECKING:
-    from aiohttp.web import RouteDef
-
-    from quire_bookie.client import LedgerClient
-    from quire_broker.admin.web import WebServer
+    from aiohttp.web import RouteDef  # its import takes a third of the time to the first message
 
 TICK_S = 10.0
 log = logging.getLogger("quire.broker")
@@ -82,6 +72,28 @@ class BrokerSettings:
     """Of all connections together."""
 
 
+class HttpServer(Protocol):
+    """Serves the admin API on listening sockets."""
+
+    async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Answer requests on the socket from now on."""
+
+    async def close(self) -> None:
+        """Stop listening and end the requests under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedParts:
+    """The parts of a broker that are opened before it serves."""
+
+    access: Access
+    ports: Ports
+    sessions: Seats
+    owners: Owners
+    registration: Registration
+    factory: ManagedLedgerFactory
+
+
 class RunningBroker:
     """A broker that serves. Its parts are public to the admin API and to the status line."""
 
@@ -89,48 +101,32 @@ class RunningBroker:
         self,
         settings: BrokerSettings,
         metadata: MetadataStore,
-        ledger_client: "LedgerClient",
-        clock: WallClock,
-        chance: Chance,
-        more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
-        memory: ConnectionMemory | None = None,
+        ledger_client: LedgerClient,
+        opened: OpenedParts,
+        parts: BrokerParts,
+        more_routes: "Callable[[], Iterable[RouteDef]]",
     ) -> None:
-        """`more_routes`: of HTTP, for what else runs in this process; only super users may ask them. `memory`: of
-        connections, where others in the process share it.
-        """
+        """`more_routes`: HTTP routes of what else runs in this process; only super users may use them."""
         self.settings = settings
         self.metadata = metadata
         self.ledger_client = ledger_client
-        self.clock = clock
-        self.chance = chance
-        self.background = Background()
-        settings.memory.check(settings.session.frame_bytes_max)
-        self.budget = PublishBudget(settings.publish_bytes_max)
-        self.memory = memory or ConnectionMemory(settings.memory)
-        self.policies = PolicyStore(metadata, settings.cluster)
-        self.authorization = (
-            Authorization(self.policies, settings.access.super_users) if settings.access.authorization else None
-        )
-        self.sessions = Seats(settings.connections_max, settings.connections_per_address_max)
-        self.access = Access(settings.access, clock)
-        self.ports = Ports(
-            PortSettings(
-                settings.listen,
-                settings.advertise,
-                *(settings.port, settings.port_tls, settings.http_port, settings.http_port_tls),
-            )
-        )
-        self.started_ms = clock.now_ms()
+        self.parts = parts
+        self.clock, self.chance = parts.clock, parts.chance
+        self.background = parts.background
+        self.budget, self.memory = parts.budget, parts.memory
+        self.policies, self.topics = parts.policies, parts.topics
+        self.authorization = parts.authorization
+        self.access, self.ports, self.sessions = opened.access, opened.ports, opened.sessions
+        self.owners, self.factory = opened.owners, opened.factory
+        self._registration = opened.registration
+        self.started_ms = self.clock.now_ms()
         self.more_readings: list[Callable[[], list[Reading]]] = []
-        """Of what else runs in this process, for /metrics."""
+        """Metrics of what else runs in this process."""
         self.more_routes = more_routes
-        self.factory: ManagedLedgerFactory
-        self.owners: Owners
-        self.topics: Topics
-        self.parts: BrokerParts
-        self._registration: Registration
-        self._web: WebServer | None = None
+        self._http: HttpServer | None = None
         self._stopped = False
+        self.owners.on_lost = self._bundle_lost
+        self.owners.on_retaken = self._bundle_retaken
 
     @property
     def urls(self) -> BrokerUrls:
@@ -149,70 +145,26 @@ class RunningBroker:
 
     @property
     def broker_id(self) -> str:
-        """Its id in the cluster: host and a port that no other broker of the host has."""
-        ports = self.ports
-        return f"{self.settings.advertise}:{ports.http_port or ports.http_port_tls or ports.port or ports.port_tls}"
+        """Its id in the cluster."""
+        return self.ports.broker_id
 
-    async def start(self) -> None:
-        """Listen first, so that the ports are known; answer only once everything else is there."""
-        settings = self.settings
-        await self.access.open()
-        await self.ports.open(self._accept, None if self.access.tls is None else self.access.tls.context, self.sessions)
-        await initialise_cluster(self.policies, self.urls)
-        self.owners = Owners(self.metadata, self.policies, self.urls)
-        self.owners.on_lost = self._bundle_lost
-        self.owners.on_retaken = self._bundle_retaken
-        self._registration = Registration(self.metadata, self.broker_id, self.urls, __version__, self.clock)
-        await self._registration.register()
-        instance = await self._registration.instance_number()
-        self.factory = ManagedLedgerFactory(
-            self.ledger_client,
-            self.metadata,
-            settings.topics.ledger,
-            self.clock,
-            self.chance,
-            Tier(settings.tier, os.environ),  # where the credentials for buckets are
-            self.memory,
-        )
-        lookups = Lookups(self.owners, Isolation(self.metadata, self.policies, self.settings.advertise))
-        self.topics = Topics(self.factory, self.policies, settings.topics, self.background, self.clock, lookups.tenure)
-        quotas = BacklogQuotaCheck(self.topics, self.policies, settings.backlog_quotas, self.clock)
-        self.parts = BrokerParts(
-            settings=settings.session,
-            topics=self.topics,
-            lookups=lookups,
-            policies=self.policies,
-            schemas=SchemaRegistry(
-                self.metadata,
-                self.ledger_client,
-                settings.topics.ledger,
-                self.clock,
-                self.chance,
-                bounds=settings.schemas,
-            ),
-            backlog_quotas=quotas,
-            names=ProducerNames(settings.cluster, instance),
-            budget=self.budget,
-            memory=self.memory,
-            background=self.background,
-            clock=self.clock,
-            chance=self.chance,
-            authentication=self.access.authentication,
-            authorization=self.authorization,
-        )
+    async def serve(self, open_http: "Callable[[RunningBroker], HttpServer]") -> None:
+        """Answer clients. `open_http` makes the HTTP server; it is called only if there is an HTTP port."""
         self.background.keep(self._registration.run, "registration")
         self.background.keep(self.owners.run, "bundles in doubt")
         self.background.keep(self.owners.follow, "owner nodes of bundles")
         self.background.keep(self._tick, "tick")
         self.background.keep(Expiry(self.topics, self.policies, self.clock).run, "expiry of messages")
-        self.background.keep(quotas.run, "backlog quotas")
+        self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
         self.access.follow(self.background, self._check_credentials)
         if self.authorization is not None:
-            watch = PermissionWatch(self._opened, settings.access.permissions_check_s)
+            watch = PermissionWatch(self._opened, self.settings.access.permissions_check_s)
             self.background.keep(watch.run, "permissions")
-        await self.ports.serve()
+        await self.ports.serve(self._accept)
         if self.ports.web:
-            await self._serve_http()
+            self._http = open_http(self)
+            for listening, tls in self.ports.web:
+                await self._http.serve(listening, tls)
         urls = self.urls
         log.info("broker serves %s", ", ".join(filter(None, (urls.native, urls.native_tls, urls.http, urls.http_tls))))
 
@@ -222,14 +174,6 @@ class RunningBroker:
 
     def _opened(self) -> list[Opened]:
         return [one for session in self.sessions for one in session.opened()]
-
-    async def _serve_http(self) -> None:
-        # Here and not above: loading its library takes a third of the time to the first message.
-        from quire_broker.admin.web import WebServer
-
-        self._web = WebServer(self)
-        for listening, tls in self.ports.web:
-            await self._web.serve(listening, tls)
 
     def _accept(self) -> Connection:
         settings = self.settings.session
@@ -304,42 +248,19 @@ class RunningBroker:
             return
         self._stopped = True
         self.ports.stop_listening()
-        if hasattr(self, "parts"):
-            try:
-                async with asyncio.timeout(limits.STOP_S):
-                    await self.topics.close()
-                    await self.owners.close()
-                    await self._registration.close()
-                    await self.factory.close()
-            except TimeoutError:
-                log.warning("stopped without an orderly end after %.0f s", limits.STOP_S)
-            except MetadataError as error:
-                log.warning("stopped without telling the metadata store: %s", error)
+        try:
+            async with asyncio.timeout(limits.STOP_S):
+                await self.topics.close()
+                await self.owners.close()
+                await self._registration.close()
+                await self.factory.close()
+        except TimeoutError:
+            log.warning("stopped without an orderly end after %.0f s", limits.STOP_S)
+        except MetadataError as error:
+            log.warning("stopped without an update of the metadata store: %s", error)
         for session in list(self.sessions):
             session.close()
-        if self._web is not None:
-            await self._web.close()
+        if self._http is not None:
+            await self._http.close()
         self.ports.close()
         await self.background.close()
-
-
-async def start_broker(
-    settings: BrokerSettings,
-    *,
-    metadata: MetadataStore,
-    ledger_client: "LedgerClient",
-    clock: WallClock,
-    chance: Chance,
-    more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
-    memory: ConnectionMemory | None = None,
-) -> RunningBroker:
-    """A broker that serves. StartupError when a port is taken; metadata and client stay the caller's to close."""
-    broker = RunningBroker(settings, metadata, ledger_client, clock, chance, more_routes, memory)
-    started = False
-    try:
-        await broker.start()
-        started = True
-    finally:
-        if not started:
-            await broker.stop()
-    return broker

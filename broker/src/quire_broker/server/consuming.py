@@ -20,6 +20,7 @@ from quire_broker.errors import (
 )
 from quire_broker.limits import BATCH_MESSAGES_MAX
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.names import parse_topic
 from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
@@ -28,7 +29,6 @@ from quire_broker.server.permission_watch import Opened
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.subscription import Consumer, Subscription
 from quire_broker.topic.topic import Topic
-from quire_broker.topic.topic_names import parse_topic
 from quire_broker.wire import commands
 from quire_broker.wire.entry import deliverable
 from quire_broker.wire.hot import MessageHeads

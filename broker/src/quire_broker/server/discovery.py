@@ -2,9 +2,9 @@
 
 from quire_bookie.crc import crc32c
 from quire_broker.errors import ServerError
+from quire_broker.names import TopicName, parse_namespace, parse_topic
 from quire_broker.security.authorization import Rights
 from quire_broker.server.parts import BrokerParts
-from quire_broker.topic.topic_names import TopicName, parse_namespace, parse_topic
 from quire_broker.wire import commands
 from quire_broker.wire.kinds import LookupType, TopicsMode
 from quire_broker.wire.proto import pulsar_pb2 as pb

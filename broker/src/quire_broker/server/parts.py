@@ -8,7 +8,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_broker import limits
 from quire_broker.ownership.lookup import Lookups
-from quire_broker.ownership.policies import PolicyStore
+from quire_broker.policies.store import PolicyStore
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization

@@ -28,11 +28,12 @@ class PortSettings:
 
 
 class Ports:
-    """`open` takes the ports, so that their numbers are known; nobody is answered before `serve`."""
+    """Listening sockets. `open` takes the ports, so that their numbers are known; `serve` accepts connections."""
 
     def __init__(self, settings: PortSettings) -> None:
         self._settings = settings
         self._servers: list[asyncio.Server] = []
+        self._accept: Callable[[], Connection] | None = None
         self.port = self.port_tls = self.http_port = self.http_port_tls = 0
         self.web: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         """Taken for HTTP; the context of those with TLS."""
@@ -47,23 +48,27 @@ class Ports:
             self._url("https", self.http_port_tls),
         )
 
+    @property
+    def broker_id(self) -> str:
+        """The broker's id in the cluster: its host and a port that no other broker of the host has."""
+        port = self.http_port or self.http_port_tls or self.port or self.port_tls
+        return f"{self._settings.advertise}:{port}"
+
     def _url(self, scheme: str, port: int) -> str:
         host = self._settings.advertise
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
 
-    async def open(
-        self, accept: Callable[[], Connection], tls: ssl.SSLContext | None, seats: Seats | None = None
-    ) -> None:
+    async def open(self, tls: ssl.SSLContext | None, seats: Seats | None = None) -> None:
         """Take them all. StartupError for one that is taken; `close` gives back those before it.
 
         `seats` count the handshakes of TLS.
         """
         settings = self._settings
         if settings.port is not None:
-            self.port = await self._listen(accept, settings.port)
+            self.port = await self._listen(self._connection, settings.port)
         if settings.port_tls is not None:
             assert tls is not None, "the settings were checked"
-            self.port_tls = await self._listen(lambda: TlsSocket(accept, tls, seats), settings.port_tls)
+            self.port_tls = await self._listen(lambda: TlsSocket(self._connection, tls, seats), settings.port_tls)
         if settings.http_port is not None:
             self.http_port = self._listen_http(settings.http_port, None)
         if settings.http_port_tls is not None:
@@ -87,8 +92,13 @@ class Ports:
         self.web.append((taken, tls))
         return port_of(taken)
 
-    async def serve(self) -> None:
-        """Answer on the ports of the Pulsar protocol."""
+    def _connection(self) -> Connection:
+        assert self._accept is not None, "the servers start serving after this"
+        return self._accept()
+
+    async def serve(self, accept: Callable[[], Connection]) -> None:
+        """Answer on the ports of the Pulsar protocol; `accept` makes the protocol of a new connection."""
+        self._accept = accept
         for server in self._servers:
             await server.start_serving()
 

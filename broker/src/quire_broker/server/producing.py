@@ -8,6 +8,7 @@ from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
 from quire_broker.errors import ServiceNotReadyError, TooManyOperationsError, server_error_of
 from quire_broker.managed_ledger.position import LATEST
+from quire_broker.names import parse_topic
 from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
@@ -16,7 +17,6 @@ from quire_broker.server.permission_watch import Opened
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.producers import Producer, Receipt
 from quire_broker.topic.topic import Topic
-from quire_broker.topic.topic_names import parse_topic
 from quire_broker.wire import commands
 from quire_broker.wire.frames import SendRun
 from quire_broker.wire.hot import encode_receipts

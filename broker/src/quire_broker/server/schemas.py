@@ -1,14 +1,14 @@
 """Schemas in sessions, by the namespace's rules: a producer's is registered, a consumer's checked, any handed out."""
 
 from quire_broker.errors import AuthorizationError, NotAllowedError, SchemaError, ServerError
-from quire_broker.ownership.policies import PolicyStore
+from quire_broker.names import NamespaceName, TopicName, parse_topic
+from quire_broker.policies.store import PolicyStore
 from quire_broker.schemas.compatibility import Strategy
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType, schema_id
 from quire_broker.security.authorization import Rights
 from quire_broker.server.parts import BrokerParts
 from quire_broker.topic.topic import Topic
-from quire_broker.topic.topic_names import NamespaceName, TopicName, parse_topic
 from quire_broker.wire import commands
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb

@@ -11,7 +11,7 @@ from quire_bookie.errors import PeerProtocolError
 from quire_broker.managed_ledger.backlog_size import bytes_after, end_of_excess
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
-from quire_broker.topic.backlog_quota import BacklogQuotas
+from quire_broker.policies.backlog_quota import BacklogQuotas
 from quire_broker.topic.subscription import Subscription
 from quire_broker.wire.entry import peek
 

@@ -16,8 +16,8 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
 from quire_broker.errors import ProducerHoldError, ProducerQuotaError
 from quire_broker.limits import BACKLOG_QUOTA_CHECK_S
-from quire_broker.ownership.policies import PolicyStore
-from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas, QuotaKind, QuotaPolicy, quotas_of
+from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaKind, QuotaPolicy, quotas_of
+from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
 

@@ -9,7 +9,7 @@ import logging
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
-from quire_broker.ownership.policies import PolicyStore
+from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
 

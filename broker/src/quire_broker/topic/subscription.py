@@ -22,9 +22,9 @@ from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import LATEST, Position
+from quire_broker.names import TopicName
 from quire_broker.topic.subscription_acks import Acknowledgements
 from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, dispatcher_for, refusal
-from quire_broker.topic.topic_names import TopicName
 from quire_broker.wire.entry import peek
 from quire_broker.wire.kinds import AckKind, SubscriptionType
 

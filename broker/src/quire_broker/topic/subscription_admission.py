@@ -12,7 +12,7 @@ from quire_broker.dispatch.shared import SharedDispatcher
 from quire_broker.dispatch.single_active import SingleActiveDispatcher
 from quire_broker.dispatch.slots import StickyRanges
 from quire_broker.errors import BrokerError, ConsumerAssignError, ConsumerBusyError, NotAllowedError
-from quire_broker.topic.topic_names import TopicName
+from quire_broker.names import TopicName
 from quire_broker.wire.kinds import KeySharedMode, SubscriptionType
 
 TYPE_NAMES = {

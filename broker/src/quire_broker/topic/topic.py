@@ -27,12 +27,12 @@ from quire_broker.errors import (
 from quire_broker.managed_ledger.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.names import TopicName
 from quire_broker.sampling import Rate
 from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
-from quire_broker.topic.topic_names import TopicName
 from quire_broker.wire.entry import flaw_of, peek
 from quire_broker.wire.frames import Send
 

@@ -24,11 +24,11 @@ from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.policies import with_policies
-from quire_broker.ownership.policies import Json, PolicyStore
+from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.topic.topic import Topic, TopicSettings
-from quire_broker.topic.topic_names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 
 log = logging.getLogger("quire.broker.topic")
 _TAKEN = "quire.subscriptions-taken"

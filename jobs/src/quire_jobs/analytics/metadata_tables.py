@@ -22,8 +22,8 @@ from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, CursorSta
 from quire_broker.managed_ledger.ledger_list import LedgerList, LedgerRecord
 from quire_broker.managed_ledger.list_store import ROOT, node_path
 from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.names import PERSISTENT, TopicName, parse_topic, topic_of_ledger
 from quire_broker.offload.format import data_key, index_key
-from quire_broker.topic.topic_names import PERSISTENT, TopicName, parse_topic, topic_of_ledger
 
 AT_ONCE: Final = 16
 """Number of ledgers read concurrently."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from quire_broker.names import TopicName, parse_topic
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, schema_id
-from quire_broker.topic.topic_names import TopicName, parse_topic
 from quire_jobs.decode.arrow_types import TypeConflictError, merged_fields
 from quire_jobs.decode.columns import MESSAGE_SCHEMA
 from quire_jobs.decode.payloads import PayloadDecoder

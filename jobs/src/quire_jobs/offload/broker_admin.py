@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quire_bookie.model import LedgerId
-from quire_broker.topic.topic_names import TopicName
+from quire_broker.names import TopicName
 from quire_jobs.errors import QuireJobError
 from quire_jobs.source.broker_http import BrokerHttp, reason_of, require_success, topic_path
 

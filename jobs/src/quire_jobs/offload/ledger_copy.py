@@ -23,11 +23,11 @@ from quire_bookie.errors import NoSuchLedgerError, QuireError
 from quire_bookie.limits import MIB
 from quire_bookie.model import LedgerId
 from quire_bookie.places.place import Place
+from quire_broker.names import TopicName
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import SegmentSummary, WriteSettings, delete_segment, write_segment
 from quire_broker.offload.windows import WindowCache, WindowSettings
-from quire_broker.topic.topic_names import TopicName
 from quire_jobs.errors import QuireJobError, SourceUnavailableError
 from quire_jobs.offload.attempt_notes import AttemptNote, drop_note, write_note
 from quire_jobs.offload.broker_admin import Attempt, AttemptRefusedError, BrokerAdmin

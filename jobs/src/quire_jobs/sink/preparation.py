@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from quire_broker.topic.topic_names import TopicName, parse_topic
+from quire_broker.names import TopicName, parse_topic
 from quire_jobs.errors import JobOptionsError, QuireJobError
 from quire_jobs.sink.options import Deduplication, SinkOptions
 

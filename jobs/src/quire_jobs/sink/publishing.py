@@ -17,7 +17,7 @@ import pulsar
 from pulsar.schema import BytesSchema, Schema
 
 from quire_bookie.cli.client_access import ClientAccess, client_access
-from quire_broker.topic.topic_names import parse_topic
+from quire_broker.names import parse_topic
 from quire_jobs.errors import JobOptionsError, QuireJobError, SourceUnavailableError
 from quire_jobs.sink.options import PayloadSchema, SinkOptions
 from quire_jobs.sink.rows import Outgoing, java_hash

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urljoin
 
 from quire_bookie.cli.client_access import ClientAccess, client_access
-from quire_broker.topic.topic_names import TopicName
+from quire_broker.names import TopicName
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
 
 if TYPE_CHECKING:

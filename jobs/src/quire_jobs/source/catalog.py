@@ -16,8 +16,7 @@ from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import ROOT, node_path
 from quire_broker.managed_ledger.node_codec import decode_list
 from quire_broker.managed_ledger.position import Position
-from quire_broker.ownership.policies import PARTITIONED_TOPICS, decode_json
-from quire_broker.topic.topic_names import (
+from quire_broker.names import (
     PERSISTENT,
     TopicName,
     decode_name,
@@ -26,6 +25,7 @@ from quire_broker.topic.topic_names import (
     topic_of,
     topic_of_ledger,
 )
+from quire_broker.policies.store import PARTITIONED_TOPICS, decode_json
 from quire_jobs.errors import JobOptionsError, NotFoundError
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.cluster import Cluster

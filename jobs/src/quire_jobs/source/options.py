@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from quire_broker.errors import InvalidTopicNameError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
-from quire_broker.topic.topic_names import parse_namespace, parse_topic
+from quire_broker.names import parse_namespace, parse_topic
 from quire_jobs.errors import JobOptionsError
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)

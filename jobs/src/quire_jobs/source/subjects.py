@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from quire_broker.topic.topic_names import TopicName
+from quire_broker.names import TopicName
 from quire_jobs.errors import NotFoundError
 from quire_jobs.source.catalog import logs_named, topic_of_log
 from quire_jobs.source.cluster import Cluster

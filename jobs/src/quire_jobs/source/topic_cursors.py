@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from quire_broker.managed_ledger.position import EARLIEST, Position
-from quire_broker.topic.topic_names import TopicName
+from quire_broker.names import TopicName
 from quire_jobs.source.broker_http import BrokerHttp, require_success, topic_path
 
 JOB_CURSOR = "quire.job."

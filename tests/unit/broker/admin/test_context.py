@@ -8,8 +8,8 @@ from aiohttp import web
 
 from quire_broker.admin.context import BROKER, require_owner
 from quire_broker.errors import ServiceNotReadyError
+from quire_broker.names import parse_topic
 from quire_broker.ownership.owners import BrokerUrls, Owner
-from quire_broker.topic.topic_names import parse_topic
 
 TOPIC = parse_topic("persistent://acme/orders/one")
 

@@ -11,12 +11,12 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.errors import ConfigError
 from quire_bookie.model import DigestType
 from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, metadata_url, standalone_settings
-from quire_broker.config import BrokerConfig, StandaloneConfig
-from quire_broker.config_offload import OffloadConfig
-from quire_broker.config_security import BrokerSecurityConfig
+from quire_broker.config.broker import BrokerConfig, StandaloneConfig
+from quire_broker.config.offload import OffloadConfig
+from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from quire_broker.server.broker import BrokerSettings
-from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
 
 OFFLOAD = set(OffloadConfig.model_fields)

@@ -8,7 +8,7 @@ import pytest
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import ConfigError, StartupError
 from quire_broker.cli.ledger_password import configured_password, standalone_password
-from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 
 
 async def drawn(folder: Path, **values: Any) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from quire_broker.cli.offload_settings import offload_settings, tier_settings
-from quire_broker.config_offload import OffloadConfig
+from quire_broker.config.offload import OffloadConfig
 
 BUCKET = {"offload_driver": "aws-s3", "offload_bucket": "ledgers"}
 CHANGES: dict[str, Any] = {

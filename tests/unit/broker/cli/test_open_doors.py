@@ -4,7 +4,7 @@ import pytest
 
 from quire_bookie.errors import ConfigError
 from quire_broker.cli.open_doors import open_doors, unproved_towards_bookies
-from quire_broker.config import BrokerConfig, StandaloneConfig
+from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 
 SECURED = {"authentication_enabled": True, "authentication_providers": "token", "token_secret_key": "file:///k"}
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.names import parse_namespace, parse_topic
 from quire_broker.ownership.isolation import Isolation, IsolationPolicy, policy_for, policy_of
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import BrokerUrls, Owners
-from quire_broker.ownership.policies import PolicyStore
 from quire_broker.ownership.registration import Registration
-from quire_broker.topic.topic_names import parse_namespace, parse_topic
+from quire_broker.policies.store import PolicyStore
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 ORDERS = {"namespaces": ["shop/orders"], "primary": [r"orders-[0-9]+\.shop"], "secondary": []}

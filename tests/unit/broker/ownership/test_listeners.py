@@ -5,10 +5,10 @@ import random
 import pytest
 
 from quire_broker.errors import ServiceNotReadyError
+from quire_broker.names import NamespaceName
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of, parse_listeners
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
-from quire_broker.ownership.policies import PolicyStore
-from quire_broker.topic.topic_names import NamespaceName
+from quire_broker.policies.store import PolicyStore
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 TEXT = "external:pulsar://broker.shop.com:6650, external:pulsar+ssl://broker.shop.com:6651,vpn:pulsar://10.0.0.1:1"

@@ -10,11 +10,11 @@ import pytest
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.store import SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
-from quire_broker.ownership.policies import PolicyStore, encode_json
 from quire_broker.ownership.registration import Registration
-from quire_broker.topic.topic_names import NamespaceName, parse_topic
+from quire_broker.policies.store import PolicyStore, encode_json
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 A, B = BrokerUrls("pulsar://a:1", "http://a:2"), BrokerUrls("pulsar://b:1", "http://b:2")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from quire_bookie.errors import MetadataFormatError
+from quire_broker.names import parse_topic
 from quire_broker.schemas.stored import (
     Location,
     Schema,
@@ -18,7 +19,6 @@ from quire_broker.schemas.stored import (
     schema_id,
     type_of_name,
 )
-from quire_broker.topic.topic_names import parse_topic
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "etcd" / "pulsar-broker.txt"
 

@@ -7,9 +7,9 @@ import pytest
 
 from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.errors import AuthorizationError
-from quire_broker.ownership.policies import Json, PolicyStore
+from quire_broker.names import NamespaceName, parse_topic
+from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.security.authorization import Action, Authorization, Rights
-from quire_broker.topic.topic_names import NamespaceName, parse_topic
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 NAMESPACE = NamespaceName("acme", "orders")

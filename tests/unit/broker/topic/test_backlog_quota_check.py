@@ -6,7 +6,7 @@ import pytest
 
 from quire_broker.errors import ProducerHoldError, ProducerQuotaError
 from quire_broker.managed_ledger.position import EARLIEST, Position
-from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
+from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck, BacklogQuotaSettings
 from quire_broker.topic.producers import Receipt
 from quire_broker.topic.topic import Topic

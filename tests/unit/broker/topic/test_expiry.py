@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from quire_broker.errors import ServiceNotReadyError
-from quire_broker.ownership.policies import PolicyStore
+from quire_broker.names import NamespaceName, parse_topic
+from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.expiry import Expiry
-from quire_broker.topic.topic_names import NamespaceName, parse_topic
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 NOW_MS = 1_700_000_000_000

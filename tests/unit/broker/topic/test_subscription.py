@@ -16,8 +16,8 @@ from quire_broker.errors import (
     SubscriptionInUseError,
 )
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.names import parse_topic
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
-from quire_broker.topic.topic_names import parse_topic
 from quire_broker.wire.entry import peek
 from quire_broker.wire.kinds import AckKind, KeySharedMode, SubscriptionType
 from tests.unit.broker.dispatch.doubles import LEDGER, Clock, Link, MemoryCursor, MemoryLedger, settle, spec

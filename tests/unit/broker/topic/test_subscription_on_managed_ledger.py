@@ -6,8 +6,8 @@ import pytest
 
 from quire_broker.dispatch.delivery import AckId
 from quire_broker.managed_ledger import EARLIEST, LATEST, ManagedLedger, Position
+from quire_broker.names import parse_topic
 from quire_broker.topic.subscription import Consumer, Subscription, SubscriptionSettings
-from quire_broker.topic.topic_names import parse_topic
 from quire_broker.wire.entry import peek, seal
 from quire_broker.wire.kinds import AckKind, SubscriptionType
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata

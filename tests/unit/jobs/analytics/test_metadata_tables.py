@@ -17,7 +17,7 @@ from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
 from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
-from quire_broker.topic.topic_names import parse_topic
+from quire_broker.names import parse_topic
 from quire_jobs.analytics.audit import drop_changed
 from quire_jobs.analytics.metadata_tables import (
     MetadataTables,

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from quire_bookie.model import LedgerId
-from quire_broker.topic.topic_names import parse_topic
+from quire_broker.names import parse_topic
 from quire_jobs.errors import NotFoundError, QuireJobError, SourceUnavailableError
 from quire_jobs.offload.broker_admin import Attempt, AttemptRefusedError, BrokerAdmin, StockBrokerError
 from quire_jobs.source.broker_http import BrokerHttp

@@ -3,7 +3,7 @@
 import pytest
 
 from quire_bookie.model import LedgerId
-from quire_broker.topic.topic_names import parse_topic
+from quire_broker.names import parse_topic
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.job import Outcome, Problem, job_name, parse_parameters
 from quire_jobs.offload.attempt_notes import Swept

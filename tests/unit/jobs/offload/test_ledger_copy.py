@@ -13,7 +13,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.model import LedgerId
 from quire_bookie.places.opening import open_place
 from quire_bookie.places.place import Place
-from quire_broker.topic.topic_names import parse_topic
+from quire_broker.names import parse_topic
 from quire_jobs.errors import SourceUnavailableError
 from quire_jobs.offload import ledger_copy
 from quire_jobs.offload.attempt_notes import AttemptNote, decode_note, write_note

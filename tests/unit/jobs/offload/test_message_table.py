@@ -12,7 +12,7 @@ import pytest
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
-from quire_broker.topic.topic_names import TopicName, parse_topic
+from quire_broker.names import TopicName, parse_topic
 from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError, SourceUnavailableError, UndecodableError
 from quire_jobs.job import Problem
 from quire_jobs.main.shown_progress import LineProgress

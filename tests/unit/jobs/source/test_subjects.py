@@ -7,8 +7,8 @@ import pytest
 
 from quire_bookie.client import LedgerClient
 from quire_broker.managed_ledger.list_store import node_path
+from quire_broker.names import parse_topic
 from quire_broker.offload.tier import Tier
-from quire_broker.topic.topic_names import parse_topic
 from quire_jobs.errors import JobOptionsError, NotFoundError
 from quire_jobs.source.cluster import Cluster
 from quire_jobs.source.subjects import Subjects, find_topics, wanted

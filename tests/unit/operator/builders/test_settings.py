@@ -10,7 +10,7 @@ from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.config.sources import ProcessConfig, load
 from quire_bookie.errors import ConfigError
 from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
-from quire_broker.config import BrokerConfig
+from quire_broker.config.broker import BrokerConfig
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.bookie_spec import ENGINE_LEAST, ENGINE_LEAST_TIMES, ENTRY_LOG_MOST, SCRUB_LEAST
 from quire_operator.api.managed_ledger import ManagedLedger

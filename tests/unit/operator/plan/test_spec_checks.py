@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.config import BookieConfig
 from quire_bookie.config.sources import ProcessConfig
-from quire_broker.config import BrokerConfig
+from quire_broker.config.broker import BrokerConfig
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS

@@ -12,8 +12,8 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import SECRET, ProcessConfig
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
-from quire_broker.config_offload import OffloadConfig
-from quire_broker.config_security import BrokerSecurityConfig, OptionalPort
+from quire_broker.config.offload import OffloadConfig
+from quire_broker.config.security import BrokerSecurityConfig, OptionalPort
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
     CONNECTION_PUBLISH_BYTES_MAX,
@@ -28,7 +28,7 @@ from quire_broker.limits import (
     STANDALONE_GC_QUARANTINE_S,
 )
 from quire_broker.ownership.listeners import parse_listeners
-from quire_broker.topic.backlog_quota import QuotaPolicy
+from quire_broker.policies.backlog_quota import QuotaPolicy
 
 LOOPBACK = "127.0.0.1"
 Count = Annotated[int, Field(ge=0)]

@@ -9,11 +9,11 @@ import pytest
 
 from quire_bookie.errors import MetadataFormatError, MetadataUnavailableError
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
-from quire_broker.ownership.bundles import Bundles
+from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.owners import BrokerUrls
-from quire_broker.ownership.policies import PolicyStore, encode_json
-from quire_broker.topic.topic_names import NamespaceName, parse_topic
+from quire_broker.policies.bundles import Bundles
+from quire_broker.policies.store import PolicyStore, encode_json
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "etcd" / "pulsar-broker.txt"

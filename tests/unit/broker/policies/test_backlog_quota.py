@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire_broker.topic.backlog_quota import BacklogQuota, BacklogQuotas, QuotaKind, QuotaPolicy, quotas_of
+from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaKind, QuotaPolicy, quotas_of
 
 DEFAULT = BacklogQuotas(BacklogQuota(100), BacklogQuota(60, QuotaPolicy.EVICT))
 EVICT = "consumer_backlog_eviction"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.errors import MetadataFormatError
-from quire_broker.ownership.bundles import RING_END, Bundles, place_of
+from quire_broker.policies.bundles import RING_END, Bundles, place_of
 
 
 def test_the_place_of_the_specs_topic() -> None:

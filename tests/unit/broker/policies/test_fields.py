@@ -10,14 +10,14 @@ import pytest
 
 from quire_broker.errors import NotAllowedError
 from quire_broker.limits import POLICIES_CACHE_S
-from quire_broker.ownership.bundles import Bundles
-from quire_broker.ownership.policies import POLICIES, PolicyStore, new_policies
-from quire_broker.ownership.policy_fields import FIELDS, TENANT, flaw_of, usable
+from quire_broker.names import NamespaceName, parse_topic
+from quire_broker.policies.bundles import Bundles
+from quire_broker.policies.fields import FIELDS, TENANT, flaw_of, usable
+from quire_broker.policies.store import POLICIES, PolicyStore, new_policies
 from quire_broker.security.authorization import Action, Authorization
-from quire_broker.topic.topic_names import NamespaceName, parse_topic
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
-from tests.unit.broker.ownership.test_policies import golden
+from tests.unit.broker.policies.test_store import golden
 
 HUGE = 10**400
 NAMESPACE = NamespaceName("t", "n")

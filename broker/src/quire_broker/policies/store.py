@@ -27,9 +27,9 @@ from quire_bookie.errors import (
 from quire_bookie.metadata.store import ABSENT, MetadataStore
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
-from quire_broker.ownership.bundles import Bundles
-from quire_broker.ownership.policy_fields import flaws_of, usable
-from quire_broker.topic.topic_names import NamespaceName, TopicName, decode_name, topic_of
+from quire_broker.names import NamespaceName, TopicName, decode_name, topic_of
+from quire_broker.policies.bundles import Bundles
+from quire_broker.policies.fields import flaws_of, usable
 
 Json: TypeAlias = dict[str, Any]
 _log = logging.getLogger("quire.broker.policies")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_broker.errors import InvalidTopicNameError
-from quire_broker.topic.topic_names import (
+from quire_broker.names import (
     NamespaceName,
     check_part,
     decode_name,

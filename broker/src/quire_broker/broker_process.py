@@ -1,0 +1,157 @@
+"""Builds a broker, starts it, and adds its HTTP server: the one place that knows both the server and the admin API.
+
+start: open the credentials -> take the ports -> cluster nodes -> registration and instance number -> parts -> serve
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from quire_bookie.client import LedgerClient
+from quire_bookie.env.background import Background
+from quire_bookie.env.chance import Chance
+from quire_bookie.env.clock import WallClock
+from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.metadata.store import MetadataStore
+from quire_broker import __version__
+from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.offload.tier import Tier
+from quire_broker.ownership.initialise import initialise_cluster
+from quire_broker.ownership.isolation import Isolation
+from quire_broker.ownership.lookup import Lookups
+from quire_broker.ownership.owners import Owners
+from quire_broker.ownership.registration import Registration
+from quire_broker.policies.store import PolicyStore
+from quire_broker.schemas.registry import SchemaRegistry
+from quire_broker.security.authorization import Authorization
+from quire_broker.security.opening import Access
+from quire_broker.server.broker import BrokerSettings, HttpServer, OpenedParts, RunningBroker
+from quire_broker.server.budget import PublishBudget
+from quire_broker.server.parts import BrokerParts, ProducerNames
+from quire_broker.server.ports import Ports, PortSettings
+from quire_broker.server.seats import Seats
+from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
+from quire_broker.topic.topics import Topics
+
+if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
+
+def _open_http(broker: RunningBroker) -> HttpServer:
+    # Here and not above: loading its library takes a third of the time to the first message.
+    from quire_broker.admin.web import WebServer
+
+    return WebServer(broker)
+
+
+class _Building:
+    """Builds the parts of one broker: those that need no port at once, the others after the ports are known."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        metadata: MetadataStore,
+        ledger_client: LedgerClient,
+        clock: WallClock,
+        chance: Chance,
+        memory: ConnectionMemory | None,
+    ) -> None:
+        settings.memory.check(settings.session.frame_bytes_max)
+        self._settings = settings
+        self._metadata, self._ledger_client = metadata, ledger_client
+        self._clock, self._chance = clock, chance
+        self._memory = memory or ConnectionMemory(settings.memory)
+        self.background = Background()
+        self.access = Access(settings.access, clock)
+        self.sessions = Seats(settings.connections_max, settings.connections_per_address_max)
+        self.ports = Ports(
+            PortSettings(
+                settings.listen,
+                settings.advertise,
+                *(settings.port, settings.port_tls, settings.http_port, settings.http_port_tls),
+            )
+        )
+
+    async def open(self) -> tuple[OpenedParts, BrokerParts]:
+        """Take the ports, register the broker in the cluster, and return its parts. StartupError."""
+        settings, access = self._settings, self.access
+        await access.open()
+        # First, so that their numbers are known; they answer when everything else is there.
+        await self.ports.open(None if access.tls is None else access.tls.context, self.sessions)
+        policies = PolicyStore(self._metadata, settings.cluster)
+        urls = replace(self.ports.urls, listeners=settings.listeners)
+        await initialise_cluster(policies, urls)
+        owners = Owners(self._metadata, policies, urls)
+        registration = Registration(self._metadata, self.ports.broker_id, urls, __version__, self._clock)
+        await registration.register()
+        names = ProducerNames(settings.cluster, await registration.instance_number())
+        factory = ManagedLedgerFactory(
+            self._ledger_client,
+            self._metadata,
+            settings.topics.ledger,
+            self._clock,
+            self._chance,
+            Tier(settings.tier, os.environ),  # the credentials for buckets are there
+            self._memory,
+        )
+        opened = OpenedParts(access, self.ports, self.sessions, owners, registration, factory)
+        return opened, self._parts(policies, owners, factory, names)
+
+    def _parts(
+        self, policies: PolicyStore, owners: Owners, factory: ManagedLedgerFactory, names: ProducerNames
+    ) -> BrokerParts:
+        settings, clock, chance = self._settings, self._clock, self._chance
+        lookups = Lookups(owners, Isolation(self._metadata, policies, settings.advertise))
+        topics = Topics(factory, policies, settings.topics, self.background, clock, lookups.tenure)
+        authorization = Authorization(policies, settings.access.super_users)
+        return BrokerParts(
+            settings=settings.session,
+            topics=topics,
+            lookups=lookups,
+            policies=policies,
+            schemas=SchemaRegistry(
+                self._metadata, self._ledger_client, settings.topics.ledger, clock, chance, bounds=settings.schemas
+            ),
+            backlog_quotas=BacklogQuotaCheck(topics, policies, settings.backlog_quotas, clock),
+            names=names,
+            budget=PublishBudget(settings.publish_bytes_max),
+            memory=self._memory,
+            background=self.background,
+            clock=clock,
+            chance=chance,
+            authentication=self.access.authentication,
+            authorization=authorization if settings.access.authorization else None,
+        )
+
+
+async def start_broker(
+    settings: BrokerSettings,
+    *,
+    metadata: MetadataStore,
+    ledger_client: LedgerClient,
+    clock: WallClock,
+    chance: Chance,
+    more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
+    memory: ConnectionMemory | None = None,
+) -> RunningBroker:
+    """Return a broker that serves. StartupError when a port is taken. The caller closes metadata and client.
+
+    `more_routes`: HTTP routes of what else runs in this process; only super users may use them. `memory`: of
+    connections, where others in the process share it.
+    """
+    building = _Building(settings, metadata, ledger_client, clock, chance, memory)
+    broker: RunningBroker | None = None
+    serves = False
+    try:
+        opened, parts = await building.open()
+        broker = RunningBroker(settings, metadata, ledger_client, opened, parts, more_routes)
+        await broker.serve(_open_http)
+        serves = True
+    finally:
+        if not serves:
+            if broker is not None:
+                await broker.stop()
+            building.ports.close()
+            await building.background.close()
+    return broker

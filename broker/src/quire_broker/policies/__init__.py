@@ -1,0 +1,1 @@
+"""What the metadata say of tenants, namespaces and topics: bundles, quotas and other policies."""
