@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode lint sim damage sim-broken mutants audit native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
+.PHONY: run test env bytecode lint sim fuzz damage sim-broken mutants audit native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -45,6 +45,10 @@ sim: env
 # The simulator's self-test: each deliberately broken variant of the protocol must be caught; ARGS="--known" is quick.
 sim-broken: env
 	PYTHONHASHSEED=0 $(UV) run --no-sync python -m tests.sim.broken $(ARGS)
+
+# Hostile HTTP requests and binary commands for servers in one process, until time is up; ARGS="--minutes 15 --seed 1".
+fuzz: bytecode
+	$(UV) run --no-sync python -m tests.fuzz $(ARGS)
 
 # Small faults in the protocol modules: which do their unit tests catch, which the simulator alone?
 mutants: env

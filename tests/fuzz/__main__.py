@@ -1,56 +1,103 @@
-"""`python -m tests.fuzz --frames 1000000 [--seed N]`: codecs, a whole bookie, and one that wants a token.
+"""`make fuzz`: hostile input for servers in this process until time is up. Prints each distinct finding once.
 
-Prints what was tried.
+    python -m tests.fuzz --minutes 15 --only "broker http" --seed 7
+
+A round is some hundred examples for each target, all of one seed, which it prints: `--seed` begins with that one.
 """
 
 import argparse
 import asyncio
-import gc
 import logging
-import random
-import resource
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
 
-from tests.fuzz.bookie import fuzz_bookie
-from tests.fuzz.codecs import fuzz_client_codec, fuzz_server_codec
-from tests.fuzz.gate import fuzz_gate
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
-_BOOKIE_SHARE = 5
-"""Of so many frames one goes to a whole bookie, which takes longer."""
-_ROUND_FRAMES = 50_000
-_GROWTH_MAX = 1.5
-"""Peak memory after any round against that after the first: each round has a bookie of its own."""
+from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.watch import watched
+
+EXAMPLES_A_ROUND = 300
+_NAMES = re.compile(r"0x[0-9a-f]+|[0-9]+|'[^']*'|\"[^\"]*\"")
 
 
-def main() -> None:
-    """Run all four."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=None, help="default: a fresh one, printed")
-    given = parser.parse_args()
-    logging.getLogger("quire").setLevel(logging.CRITICAL)
-    seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
-    print(f"seed {seed}", flush=True)
-    requests, refused = fuzz_server_codec(seed, given.frames)
-    print(f"server codec: {given.frames} frames, {requests} requests, {refused} connections refused", flush=True)
-    answers, refused = fuzz_client_codec(seed, given.frames)
-    print(f"client codec: {given.frames} frames, {answers} answers, {refused} connections refused", flush=True)
-    wanted = given.frames // _BOOKIE_SHARE
-    answers, connections = asyncio.run(fuzz_gate(seed, wanted))
-    print(f"gate: {wanted} frames on {connections} connections without a token, {answers} refused", flush=True)
-    first_mib = 0
-    for start in range(0, wanted, _ROUND_FRAMES):
-        outcome = asyncio.run(fuzz_bookie(seed + start, min(_ROUND_FRAMES, wanted - start)))
-        gc.collect()  # the world of a round hangs together in circles, and is a hundred MiB
-        memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(
-            f"bookie: {outcome.frames} frames on {outcome.connections} connections, "
-            f"{outcome.answer_bytes} bytes of answers, peak memory {memory_mib} MiB",
-            flush=True,
+class Report:
+    """Distinct findings of a run: two that differ in numbers and names alone are one."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+        self.examples = 0
+
+    def take(self, target: str, error: Exception, example: object) -> None:
+        """Count a finding; print the first of its kind."""
+        text = f"{type(error).__name__}: {error}".strip()
+        ends = [line for line in text.splitlines() if line.strip() and "rewritten" not in line]
+        place = [line for line in ends if line.lstrip().startswith("File ")][-1:]
+        kind = re.sub(
+            r"0x[0-9a-f]+|[0-9]+|'[^']*'|\"[^\"]*\"", "_", " ".join((target, ends[0][:90], *place, ends[-1][:60]))
         )
-        first_mib = first_mib or memory_mib
-        if memory_mib > first_mib * _GROWTH_MAX:
-            raise SystemExit(f"memory grows: {first_mib} MiB after the first round, {memory_mib} MiB now")
+        self.known[kind] = self.known.get(kind, 0) + 1
+        if self.known[kind] == 1:
+            print(f"\n=== {target}: {text[-3000:]}\n--- by {str(example)[:3000]}", flush=True)
+
+
+def run_round(kind: type[Target], number: int, report: Report, deadline_s: float) -> None:
+    """Serve, send the examples of one seed, check, end."""
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner, watched(runner.get_loop()) as findings:
+        target = kind(Path(folder), findings)
+        runner.run(target.start())
+
+        @seed(number)
+        @settings(
+            max_examples=EXAMPLES_A_ROUND,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(target.strategy)
+        def play(example: Any) -> None:
+            if time.monotonic() > deadline_s:
+                return
+            report.examples += 1
+            try:
+                runner.run(target.send(example))
+            except Exception as error:  # noqa: BLE001  whatever an example ends with is a finding
+                report.take(kind.name, error, example)
+
+        play()
+        try:
+            runner.run(target.check_all())
+        except Exception as error:  # noqa: BLE001  as above
+            report.take(f"{kind.name}, seed {number}, at its end", error, "all of them")
+        runner.run(target.stop())
+        told = f"longest step {findings.longest_step_s:.2f} s of processor time; {dict(target.outcomes)}"
+        print(f"{kind.name}, seed {number}: {told}", flush=True)
+
+
+def main() -> int:
+    """Run; 1 where something was found."""
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--minutes", type=float, default=15.0, help="for how long (15)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round (1)")
+    parser.add_argument("--only", choices=[kind.name for kind in TARGETS], help="one target instead of all")
+    given_words = parser.parse_args()
+    logging.getLogger("aiohttp.access").disabled = True
+    deadline_s = time.monotonic() + given_words.minutes * 60
+    report, number = Report(), given_words.seed
+    while time.monotonic() < deadline_s:
+        for kind in TARGETS:
+            if given_words.only in (None, kind.name):
+                run_round(kind, number, report, deadline_s)
+        number += 1
+    print(f"{report.examples} examples, {len(report.known)} distinct findings")
+    for finding, count in report.known.items():
+        print(f"{count:6} {finding}")
+    return 1 if report.known else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

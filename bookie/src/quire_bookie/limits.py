@@ -148,6 +148,7 @@ TLS_REFRESH_S = 300.0  # between looks at the certificate files
 TOKEN_REFRESH_S = 60.0  # between looks at the file of token keys or tokens
 TOKENS_PER_TURN = 100  # open connections whose token is looked at again in one turn of the loop
 CONNECTION_REFUSED_LOG_S = 10.0  # at most one log line about refused connections in this time
+FOREIGN_ADDS_LOG_S = 10.0  # the same about entries of another ledger with the same id
 HTTP_HEADER_TIMEOUT_S = 10.0  # for the handshake and the first header, and for each later header
 HTTP_BODY_TIMEOUT_S = 60.0  # for the body of a request, after its header
 ACCEPT_PAUSE_S = 0.2  # after a connection that could not be taken, as for want of a handle

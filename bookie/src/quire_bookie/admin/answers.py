@@ -107,7 +107,9 @@ async def text_of(request: web.Request) -> str:
     try:
         return await request.text()
     except (web.RequestPayloadError, UnicodeDecodeError, LookupError):  # without the cause: it quotes the body
-        raise RefusedError(400, "the body cannot be read: send all of it, in UTF-8, without Content-Encoding") from None
+        raise RefusedError(400, "the body cannot be read: send all of it, in UTF-8") from None
+    except ConnectionError:  # the client has gone; an answer goes nowhere
+        raise RefusedError(400, "the connection ended before the body") from None
 
 
 def json_of(text: str) -> Any:

@@ -116,7 +116,10 @@ class BookieApi:
         found = {}
         for kind, (title, folders) in kinds.items():
             if wanted is None or kind in wanted.split(","):
-                names = [name for folder in folders for name in await self._disk.list_dir(folder)]
+                try:
+                    names = [name for folder in folders for name in await self._disk.list_dir(folder)]
+                except FileNotFoundError as error:
+                    raise RefusedError(503, f"a folder of the bookie is gone: {error}; mount its volume") from None
                 found[title] = " \t".join(name for name in names if kind == "index" or name.endswith(".log"))
         return web.json_response(found)
 

@@ -21,13 +21,16 @@ PROXIED = "Quire-Authorization"
 
 @web.middleware
 async def from_no_other_site(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse what a page of another site had its browser send: 403; a body that is not JSON: 415."""
+    """Refuse what a page of another site had its browser send: 403; a body that is not JSON, or is compressed: 415."""
     reason = _refusal_of_site(request)
     if reason is not None:
         _log.warning("%s %r of %s is refused: %s", request.method, request.path, request.remote, reason)
         return failure(403, reason)
     if request.body_exists and not _is_json(request.content_type):
         return failure(415, f"the body has the type {request.content_type}: send it as Content-Type: application/json")
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if request.body_exists and encoding.lower() != "identity":
+        return failure(415, f"the body has the Content-Encoding {encoding!r}: send it as it is, without that header")
     return await handler(request)
 
 

@@ -50,5 +50,10 @@ def connections(runner: web.AppRunner) -> Callable[[], asyncio.Protocol]:
     server = runner.server
     assert server is not None, "the runner is not set up"
     loop = asyncio.get_running_loop()
-    options: dict[str, Any] = {"access_log": None, "max_line_size": LINE_BYTES_MAX, "max_field_size": LINE_BYTES_MAX}
+    options: dict[str, Any] = {
+        "access_log": None,
+        "max_line_size": LINE_BYTES_MAX,
+        "max_field_size": LINE_BYTES_MAX,
+        "auto_decompress": False,  # `origin` refuses such bodies; a damaged one would wait for its end until a timeout
+    }
     return lambda: PlainConnection(server, loop=loop, **options)

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import DiskFullError, TooManyRequestsError
-from quire_bookie.limits import MASTER_KEY_BYTES_MAX
+from quire_bookie.limits import FOREIGN_ADDS_LOG_S, MASTER_KEY_BYTES_MAX
 from quire_bookie.model import EntryId, LedgerId, RunBatch, RunPiece, RunRow, row_bytes
 from quire_bookie.server.add_answers import AddAnswers
 from quire_bookie.server.condition import Condition
@@ -85,6 +85,7 @@ class Adds:
         self._forces = forces
         self._overload = Overload(self._attempt, self._refuse, settings.backpressure_pause_s, memory)
         self._priority_in_flight_bytes = 0
+        self._foreign_logged_s = float("-inf")
         self._held = ByteBound(settings.adds_in_flight_bytes_max, memory)
         """What waits for the states of ledgers to be loaded."""
 
@@ -401,12 +402,17 @@ class Adds:
         return info.fenced
 
     def _refuse_foreign(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> None:
-        _log.error(
-            "entries from %d on of another ledger %d were refused: this bookie holds a ledger with that id",
-            request.run.first,
-            info.ledger_id,
-        )
         self._stats.adds_foreign += len(request.run.entries)
+        now_s = self._loop.time()
+        if now_s - self._foreign_logged_s >= FOREIGN_ADDS_LOG_S:  # a client may repeat them as fast as it likes
+            self._foreign_logged_s = now_s
+            _log.error(
+                "entries from %d on of another ledger %d were refused: this bookie holds a ledger with that id; "
+                "%d entries refused so far",
+                request.run.first,
+                info.ledger_id,
+                self._stats.adds_foreign,
+            )
         if not info.fenced:
             self._storage.fence(info)
             self._journal.append_fence(info.ledger_id, _note_fence)

@@ -137,7 +137,7 @@ class _PlainConnection(web.RequestHandler):
 def _connections(runner: web.AppRunner) -> Callable[[], asyncio.Protocol]:
     server, loop = runner.server, asyncio.get_running_loop()
     assert server is not None
-    options: dict[str, Any] = {"access_log": None}
+    options: dict[str, Any] = {"access_log": None, "auto_decompress": False}
     return lambda: _PlainConnection(server, loop=loop, **options)
 
 

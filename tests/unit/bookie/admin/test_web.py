@@ -226,6 +226,8 @@ async def test_mark_and_files_are_named(admin: Admin) -> None:
     files = await admin.get("/api/v1/bookie/list_disk_file?file_type=journal,entrylog")
     assert set(files) == {"journal files", "entrylog files"}
     assert files["journal files"]
+    status, answer = await admin.ask("GET", "/api/v1/bookie/list_disk_file?file_type=index")  # none on this disk
+    assert status == 503 and "mount its volume" in answer["reason"]
 
 
 async def test_garbage_collection_is_forced_and_its_compactions_are_suspended_and_resumed(admin: Admin) -> None:

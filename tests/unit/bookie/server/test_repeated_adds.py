@@ -72,6 +72,16 @@ async def test_the_first_entry_of_another_ledger_is_refused_and_nothing_behind_i
     assert scene.bookie.stats.adds_foreign == 1
 
 
+async def test_a_client_that_repeats_foreign_adds_does_not_fill_the_log(
+    scene: Scene, memory: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stored(scene, adds(0, 3), memory)
+    for _ in range(5):
+        await refused(scene, adds(0, payload=b"foreign"))
+    assert scene.bookie.stats.adds_foreign == 5
+    assert caplog.text.count("of another ledger") == 1
+
+
 async def test_no_part_of_a_run_is_taken_that_is_foreign_in_one_place(scene: Scene, memory: bool) -> None:
     await stored(scene, adds(0, 3), memory)
     scene.storage.entries[LEDGER, EntryId(2)] = entry_bytes(2, payload=b"another")

@@ -11,7 +11,7 @@ from quire_operator.errors import OperatorError
 from quire_operator.monitoring.bounded import HttpBounds
 from quire_operator.monitoring.measurements import Measurements
 from quire_operator.monitoring.web import OperatorHealth, resident_bytes, serving
-from tests.support.unreadable_requests import check_refusals
+from tests.support.unreadable_requests import check_refusals, sent
 
 
 @dataclass
@@ -48,6 +48,13 @@ async def test_a_live_operator_answers_on_its_three_paths() -> None:
 async def test_a_request_that_is_no_http_shows_and_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(health_of(Lease()), 0, "127.0.0.1") as port:
         await check_refusals(port, caplog)
+
+
+async def test_a_body_that_cannot_be_read_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n"
+    async with serving(health_of(Lease()), 0, "127.0.0.1") as port:
+        assert (await sent(port, head + b"no gzip..")).startswith("HTTP/1.1 ")
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize(

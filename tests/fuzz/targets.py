@@ -1,0 +1,374 @@
+"""Servers in this process, and what must hold after each example: no error in the log, other clients are served.
+
+HTTP: an answer to each request, none of them 500. Binary protocols: the connection goes on or ends; a client beside it
+is answered; what was acknowledged before is there, also after a restart.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+
+from quire_bookie.admin.listening import listen, port_of
+from quire_bookie.admin.web import BookieWeb
+from quire_bookie.env.chance import SystemChance
+from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.metadata.local.store import LocalMetadataStore
+from quire_bookie.model import NO_ENTRY, DigestType, EntryId
+from quire_bookie.server import BookieSettings
+from quire_bookie.wire import client_v3
+from quire_bookie.wire.digest import Digest
+from quire_bookie.wire.proto import bookkeeper_pb2 as pb
+from quire_broker.admin.web import make_app
+from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.server.broker import BrokerSettings
+from quire_broker.standalone import RunningStandalone, StandaloneSettings, run_standalone, with_quorums
+from quire_broker.topic.topics import TopicsSettings
+from quire_broker.wire.frames import encode
+from quire_broker.wire.kinds import Kind
+from quire_broker.wire.proto import pulsar_pb2 as pb_broker
+from tests.fuzz import bookies, pulsar
+from tests.fuzz.requests import requests
+from tests.fuzz.watch import Findings
+from tests.support.bookie_world import BookieWorld, RawPeer
+from tests.support.broker_wire import Wire, kind_of_next, received, stored
+from tests.support.roomy_disk import NEVER_FULL
+
+HANGS_AFTER_S = 60
+"""A server that has not answered by then hangs."""
+KEPT_ENTRIES = 20
+_PLAIN = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_PONG = encode(pb_broker.BaseCommand(type=Kind.PONG, pong=pb_broker.CommandPong()))
+
+
+async def exchanged(port: int, data: bytes) -> bytes:
+    """Send all of it; what comes back until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    try:
+        writer.write(data)
+        writer.write_eof()
+        return await asyncio.wait_for(reader.read(), HANGS_AFTER_S)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+async def asked(port: int, request: bytes) -> int:
+    """Send an HTTP request; the status of the answer, 0 where the connection ends without one."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    try:
+        writer.write(request)
+        answer = await asyncio.wait_for(reader.read(), HANGS_AFTER_S)
+    except ConnectionError:
+        return 0
+    finally:
+        writer.transport.abort()
+    return int(answer[9:12]) if answer.startswith(b"HTTP/1.") else 0
+
+
+def own_tasks() -> set["asyncio.Task[Any]"]:
+    """Tasks of the servers that have a name: those without one come and go."""
+    return {task for task in asyncio.all_tasks() if not task.get_name().startswith("Task-")}
+
+
+class Target:
+    """A server, what is sent to it, and the checks. Everything runs on one loop."""
+
+    name: ClassVar[str]
+
+    def __init__(self, folder: Path, findings: Findings) -> None:
+        self.folder = folder
+        self.findings = findings
+        self.strategy: st.SearchStrategy[Any]
+        self.outcomes: Counter[object] = Counter()
+        """Statuses of answers, or how sessions ended: whether the examples get beyond the first check."""
+
+    async def start(self) -> None:
+        """Serve, and define what is sent."""
+        raise NotImplementedError
+
+    async def send(self, example: Any) -> None:
+        """Send one example, then check."""
+        raise NotImplementedError
+
+    async def check_all(self) -> None:
+        """Check what takes longer, restart included; the last call before `stop`."""
+
+    async def stop(self) -> None:
+        """End the server."""
+        raise NotImplementedError
+
+
+class _Standalone(Target):
+    """A broker with one bookie and its metadata, on a real folder."""
+
+    running: RunningStandalone
+
+    async def start(self) -> None:
+        """Serve on free ports."""
+        broker = BrokerSettings(
+            listen="127.0.0.1",
+            port=0,
+            http_port=0,
+            advertise="127.0.0.1",
+            topics=TopicsSettings(ledger=with_quorums(ManagedLedgerSettings(), 1)),
+        )
+        pattern = BookieSettings(
+            data_dir="", disk_usage_threshold=NEVER_FULL, listen="127.0.0.1", advertise="127.0.0.1"
+        )
+        data = self.folder / self.name.replace(" ", "-")
+        data.mkdir(exist_ok=True)
+        self.disk = LocalDisk()
+        self.metadata = await LocalMetadataStore.open(data / "metadata")
+        self.running = await run_standalone(
+            StandaloneSettings(str(data), 1, bookie_port=0, bookie=pattern, broker=broker),
+            metadata=self.metadata,
+            disk=self.disk,
+            clock=SystemClock(),
+            chance=SystemChance(),
+        )
+        await self._prepare()
+        self.findings.keep_alive(own_tasks())
+
+    async def _prepare(self) -> None:
+        for path, body in (
+            ("/admin/v2/tenants/fuzz", b'{"allowedClusters": ["standalone"]}'),
+            ("/admin/v2/namespaces/fuzz/ns", b""),
+            ("/admin/v2/persistent/fuzz/ns/p/partitions", b"2"),
+        ):
+            assert await self.put(path, body) in (204, 409)
+
+    async def put(self, path: str, body: bytes) -> int:
+        """Send a PUT that is no part of an example."""
+        head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        return await asked(self.http_port, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    @property
+    def http_port(self) -> int:
+        """Of the broker."""
+        port = self.running.broker.http_port
+        assert port is not None
+        return port
+
+    async def check_ready(self) -> None:
+        """The broker says that it serves, and no background task failed."""
+        for path in (b"healthz", b"readyz"):
+            status = await asked(self.http_port, b"GET /" + path + _PLAIN)
+            assert status == 200, path
+
+    async def stop(self) -> None:
+        """End it in order."""
+        self.findings.keep_alive(set())
+        await self.running.stop()
+        await self.metadata.close()
+        self.disk.close()
+
+
+class BrokerHttp(_Standalone):
+    """The HTTP port of a standalone."""
+
+    name = "broker http"
+
+    async def start(self) -> None:
+        """Serve; routes are those of the table."""
+        await super().start()
+        self.strategy = st.lists(requests(_routes(make_app(self.running.broker))), min_size=1, max_size=4)
+
+    async def send(self, example: list[bytes]) -> None:
+        """Send requests; each is answered, and none with 500."""
+        for request in example:
+            status = await asked(self.http_port, request)
+            self.outcomes[status] += 1
+            self.findings.check()
+            assert 200 <= status < 500 or status in (501, 503), status
+        await self.check_ready()
+
+    async def check_all(self) -> None:
+        """What was stored is loaded again."""
+        await self.stop()
+        await self.start()
+        await self.check_ready()
+        self.findings.check()
+
+
+def _routes(app: Any) -> list[str]:
+    found = {f"{route.method} {route.resource.canonical}" for route in app.router.routes() if route.method != "HEAD"}
+    return sorted(re.sub(r"\{(\w+):[^/]*\}", r"{\1}", route) for route in found)
+
+
+class PulsarSessions(_Standalone):
+    """The port of the Pulsar protocol."""
+
+    name = "pulsar"
+    strategy = pulsar.sessions
+
+    async def start(self) -> None:
+        """Serve, with messages that are to stay."""
+        await super().start()
+        self.strategy = pulsar.sessions
+        self.beside = await Wire.open(self.running.broker)
+        for topic in pulsar.TOPICS:
+            lookup = pb_broker.CommandLookupTopic(topic=topic, request_id=1)
+            await self.beside.answer(pb_broker.BaseCommand(type=Kind.LOOKUP, lookup=lookup))
+        if not hasattr(self, "kept"):
+            await self.beside.lookup()
+            answer = await self.beside.produce()
+            assert answer.type == Kind.PRODUCER_SUCCESS, answer
+            await stored(self.beside, range(KEPT_ENTRIES))
+            self.kept = list(range(KEPT_ENTRIES))
+
+    async def send(self, example: pulsar.Session) -> None:
+        """Play a session; another client is served."""
+        wire = await Wire.reach(self.running.broker.port)
+        try:
+            for command in example.opening:
+                await wire.answer(command)
+            wire.writer.write(b"".join(example.rest))
+            wire.send(pulsar.PING)
+            wire.writer.write_eof()
+            ended = await asyncio.wait_for(wire.reader.read(), HANGS_AFTER_S)
+            self.outcomes["answered" if _PONG in ended else "closed"] += 1
+        except (EOFError, ConnectionError):
+            self.outcomes["closed"] += 1
+        finally:
+            wire.writer.transport.abort()
+        self.beside.send(pulsar.PING)
+        while await kind_of_next(self.beside) != Kind.PONG:
+            continue  # of the broker's own PING
+        self.findings.check()
+
+    async def check_all(self) -> None:
+        """The messages are there, also after a restart."""
+        for _ in range(2):
+            await self.check_ready()
+            reader = await Wire.open(self.running.broker)
+            await reader.lookup()
+            assert await received(reader, KEPT_ENTRIES) == self.kept
+            reader.writer.close()
+            await self.stop()
+            await self.start()
+        self.findings.check()
+
+    async def stop(self) -> None:
+        """End it in order."""
+        self.beside.writer.close()
+        await super().stop()
+
+
+class _Bookie(Target):
+    """A bookie on simulated disks."""
+
+    async def start(self) -> None:
+        """Serve."""
+        self.world = BookieWorld()
+        await self.world.start()
+        self.findings.keep_alive(own_tasks())
+
+    async def stop(self) -> None:
+        """End it in order."""
+        self.findings.keep_alive(set())
+        await self.world.stop()
+
+    @property
+    def port(self) -> int:
+        """Of the bookie."""
+        assert self.world.running is not None
+        return self.world.running.port
+
+
+class BookieHttp(_Bookie):
+    """The HTTP port of a bookie."""
+
+    name = "bookie http"
+
+    async def start(self) -> None:
+        """Serve; routes are those of the table."""
+        await super().start()
+        assert self.world.session is not None and self.world.running is not None
+        self.web = BookieWeb(
+            self.world.session, self.world.disk, {"bookiePort": 1}, clock=SystemClock(), chance=SystemChance()
+        )
+        listening = listen("127.0.0.1", 0)
+        await self.web.open(listening)
+        self.web.serve(self.world.running)
+        self.http_port = port_of(listening)
+        await self._add_one()
+        self.strategy = st.lists(requests(_routes(self.web.app)), min_size=1, max_size=4)
+
+    async def _add_one(self) -> None:
+        peer = await RawPeer.connect(self.port)
+        await peer.ask(client_v3.add(1, bookies.KEPT, EntryId(0), bookies.KEPT_KEY, _kept(0)))
+        await peer.close()
+
+    async def send(self, example: list[bytes]) -> None:
+        """Send requests; each is answered, and none with 500."""
+        for request in example:
+            status = await asked(self.http_port, request)
+            self.outcomes[status] += 1
+            self.findings.check()
+            assert 200 <= status < 500 or status in (501, 503), status
+        assert await asked(self.http_port, b"GET /healthz" + _PLAIN) == 200
+
+    async def stop(self) -> None:
+        """End it in order."""
+        self.findings.keep_alive(set())
+        await self.web.close()
+        await super().stop()
+
+
+class BookieSessions(_Bookie):
+    """The port of BookKeeper's protocol."""
+
+    name = "bookkeeper"
+
+    async def start(self) -> None:
+        """Serve, with entries that are to stay."""
+        await super().start()
+        self.strategy = bookies.sessions()
+        self.beside = await RawPeer.connect(self.port)
+        for number in range(KEPT_ENTRIES):
+            add = client_v3.add(number, bookies.KEPT, EntryId(number), bookies.KEPT_KEY, _kept(number))
+            assert pb.Response.FromString((await self.beside.ask(add))[4:]).status == pb.EOK
+
+    async def send(self, example: tuple[bytes, ...]) -> None:
+        """Play a session; another client reads what is kept."""
+        answer = await exchanged(self.port, b"".join(example))
+        self.outcomes["answered" if answer else "closed"] += 1
+        await self._check(self.beside, KEPT_ENTRIES - 1)
+        self.findings.check()
+
+    async def _check(self, peer: RawPeer, number: int) -> None:
+        answer = pb.Response.FromString((await peer.ask(client_v3.read(1, bookies.KEPT, EntryId(number))))[4:])
+        assert (answer.status, answer.readResponse.body) == (pb.EOK, _kept(number))
+
+    async def check_all(self) -> None:
+        """The entries are there, also after a loss of power."""
+        for _ in range(2):
+            peer = await RawPeer.connect(self.port)
+            for number in range(KEPT_ENTRIES):
+                await self._check(peer, number)
+            await peer.close()
+            self.findings.keep_alive(set())
+            await self.world.crash()
+            await self.world.restart()
+            self.findings.keep_alive(own_tasks())
+            self.beside = await RawPeer.connect(self.port)
+        self.findings.check()
+
+
+_DIGEST = Digest(DigestType.CRC32C, b"kept")
+
+
+def _kept(number: int) -> bytes:
+    payload = b"kept %d" % number
+    return _DIGEST.encode_entry(bookies.KEPT, EntryId(number), NO_ENTRY, len(payload), [payload]) + payload
+
+
+TARGETS: tuple[type[Target], ...] = (BrokerHttp, PulsarSessions, BookieHttp, BookieSessions)
+Play = Callable[[Coroutine[Any, Any, None]], None]

@@ -1,0 +1,81 @@
+"""Looks at this process while hostile input is served: errors in the log, lost exceptions, dead tasks, long steps.
+
+A step is one callback of the event loop. Its price is the processor time of the loop's thread, which does not depend on
+what else the machine does.
+"""
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+STEP_CPU_S_MAX = 1.0
+REPORTS = {"quire.server.adds"}
+"""Logs whose errors report what a client did: entries of another ledger under an id that is taken."""
+TEXT_MAX = 4000
+"""Characters of a log line with its trace, in a finding."""
+
+
+class Findings(logging.Handler):
+    """Collects what may not happen. `check` raises it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.found: list[str] = []
+        self.longest_step_s = 0.0
+        self._format = logging.Formatter("%(name)s: %(message)s")
+        self._alive: list[asyncio.Task[Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line of the log."""
+        if record.exc_info or (record.levelno >= logging.ERROR and record.name not in REPORTS):
+            self.found.append(self._format.format(record)[:TEXT_MAX])
+
+    def handle_loop(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take an exception that no code waited for."""
+        self.found.append(f"{context.get('message')}: {context.get('exception')!r} in {context}"[:TEXT_MAX])
+
+    def step(self, seconds: float, what: object) -> None:
+        """Take the price of a step."""
+        self.longest_step_s = max(self.longest_step_s, seconds)
+        if seconds > STEP_CPU_S_MAX:
+            self.found.append(f"a step of the event loop took {seconds:.1f} s of processor time: {what!r}"[:TEXT_MAX])
+
+    def keep_alive(self, tasks: set["asyncio.Task[Any]"]) -> None:
+        """From now on these tasks may not end."""
+        self._alive = sorted(tasks, key=lambda task: task.get_name())
+
+    def check(self) -> None:
+        """Raise AssertionError with everything that was found since the last look."""
+        gc.collect(0)  # a task whose exception is not looked at is reported when it goes
+        found, self.found = self.found, []
+        found += [f"the task {task.get_name()} has ended: {task!r}" for task in self._alive if task.done()]
+        self._alive = [task for task in self._alive if not task.done()]
+        assert not found, "\n".join(found)
+
+
+@contextmanager
+def watched(loop: asyncio.AbstractEventLoop) -> Iterator[Findings]:
+    """Look at the log and at each step of the loop."""
+    findings, root, run = Findings(), logging.getLogger(), asyncio.Handle._run
+    level = root.level
+
+    def timed(self: asyncio.Handle) -> None:
+        began_s = time.thread_time()
+        run(self)
+        findings.step(time.thread_time() - began_s, self)
+
+    root.addHandler(findings)
+    root.setLevel(logging.INFO)
+    loop.set_exception_handler(findings.handle_loop)
+    asyncio.Handle._run = timed  # type: ignore[method-assign]
+    try:
+        yield findings
+    finally:
+        asyncio.Handle._run = run  # type: ignore[method-assign]
+        root.removeHandler(findings)
+        root.setLevel(level)
+        loop.set_exception_handler(None)

@@ -1,0 +1,34 @@
+"""A fixed number of hostile examples for each target of `tests.fuzz`, the same in each run; `make fuzz` has others."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.watch import watched
+
+EXAMPLES = {"broker http": 250, "pulsar": 250, "bookie http": 250, "bookkeeper": 400}
+
+
+@pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.name)
+def test_hostile_input_breaks_nothing(kind: type[Target], tmp_path: Path) -> None:
+    with asyncio.Runner() as runner, watched(runner.get_loop()) as findings:
+        target = kind(tmp_path, findings)
+        runner.run(target.start())
+
+        @settings(
+            max_examples=EXAMPLES[kind.name], derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+        )
+        @given(target.strategy)
+        def play(example: Any) -> None:
+            runner.run(target.send(example))
+
+        try:
+            play()
+            runner.run(target.check_all())
+        finally:
+            runner.run(target.stop())
+        findings.check()
