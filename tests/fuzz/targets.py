@@ -354,8 +354,10 @@ class BookieSessions(_Bookie):
             for number in range(KEPT_ENTRIES):
                 await self._check(peer, number)
             await peer.close()
+            self.findings.check()
             self.findings.keep_alive(set())
             await self.world.crash()
+            self.findings.found.clear()  # the dead process reports that its disk is gone
             await self.world.restart()
             self.findings.keep_alive(own_tasks())
             self.beside = await RawPeer.connect(self.port)
