@@ -33,6 +33,8 @@ RECENTLY_CLOSED_PRODUCERS_MAX = 1_000  # remembered per connection, so that a la
 NAME_CHARACTERS_MAX = 1_024  # nameMaxCharacters; of a subscription, a producer, a consumer
 PROPERTIES_CHARACTERS_MAX = 65_536  # keys and values of one producer, consumer or subscription
 CLIENT_VERSION_CHARACTERS_MAX = 256  # of what a client says of itself; the rest is cut off
+PATTERN_CHARACTERS_MAX = 1024  # of a regular expression in a namespace isolation policy
+PATTERN_STATES_MAX = 1000  # what its repetitions may make of it
 TOPICS_PATTERN_CHARACTERS_MAX = 50  # subscriptionPatternMaxLength
 
 # Schemas

@@ -3,23 +3,30 @@
     /admin/clusters/<c>/namespaceIsolationPolicies    {name: {"namespaces": [regex], "primary": [regex], "secondary":
         [regex], "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1", ...}}}}
 
-Names of namespaces and hosts of brokers must match a pattern as a whole. The first policy by name that a namespace
-matches counts; without any, every broker may serve it. Brokers of `secondary` may while fewer than `min_limit` of
-`primary` are up. A bundle that is owned already stays where it is until it is unloaded.
+Names of namespaces and hosts of brokers must match a pattern (see `patterns`) as a whole. The first policy by name
+that a namespace matches counts; without any, every broker may serve it. Brokers of `secondary` may while fewer than
+`min_limit` of `primary` are up. A bundle that is owned already stays where it is until it is unloaded.
 """
 
+import logging
 import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.ownership.listeners import listeners_of
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owner
+from quire_broker.ownership.patterns import pattern_of
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.store import Json, PolicyStore, decode_json
+
+_log = logging.getLogger("quire.broker.isolation")
+_SHOWN_CHARACTERS = 100
+_TOLD_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class IsolationPolicy:
 
 
 def _matches(patterns: Iterable[str], text: str) -> bool:
-    return any(re.fullmatch(pattern, text) for pattern in patterns)
+    return any(pattern_of(pattern).matches(text) for pattern in patterns)
 
 
 def policy_of(data: Any) -> IsolationPolicy:
@@ -55,9 +62,10 @@ def policy_of(data: Any) -> IsolationPolicy:
             raise ValueError(f"{key} is a list of regular expressions")
         for one in value:
             try:
-                re.compile(one)
-            except re.error as error:
-                raise ValueError(f"{key}: {one!r} is no regular expression: {error}") from error
+                pattern_of(one)
+            except ValueError as error:
+                shown = one if len(one) <= _SHOWN_CHARACTERS else f"{one[:_SHOWN_CHARACTERS]}..."
+                raise ValueError(f"{key}: {shown!r} is no regular expression of this broker: {error}") from error
         lists[key] = tuple(value)
     if not lists["namespaces"] or not lists["primary"]:
         raise ValueError("namespaces and primary must not be empty")
@@ -68,13 +76,20 @@ def policy_of(data: Any) -> IsolationPolicy:
     return IsolationPolicy(lists["namespaces"], lists["primary"], lists["secondary"], int(limit))
 
 
+@lru_cache(maxsize=_TOLD_MAX)
+def _pass_over(name: str, reason: str) -> None:
+    """Log a policy that is not used, once."""
+    _log.warning("the namespace isolation policy %s is not used: %s", name, reason)
+
+
 def policy_for(namespace: str, policies: Json) -> IsolationPolicy | None:
     """The one that counts for a namespace; None: every broker may serve it. One that makes no sense is passed over."""
     for name in sorted(policies):
         try:
             found = policy_of(policies[name])
-        except ValueError:
-            continue  # of a newer version; the REST refuses others
+        except ValueError as error:
+            _pass_over(name, str(error))  # of another broker; the REST refuses it
+            continue
         if _matches(found.namespaces, namespace):
             return found
     return None

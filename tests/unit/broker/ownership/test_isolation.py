@@ -59,6 +59,19 @@ async def test_a_broker_that_may_not_serve_a_namespace_names_one_that_may(broker
     assert taken.ours
 
 
+def test_a_pattern_cannot_keep_the_broker_busy() -> None:
+    policies = {"slow": ORDERS | {"namespaces": ["(a+)+"]}}
+    assert policy_for("a" * 200 + "!", policies) is None
+    assert policy_for("a" * 200, policies) is not None
+
+
+def test_a_stored_policy_that_is_not_used_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    policies = {"of another broker": ORDERS | {"namespaces": ["(?!x).*"]}, "usual": ORDERS}
+    for _ in range(3):
+        assert policy_for("shop/orders", policies) == policy_of(ORDERS)
+    assert caplog.text.count("'(?!x).*' is no regular expression of this broker") == 1
+
+
 @pytest.mark.parametrize("host", ["Orders-0.Shop", "::1", "10.0.0.7"])
 async def test_a_broker_knows_itself_by_whatever_it_advertises(host: str) -> None:
     server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
