@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from quire_bookie.cli.main import Commands
+from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.service_command import ServiceOptions, run_command
 from quire_bookie.cli.service_options import (
     EventLoop,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire_bookie.cli.main import EXIT_FAILED, Commands
+from quire_bookie.cli.commands import EXIT_FAILED, Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire_bookie.cli.main import EXIT_FAILED, Commands
+from quire_bookie.cli.commands import EXIT_FAILED, Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 from quire_bookie.control_characters import cell_for_terminal

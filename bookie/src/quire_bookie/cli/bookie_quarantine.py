@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from quire_bookie.cli.main import new_app
+from quire_bookie.cli.commands import new_app
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, ask, get
 from quire_bookie.cli.tables import Form, FormOption, print_json, print_table

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire_bookie.cli.main import Commands
+from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import ask, get
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings

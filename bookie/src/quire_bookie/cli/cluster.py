@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from quire_bookie.cli import drain
-from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
 

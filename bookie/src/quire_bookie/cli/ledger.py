@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.output import say, say_content
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get, lines
 from quire_bookie.cli.tables import Form, FormOption, print_facts, print_json, print_table

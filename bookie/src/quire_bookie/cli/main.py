@@ -1,7 +1,7 @@
 """The `quire` command: finds the subcommands of every installed distribution and turns errors into one line.
 
 Other distributions add theirs through the entry-point group `quire.commands`; each entry is a function that takes the
-`Commands` below. Modules are imported only when their command runs, and other distributions are looked for only by a
+`Commands`. Modules are imported only when their command runs, and other distributions are looked for only by a
 command that is none of ours: `quire --help` answers at once, and a bookie starts without what it never uses.
 """
 
@@ -9,86 +9,19 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 import typer
 
 from quire_bookie import __version__
+from quire_bookie.cli.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Commands, new_app
 from quire_bookie.cli.output import say
 from quire_bookie.env.file_modes import keep_new_files_private
 from quire_bookie.errors import ConfigError, QuireError
 
-if TYPE_CHECKING:
-    from quire_bookie.config.sources import ProcessConfig
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 _OWN = ("autorecovery", "bookie", "cluster", "metadata", "version")
 
 # Typer keeps click's exceptions under a private name; its public subclass leads to their root.
 UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
-
-
-@dataclass(slots=True)
-class Commands:
-    """What a distribution may extend: the command tree, and the kinds of process that can be configured.
-
-    A kind is given as `module:class`, imported when `quire config` needs it.
-    """
-
-    app: typer.Typer
-    config_kinds: dict[str, str] = field(default_factory=dict)
-    complete: bool = False
-    """The other distributions have added theirs."""
-
-    def add_others(self) -> None:
-        """Have the other installed distributions add their commands and kinds. A second call does nothing."""
-        if self.complete:
-            return
-        self.complete = True
-        # Here and not above: a bookie's start has no use for it, and it takes a twentieth of that.
-        from importlib.metadata import entry_points
-
-        for entry in sorted(entry_points(group="quire.commands"), key=lambda e: e.name):
-            entry.load()(self)
-
-    def config_model(self, kind: str) -> "type[ProcessConfig]":
-        """The settings of a kind of process; ConfigError names the kinds that there are."""
-        from quire_bookie.config.sources import ProcessConfig
-
-        if kind not in self.config_kinds:
-            self.add_others()
-        if kind not in self.config_kinds:
-            raise ConfigError(f"no process is called '{kind}'; there are: {', '.join(sorted(self.config_kinds))}")
-        module, _, name = self.config_kinds[kind].partition(":")
-        model = getattr(import_module(module), name)
-        if not issubclass(model, ProcessConfig):
-            raise TypeError(f"{module}:{name} is no ProcessConfig")
-        found: type[ProcessConfig] = model
-        return found
-
-    def known_keys(self) -> frozenset[str]:
-        """Every key of every kind, in both spellings: one file may serve several processes."""
-        self.add_others()
-        keys: set[str] = set()
-        for kind in self.config_kinds:
-            model = self.config_model(kind)
-            keys |= {spelling for name in model.model_fields for spelling in (name, model.key_of(name))}
-        return frozenset(keys)
-
-
-def new_app(help_text: str) -> typer.Typer:
-    """A group of commands with plain help and without tracebacks dressed up."""
-    return typer.Typer(
-        help=help_text,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-    )
 
 
 def build(arguments: Sequence[str] = ()) -> Commands:

@@ -4,84 +4,32 @@ Owns arguments, tables and exit codes. With `--json` each command prints one JSO
 for a CronJob's log. Speaks to etcd and to the bookies itself: after a restore no other process may run yet.
 """
 
-import contextlib
-import inspect
 import json
-import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli import metadata_epoch, metadata_repair, metadata_restore
+from quire_bookie.cli.commands import Commands, new_app
+from quire_bookie.cli.metadata_cluster import (
+    AsJson,
+    Backup,
+    Cluster,
+    Endpoint,
+    From,
+    on_cluster,
+    place_of,
+    row_of,
+    run,
+    store_of,
+    stored_bytes,
+    tell,
+)
 from quire_bookie.cli.output import say
-from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
-from quire_bookie.cli.tables import json_for_terminal, print_table
-from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from quire_bookie.backup.format import Manifest
-    from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
-    from quire_bookie.metadata.store import MetadataStore
-    from quire_bookie.places.place import Place
-
-AsJson = Annotated[bool, typer.Option("--json", help="One line for programs, also of a failure.")]
-Metadata = Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")]
-From = Annotated[str, typer.Option("--from", help="Where backups are: s3://bucket/prefix or file:///folder.")]
-Backup = Annotated[str | None, typer.Option("--backup", help="Name of a backup. [the newest]")]
-StandaloneData = Annotated[str | None, typer.Option("--data", help="Instead of etcd: data of a stopped standalone.")]
-Endpoint = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3 service. [AWS_ENDPOINT_URL, or AWS]")]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The cluster that a command is about: its settings, and whether a program reads the answer."""
-
-    settings: "AutoRecoveryProcessConfig"
-    as_json: bool
-    data: str | None = None
-    """Folder of a stopped standalone, instead of a cluster on etcd."""
-
-
-def on_cluster(
-    commands: Commands, app: typer.Typer, name: str | None = None
-) -> Callable[[Callable[Concatenate[Cluster, ...], Coroutine[Any, Any, None]]], None]:
-    """Make a coroutine function a command: after its own options come those with which each command finds the cluster.
-
-    `name` where it is not the function's.
-    """
-
-    def add(work: Callable[Concatenate[Cluster, ...], Coroutine[Any, Any, None]]) -> None:
-        def command(
-            metadata: Metadata = None,
-            as_json: AsJson = False,
-            config: ConfigFile = None,
-            set_: Settings = None,
-            data: StandaloneData = None,
-            **own: Any,
-        ) -> None:
-            root = None if data is None else os.path.abspath(data)
-
-            async def on_its_cluster() -> None:
-                if data is not None and metadata is not None:
-                    raise ConfigError("--data and --metadata: give one of them")
-                await work(Cluster(settings_of(commands, metadata, config, set_), as_json, root), **own)
-
-            run(as_json, on_its_cluster)
-
-        # What Typer asks a function for.
-        _cluster, *mine = inspect.signature(work).parameters.values()
-        *shared, _own = inspect.signature(command).parameters.values()
-        taken = [*mine, *shared]
-        command.__name__, command.__doc__ = work.__name__, work.__doc__
-        command.__annotations__ = {each.name: each.annotation for each in taken}
-        setattr(command, "__signature__", inspect.Signature(taken))  # noqa: B010  no type knows of it
-        app.command(name)(command)
-
-    return add
+    pass
 
 
 def register(commands: Commands) -> None:
@@ -90,12 +38,6 @@ def register(commands: Commands) -> None:
     commands.app.add_typer(app, name="metadata")
     _add_backup(commands, app)
     _add_looking(app)
-    from quire_bookie.cli import (
-        metadata_epoch,
-        metadata_repair,
-        metadata_restore,
-    )  # here and not above: they take their options from this module
-
     metadata_restore.register(commands, app)
     metadata_epoch.register(commands, app)
     metadata_repair.register(app)
@@ -183,82 +125,3 @@ def _add_looking(app: typer.Typer) -> None:
             )
 
         run(as_json, work)
-
-
-def run(as_json: bool, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a command; its error is told on standard output too when a program reads that."""
-    import asyncio  # help does without
-
-    try:
-        asyncio.run(work())
-    except QuireError as error:
-        if as_json:
-            print(json.dumps({"error": str(error)}))
-        raise
-
-
-def tell(as_json: bool, row: dict[str, Any], text: str) -> None:
-    """One line, for a program or for a person."""
-    say(json_for_terminal(row) if as_json else text)
-
-
-def place_of(url: str, endpoint: str | None) -> "Place":
-    """Where backups are kept."""
-    from quire_bookie.places.opening import open_place
-
-    return open_place(url, os.environ, endpoint)
-
-
-def settings_of(commands: Commands, metadata: str | None, config: Any, set_: Any) -> "AutoRecoveryProcessConfig":
-    """How to reach etcd and the bookies: the settings of an auto-recovery process, which reaches both."""
-    from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
-
-    return load_settings(commands, AutoRecoveryProcessConfig, {"metadata": metadata}, config, set_).config
-
-
-async def store_of(cluster: Cluster) -> "MetadataStore":
-    """The cluster's etcd; the caller closes it. ConfigError: the command cannot do with a stopped standalone."""
-    from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
-    from quire_bookie.metadata.opening import open_metadata_store
-
-    if cluster.data is not None:
-        raise ConfigError(f"--data {cluster.data}: only the commands of a review take it; copy the folder as a backup")
-    config = cluster.settings
-    url = shared_metadata_url(config.metadata, "metadataServiceUri")
-    return await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
-
-
-@contextlib.asynccontextmanager
-async def opened_store(cluster: Cluster, *, bookies: bool = False) -> "AsyncIterator[MetadataStore]":
-    """The metadata: on etcd, or of a stopped standalone, whose bookies are started where `bookies` asks for them."""
-    if cluster.data is not None:
-        from quire_bookie.cli.stopped_standalone import stopped_standalone
-
-        async with stopped_standalone(Path(cluster.data), bookies=bookies) as store:
-            yield store
-        return
-    store = await store_of(cluster)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-def row_of(manifest: "Manifest") -> dict[str, Any]:
-    """A backup for programs."""
-    return {
-        "name": manifest.name,
-        "created": datetime.fromtimestamp(manifest.created_ms / 1000, UTC).isoformat(timespec="seconds"),
-        "cluster": manifest.instance_id,
-        "revision": manifest.revision,
-        "nodes": manifest.nodes,
-        "ledgers": manifest.ledgers,
-        "leftOut": manifest.left_out,
-        "bytes": stored_bytes(manifest),
-        "roots": dict(manifest.roots),
-    }
-
-
-def stored_bytes(manifest: "Manifest") -> int:
-    """What its parts take."""
-    return sum(part.size_bytes for part in manifest.parts)

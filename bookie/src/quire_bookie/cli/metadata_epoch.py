@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire_bookie.cli.main import Commands
-from quire_bookie.cli.metadata import Cluster, on_cluster, opened_store, tell
+from quire_bookie.cli.commands import Commands
+from quire_bookie.cli.metadata_cluster import Cluster, on_cluster, opened_store, tell
 from quire_bookie.cli.metadata_restore import access_to
 from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import print_table

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire_bookie.cli.main import EXIT_FAILED
-from quire_bookie.cli.metadata import AsJson, run, tell
+from quire_bookie.cli.commands import EXIT_FAILED
+from quire_bookie.cli.metadata_cluster import AsJson, run, tell
 from quire_bookie.errors import ConfigError, StartupError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.data_folder import LEDGER_PASSWORD_FILE
-from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.metadata import (
+from quire_bookie.cli.metadata_cluster import (
     Backup,
     Cluster,
     Endpoint,

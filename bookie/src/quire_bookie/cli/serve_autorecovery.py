@@ -12,7 +12,7 @@ from quire_bookie.cli.client_security_settings import (
     require_own_token,
 )
 from quire_bookie.cli.client_settings import client_settings
-from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.commands import EXIT_FAILED
 from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.process import unless_stopped
 from quire_bookie.cli.recovery_settings import recovery_settings

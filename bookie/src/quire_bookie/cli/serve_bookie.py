@@ -10,8 +10,8 @@ from typing import Any
 
 from quire_bookie import bulk
 from quire_bookie.cli.bookie_settings import bookie_settings
+from quire_bookie.cli.commands import EXIT_FAILED
 from quire_bookie.cli.data_folder import BOOKIE_FOLDER, claim_data_folder, warn_of_open_folders
-from quire_bookie.cli.main import EXIT_FAILED
 from quire_bookie.cli.metadata_settings import shared_metadata_url
 from quire_bookie.cli.open_file_shares import fit_access, fit_bookie
 from quire_bookie.cli.own_address import require_own_address

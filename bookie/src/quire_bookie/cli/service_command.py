@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import typer
 
+from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.early_signals import early_signals
-from quire_bookie.cli.main import Commands
 from quire_bookie.cli.service_options import EventLoop, LogFormat, LogLevel
 from quire_bookie.cli.settings import load_settings
 

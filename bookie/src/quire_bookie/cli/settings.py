@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from quire_bookie.cli.main import Commands
+from quire_bookie.cli.commands import Commands
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:  # whoever has settings imports them by then; help and completion do without

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 
 if TYPE_CHECKING:

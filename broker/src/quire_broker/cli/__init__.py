@@ -1,6 +1,6 @@
 """`quire broker`, `quire standalone` and the commands that talk to them."""
 
-from quire_bookie.cli.main import Commands
+from quire_bookie.cli.commands import Commands
 from quire_broker.cli import start, tokens, topics, traffic
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire_bookie.cli.main import Commands, new_app
+from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.output import say
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import typer
 
-from quire_bookie.cli.main import Commands, new_app
-from quire_bookie.cli.metadata import Metadata, StandaloneData
+from quire_bookie.cli.commands import Commands, new_app
+from quire_bookie.cli.metadata_cluster import Metadata, StandaloneData
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
 from quire_bookie.cli.settings import ConfigFile, Settings
@@ -52,7 +52,7 @@ def register(commands: Commands) -> None:
         """Put adopted ledgers back into a topic, while a restore of the metadata is under review."""
         import asyncio  # help does without
 
-        from quire_bookie.cli.metadata import Cluster, opened_store, settings_of
+        from quire_bookie.cli.metadata_cluster import Cluster, opened_store, settings_of
         from quire_bookie.env.clock import SystemClock
         from quire_bookie.model import LedgerId
         from quire_broker.managed_ledger.attaching import attach as attach_

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from quire_bookie.cli.main import Commands
+from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.output import say, say_content
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, QuireError

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quire_bookie.cli.main import Commands
+    from quire_bookie.cli.commands import Commands
 
 
 def register(commands: "Commands") -> None:

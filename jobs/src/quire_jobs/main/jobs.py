@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from quire_bookie.cli.main import EXIT_FAILED, Commands, new_app
+from quire_bookie.cli.commands import EXIT_FAILED, Commands, new_app
 from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import json_for_terminal, print_facts, print_table
 from quire_bookie.errors import ConfigError, QuireError

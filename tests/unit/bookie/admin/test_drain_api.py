@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quire_bookie.cli import drain
-from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.commands import EXIT_FAILED
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.drains import Drains, Progress, Wish

@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from quire_bookie.admin import ledger_care
-from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
+from quire_bookie.cli.main import run
 from quire_bookie.cli.rest import RefusedError
 from quire_bookie.client import LedgerClient, LedgerWriter
 from quire_bookie.env.chance import SystemChance

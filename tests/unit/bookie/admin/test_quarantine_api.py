@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from quire_bookie.cli.bookie_quarantine import duration_s, since_ms
-from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
+from quire_bookie.cli.main import run
 from quire_bookie.errors import ConfigError
 from quire_bookie.metadata.collection_hold import set_collection_hold
 from quire_bookie.metadata.ledgers import LedgerNodes

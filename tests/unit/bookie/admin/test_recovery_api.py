@@ -9,7 +9,8 @@ import pytest
 
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.admin.web import BookieWeb
-from quire_bookie.cli.main import EXIT_FAILED, run
+from quire_bookie.cli.commands import EXIT_FAILED
+from quire_bookie.cli.main import run
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
+from quire_bookie.cli.main import run
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk

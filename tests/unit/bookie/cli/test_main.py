@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.cli.main import EXIT_FAILED, EXIT_USAGE, run
+from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
+from quire_bookie.cli.main import run
 from quire_bookie.cli.process import JsonLines
 
 

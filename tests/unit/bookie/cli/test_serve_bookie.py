@@ -2,7 +2,7 @@
 
 import asyncio
 
-from quire_bookie.cli.main import EXIT_FAILED
+from quire_bookie.cli.commands import EXIT_FAILED
 from quire_bookie.cli.serve_bookie import _until_end
 from quire_bookie.errors import JournalPoisonedError
 
