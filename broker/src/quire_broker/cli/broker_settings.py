@@ -75,6 +75,7 @@ def ledger_settings(
         rollover_age_min_s=config.min_rollover_minutes * 60.0,
         rollover_age_max_s=config.max_rollover_minutes * 60.0,
         unacked_ranges_max=config.max_unacked_ranges_to_persist,
+        batch_masks_bytes_max=config.batch_index_acks_max_mb * MIB,
         cursor_state_bytes_max=frame_bytes - _STATE_HEADROOM_BYTES,
         retention_s=config.retention_minutes * 60.0 if config.retention_minutes >= 0 else UNLIMITED,
         retention_bytes=config.retention_mb * MIB if config.retention_mb >= 0 else UNLIMITED,

@@ -178,6 +178,13 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
     batch_index_acks: bool = Field(
         False, alias="acknowledgmentAtBatchIndexLevelEnabled", description="remember acks inside batches"
     )
+    batch_index_acks_max_mb: int = Field(
+        16,
+        alias="batchIndexAcksMaxMbPerSubscription",
+        ge=1,
+        le=1024,
+        description="memory of a subscription for acks inside batches, MiB; batches beyond it are delivered again",
+    )
     allow_auto_topic_creation: bool = Field(
         True, alias="allowAutoTopicCreation", description="a client's first use creates a topic"
     )

@@ -23,6 +23,12 @@ from quire_broker.managed_ledger.reader import READ_BYTES_MAX, EntryReader
 
 _log = logging.getLogger("quire.managed_ledger")
 COMPACTION_CURSOR = "__compaction"
+_MASK_FIXED_BYTES = 200
+"""Of a mask in memory: its place in the table, its position, its number."""
+
+
+def _mask_bytes(mask: int) -> int:
+    return _MASK_FIXED_BYTES + mask.bit_length() // 8
 
 
 class Cursor:
@@ -54,6 +60,8 @@ class Cursor:
         self._ledgers = lists.ledgers
         self._reader = reader
         self._state = state
+        self._masks_bytes = sum(map(_mask_bytes, state.batches.values()))
+        self._masks_full_logged = False
         self._store = store
         self._trimming = trimming
         self._seeking: Position | None = None  # the new mark-delete position of a seek that is being saved
@@ -178,7 +186,7 @@ class Cursor:
                 continue
             position = Position(ledger_id, entry_id)
             if state.batches:
-                state.batches.pop(position, None)
+                self._drop_mask(position)
             if not ranges and position == ledgers.next_position(state.mark_delete):
                 state.mark_delete = position
                 changed += 1
@@ -203,9 +211,31 @@ class Cursor:
             self.acknowledge([position])
             return True
         if remaining != known:
-            self._state.batches[position] = remaining
-            self._note_change(1)
+            self._keep_mask(position, known, remaining)
         return False
+
+    def _keep_mask(self, position: Position, known: int | None, remaining: int) -> None:
+        """Note what remains of a batch; drop the note, so that the batch is delivered again, where there is no room."""
+        grown = _mask_bytes(remaining) - (0 if known is None else _mask_bytes(known))
+        bound = self._context.settings.batch_masks_bytes_max
+        if known is None and self._masks_bytes + grown > bound:
+            if not self._masks_full_logged:
+                self._masks_full_logged = True
+                _log.warning(
+                    "cursor %s of %s holds %d bytes about parts of batches, the most are %d: further batches are "
+                    "delivered again until all their messages are acknowledged; acknowledge whole batches, or raise "
+                    "batchIndexAcksMaxMbPerSubscription",
+                    *(self.name, self._context.name, self._masks_bytes, bound),
+                )
+            return
+        self._state.batches[position] = remaining
+        self._masks_bytes += grown
+        self._note_change(1)
+
+    def _drop_mask(self, position: Position) -> None:
+        mask = self._state.batches.pop(position, None)
+        if mask is not None:
+            self._masks_bytes -= _mask_bytes(mask)
 
     def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
         """Acknowledge everything up to `position`; with `ack_set`, of that entry only the messages whose bits are
@@ -224,8 +254,7 @@ class Cursor:
             if remaining and position not in state.ranges:
                 target = self._ledgers.previous_position(position)
                 if remaining != known:
-                    state.batches[position] = remaining
-                    self._note_change(1)
+                    self._keep_mask(position, known, remaining)
         if target <= before:
             return
         state.mark_delete = target
@@ -255,6 +284,7 @@ class Cursor:
         if mark != before:
             if state.batches:
                 state.batches = {position: mask for position, mask in state.batches.items() if position > mark}
+                self._masks_bytes = sum(map(_mask_bytes, state.batches.values()))
             if self._read_position <= mark:
                 self._read_position = self._ledgers.next_position(mark)
             if mark.ledger_id != before.ledger_id or self._ends_ledger(mark):
@@ -368,6 +398,7 @@ class Cursor:
                 self._note_change(1)  # the new state may have been stored: save the valid state over it
                 raise
             self._state = state
+            self._masks_bytes = 0
             self._seeking = None
             self._unsaved = 0
             self._moves += 1

@@ -44,6 +44,9 @@ class ManagedLedgerSettings:
     unacked_ranges_max: int = 10_000
     unacked_ranges_in_node_max: int = 1_000
     batch_acks_max: int = 10_000
+    batch_masks_bytes_max: int = 16 * MIB
+    """What one cursor may hold in memory about partly acknowledged batches."""
+
     cursor_state_bytes_max: int = FRAME_BYTES_MAX - _STATE_HEADROOM_BYTES
     cursor_node_bytes_max: int = METADATA_VALUE_BYTES_MAX // 2
     persist_batch_acks: bool = True
@@ -80,7 +83,8 @@ class ManagedLedgerSettings:
                 f"quorums {self.ensemble_size}/{self.write_quorum}/{self.ack_quorum}: "
                 "required is ensemble size >= write quorum >= ack quorum >= 1"
             )
-        for name in ("ledger_entries_max", "ledger_bytes_max", "cursor_ledger_entries_max", "cursor_persist_acks"):
+        positive = ("ledger_entries_max", "ledger_bytes_max", "cursor_ledger_entries_max", "cursor_persist_acks")
+        for name in (*positive, "batch_masks_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.rollover_age_min_s > self.rollover_age_max_s:

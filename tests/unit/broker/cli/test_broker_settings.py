@@ -51,6 +51,7 @@ SERVING: dict[str, Any] = {
     "max_message_size_bytes": 2048,
     "deduplication": True,
     "batch_index_acks": True,
+    "batch_index_acks_max_mb": 3,
     "allow_auto_topic_creation": False,
     "keep_alive_interval_s": 19,
     "max_unacked_per_consumer": 20,
@@ -129,6 +130,7 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
     assert (ledger.ledger_entries_max, ledger.ledger_bytes_max) == (7, 8 << 20)
     assert (ledger.rollover_age_min_s, ledger.rollover_age_max_s) == (0.0, 660.0)
     assert (ledger.unacked_ranges_max, ledger.cache_bytes) == (12, 13 << 20)
+    assert ledger.batch_masks_bytes_max == 3 << 20
     assert (ledger.retention_s, ledger.retention_bytes, ledger.trim_interval_s) == (840.0, 15 << 20, 16.0)
     assert settings.session.message_bytes_max == 2048
     assert settings.topics.topic.subscriptions.unacked_per_consumer_max == 20

@@ -57,6 +57,42 @@ def test_acknowledging_an_entry_that_does_not_exist_is_refused_or_ignored() -> N
     run(scenario)
 
 
+def test_parts_of_batches_beyond_the_bound_of_a_cursor_are_not_noted(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        process, _, cursor = await with_cursor(world, 50)
+        size, one_left = 8000, [-2] + [-1] * 124  # a mask of 1,000 bytes
+
+        def noted() -> list[int]:
+            return [entry for entry in range(50) if cursor.ack_set(Position(3, entry)) is not None]
+
+        for entry in range(50):
+            assert not cursor.acknowledge_batch(Position(3, entry), one_left, size)
+        assert noted() == [0, 1, 2, 3, 4, 5, 6, 7]
+        cursor.acknowledge_batch(Position(3, 3), [-3] + [-1] * 124, size)
+        assert cursor.ack_set(Position(3, 3)) == (-4, *[-1] * 124), "a batch that has its place goes on"
+        cursor.acknowledge([Position(3, 2), Position(3, 4)])
+        for entry in range(20, 50):
+            cursor.acknowledge_batch(Position(3, entry), one_left, size)
+        assert noted() == [0, 1, 3, 5, 6, 7, 20, 21], "the place of acknowledged batches is free again"
+        cursor.acknowledge_cumulative(Position(3, 20))
+        cursor.acknowledge_cumulative(Position(3, 30), one_left)
+        assert noted() == [30]
+        for entry in range(31, 50):
+            cursor.acknowledge_batch(Position(3, entry), one_left, size)
+        assert noted() == list(range(30, 38))
+        assert caplog.text.count("batchIndexAcksMaxMbPerSubscription") == 1
+        await process.run(cursor.reset(Position(3, 10)))
+        for entry in range(10, 50):
+            cursor.acknowledge_batch(Position(3, entry), one_left, size)
+        assert noted() == list(range(10, 18))
+        await process.run(cursor.flush())
+        cursor = (await crash(world, process)).cursors["sub"]
+        cursor.acknowledge_batch(Position(3, 40), one_left, size)
+        assert noted() == list(range(10, 18)), "what was stored counts"
+
+    run(scenario, batch_masks_bytes_max=10_000)
+
+
 def test_a_cumulative_acknowledgment_takes_everything_before_it_and_never_goes_back() -> None:
     async def scenario(world: World) -> None:
         _, _, cursor = await with_cursor(world, 10)
