@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode lint sim fuzz damage sim-broken mutants audit native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
+.PHONY: run test env bytecode lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -26,12 +26,19 @@ $(TOOLS)/bin/uv:
 	$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check uv
 
-.venv/.ready: pyproject.toml $(wildcard bookie/native/Cargo.* bookie/native/src/*.rs) bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
+# The versions and hashes of requirements.txt, for any package index; our own packages, in place. `make pins` refreshes them.
+.venv/.ready: pyproject.toml requirements.txt $(wildcard bookie/native/Cargo.* bookie/native/src/*.rs) bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
 	@[ -x "$(UV)" ] || command -v "$(UV)" >/dev/null || $(MAKE) $(TOOLS)/bin/uv
-	$(UV) sync --all-packages --all-groups --compile-bytecode --quiet
+	$(UV) venv --quiet --allow-existing
+	$(UV) pip sync --quiet --require-hashes --compile-bytecode requirements.txt
+	$(UV) pip install --quiet --no-deps --editable bookie --editable broker --editable operator --editable jobs
 	@if command -v cargo >/dev/null; then scripts/build_native.sh || echo "the native module was not built: plain Python does its work, slower"; fi
 	@.venv/bin/python -m compileall -q bookie/src broker/src operator/src jobs/src
 	@touch $@
+
+# The newest versions that resolve, for the environment and for the images.
+pins: env
+	scripts/pin.sh
 
 lint: env
 	$(UV) run --no-sync ruff check .

@@ -52,7 +52,7 @@ def python_libraries(root: Path) -> list[Library]:
     for line in (root / CONSTRAINTS).read_text().splitlines():
         match = _PINNED.fullmatch(line.strip())
         if match is None:
-            raise AuditError(f"{CONSTRAINTS}: {line!r} pins no version; run images/pin.sh")
+            raise AuditError(f"{CONSTRAINTS}: {line!r} pins no version; run make pins")
         found.append(Library("PyPI", match["name"], match["version"]))
     return sorted(found)
 
