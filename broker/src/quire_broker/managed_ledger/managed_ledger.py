@@ -13,8 +13,8 @@ from enum import Enum
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.model import Buffer
-from quire_broker.managed_ledger.append_batch import AppendDone
-from quire_broker.managed_ledger.appender import Appender, AppendState, AppendStats
+from quire_broker.managed_ledger.append_queue import AppendDone, AppendStats
+from quire_broker.managed_ledger.appender import Appender
 from quire_broker.managed_ledger.backoff import retry_unavailable
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursor import Cursor
@@ -27,6 +27,7 @@ from quire_broker.managed_ledger.errors import (
 )
 from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.ledger_port import Payload, Writer
+from quire_broker.managed_ledger.ledger_switch import AppendState
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
