@@ -1,5 +1,6 @@
-"""Hostile input for real servers in this process: HTTP requests, and sessions of both binary protocols.
+"""Hostile input for real servers in this process.
 
-The targets hold the servers and send; `requests`, `pulsar` and `bookies` make up what is sent; `watch` looks at the
-process. `tests/security/test_fuzz.py` runs a fixed number of examples; `make fuzz` runs for as long as it is told.
+Made up: `targets` hold the servers and send; `requests`, `pulsar` and `bookkeeper` draw HTTP requests and sessions of
+both binary protocols; `watch` looks at the process. Recorded and damaged: `damage` runs `codecs`, `bookie` and `gate`
+on the frames of `frames`. The tests of this folder run a fixed number of examples; `make fuzz` runs until time is up.
 """

@@ -1,8 +1,10 @@
 """`make fuzz`: hostile input for servers in this process until time is up. Prints each distinct finding once.
 
     python -m tests.fuzz --minutes 15 --only "broker http" --seed 7
+    python -m tests.fuzz --frames 1000000
 
 A round is some hundred examples for each target, all of one seed, which it prints: `--seed` begins with that one.
+It sends damaged frames of the stock client, too; with `--frames` it sends so many of those, and nothing else.
 """
 
 import argparse
@@ -17,10 +19,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from tests.fuzz.damage import run_frames
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.watch import watched
 
 EXAMPLES_A_ROUND = 300
+FRAMES_A_ROUND = 20_000
+FRAMES = "frames"
 _NAMES = re.compile(r"0x[0-9a-f]+|[0-9]+|'[^']*'|\"[^\"]*\"")
 
 
@@ -78,13 +83,25 @@ def run_round(kind: type[Target], number: int, report: Report, deadline_s: float
         print(f"{kind.name}, seed {number}: {told}", flush=True)
 
 
+def damage_frames(number: int, report: Report) -> None:
+    """Send damaged frames of the stock client."""
+    try:
+        run_frames(number, FRAMES_A_ROUND)
+    except Exception as error:  # noqa: BLE001  as above
+        report.take(f"{FRAMES}, seed {number}", error, "frames of that seed")
+
+
 def main() -> int:
     """Run; 1 where something was found."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=15.0, help="for how long (15)")
     parser.add_argument("--seed", type=int, default=1, help="of the first round (1)")
-    parser.add_argument("--only", choices=[kind.name for kind in TARGETS], help="one target instead of all")
+    parser.add_argument("--only", choices=[*(kind.name for kind in TARGETS), FRAMES], help="one target instead of all")
+    parser.add_argument("--frames", type=int, help="so many damaged frames of the stock client, and nothing else")
     given_words = parser.parse_args()
+    if given_words.frames is not None:
+        run_frames(given_words.seed, given_words.frames)
+        return 0
     logging.getLogger("aiohttp.access").disabled = True
     deadline_s = time.monotonic() + given_words.minutes * 60
     report, number = Report(), given_words.seed
@@ -92,6 +109,8 @@ def main() -> int:
         for kind in TARGETS:
             if given_words.only in (None, kind.name):
                 run_round(kind, number, report, deadline_s)
+        if given_words.only in (None, FRAMES):
+            damage_frames(number, report)
         number += 1
     print(f"{report.examples} examples, {len(report.known)} distinct findings")
     for finding, count in report.known.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from quire_bookie.crc import crc32c
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import encode
 from quire_broker.wire.kinds import Kind
@@ -41,20 +42,51 @@ POOLS: dict[str, st.SearchStrategy[Any]] = {
 
 @dataclass(frozen=True)
 class Session:
-    """What one client sends. `opening`: each is sent when the one before it is answered; `rest`: at once."""
+    """What one client sends. `opening`: each is sent when the one before it is answered; `rest`: at once.
+
+    `waits`: for the receipt of a last SEND, so that what came before is stored and dispatched.
+    """
 
     opening: tuple[pb.BaseCommand, ...]
     rest: tuple[bytes, ...]
+    waits: bool = False
+
+
+_times = st.sampled_from((0, 1, 2**40, 2**63 - 1))
+_METADATA: dict[str, st.SearchStrategy[Any]] = {
+    "partition_key": st.sampled_from(("k", "", "k" * 300)) | odd_texts,
+    "ordering_key": st.binary(max_size=9),
+    "num_messages_in_batch": st.sampled_from((1, 2, 3, 64, 65, 1000, 0, -1, 2**20, 2**31 - 1)),
+    "compression": st.integers(0, 4),
+    "uncompressed_size": st.sampled_from((0, 1, 30, 2**31, 2**32 - 1)),
+    "deliver_at_time": _times,
+    "event_time": _times,
+    "publish_time": _times,
+    "txnid_least_bits": _ids,
+    "txnid_most_bits": _ids,
+    "total_chunk_msg_size": st.sampled_from((0, 1, -1, 2**31 - 1)),
+    "num_chunks_from_msg": st.sampled_from((0, 1, 2, -1, 2**31 - 1)),
+    "chunk_id": st.sampled_from((0, 1, -1, 2**31 - 1)),
+}
 
 
 @st.composite
 def entries(draw: st.DrawFn) -> bytes:
-    """Return what follows the command of a SEND: sealed metadata with any fields, and a payload."""
+    """Return what follows the command of a SEND: metadata with any fields or none that can be read, and a payload."""
     metadata = pb.MessageMetadata(producer_name="fuzz", sequence_id=draw(st.integers(0, 9)), publish_time=1)
     if draw(st.booleans()):
-        draw(fill(metadata, {"partition_key": st.sampled_from(("k", "", "k" * 300))}))
-    entry = seal(metadata, draw(st.binary(max_size=30)))
-    return entry if draw(st.integers(0, 3)) else draw(damaged(entry))
+        draw(fill(metadata, _METADATA))
+    payload = draw(st.binary(max_size=30))
+    kind = draw(st.integers(0, 7))
+    if kind > 3:
+        return seal(metadata, payload)
+    plain = metadata.SerializeToString() if kind else draw(st.binary(max_size=20))
+    body = len(plain).to_bytes(4, "big") + plain + payload
+    if kind == 1:
+        return draw(damaged(seal(metadata, payload)))
+    if kind == 2:
+        return body  # without a checksum
+    return b"\x0e\x01" + crc32c(body).to_bytes(4, "big") + (body if kind else draw(damaged(body)))
 
 
 @st.composite
@@ -115,14 +147,26 @@ def opening(subscription_type: int, mark: bool, consumer_first: bool) -> tuple[p
     return (connect, *(reversed(both) if consumer_first else both))
 
 
-_openings = st.one_of(
-    st.just(()),
-    st.builds(lambda connect: (connect,), commands(st.just(Kind.CONNECT))),
-    st.builds(opening, st.integers(0, 3), st.booleans(), st.booleans()),
-    st.builds(opening, st.integers(0, 3), st.booleans(), st.booleans()),
-    st.builds(opening, st.integers(0, 3), st.booleans(), st.booleans()),
-)
+_whole_openings = st.builds(opening, st.integers(0, 3), st.booleans(), st.booleans())
+_openings = st.one_of(st.just(()), st.builds(lambda one: (one,), commands(st.just(Kind.CONNECT))), _whole_openings)
 PING = pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing())
+LAST_SEQUENCE_ID = 10**6
+
+
+def last_send() -> bytes:
+    """Return permits for what is left, and a SEND after which nothing is due."""
+    metadata = pb.MessageMetadata(producer_name="fuzz", sequence_id=LAST_SEQUENCE_ID, publish_time=1)
+    send = pb.CommandSend(producer_id=1, sequence_id=LAST_SEQUENCE_ID)
+    flow = pb.CommandFlow(consumer_id=1, messagePermits=100)
+    permits = encode(pb.BaseCommand(type=Kind.FLOW, flow=flow))
+    return permits + with_entry(pb.BaseCommand(type=Kind.SEND, send=send), seal(metadata, b"last"))
+
+
+_kept = [kind for kind in USUAL if kind is not Kind.CLOSE_PRODUCER]
+_producing = st.lists(frames(st.sampled_from(_kept), whole=True), max_size=12)
 _usual = st.lists(frames(st.sampled_from(USUAL), whole=True), max_size=12)
 _any = st.lists(frames(st.sampled_from(USUAL) | st.sampled_from(tuple(Kind)), whole=False), max_size=8)
-sessions = st.builds(Session, _openings, st.one_of(_usual, _usual, _usual, _any).map(tuple))
+_waiting = st.builds(Session, _whole_openings, _producing.map(tuple), st.just(True))
+_hasty = st.builds(Session, st.one_of(_openings, _whole_openings), st.one_of(_usual, _any).map(tuple))
+sessions = st.lists(st.one_of(_waiting, _waiting, _hasty), min_size=1, max_size=3)
+"""Of clients at one time."""

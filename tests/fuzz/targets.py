@@ -25,14 +25,16 @@ from quire_bookie.wire import client_v3
 from quire_bookie.wire.digest import Digest
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 from quire_broker.admin.web import make_app
+from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.standalone import RunningStandalone, StandaloneSettings, run_standalone, with_quorums
+from quire_broker.topic.topic import TopicSettings
 from quire_broker.topic.topics import TopicsSettings
-from quire_broker.wire.frames import encode
+from quire_broker.wire.frames import MessageFrame, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb_broker
-from tests.fuzz import bookies, pulsar
+from tests.fuzz import bookkeeper, pulsar
 from tests.fuzz.requests import requests
 from tests.fuzz.watch import Findings
 from tests.support.bookie_world import BookieWorld, RawPeer
@@ -117,7 +119,10 @@ class _Standalone(Target):
             port=0,
             http_port=0,
             advertise="127.0.0.1",
-            topics=TopicsSettings(ledger=with_quorums(ManagedLedgerSettings(), 1)),
+            topics=TopicsSettings(
+                topic=TopicSettings(deduplication=True, subscriptions=DispatchSettings(batch_index_acks=True)),
+                ledger=with_quorums(ManagedLedgerSettings(), 1),
+            ),
         )
         pattern = BookieSettings(
             data_dir="", disk_usage_threshold=NEVER_FULL, listen="127.0.0.1", advertise="127.0.0.1"
@@ -141,8 +146,9 @@ class _Standalone(Target):
             ("/admin/v2/tenants/fuzz", b'{"allowedClusters": ["standalone"]}'),
             ("/admin/v2/namespaces/fuzz/ns", b""),
             ("/admin/v2/persistent/fuzz/ns/p/partitions", b"2"),
+            ("/admin/v2/persistent/fuzz/ns/t", b""),
         ):
-            assert await self.put(path, body) in (204, 409)
+            await self.put(path, body)
 
     async def put(self, path: str, body: bytes) -> int:
         """Send a PUT that is no part of an example."""
@@ -181,13 +187,30 @@ class BrokerHttp(_Standalone):
         self.strategy = st.lists(requests(_routes(make_app(self.running.broker))), min_size=1, max_size=4)
 
     async def send(self, example: list[bytes]) -> None:
-        """Send requests; each is answered, and none with 500."""
+        """Send requests about a topic with messages and a subscription; each is answered, and none with 500."""
+        await self._prepare()
+        await self._fill_topic()
         for request in example:
             status = await asked(self.http_port, request)
             self.outcomes[status] += 1
             self.findings.check()
             assert 200 <= status < 500 or status in (501, 503), status
         await self.check_ready()
+
+    async def _fill_topic(self) -> None:
+        """What the last example left of tenant and policies may refuse it."""
+        await self.put("/admin/v2/persistent/fuzz/ns/t/subscription/s", b'"earliest"')
+        wire = await Wire.reach(self.running.broker.port)
+        try:
+            for command in pulsar.opening(0, mark=False, consumer_first=False)[:2]:
+                answer = await wire.answer(command)
+            if answer.type == Kind.PRODUCER_SUCCESS:
+                wire.writer.write(pulsar.last_send())
+                await wire.next()
+        except (EOFError, ConnectionError):
+            self.outcomes["no messages"] += 1
+        finally:
+            wire.writer.transport.abort()
 
     async def check_all(self) -> None:
         """What was stored is loaded again."""
@@ -223,13 +246,24 @@ class PulsarSessions(_Standalone):
             await stored(self.beside, range(KEPT_ENTRIES))
             self.kept = list(range(KEPT_ENTRIES))
 
-    async def send(self, example: pulsar.Session) -> None:
-        """Play a session; another client is served."""
+    async def send(self, example: list[pulsar.Session]) -> None:
+        """Play sessions side by side; another client is served."""
+        await asyncio.gather(*map(self._play, example))
+        self.beside.send(pulsar.PING)
+        while await kind_of_next(self.beside) != Kind.PONG:
+            continue  # of the broker's own PING
+        self.findings.check()
+
+    async def _play(self, session: pulsar.Session) -> None:
         wire = await Wire.reach(self.running.broker.port)
         try:
-            for command in example.opening:
+            for command in session.opening:
                 await wire.answer(command)
-            wire.writer.write(b"".join(example.rest))
+            wire.writer.write(b"".join(session.rest))
+            if session.waits:
+                wire.writer.write(pulsar.last_send())
+                while not await self._is_last(wire):
+                    continue
             wire.send(pulsar.PING)
             wire.writer.write_eof()
             ended = await asyncio.wait_for(wire.reader.read(), HANGS_AFTER_S)
@@ -238,10 +272,18 @@ class PulsarSessions(_Standalone):
             self.outcomes["closed"] += 1
         finally:
             wire.writer.transport.abort()
-        self.beside.send(pulsar.PING)
-        while await kind_of_next(self.beside) != Kind.PONG:
-            continue  # of the broker's own PING
-        self.findings.check()
+
+    async def _is_last(self, wire: Wire) -> bool:
+        """Whether the next frame answers the last SEND; EOFError when the broker closes instead."""
+        frame = await wire.next()
+        if isinstance(frame, MessageFrame):
+            self.outcomes["message"] += 1
+            return False
+        self.outcomes[Kind(frame.type).name] += 1
+        if frame.type == Kind.CLOSE_PRODUCER:
+            return True  # of another client that wants the topic for itself
+        inner = frame.send_receipt if frame.type == Kind.SEND_RECEIPT else frame.send_error
+        return inner.sequence_id == pulsar.LAST_SEQUENCE_ID
 
     async def check_all(self) -> None:
         """The messages are there, also after a restart."""
@@ -303,7 +345,7 @@ class BookieHttp(_Bookie):
 
     async def _add_one(self) -> None:
         peer = await RawPeer.connect(self.port)
-        await peer.ask(client_v3.add(1, bookies.KEPT, EntryId(0), bookies.KEPT_KEY, _kept(0)))
+        await peer.ask(client_v3.add(1, bookkeeper.KEPT, EntryId(0), bookkeeper.KEPT_KEY, _kept(0)))
         await peer.close()
 
     async def send(self, example: list[bytes]) -> None:
@@ -330,21 +372,21 @@ class BookieSessions(_Bookie):
     async def start(self) -> None:
         """Serve, with entries that are to stay."""
         await super().start()
-        self.strategy = bookies.sessions()
+        self.strategy = st.lists(bookkeeper.sessions(), min_size=1, max_size=3)
         self.beside = await RawPeer.connect(self.port)
         for number in range(KEPT_ENTRIES):
-            add = client_v3.add(number, bookies.KEPT, EntryId(number), bookies.KEPT_KEY, _kept(number))
+            add = client_v3.add(number, bookkeeper.KEPT, EntryId(number), bookkeeper.KEPT_KEY, _kept(number))
             assert pb.Response.FromString((await self.beside.ask(add))[4:]).status == pb.EOK
 
-    async def send(self, example: tuple[bytes, ...]) -> None:
-        """Play a session; another client reads what is kept."""
-        answer = await exchanged(self.port, b"".join(example))
-        self.outcomes["answered" if answer else "closed"] += 1
+    async def send(self, example: list[tuple[bytes, ...]]) -> None:
+        """Play sessions side by side; another client reads what is kept."""
+        for answer in await asyncio.gather(*(exchanged(self.port, b"".join(session)) for session in example)):
+            self.outcomes["answered" if answer else "closed"] += 1
         await self._check(self.beside, KEPT_ENTRIES - 1)
         self.findings.check()
 
     async def _check(self, peer: RawPeer, number: int) -> None:
-        answer = pb.Response.FromString((await peer.ask(client_v3.read(1, bookies.KEPT, EntryId(number))))[4:])
+        answer = pb.Response.FromString((await peer.ask(client_v3.read(1, bookkeeper.KEPT, EntryId(number))))[4:])
         assert (answer.status, answer.readResponse.body) == (pb.EOK, _kept(number))
 
     async def check_all(self) -> None:
@@ -369,7 +411,7 @@ _DIGEST = Digest(DigestType.CRC32C, b"kept")
 
 def _kept(number: int) -> bytes:
     payload = b"kept %d" % number
-    return _DIGEST.encode_entry(bookies.KEPT, EntryId(number), NO_ENTRY, len(payload), [payload]) + payload
+    return _DIGEST.encode_entry(bookkeeper.KEPT, EntryId(number), NO_ENTRY, len(payload), [payload]) + payload
 
 
 TARGETS: tuple[type[Target], ...] = (BrokerHttp, PulsarSessions, BookieHttp, BookieSessions)
