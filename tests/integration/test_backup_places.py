@@ -1,4 +1,4 @@
-"""Backups in a real S3 service, and what each way of its failing says."""
+"""Tests of backups in a real S3 service, and of the error texts of its failures."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def s3(tmp_path: Path) -> Iterator[S3Server]:
     server.stop()
 
 
-async def test_objects_of_a_bucket_are_written_once_listed_read_and_removed(s3: S3Server) -> None:
+async def test_objects_of_a_bucket_are_written_once_listed_read_and_deleted(s3: S3Server) -> None:
     place = open_place(URL, s3.environment)
     await place.put("a/x", b"first")
     await place.put("b/y", b"")
@@ -52,14 +52,14 @@ def profile(s3: S3Server, home: Path) -> dict[str, str]:
     return {"HOME": str(home), "AWS_PROFILE": "other", "AWS_ENDPOINT_URL": s3.endpoint}
 
 
-async def test_credentials_come_from_a_profile_too(s3: S3Server, tmp_path: Path) -> None:
+async def test_credentials_come_from_a_profile(s3: S3Server, tmp_path: Path) -> None:
     place = open_place(URL, profile(s3, tmp_path))
     await place.put("x", b"1")
     assert await place.names() == ["x"]
 
 
-async def told(place: Place) -> str:
-    """What a person reads when the place fails."""
+async def error_of(place: Place) -> str:
+    """Return the text of the error that the place raises."""
     with pytest.raises(PlaceError) as caught:
         await place.put("x", b"1")
     text = str(caught.value)
@@ -67,20 +67,20 @@ async def told(place: Place) -> str:
     return text
 
 
-async def test_each_failure_is_one_clear_line_without_the_credentials(s3: S3Server) -> None:
+async def test_failures_are_one_clear_line_without_credentials(s3: S3Server) -> None:
     wrong = s3.environment | {"AWS_SECRET_ACCESS_KEY": "mistyped-secret"}
-    text = await told(open_place(URL, wrong))
+    text = await error_of(open_place(URL, wrong))
     assert "credentials are not accepted" in text and "mistyped-secret" not in text
     unknown = s3.environment | {"AWS_ACCESS_KEY_ID": "somebody"}
-    assert "credentials are not accepted" in await told(open_place(URL, unknown))
-    assert "the bucket does not exist" in await told(open_place("s3://missing/x", s3.environment))
+    assert "credentials are not accepted" in await error_of(open_place(URL, unknown))
+    assert "the bucket does not exist" in await error_of(open_place("s3://missing/x", s3.environment))
     away = s3.environment | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
-    assert "cannot be reached" in await told(open_place(URL, away))
+    assert "cannot be reached" in await error_of(open_place(URL, away))
     with pytest.raises(PlaceError, match="the bucket does not exist"):
         await open_place("s3://missing/x", s3.environment).names()
 
 
-async def test_the_commands_back_up_list_and_verify(
+async def test_commands_back_up_list_and_verify(
     s3: S3Server, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = await open_metadata_store(etcd_server.url, MetadataSettings())
@@ -111,5 +111,5 @@ async def test_the_commands_back_up_list_and_verify(
     part = next((s3.buckets / "backups" / "clusters" / "one" / taken[1]["name"]).glob("part-*"))
     part.write_bytes(part.read_bytes()[:-5])
     code, out = await command("verify", "--from", URL, "--backup", taken[1]["name"], "--json")
-    assert code == 1 and "is not what was written" in json.loads(out)["error"]
+    assert code == 1 and "does not match its checksum" in json.loads(out)["error"]
     await store.close()

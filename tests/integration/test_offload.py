@@ -1,4 +1,4 @@
-"""Offloading to a real S3 service by `quire standalone`, with the stock Python client before it."""
+"""Tests of offloading to a real S3 service by `quire standalone`, with the stock Python client."""
 
 import time
 import urllib.error
@@ -34,7 +34,7 @@ def payload(number: int) -> bytes:
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait for another process; there is no event to wait on."""
+    """Poll the condition: another process changes it, so there is no event to wait for."""
     deadline = time.monotonic() + GUARD_S
     while not holds():
         assert time.monotonic() < deadline, what
@@ -79,7 +79,7 @@ def in_bookies(standalone: StandaloneProcess, ledger: int) -> bool:
 
 
 def produce(url: str) -> list[int]:
-    """All messages; the publish time of each, in ms."""
+    """Publish all messages; return the publish time of each, in ms."""
     client = pulsar.Client(url)
     producer = client.create_producer(TOPIC, batching_enabled=False)
     for number in range(MESSAGES):
@@ -89,7 +89,7 @@ def produce(url: str) -> list[int]:
 
 
 def read(url: str, start_ms: int | None = None) -> tuple[list[bytes], list[int]]:
-    """Everything from the earliest message, or from a time on."""
+    """Read everything from the earliest message, or from a publish time on."""
     client = pulsar.Client(url)
     reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
     if start_ms is not None:
@@ -105,7 +105,7 @@ def read(url: str, start_ms: int | None = None) -> tuple[list[bytes], list[int]]
 
 
 def offload_all(standalone: StandaloneProcess) -> list[int]:
-    """Offload what is closed, wait until the bookies' copies are gone; the ids of these ledgers."""
+    """Offload all closed ledgers, wait until the bookies' copies are deleted, and return the ids of these ledgers."""
     tail = ledgers(standalone)[-1]["ledgerId"]
     standalone.request("PUT", f"{PATH}/offload", {"ledgerId": tail, "entryId": 0, "partitionIndex": -1})
     until(lambda: standalone.request("GET", f"{PATH}/offload")["status"] != "RUNNING", "the offload does not end")
@@ -118,7 +118,7 @@ def offload_all(standalone: StandaloneProcess) -> list[int]:
     return closed
 
 
-def test_a_stock_client_reads_and_seeks_after_the_bookies_copies_are_gone(
+def test_stock_client_reads_and_seeks_after_the_bookies_copies_are_deleted(
     s3: S3Server, standalone: StandaloneProcess
 ) -> None:
     times = produce(standalone.url)
@@ -150,7 +150,7 @@ def refusal(standalone: StandaloneProcess, method: str, path: str, body: Any) ->
     return caught.value.code, caught.value.read().decode()
 
 
-def test_attempts_over_http_are_taken_and_refused_with_reasons(s3: S3Server, standalone: StandaloneProcess) -> None:
+def test_attempts_over_http_are_accepted_or_refused_with_reasons(s3: S3Server, standalone: StandaloneProcess) -> None:
     produce(standalone.url)
     first = ledgers(standalone)[0]
     tail = ledgers(standalone)[-1]["ledgerId"]
@@ -176,9 +176,7 @@ def test_attempts_over_http_are_taken_and_refused_with_reasons(s3: S3Server, sta
     assert standalone.request("POST", f"{PATH}/offload/begin", {"ledgerId": first["ledgerId"], **target})["uuid"]
 
 
-def test_a_namespaces_policies_make_its_topics_offload_by_themselves(
-    s3: S3Server, standalone: StandaloneProcess
-) -> None:
+def test_policies_of_a_namespace_start_offloads_of_its_topics(s3: S3Server, standalone: StandaloneProcess) -> None:
     namespace = "/admin/v2/namespaces/public/default"
     (s3.buckets / "others").mkdir()
     policies = {
@@ -196,7 +194,7 @@ def test_a_namespaces_policies_make_its_topics_offload_by_themselves(
     produce(standalone.url)
 
     def is_offloaded() -> bool:
-        # The last ledgers may still roll over: what is listed is not all yet when it is looked at first.
+        # The last ledgers may still roll over, so the first listing may be incomplete.
         listed = ledgers(standalone)[:-1]
         stored = len(list((s3.buckets / "others").iterdir()))
         return stored >= max(12, 2 * len(listed)) and all(item["offloaded"] for item in listed)

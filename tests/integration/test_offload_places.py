@@ -1,4 +1,4 @@
-"""Segments in a real S3 service, through a relay that throttles, fails, cuts uploads, and with objects that vanish."""
+"""Tests of segments in a real S3 service behind a relay that throttles, fails and cuts uploads, and of lost objects."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ SETTINGS = WriteSettings(block_bytes_max=BLOCK_BYTES_MIN, part_bytes=BLOCK_BYTES
 
 
 class Bucket:
-    """A server, a relay before it, and a place behind both."""
+    """A server, a relay in front of it, and a place that uses both."""
 
     def __init__(self, server: S3Server, relay: S3Relay) -> None:
         self.server = server
@@ -41,7 +41,7 @@ class Bucket:
 
     @property
     def files(self) -> list[str]:
-        """Objects as the server keeps them."""
+        """The objects as the server stores them."""
         return sorted(path.name for path in (self.server.buckets / "ledgers").iterdir() if path.is_file())
 
 
@@ -58,7 +58,7 @@ async def bucket(tmp_path: Path) -> AsyncIterator[Bucket]:
 
 
 def ledger() -> ClosedLedger:
-    """Of three blocks."""
+    """Create a closed ledger of three blocks."""
     return ClosedLedger.random(7, 3000, 8000)
 
 
@@ -67,7 +67,7 @@ async def read_back(place: Place, cache: WindowCache) -> list[bytes]:
     return [bytes(entry.payload) async for run in reader.scan() for entry in run]
 
 
-async def test_a_segment_goes_in_parts_and_comes_back_by_ranges(bucket: Bucket) -> None:
+async def test_segment_is_written_in_parts_and_read_by_ranges(bucket: Bucket) -> None:
     source, cache = ledger(), WindowCache(WindowSettings(4 * 1024 * KIB, 256 * KIB, 2))
     summary = await write_segment(bucket.place, source, UUID, SETTINGS)
     parts = [path for method, path in bucket.relay.seen if method == "PUT" and "partNumber" in path]
@@ -84,7 +84,7 @@ async def test_a_segment_goes_in_parts_and_comes_back_by_ranges(bucket: Bucket) 
         secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
         client_options={"allow_http": True},
     )
-    for name in bucket.files:  # what the stock system looks at before it reads
+    for name in bucket.files:  # the stock system checks these attributes before it reads
         attributes = (await obstore.get_async(store, name)).attributes
         assert attributes["s3managedledgeroffloaderformatversion"] == "1"
     await delete_segment(bucket.place, 7, UUID)
@@ -92,7 +92,7 @@ async def test_a_segment_goes_in_parts_and_comes_back_by_ranges(bucket: Bucket) 
     await cache.close()
 
 
-async def test_throttling_and_passing_faults_only_take_time(bucket: Bucket) -> None:
+async def test_throttling_and_temporary_faults_only_cause_delay(bucket: Bucket) -> None:
     source, cache = ledger(), WindowCache()
     bucket.relay.fail(2, Refuse(503, "SlowDown"), "PUT", "partNumber")
     await write_segment(bucket.place, source, UUID, SETTINGS)
@@ -102,7 +102,7 @@ async def test_throttling_and_passing_faults_only_take_time(bucket: Bucket) -> N
 
 
 @pytest.mark.parametrize("fault", [Refuse(500, "InternalError"), Cut(100_000)], ids=["5xx", "half uploads"])
-async def test_an_upload_that_never_gets_through_leaves_no_object(bucket: Bucket, fault: Refuse | Cut) -> None:
+async def test_failed_upload_leaves_no_object(bucket: Bucket, fault: Refuse | Cut) -> None:
     bucket.relay.fail(10_000, fault, "PUT", "partNumber=2")
     with pytest.raises(PlaceError, match="could not be written") as caught:
         await write_segment(bucket.place, ledger(), UUID, SETTINGS)
@@ -110,7 +110,7 @@ async def test_an_upload_that_never_gets_through_leaves_no_object(bucket: Bucket
     assert bucket.files == []
 
 
-async def test_data_without_an_index_is_no_segment(bucket: Bucket) -> None:
+async def test_data_without_an_index_is_not_a_segment(bucket: Bucket) -> None:
     bucket.relay.fail(10_000, Refuse(500, "InternalError"), "PUT", "-index")
     with pytest.raises(PlaceError):
         await write_segment(bucket.place, ledger(), UUID, SETTINGS)
@@ -121,7 +121,7 @@ async def test_data_without_an_index_is_no_segment(bucket: Bucket) -> None:
     await cache.close()
 
 
-async def test_an_object_that_vanishes_under_a_reader_is_named(bucket: Bucket) -> None:
+async def test_error_names_an_object_that_was_deleted_during_a_read(bucket: Bucket) -> None:
     cache = WindowCache(WindowSettings(4 * 1024 * KIB, 256 * KIB, 0))
     await write_segment(bucket.place, ledger(), UUID, SETTINGS)
     reader = await SegmentReader.open(bucket.place, LedgerId(7), UUID, cache)
@@ -132,7 +132,7 @@ async def test_an_object_that_vanishes_under_a_reader_is_named(bucket: Bucket) -
     await cache.close()
 
 
-async def test_wrong_credentials_and_a_missing_bucket_are_one_clear_line(bucket: Bucket) -> None:
+async def test_errors_for_wrong_credentials_and_a_missing_bucket_are_clear(bucket: Bucket) -> None:
     wrong = bucket.placed(bucket.server.environment | {"AWS_SECRET_ACCESS_KEY": "mistyped"})
     with pytest.raises(PlaceError, match="credentials are not accepted"):
         await write_segment(wrong, ClosedLedger([b"x"]), UUID, SETTINGS)
@@ -141,7 +141,7 @@ async def test_wrong_credentials_and_a_missing_bucket_are_one_clear_line(bucket:
         await write_segment(bucket.place, ClosedLedger([b"x"]), UUID, SETTINGS)
 
 
-async def test_a_cancelled_upload_leaves_no_object(bucket: Bucket) -> None:
+async def test_cancelled_upload_leaves_no_object(bucket: Bucket) -> None:
     held = asyncio.Event()
 
     async def pace(size_bytes: int) -> None:

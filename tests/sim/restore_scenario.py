@@ -20,7 +20,7 @@ from quire_bookie.admin.holdings_api import HoldingsApi
 from quire_bookie.backup.adoption import adopt, gather_evidence
 from quire_bookie.backup.format import BackupError, Manifest
 from quire_bookie.backup.holdings import BookieQuestions
-from quire_bookie.backup.restore import look_at_backup, look_at_store, restore
+from quire_bookie.backup.restore import inspect_backup, inspect_store, restore
 from quire_bookie.backup.review import Kind, review
 from quire_bookie.backup.settling import release, settle_ids, undecided, under_review
 from quire_bookie.backup.taking import take_backup
@@ -142,8 +142,8 @@ async def bring_back(world: World, place: Any, manifest: Manifest) -> None:
     store = SimMetadataStore(world.metadata)
 
     async def attempt() -> None:
-        seen = await look_at_store(store, manifest)
-        await restore(store, place, manifest, seen, await look_at_backup(place, manifest), clock=world.clock)
+        seen = await inspect_store(store, manifest)
+        await restore(store, place, manifest, seen, await inspect_backup(place, manifest), clock=world.clock)
 
     world.metadata.unknown_chance = 0.0 if world.loop.plan.calm else world.chance.choice((0.0, 0.01, 0.05))
     try:

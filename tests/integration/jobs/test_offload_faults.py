@@ -95,7 +95,7 @@ def test_ledgers_that_a_failing_bucket_rejects_stay_on_bookies_until_the_next_ru
     for problem in problems.values():
         assert "could not be written" in problem["reason"] and "\n" not in problem["reason"], problem
         assert problem["retry_helps"]
-    assert "it asks for fewer requests" in problems[f"ledger {throttled} of {topic}"]["reason"]
+    assert "the service limits the rate of requests" in problems[f"ledger {throttled} of {topic}"]["reason"]
     assert f"-ledger-{indexless}-index" in problems[f"ledger {indexless} of {topic}"]["reason"]
 
     until("the bookies' copy of the offloaded ledger is deleted", lambda: bookies_copy_is_gone(world.records(topic)[3]))

@@ -1,1 +1,1 @@
-"""Backup and restore of the cluster's metadata, and what a restore leaves to a person's word."""
+"""Backup and restore of the cluster's metadata, and the decisions that a restore leaves to an operator."""

@@ -1,12 +1,13 @@
-"""Rebuilds the metadata of a ledger from what the bookies hold of it, on a person's word.
+"""Rebuilds the metadata of a ledger from the entries on the bookies, when an operator asks for it.
 
-What is certain: which entries are held, and by whom. Not known are the ensemble of the time and its quorums, so every
-holder becomes a member of one ensemble, with a write quorum of all and an ack quorum of one: a read finds an entry on
-whoever has it, and a recovery ends the ledger only where all of them say that they have nothing more. Auto-recovery
-then makes each of them whole. Digest and password are not stored by bookies: the digest is tried on an entry, the
-password is the person's to know (Pulsar's is empty, a standalone keeps its own in its folder).
+Known for certain are only the entries and which bookies hold them. The ensemble at the time of writing and its quorums
+are unknown. So all holders become members of one ensemble, with a write quorum of all and an ack quorum of one: a read
+finds an entry on any holder, and a recovery ends the ledger only where all of them report that they hold nothing more.
+Auto-recovery then completes the copy on each of them. Bookies store neither digest type nor password. The digest type
+is found by trying each one on an entry. The operator has to know the password (Pulsar's is empty; a standalone keeps
+its own in its folder).
 
-Fences the ledger: whoever still writes to it has to be stopped before.
+Adopting a ledger fences it: a client that still writes to it has to be stopped before.
 """
 
 import contextlib
@@ -35,14 +36,14 @@ from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
 
 _TRIED = (DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC)
-"""Without one of none: it fits everything, so a person has to name it."""
+"""Excludes DUMMY (no digest), which fits every entry: an operator has to ask for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The certain facts about a ledger: the entries that each bookie holds, and the ids below the last that none holds.
 
-    `token`: which of the ledgers that ever had this id it is; empty: no bookie knows.
+    `token`: tells this ledger from others that had the same id; empty when no bookie stores it.
     """
 
     held: dict[BookieId, list[EntryRange]]
@@ -58,9 +59,10 @@ async def gather_evidence(
     without: Collection[BookieId],
     known: Collection[BookieId],
 ) -> Evidence:
-    """Ask all bookies (`known`) but those `without`. BackupError when one does not answer, or none has any of it.
+    """Ask all bookies of `known` except those of `without`.
 
-    That none has any is fine for one that the metadata calls open, or empty.
+    BackupError when one does not answer, when bookies hold different ledgers with this id, or when none holds an entry.
+    The last is accepted for a ledger that the metadata calls open or empty.
     """
     held: dict[BookieId, list[EntryRange]] = {}
     tokens: dict[bytes, BookieId] = {}
@@ -74,19 +76,19 @@ async def gather_evidence(
         except LedgerError as error:
             raise BackupError(
                 f"bookie {bookie} may hold entries of ledger {ledger} and did not answer ({error}); start it, or give "
-                f"--without {bookie} when it is lost for good"
+                f"--without {bookie} when it is permanently lost"
             ) from error
         if ranges:
             held[bookie] = ranges
     if len(tokens) > 1:
         raise BackupError(
-            f"bookies hold entries of {len(tokens)} ledgers with the id {ledger} ({', '.join(tokens.values())} each of "
-            "another one); give --without for each bookie whose entries are not to be adopted"
+            f"bookies hold entries of {len(tokens)} different ledgers with the id {ledger} (one each on "
+            f"{', '.join(tokens.values())}); give --without for each bookie whose entries must not be adopted"
         )
     if not held and await _may_be_empty(access, ledger):
-        return Evidence({}, NO_ENTRY, [])  # closed as empty; its topic's later ledgers may be waiting for that
+        return Evidence({}, NO_ENTRY, [])  # it is closed as empty: later ledgers of its topic may wait for that
     if not held:
-        raise BackupError(f"no bookie holds an entry of ledger {ledger}: there is nothing to adopt; drop it")
+        raise BackupError(f"no bookie holds an entry of ledger {ledger}: nothing can be adopted; drop the ledger")
     joined = join_ranges(held.values())
     last = joined[-1][1]
     return Evidence(held, last, missing(EntryId(0), last, joined), next(iter(tokens), b""))
@@ -101,7 +103,7 @@ async def _may_be_empty(access: ClusterAccess, ledger: LedgerId) -> bool:
 
 
 class OtherPasswordError(BackupError):
-    """A ledger was written with another password, as far as its entries and bookies show. Give that one."""
+    """As far as entries and bookies show, a ledger was written with another password. Retry with that password."""
 
 
 async def adopt_with_any(
@@ -114,13 +116,11 @@ async def adopt_with_any(
     digest: DigestType | None = None,
     accept_missing: bool = False,
 ) -> LedgerMetadata:
-    """Adopt with the first of the passwords that fits. Errors as of `adopt` with the last one."""
+    """Adopt with the first password that fits. Raises the errors of `adopt` for the last one."""
     for password in passwords[:-1]:
         with contextlib.suppress(OtherPasswordError):
-            return await adopt(
-                *(access, ledger, evidence, backup, password), digest=digest, accept_missing=accept_missing
-            )
-    return await adopt(*(access, ledger, evidence, backup, passwords[-1]), digest=digest, accept_missing=accept_missing)
+            return await adopt(access, ledger, evidence, backup, password, digest=digest, accept_missing=accept_missing)
+    return await adopt(access, ledger, evidence, backup, passwords[-1], digest=digest, accept_missing=accept_missing)
 
 
 async def adopt(
@@ -133,16 +133,16 @@ async def adopt(
     digest: DigestType | None = None,
     accept_missing: bool = False,
 ) -> LedgerMetadata:
-    """Write the metadata, recover the ledger and close it; what it is now. Run it again to go on after an error.
+    """Write the metadata, recover the ledger and close it; return the new metadata. May be repeated after an error.
 
-    BackupError: entries are missing and that was not accepted. OtherPasswordError: no digest fits, or bookies refuse
-    the password. QuorumError: a holder went away.
+    BackupError: entries are missing and `accept_missing` is false. OtherPasswordError: no digest type fits, or bookies
+    refuse the password. QuorumError: a holder became unavailable.
     """
     if evidence.absent and not accept_missing:
         first, last = evidence.absent[0]
         raise BackupError(
-            f"no bookie holds entries {first} to {last} of ledger {ledger}; give --accept-missing to adopt the rest, "
-            "or bring back the bookies that are away"
+            f"no bookie holds entries {first} to {last} of ledger {ledger}; give --accept-missing to adopt the other "
+            "entries, or start the bookies that are down"
         )
     created = False
     try:
@@ -159,7 +159,7 @@ async def adopt(
         created = True
     else:
         if evidence.token and stored.value.token != evidence.token:
-            raise BackupError(f"the metadata of ledger {ledger} name another ledger than the one that bookies hold")
+            raise BackupError(f"the metadata of ledger {ledger} describes another ledger than the one on the bookies")
         stored = await _refresh(access, ledger, stored, evidence, backup)
     try:
         return (await recover_ledger(access.handle(ledger, stored.value), stored)).value
@@ -183,10 +183,10 @@ def _token(evidence: Evidence) -> dict[str, bytes]:
 async def _refresh(
     access: ClusterAccess, ledger: LedgerId, stored: Versioned[LedgerMetadata], evidence: Evidence, backup: str
 ) -> Versioned[LedgerMetadata]:
-    """Name the holders in metadata that is older than they are.
+    """Write the holders into metadata that is older than their entries.
 
-    Where it was closed in the backup it stays so. Where an adoption did that, and a bookie that came later holds more,
-    it is opened once more: nobody else reads it before the release.
+    A ledger that was closed in the backup stays closed. One that an adoption closed is reopened when a bookie that was
+    asked later holds more: no client reads it before the hold is released.
     """
     value = stored.value
     closed = value.state is LedgerState.CLOSED
@@ -210,12 +210,15 @@ async def _refresh(
 
 
 async def _find_digest(access: ClusterAccess, ledger: LedgerId, evidence: Evidence, password: bytes) -> DigestType:
-    """The digest that fits an entry. OtherPasswordError when none does with this one."""
-    said = "no bookie answered"
+    """Return the digest type that fits an entry. OtherPasswordError when none fits with this password."""
+    reason = "no bookie answered"
     for digest in _TRIED:
         for bookie, ranges in sorted(evidence.held.items()):
             closed = LedgerMetadata(
-                *(1, 1, 1, (Segment(EntryId(0), (bookie,)),)),
+                1,
+                1,
+                1,
+                (Segment(EntryId(0), (bookie,)),),
                 state=LedgerState.CLOSED,
                 last_entry=evidence.last,
                 digest_type=digest,
@@ -227,10 +230,10 @@ async def _find_digest(access: ClusterAccess, ledger: LedgerId, evidence: Eviden
                 await reader.read(ranges[0][0], ranges[0][0])
                 return digest
             except LedgerError as error:
-                said = str(error)  # another digest, or another holder, may do
+                reason = str(error)  # another digest type, or another holder, may succeed
             finally:
                 await reader.close()
     raise OtherPasswordError(
-        f"no digest fits ledger {ledger} with this password ({said}); give --password-file, or --digest DUMMY when it "
-        "was written without any"
+        f"no digest fits ledger {ledger} with this password ({reason}); give --password-file, or --digest DUMMY when "
+        "it was written without any"
     )

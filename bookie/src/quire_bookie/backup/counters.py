@@ -1,7 +1,7 @@
-"""Counters in the metadata: nodes whose version is what counts. Raises them; never lowers one.
+"""Raises counters in the metadata, which are nodes whose version is the count. Never lowers one.
 
-No store lets a version be set, so a counter is raised by putting it again and again, many puts at once. Ledger ids have
-a way out when that is far: the long ids, whose high half is chosen (`metadata.ledger_ids`).
+No store can set the version of a node, so a counter is raised by writing it repeatedly, many writes at once. When that
+would take too many writes, ledger ids switch to long ids, whose high half can be chosen (`metadata.ledger_ids`).
 """
 
 import asyncio
@@ -15,16 +15,19 @@ from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, No
 
 PUTS_AT_ONCE: Final = 128
 COUNTER_MARGIN: Final = 1000
-"""Numbers that a counter may have given out since the backup; a number that is left out costs nothing."""
+"""Numbers that a counter may have issued since the backup. Skipping a number costs nothing."""
 
 
 def is_counter(node: Node) -> bool:
-    """Whether a node is a parent of numbered nodes: put more than once, and always empty."""
+    """Return whether a node is the parent of numbered nodes: written more than once, and always empty."""
     return node.version > 0 and not node.value and not node.key.startswith(f"{layout.ROOT}/")
 
 
 async def raise_counter(store: MetadataStore, path: str, version: int) -> int:
-    """Put the node until its version is at least this; how many puts. MetadataUnavailableError: again goes on."""
+    """Write the node until its version is at least `version`; return the number of writes.
+
+    After MetadataUnavailableError, call it again: it continues.
+    """
     puts = 0
     while True:
         node = await store.get(path)
@@ -40,35 +43,35 @@ async def _put(store: MetadataStore, path: str) -> None:
     try:
         await store.put(path, b"")
     except MetadataUnknownError:
-        return  # the next look counts it, or does not
+        return  # the next read of the version shows whether it was written
 
 
 def high_path(high: int) -> str:
-    """The counter of the low halves of long ids with this high half."""
+    """Return the path of the counter of the low halves of long ids with this high half."""
     return f"{layout.LONG_ID_COUNTERS}/HOB-{high:010d}"
 
 
 def high_of(path: str) -> int | None:
-    """The high half whose counter is at `path`; None for any other path."""
+    """Return the high half whose counter is at `path`; None for any other path."""
     name = path.removeprefix(f"{layout.LONG_ID_COUNTERS}/HOB-")
     return int(name) if name != path and len(name) == 10 and name.isdigit() else None
 
 
 def reserve_puts(high: int) -> list[Put]:
-    """Puts with which new ledgers take long ids with this high half."""
+    """Return the writes that make new ledgers take long ids with this high half."""
     return [Put(layout.LONG_ID_COUNTERS, b""), Put(high_path(high), b"")]
 
 
 def highest_high(ledgers: Iterable[int]) -> int:
-    """The highest high half among ledger ids; 0 when all are short."""
+    """Return the highest high half among ledger ids; 0 when all are short."""
     return max((ledger >> 32 for ledger in ledgers), default=0)
 
 
 async def leave_long_ids(store: MetadataStore, high: int, *more: Check) -> bool:
-    """Back to short ids, if no long one was given out since they were reserved. False: they stay.
+    """Return to short ids if no long id was issued since they were reserved. False: long ids stay.
 
-    Bookies may have noted the counter of long ids: the epoch rises in the same transaction, so that its absence is not
-    taken for metadata that went back.
+    Bookies may have noted the counter of long ids. So the epoch rises in the same transaction: otherwise they would
+    take the missing counter for a sign that an older copy of the metadata is in use.
     """
     path = high_path(high)
     node, parent = await store.get(path), await store.get(layout.LONG_ID_COUNTERS)

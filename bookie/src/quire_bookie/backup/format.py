@@ -1,11 +1,11 @@
-"""What a backup of the metadata looks like: codec of its parts and of its manifest. Pure.
+"""The format of a metadata backup: encodes and decodes its parts and its manifest. Pure.
 
     <place>/<name>/part-00000.gz    gzip of: the line `quire-metadata-backup 1`, then records
-    <place>/<name>/manifest.json    written last: without it, or when its checksum does not fit, it is no backup
+    <place>/<name>/manifest.json    written last; the backup is invalid without it or when its checksum does not match
     record (little-endian)          key length u32, value length u32, version i64, key (UTF-8), value
 
-The name is the time of the backup, to the second, in UTC, and four random hexadecimal digits. A part's `sha256` is over
-its bytes as stored. A node's version is kept because some nodes are counters: their version is what counts.
+The name is the time of the backup in UTC, to the second, and four random hexadecimal digits. The `sha256` of a part is
+over its bytes as stored. The versions of nodes are kept because some nodes are counters, whose version is the count.
 """
 
 import gzip
@@ -30,16 +30,16 @@ _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 
 
 class BackupError(QuireError):
-    """A backup, or the place for it, cannot be used. A retry helps only after what the text says was mended."""
+    """A backup or its place cannot be used. A retry helps only after the cause in the text is fixed."""
 
 
 class DamagedBackupError(BackupError):
-    """A backup is not what its manifest says. Take another one."""
+    """The content of a backup does not match its manifest. Use another backup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One object of a backup. `size_bytes` as stored."""
+    """One object of a backup. `size_bytes`: its size as stored, compressed."""
 
     name: str
     nodes: int
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup holds. `revision`: etcd's, of all nodes alike; None of a store that counts none."""
+    """Describes a backup. `revision`: the revision of etcd that all nodes have; None for a store without revisions."""
 
     name: str
     created_ms: int
@@ -60,47 +60,47 @@ class Manifest:
     value_bytes: int
     ledgers: int
     left_out: int
-    """Nodes that belonged to sessions (registrations, locks): they are not restored."""
+    """Number of nodes that belonged to sessions (registrations, locks); they are not restored."""
     roots: Mapping[str, int]
-    """Nodes by the first part of their path."""
+    """Number of nodes by the first part of their path."""
     parts: tuple[Part, ...]
 
 
 def backup_name(now_ms: int, token: bytes) -> str:
-    """The name of a backup taken now; names sort by time."""
+    """Return the name of a backup taken at this time; names sort by time."""
     return f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}-{token[:2].hex()}"
 
 
 def is_backup_name(name: str) -> bool:
-    """Whether a folder's name is one of ours."""
+    """Return whether a folder has the name of a backup."""
     return _NAME.fullmatch(name) is not None
 
 
 def begun_ms(name: str) -> int:
-    """When the backup of this name was begun."""
+    """Return the start time of the backup of this name, in ms since the epoch."""
     moment = datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
 
 
 def encode_record(node: Node) -> bytes:
-    """One node."""
+    """Encode one node."""
     key = node.key.encode()
     return _HEAD.pack(len(key), len(node.value), node.version) + key + node.value
 
 
 def encode_part(records: Iterable[bytes]) -> bytes:
-    """The bytes of a part. The same nodes give the same bytes."""
+    """Encode a part. The same nodes give the same bytes."""
     return gzip.compress(_FIRST_LINE + b"".join(records), compresslevel=6, mtime=0)
 
 
 def decode_part(name: str, data: bytes) -> Iterator[Node]:
-    """The nodes of a part. DamagedBackupError."""
+    """Yield the nodes of a part. DamagedBackupError."""
     try:
         body = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
         raise DamagedBackupError(f"{name} cannot be unpacked: {error}") from error
     if not body.startswith(_FIRST_LINE):
-        raise DamagedBackupError(f"{name} is of another format than version {FORMAT_VERSION}")
+        raise DamagedBackupError(f"{name} does not have format version {FORMAT_VERSION}")
     at = len(_FIRST_LINE)
     while at < len(body):
         if at + _HEAD.size > len(body):
@@ -113,30 +113,32 @@ def decode_part(name: str, data: bytes) -> Iterator[Node]:
         try:
             key = body[at : at + key_bytes].decode()
         except UnicodeDecodeError as error:
-            raise DamagedBackupError(f"{name} holds a key that is no UTF-8") from error
+            raise DamagedBackupError(f"{name} holds a key that is not UTF-8") from error
         yield Node(key, body[at + key_bytes : end], version)
         at = end
 
 
 def checksum(data: bytes) -> str:
-    """SHA-256 in hexadecimal."""
+    """Return the SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest's file, with a checksum over all of it."""
+    """Encode the manifest file, with a checksum over all its fields."""
     fields = {"format": FORMAT_VERSION, **asdict(manifest)}
     return json.dumps({**fields, "checksum": checksum(_canonical(fields))}, indent=2).encode() + b"\n"
 
 
 def decode_manifest(name: str, data: bytes) -> Manifest:
-    """The manifest of the backup `name`. DamagedBackupError."""
+    """Decode the manifest of the backup `name`. DamagedBackupError."""
     try:
         fields: dict[str, Any] = json.loads(data)
-        said = fields.pop("checksum")
+        stored_checksum = fields.pop("checksum")
         if fields["format"] != FORMAT_VERSION:
-            raise DamagedBackupError(f"backup {name} is of format {fields['format']}; this is format {FORMAT_VERSION}")
-        if checksum(_canonical(fields)) != said or fields.pop("name") != name:
+            raise DamagedBackupError(
+                f"backup {name} has format {fields['format']}; this version reads {FORMAT_VERSION}"
+            )
+        if checksum(_canonical(fields)) != stored_checksum or fields.pop("name") != name:
             raise DamagedBackupError(f"the manifest of backup {name} does not match its checksum")
         del fields["format"]
         parts = tuple(Part(**part) for part in fields.pop("parts"))

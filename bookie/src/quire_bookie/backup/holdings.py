@@ -1,5 +1,5 @@
-"""What the bookies hold, asked of each over its admin HTTP, with what each of them holds of one ledger by the wire
-protocol. Only asks.
+"""Asks each bookie what it holds: its ledgers over its admin HTTP port, and its entries of one ledger by the wire
+protocol. Changes nothing.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ RANGES_MAX: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A ledger at one bookie. `last`: None when nothing is held, or damage hides it. `quarantined_ms`: since when it is
-    in quarantine there, in ms since the epoch; None: it is not.
+    """A ledger on one bookie. `last`: the last entry; None when nothing is held or damage hides it. `quarantined_ms`:
+    when its quarantine there began, in ms since the epoch; None when it is not in quarantine.
     """
 
     last: EntryId | None
@@ -43,13 +43,13 @@ class Held:
 
 @dataclass(slots=True)
 class Holdings:
-    """What all bookies said. `silent`: those that did not, with the reason."""
+    """The answers of all bookies. `silent`: bookies that did not answer, with the reason."""
 
     of: dict[BookieId, dict[LedgerId, Held]] = field(default_factory=dict)
     silent: dict[BookieId, str] = field(default_factory=dict)
 
     def holders(self) -> dict[LedgerId, list[BookieId]]:
-        """By ledger, who has it."""
+        """Return the holders of each ledger."""
         found: dict[LedgerId, list[BookieId]] = {}
         for bookie, ledgers in sorted(self.of.items()):
             for ledger in ledgers:
@@ -58,19 +58,19 @@ class Holdings:
 
     @property
     def highest(self) -> LedgerId:
-        """The highest ledger id that any of them holds; -1 without any."""
+        """The highest ledger id that any bookie holds; -1 without any."""
         return LedgerId(max((ledger for ledgers in self.of.values() for ledger in ledgers), default=-1))
 
     @property
     def highest_short(self) -> LedgerId:
-        """The highest below the long ids; -1 without any."""
+        """The highest short ledger id that any bookie holds; -1 without any."""
         return LedgerId(max((one for held in self.of.values() for one in held if one < 2**31 - 1), default=-1))
 
 
 class BookieQuestions:
-    """Asks bookies, with the token of `access`. Open it as an asynchronous context.
+    """Asks bookies about their ledgers, with the token of `access`. An asynchronous context manager.
 
-    `tls`: for HTTPS; None: what the system trusts.
+    `tls`: the context for HTTPS; None: the certificate authorities that the system trusts.
     """
 
     def __init__(self, access: ClusterAccess, tls: ssl.SSLContext | None = None) -> None:
@@ -91,12 +91,15 @@ class BookieQuestions:
             await self._session.close()
 
     async def known(self) -> list[BookieId]:
-        """All that may hold something: with a cookie, registered, or accepted and not started yet. MetadataError."""
+        """Return all bookies that may hold entries: with a cookie, registered, or accepted and not started yet.
+
+        MetadataError.
+        """
         store = self._access.metadata
         return sorted({*await Cookies(store).bookies(), *self._access.registered, *await returning(store)})
 
     async def holdings(self) -> Holdings:
-        """Ask every bookie that is known. MetadataError."""
+        """Ask every known bookie. MetadataError."""
         found = Holdings()
 
         async def ask(bookie: BookieId) -> None:
@@ -109,19 +112,20 @@ class BookieQuestions:
         return found
 
     async def details(self, bookie: BookieId, ledger: LedgerId) -> Mapping[str, Any]:
-        """Length and last entry of a ledger at a bookie. BookieUnavailableError, also when it is not held there."""
+        """Return length and last entry of a ledger on a bookie. BookieUnavailableError, also when it is not held
+        there."""
         return await self._get(bookie, f"/api/v1/quire/holdings/{ledger}")
 
     async def cookie(self, bookie: BookieId) -> Cookie:
-        """The cookie in a bookie's own storage. BookieUnavailableError."""
+        """Return the cookie in the bookie's own storage. BookieUnavailableError."""
         answer = await self._get(bookie, "/api/v1/quire/cookie")
         try:
             return decode_cookie(str(answer["cookie"]).encode())
         except (KeyError, MetadataFormatError) as error:
-            raise BookieUnavailableError(f"bookie {bookie} did not tell its cookie: {error}") from error
+            raise BookieUnavailableError(f"bookie {bookie} did not return a valid cookie: {error}") from error
 
     async def ranges(self, bookie: BookieId, ledger: LedgerId) -> list[EntryRange]:
-        """The entries held of a ledger; none when the bookie says that it has no such ledger. LedgerError."""
+        """Return the entries that the bookie holds of a ledger; empty when it has no such ledger. LedgerError."""
         try:
             listed = await self._access.entries_of(ledger, bookie)
         except NoSuchLedgerError:
@@ -134,7 +138,7 @@ class BookieQuestions:
         return join_ranges([found])
 
     async def token(self, bookie: BookieId, ledger: LedgerId) -> bytes:
-        """The token of a ledger there; empty: it has none. LedgerError."""
+        """Return the token of a ledger on the bookie; empty when it has none. LedgerError."""
         return await self._access.token_of(ledger, bookie)
 
     async def _ledgers(self, bookie: BookieId) -> dict[LedgerId, Held]:
@@ -155,14 +159,14 @@ class BookieQuestions:
             raise BookieUnavailableError(f"bookie {bookie} is not registered: it is stopped, or cannot reach etcd")
         endpoint = info.http_endpoint
         if endpoint is None:
-            raise BookieUnavailableError(f"bookie {bookie} has no HTTP port (httpServerPort) to be asked at")
+            raise BookieUnavailableError(f"bookie {bookie} has no HTTP port (httpServerPort), so it cannot be asked")
         secure = TLS in endpoint.extensions
         url = f"{'https' if secure else 'http'}://{endpoint.host}:{endpoint.port}{path}"
         try:
             security = self._access.security
             token = "" if security is None else await security.http_token(secure=secure)
-            shown = {"Authorization": f"Bearer {token}"} if token else {}
-            async with self._session.get(url, headers=shown) as answer:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            async with self._session.get(url, headers=headers) as answer:
                 if answer.status != 200:
                     raise BookieUnavailableError(f"bookie {bookie} at {url}: HTTP {answer.status} {answer.reason}")
                 found: Mapping[str, Any] = json.loads(await answer.read())

@@ -1,7 +1,7 @@
-"""Which ledgers the stopped bookies of a standalone hold, or remember to have deleted: by their indexes and journals.
-And who these bookies are, by the cookies in their folders.
+"""Finds the ledgers that the stopped bookies of a standalone hold or remember as deleted, by their indexes and
+journals, and the identities of these bookies, by the cookies in their folders.
 
-Only reads. A folder that cannot be read is reported, never taken for one that holds nothing.
+Only reads. A folder that cannot be read is reported, never treated as empty.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from quire_bookie.storage.inspect import inspect_ledgers
 
 @dataclass(slots=True)
 class OfflineHoldings:
-    """`live`: bookies by the ledger that they hold. `unread`: what could not be looked at, a line each."""
+    """`live`: the bookies that hold each ledger. `unread`: what could not be read, one line each."""
 
     live: dict[LedgerId, list[str]] = field(default_factory=dict)
     deleted: set[LedgerId] = field(default_factory=set)
@@ -27,12 +27,12 @@ class OfflineHoldings:
 
     @property
     def seen(self) -> set[LedgerId]:
-        """Every id that a bookie holds or remembers."""
+        """Every ledger id that a bookie holds or remembers."""
         return self.deleted.union(self.live)
 
 
-async def look_at_bookies(disk: Disk, bookies: dict[str, BookieSettings]) -> OfflineHoldings:
-    """Look at each bookie, by its name. No process uses their folders."""
+async def inspect_bookies(disk: Disk, bookies: dict[str, BookieSettings]) -> OfflineHoldings:
+    """Read the folders of each bookie, given by name. No process may use their folders meanwhile."""
     found = OfflineHoldings()
     for name, settings in sorted(bookies.items()):
         try:
@@ -48,9 +48,9 @@ async def look_at_bookies(disk: Disk, bookies: dict[str, BookieSettings]) -> Off
 
 
 async def cookies_of(disk: Disk, bookies: dict[str, BookieSettings]) -> dict[str, Cookie]:
-    """The cookie of each bookie, by its name. StartupError: one lacks a cookie, or it cannot be read.
+    """Return the cookie of each bookie by name. StartupError: one lacks a cookie, or it cannot be read.
 
-    The folder that knows most folders counts, as at a bookie's start.
+    The cookie that lists the most folders is used, as when a bookie starts.
     """
     cookies: dict[str, Cookie] = {}
     for name, settings in sorted(bookies.items()):

@@ -1,9 +1,9 @@
-"""Begins the review of metadata that an older copy replaced, where no backup is restored. Raises their epoch.
+"""Begins the review after an older copy replaced the metadata without a restore. Raises the epoch.
 
-One transaction, as a restore's first: the note that a review is open, the hold on garbage collection, auto-recovery
-off, long ledger ids with a high half of their own, and an epoch above every one that a bookie remembers. From then on
-bookies and clients believe these metadata, and the hold keeps what the copy lacks until the review ends. Never writes
-a ledger.
+One transaction, like the first one of a restore: the note that a review is open, the hold on garbage collection,
+auto-recovery off, long ledger ids with a new high half, and an epoch above every epoch that a bookie remembers. From
+then on bookies and clients trust this metadata, and the hold keeps the ledgers that the copy lacks until the review
+ends. Never writes a ledger.
 """
 
 import asyncio
@@ -38,26 +38,27 @@ _LONG_IDS: Final = 1 << 31
 
 @dataclass(slots=True)
 class Memories:
-    """Counters of the metadata, and those that each bookie remembers. `silent`: bookies without an answer, and why."""
+    """The counters of the metadata and those that each bookie remembers. `silent`: bookies without an answer, and
+    why."""
 
     now: IdCounters
     reports: dict[BookieId, IdReport | None] = field(default_factory=dict)
-    """None: a Java bookie, which remembers nothing."""
+    """None for a Java bookie, which remembers nothing."""
     silent: dict[BookieId, str] = field(default_factory=dict)
 
     def doubts(self) -> dict[BookieId, str]:
-        """Return why the metadata are older than what a bookie read, by bookie. Empty: no bookie has a doubt."""
+        """Return for each bookie that read newer metadata why this metadata is older. Empty when no bookie did."""
         found = {bookie: self.now.behind(report.seen) for bookie, report in self.reports.items() if report is not None}
         return {bookie: why for bookie, why in found.items() if why is not None}
 
     @property
     def epochs(self) -> list[int]:
-        """Every epoch that is known."""
+        """All known epochs."""
         return [self.now.epoch, *(report.seen.epoch for report in self._known())]
 
     @property
     def short(self) -> int:
-        """The highest short id that the counter gave out, or that a bookie held; -1: none."""
+        """The highest short id that the counter issued or a bookie held; -1 without any."""
         return max(self.now.short, *(max(report.seen.short, report.short) for report in self._known()), -1)
 
     @property
@@ -91,19 +92,19 @@ async def ask_memories(access: ClusterAccess, bookies: Iterable[BookieId]) -> Me
 
 
 async def refuse_second_review(store: MetadataStore) -> None:
-    """BackupError while a restore is written or reviewed: it raised the epoch already."""
+    """Raise BackupError while a restore is being written or reviewed, since it raised the epoch already."""
     found = await read_restoration(store)
     if found is not None:
         raise BackupError(
-            f"{found.value.backup} is under review, which raised the epoch already: go on with `quire metadata orphans "
-            "list` and `quire metadata release-hold`"
+            f"{found.value.backup} is under review, which raised the epoch already: continue with `quire metadata "
+            "orphans list` and `quire metadata release-hold`"
         )
 
 
 async def begin_review(store: MetadataStore, memories: Memories, *, name: str, now_ms: int) -> int:
-    """Raise the epoch and open the review; returns the epoch. BackupError, MetadataError: nothing was changed.
+    """Raise the epoch and open the review; return the epoch. After BackupError or MetadataError nothing was changed.
 
-    MetadataUnknownError: look again, it may have been done.
+    MetadataUnknownError: it may have been done; check again.
     """
     await refuse_second_review(store)
     cluster = await read_instance_id(store)
@@ -147,7 +148,7 @@ async def begin_review(store: MetadataStore, memories: Memories, *, name: str, n
     try:
         await store.transact(checks, operations)
     except BadVersionError as error:
-        raise BackupError("the metadata were written by another process meanwhile; look again") from error
+        raise BackupError("another process wrote to the metadata store meanwhile; run this again") from error
     except MetadataUnknownError:
         now = await read_restoration(store)
         if now is None or now.value != restoration:

@@ -1,11 +1,12 @@
-"""What a repair of the embedded store does beyond its two copies: ids, and ledgers that it does not name. Pure.
+"""Completes the repair of the embedded store: raises its id counters and opens a review where that is needed. Pure.
 
-The counter of ledger ids ends above every id that a bookie holds or remembers. Where commits are lost, or the end is
-not proved and bookies hold newer ledgers than the metadata names, the store comes back under the review that follows a
-restore: nothing is deleted, no broker starts, and `quire metadata orphans` settles each ledger.
+The counter of ledger ids ends above every id that a bookie holds or remembers. The store comes back under the review
+that follows a restore when commits are lost, or when the end of the store is not proved and bookies hold newer ledgers
+than the metadata names. Then nothing is deleted, no broker starts, and the operator decides about each ledger with
+`quire metadata orphans`.
 
-Where neither copy proves its nodes, a new store begins with what the bookies prove: cluster id and cookies.
-Every ledger is then one that the metadata does not name.
+Where neither copy of the store proves its nodes, a new store begins with what the bookies prove: cluster id and
+cookies. The metadata then names no ledger.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +40,7 @@ class Completed:
 
 
 def complete(plan: RepairPlan, held: OfflineHoldings, *, name: str, now_ms: int) -> Completed:
-    """Raise the counters of the plan's nodes, and put them under review where that is needed. Changes the plan."""
+    """Raise the counters among the plan's nodes, and open a review where that is needed. Changes the plan."""
     nodes = plan.nodes
     named = {ledger for key in nodes if (ledger := layout.ledger_of_path(key.decode())) is not None}
     unnamed = tuple(sorted(set(held.live) - named))
@@ -56,12 +57,12 @@ def complete(plan: RepairPlan, held: OfflineHoldings, *, name: str, now_ms: int)
 def begin_anew(plan: RepairPlan, cookies: Mapping[str, Cookie]) -> None:
     """Give a plan that proves nothing the nodes that the bookies prove: cluster id and cookies. Changes the plan.
 
-    BackupError: the bookies, by name, do not belong to one cluster.
+    `cookies`: by the name of the bookie. BackupError: they do not all belong to one cluster.
     """
     clusters = {cookie.instance_id for cookie in cookies.values()}
     if len(clusters) != 1 or None in clusters:
-        said = ", ".join(f"{name}: {cookie.instance_id}" for name, cookie in sorted(cookies.items()))
-        raise BackupError(f"the bookies do not name one cluster ({said or 'there are none'}); nothing was changed")
+        found = ", ".join(f"{name}: {cookie.instance_id}" for name, cookie in sorted(cookies.items()))
+        raise BackupError(f"the bookies do not belong to one cluster ({found or 'no bookie'}); nothing was changed")
     [cluster] = clusters
     empty = (layout.ROOT, layout.AVAILABLE, layout.READ_ONLY)
     plan.nodes = {key.encode(): (0, b"") for key in empty}
@@ -80,7 +81,7 @@ def _raise_short(nodes: Nodes, ids: Iterable[LedgerId], margin: int) -> int:
 
 
 def _raise_long(nodes: Nodes, ids: Iterable[LedgerId]) -> int:
-    """New long ids take a high half that no bookie knows; the highest high half that is known."""
+    """Give new long ids a high half above those on the bookies; return the highest high half in use."""
     held = highest_high(ids)
     counted = max((high for key in nodes if (high := high_of(key.decode())) is not None), default=0)
     if held > counted:
@@ -107,7 +108,7 @@ def _put_under_review(nodes: Nodes, *, name: str, now_ms: int, high: int, short_
     nodes[HOLD_PATH.encode()] = (0, reason.encode())
     nodes.setdefault(DISABLE.encode(), (0, b""))
     version, epoch = nodes.get(EPOCH_PATH.encode(), (-1, encode_epoch(EPOCH_NONE)))
-    # Bookies may have noted counters and an epoch of commits that are lost.
+    # Bookies may have noted counters and an epoch from commits that are lost.
     nodes[EPOCH_PATH.encode()] = (version + 1, encode_epoch(next_epoch(decode_epoch(epoch), now_ms=now_ms)))
     nodes[layout.LONG_ID_COUNTERS.encode()] = (0, b"")
     nodes[high_path(reserved).encode()] = (0, b"")

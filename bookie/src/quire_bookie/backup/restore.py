@@ -1,14 +1,14 @@
-"""Restores a backup into an empty store, in an order that no crash and no bookie that comes by may break.
+"""Restores a backup into an empty store. The order of the steps is safe against crashes and bookies that start early.
 
 1. One transaction: the note of the restore, the hold on garbage collection, auto-recovery off, long ledger ids with a
-   high half of their own, an epoch above that of the backup; and the instance id, where a start had made one, goes.
-   Without it no bookie starts, and one that runs deletes nothing.
-2. The nodes of the backup. A second run of the same restore goes on where the first one ended.
-3. All of it is compared with the backup.
-4. One transaction: the backup's instance id. From here on the cluster is visible, under the hold.
+   new high half, an epoch above that of the backup; and the instance id is deleted if a start had created one. Without
+   an instance id no bookie starts, and a running one deletes nothing.
+2. The nodes of the backup. A second run of the same restore continues where the first one ended.
+3. The store is compared with the backup.
+4. One transaction: the instance id of the backup. From here on the cluster is visible, under the hold.
 
-Ids that were given out after the backup may be on bookies. So new ledgers take long ids meanwhile, whose high half was
-never in use; `review` settles what holds afterwards. Never touches a store that holds anything else.
+Bookies may hold ledgers whose ids were issued after the backup. So new ledgers take long ids until the review ends,
+with a high half that was never in use; `settling` decides which ids follow. Never changes a store with other content.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from quire_bookie.backup.counters import (
     reserve_puts,
 )
 from quire_bookie.backup.format import BackupError, Manifest
-from quire_bookie.backup.reading import nodes_of
+from quire_bookie.backup.reading import read_nodes
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, MetadataUnknownError
 from quire_bookie.limits import KIB, METADATA_TRANSACTION_OPERATIONS_MAX
@@ -48,25 +48,25 @@ from quire_bookie.places.place import Place
 TRANSACTION_BYTES: Final = 512 * KIB
 TRANSACTIONS_AT_ONCE: Final = 8
 HIGH_MARGIN: Final = 2
-"""The high half of long ids may have moved on by one since the backup, after two thousand million ledgers."""
+"""The high half of long ids may have risen by one since the backup, after two thousand million ledgers."""
 _OWN = frozenset((RESTORATION, HOLD_PATH, DISABLE, EPOCH_PATH, layout.INSTANCE_ID))
 _FRESH = frozenset((layout.ROOT, layout.AVAILABLE, layout.READ_ONLY, layout.INSTANCE_ID))
-_MEANWHILE = "the metadata store was written by somebody else meanwhile; look again"
+_MEANWHILE = "another client wrote to the metadata store meanwhile; run this again"
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSeen:
-    """What the store holds before a restore. `registered`: bookies that run and are registered already."""
+class StoreState:
+    """The store before a restore. `registered`: bookies that run and are already registered."""
 
     registered: tuple[str, ...]
     begun: Versioned[Restoration] | None
     instance_version: int
-    """Of the instance id that a start made; ABSENT without one."""
+    """Version of the instance id that a start created; ABSENT without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the backup says about counters and switches."""
+    """Counters and switches in the backup."""
 
     short_ids: int = 0
     high: int = 0
@@ -74,17 +74,18 @@ class Found:
     epoch: int = EPOCH_NONE
 
 
-async def look_at_store(store: MetadataStore, manifest: Manifest) -> StoreSeen:
-    """Whether a restore may go there. BackupError: the store holds something else."""
+async def inspect_store(store: MetadataStore, manifest: Manifest) -> StoreState:
+    """Return the state of the store. BackupError: it holds something else, so no restore may be written there."""
     begun = await read_restoration(store)
     if begun is not None and begun.value.state is RestorationState.REVIEW:
         raise BackupError(
-            f"the store was restored from backup {begun.value.backup} already; go on with `quire metadata orphans list`"
+            f"the store was already restored from backup {begun.value.backup}; continue with `quire metadata orphans "
+            "list`"
         )
     if begun is not None and begun.value.backup != manifest.name:
         raise BackupError(
-            f"a restore of backup {begun.value.backup} was begun there: finish it with --backup {begun.value.backup}, "
-            "or use a new, empty etcd"
+            f"a restore of backup {begun.value.backup} was started there: finish it with "
+            f"--backup {begun.value.backup}, or use a new, empty etcd"
         )
     registered: list[str] = []
     instance_version = ABSENT
@@ -99,14 +100,14 @@ async def look_at_store(store: MetadataStore, manifest: Manifest) -> StoreSeen:
                     f"the metadata store is not empty (it holds {node.key}): a restore needs a new, empty etcd, and no "
                     "broker or auto-recovery running on it"
                 )
-    return StoreSeen(tuple(registered), begun, instance_version)
+    return StoreState(tuple(registered), begun, instance_version)
 
 
-async def look_at_backup(place: Place, manifest: Manifest) -> Found:
-    """Read all of the backup, and with that check it. DamagedBackupError, MetadataFormatError."""
+async def inspect_backup(place: Place, manifest: Manifest) -> Found:
+    """Read and check the whole backup. DamagedBackupError, MetadataFormatError."""
     found = Found()
     reviewed: Restoration | None = None
-    async for nodes in nodes_of(place, manifest):
+    async for nodes in read_nodes(place, manifest):
         for node in nodes:
             if node.key == layout.ID_COUNTER:
                 found = replace(found, short_ids=node.version)
@@ -122,22 +123,26 @@ async def look_at_backup(place: Place, manifest: Manifest) -> Found:
                 found = replace(found, high=max(found.high, high))
     if reviewed is None:
         return found
-    # Taken while an earlier restore was reviewed: that one had switched auto-recovery off, and not raised the counter.
+    # The backup was taken during the review of an earlier restore, which had switched auto-recovery off and not raised
+    # the counter.
     return replace(
         found, short_ids=max(found.short_ids, reviewed.short_ids_given), recovery_off=reviewed.recovery_was_off
     )
 
 
 async def restore(
-    store: MetadataStore, place: Place, manifest: Manifest, seen: StoreSeen, found: Found, *, clock: WallClock
+    store: MetadataStore, place: Place, manifest: Manifest, seen: StoreState, found: Found, *, clock: WallClock
 ) -> Restoration:
-    """Do it; what is to be reviewed now. BackupError, MetadataError: run it again, it goes on."""
+    """Restore the backup; return the state that opens its review.
+
+    After BackupError or MetadataError, run it again: it continues.
+    """
     begun = seen.begun or await _begin(store, manifest, seen, found, clock.now_ms())
     writing = Check(RESTORATION, begun.version)
     await _write_nodes(store, place, manifest, writing)
     await _compare(store, place, manifest)
     done = replace(begun.value, state=RestorationState.REVIEW)
-    # A start that had looked before the first transaction may have made an id after it.
+    # A process that started before the first transaction may have created an instance id after it.
     instance = Check(layout.INSTANCE_ID, ABSENT if seen.begun is None else seen.instance_version)
     try:
         await store.transact(
@@ -154,7 +159,7 @@ async def restore(
 
 
 async def _begin(
-    store: MetadataStore, manifest: Manifest, seen: StoreSeen, found: Found, now_ms: int
+    store: MetadataStore, manifest: Manifest, seen: StoreState, found: Found, now_ms: int
 ) -> Versioned[Restoration]:
     restoration = Restoration(
         backup=manifest.name,
@@ -189,7 +194,7 @@ async def _begin(
 
 
 def _is_restored(node: Node) -> bool:
-    """Whether a node of the backup is written as it is. Those of long ids are replaced by the reserved ones."""
+    """Return whether a node of the backup is restored unchanged. Counters of long ids are replaced by reserved ones."""
     if node.key in _OWN or node.key.startswith((f"{RESTORATION}/", f"{RETURNING}/")):
         return False
     return node.key != layout.LONG_ID_COUNTERS and high_of(node.key) is None
@@ -197,7 +202,7 @@ def _is_restored(node: Node) -> bool:
 
 async def _write_nodes(store: MetadataStore, place: Place, manifest: Manifest, writing: Check) -> None:
     counters: list[Node] = []
-    async for nodes in nodes_of(place, manifest):
+    async for nodes in read_nodes(place, manifest):
         wanted = [node for node in nodes if _is_restored(node)]
         counters += [node for node in wanted if is_counter(node)]
         batches = list(_batches(wanted))
@@ -224,16 +229,16 @@ def _batches(nodes: Sequence[Node]) -> "list[list[Node]]":
 
 
 async def _write(store: MetadataStore, nodes: list[Node], writing: Check) -> None:
-    """Create the nodes while the restore is `writing`; those that an earlier attempt made are fine when the same.
+    """Create the nodes while the restore is in state `writing`; equal nodes of an earlier attempt are accepted.
 
-    One that was held up and goes on once the cluster runs must not bring back what was deleted since.
+    The check of the state matters for a delayed write: once the cluster runs, it must not restore a deleted node.
     """
     absent = [Check(node.key, ABSENT) for node in nodes]
     try:
         await store.transact([writing, *absent], [Put(node.key, node.value) for node in nodes])
         return
     except (BadVersionError, MetadataUnknownError):
-        pass  # which of them are there is looked at below
+        pass  # the reads below find out which of them exist
     for node in nodes:
         there = await store.get(node.key)
         if there is None:
@@ -242,13 +247,13 @@ async def _write(store: MetadataStore, nodes: list[Node], writing: Check) -> Non
             except BadVersionError as error:
                 raise BackupError(_MEANWHILE) from error
         elif there.value != node.value:
-            raise BackupError(f"{node.key} holds something else than the backup: somebody writes to this store")
+            raise BackupError(f"{node.key} differs from the backup: another client is writing to this metadata store")
 
 
 async def _compare(store: MetadataStore, place: Place, manifest: Manifest) -> None:
-    """Go through store and backup together. BackupError at the first difference."""
+    """Compare the store with the backup. BackupError at the first difference."""
     kept = _stored(store)
-    async for nodes in nodes_of(place, manifest):
+    async for nodes in read_nodes(place, manifest):
         for node in nodes:
             if not _is_restored(node):
                 continue
@@ -258,7 +263,7 @@ async def _compare(store: MetadataStore, place: Place, manifest: Manifest) -> No
                 raise BackupError(f"the restored metadata has {what} where the backup has {node.key}; run it again")
     more = await anext(kept, None)
     if more is not None:
-        raise BackupError(f"{more.key} is not of the backup: somebody writes to this store")
+        raise BackupError(f"{more.key} is not in the backup: another client is writing to this metadata store")
 
 
 async def _stored(store: MetadataStore) -> AsyncIterator[Node]:

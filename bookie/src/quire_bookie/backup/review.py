@@ -1,14 +1,14 @@
 """Compares the restored metadata with what the bookies hold. Decides nothing and changes nothing.
 
-A ledger is looked at closely when something does not fit at first sight; the rest are whole by their last entries:
+Only a ledger whose last entries do not match is examined closely; the others are complete by their last entries.
 
-* orphan: bookies hold it and the metadata does not name it. It was made after the backup, or deleted before it and not
-  collected yet. Where every holder has it in quarantine, garbage collection missed it before the restore: it was
-  deleted, or the metadata had lost it by then. Nothing here can tell these two apart.
-* outdated: the metadata is older than what happened to it. Of an open ledger: a bookie outside the ensemble of the time
-  holds entries, so an ensemble was changed; a recovery by the restored metadata could cut off what was acknowledged. Of
-  a closed one: a copy was moved. A bookie that it names has lost an entry that is its own to a bookie that it does not
-  name, which would delete that copy as one too many, since nobody knows that the other is gone.
+* orphan: bookies hold it and the metadata does not name it. It was created after the backup, or deleted before it and
+  not collected yet. When every holder has it in quarantine, garbage collection missed it in the metadata before the
+  restore: it was deleted, or the metadata had lost it by then. These two cases cannot be distinguished here.
+* outdated: the metadata is older than the ledger. For an open ledger: a bookie outside the recorded ensemble holds
+  entries, so the ensemble was changed; a recovery by the restored metadata could cut off acknowledged entries. For a
+  closed one: a copy was moved. A bookie of the metadata has lost an entry that a bookie outside of it holds. That
+  bookie would delete its copy as surplus, since the loss of the other copy is unknown.
 * gone: the metadata names it and no bookie holds any of it, though all answered: it was deleted after the backup.
 """
 
@@ -26,11 +26,11 @@ from quire_bookie.quorum.write_set import holds
 from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
 
 ADOPTED: Final = "quire/adopted-after-restore"
-"""Custom metadata of a ledger that an adoption closed: the name of the backup."""
+"""Key in the custom metadata of a ledger that an adoption closed. Its value is the name of the backup."""
 
 
 class Kind(Enum):
-    """How metadata and bookies differ."""
+    """How the metadata of a ledger and the bookies differ."""
 
     ORPHAN = "orphan"
     OUTDATED = "outdated"
@@ -39,7 +39,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One ledger. `last`: the highest entry that any bookie holds. `quarantined`: every holder has it in quarantine."""
+    """A ledger that differs. `last`: the highest entry that any bookie holds. `quarantined`: by every holder."""
 
     ledger: LedgerId
     kind: Kind
@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Review:
-    """What was found. `unsure`: ledgers that could not be judged, with the reason."""
+    """The result of a comparison. `unsure`: ledgers that could not be compared, with the reason."""
 
     differences: list[Difference]
     unsure: dict[LedgerId, str]
@@ -59,7 +59,7 @@ class Review:
 
 
 async def review(nodes: LedgerNodes, questions: BookieQuestions, holdings: Holdings) -> Review:
-    """Look at every ledger of metadata and bookies. MetadataError."""
+    """Compare every ledger of the metadata and the bookies. MetadataError."""
     holders = holdings.holders()
     found = Review([], {}, 0)
     complete = not holdings.silent
@@ -70,7 +70,7 @@ async def review(nodes: LedgerNodes, questions: BookieQuestions, holdings: Holdi
             held = {bookie: holdings.of[bookie][ledger] for bookie in bookies}
             if not held:
                 if complete and not _may_be_empty(stored.value):
-                    why = "no bookie holds any entry of it: it was deleted after the backup, or lost before"
+                    why = "no bookie holds any entry of it: it was deleted after the backup, or lost before it"
                     found.differences.append(Difference(ledger, Kind.GONE, (), None, why))
                 continue
             try:
@@ -88,7 +88,7 @@ async def review(nodes: LedgerNodes, questions: BookieQuestions, holdings: Holdi
 
 def _orphan(ledger: LedgerId, held: Mapping[BookieId, Held]) -> Difference:
     since = [one.quarantined_ms for one in held.values() if one.quarantined_ms is not None]
-    why = "the metadata does not name it: it was made after the backup, or deleted shortly before"
+    why = "the metadata does not name it: it was created after the backup, or deleted shortly before it"
     quarantined = len(since) == len(held)
     if quarantined:
         at = datetime.fromtimestamp(min(since) / 1000, UTC).isoformat(timespec="seconds")
@@ -107,12 +107,12 @@ def _last(held: Iterable[Held]) -> EntryId | None:
 async def _outdated(
     questions: BookieQuestions, ledger: LedgerId, metadata: LedgerMetadata, held: Mapping[BookieId, Held]
 ) -> str | None:
-    """Why the metadata is older than what happened; None when it is not."""
+    """Return why the metadata is older than the ledger; None when it is not."""
     named = {bookie for segment in metadata.segments for bookie in segment.ensemble}
     strangers = [bookie for bookie in held if bookie not in named]
     if metadata.state is not LedgerState.CLOSED:
         if strangers:
-            return f"it was open in the backup, and {', '.join(strangers)} came to its ensemble since"
+            return f"it was open in the backup, and {', '.join(strangers)} joined its ensemble since"
         if len(metadata.segments) == 1:
             return None
         for bookie in held:
@@ -123,10 +123,11 @@ async def _outdated(
     if ADOPTED in metadata.custom:
         for bookie in strangers:
             last = held[bookie].last
-            if last is None:  # nothing, or damaged
+            if last is None:  # the bookie holds nothing, or damage hides it
                 last = max((end for _, end in await questions.ranges(bookie, ledger)), default=metadata.last_entry)
             if last > metadata.last_entry:
-                return f"it was adopted up to entry {metadata.last_entry} before {bookie} was asked, which holds more"
+                adopted = f"it was adopted up to entry {metadata.last_entry}"
+                return f"{adopted}, and {bookie}, which had not been asked then, holds more"
     if metadata.last_entry < 0:
         return None
     complete = all(
@@ -150,12 +151,12 @@ async def _outdated_closed(
             lacking = missing(segment.first_entry, last, ranges.get(bookie, []))
             entry = _first_of(metadata, position, _common(lacking, others))
             if entry is not None:
-                return f"{bookie} does not hold entry {entry}, and a bookie that its metadata does not name for it does"
+                return f"{bookie} does not hold entry {entry}, and a bookie outside the metadata's ensemble does"
     return None
 
 
 def _common(one: Sequence[EntryRange], other: Sequence[EntryRange]) -> Iterator[EntryRange]:
-    """What both of two lists of ascending, disjoint runs cover."""
+    """Yield the ranges that are in both of two lists of ascending, disjoint ranges."""
     left = right = 0
     while left < len(one) and right < len(other):
         first, last = max(one[left][0], other[right][0]), min(one[left][1], other[right][1])
@@ -168,7 +169,10 @@ def _common(one: Sequence[EntryRange], other: Sequence[EntryRange]) -> Iterator[
 
 
 def _first_of(metadata: LedgerMetadata, position: int, runs: Iterable[EntryRange]) -> EntryId | None:
-    """The first entry of the runs that belongs to this position of its ensemble. Stripes repeat with its size."""
+    """Return the first entry of the ranges that belongs to this position of its ensemble; None without one.
+
+    The assignment of entries to positions repeats with the size of the ensemble.
+    """
     size = metadata.ensemble_size
     for first, last in runs:
         for entry in range(first, min(last, first + size - 1) + 1):
@@ -178,7 +182,7 @@ def _first_of(metadata: LedgerMetadata, position: int, runs: Iterable[EntryRange
 
 
 def _outside(metadata: LedgerMetadata, bookie: BookieId, ranges: list[EntryRange]) -> EntryId | None:
-    """An entry held by a bookie that was not of its ensemble; None when there is none."""
+    """Return an entry that a bookie holds without being in its ensemble; None when there is none."""
     for index, segment in enumerate(metadata.segments):
         if bookie in segment.ensemble:
             continue
@@ -192,7 +196,7 @@ def _outside(metadata: LedgerMetadata, bookie: BookieId, ranges: list[EntryRange
 
 
 def missing(first: EntryId, last: EntryId, held: list[EntryRange]) -> list[EntryRange]:
-    """What of `first` to `last` is not among the ascending, disjoint runs held. Pure."""
+    """Return the ranges from `first` to `last` that the ascending, disjoint ranges `held` do not cover. Pure."""
     found: list[EntryRange] = []
     at = first
     for start, end in held:

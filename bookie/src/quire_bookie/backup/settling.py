@@ -1,7 +1,8 @@
-"""Ends the review after a restore: ids, auto-recovery, and at last the hold. Refuses while a person's word is missing.
+"""Ends the review after a restore: settles the ids, then releases auto-recovery and the hold.
 
-The order survives a crash at any step: ids first; then one transaction takes the note of the restore and the hold away
-and switches auto-recovery on. Until then nothing is deleted and brokers wait.
+Refuses while an operator has to decide about a ledger. A crash at any step is safe: the ids come first, then one
+transaction deletes the note of the restore and the hold and switches auto-recovery on. Until then nothing is deleted
+and brokers wait.
 """
 
 from collections.abc import Collection
@@ -35,12 +36,12 @@ from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, LedgerId
 
 PUTS_MAX: Final = 100_000
-"""Short ids that are left out by puts; beyond that new ledgers keep long ids."""
+"""Short ids that are skipped by writing the counter. When more are needed, new ledgers keep long ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettledIds:
-    """What new ledgers are called from now on: above `above`, long or not. `puts`: what that took."""
+    """The ids of new ledgers from now on: above `above`, long or short. `puts`: the number of writes that it took."""
 
     long: bool
     above: int
@@ -48,27 +49,27 @@ class SettledIds:
 
 
 async def under_review(store: MetadataStore) -> Versioned[Restoration]:
-    """The restore that waits for a person. BackupError when there is none, or it is still being written."""
+    """Return the restore that waits for an operator. BackupError when there is none, or it is still being written."""
     found = await read_restoration(store)
     if found is None:
-        raise BackupError("the metadata was not restored, or that is settled: there is nothing to review")
+        raise BackupError("no restore is under review: none was made, or its review has ended")
     if found.value.state is RestorationState.WRITING:
         raise BackupError(
-            f"the restore of backup {found.value.backup} did not end: run `quire metadata restore --yes` again"
+            f"the restore of backup {found.value.backup} is incomplete: run `quire metadata restore --yes` again"
         )
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """What keeps the hold: `unknown`, a line each, has to be found out; about `ledgers` a person has to decide."""
+    """What keeps the hold: `unknown`, one line each, has to be found out; an operator has to decide about `ledgers`."""
 
     unknown: list[str]
     ledgers: list[Difference]
 
     @property
     def lines(self) -> list[str]:
-        """All of it for a person."""
+        """All of it as lines of text for the operator."""
         return self.unknown + [
             f"ledger {one.ledger} is {one.kind.value}: adopt it, or drop it (`quire metadata orphans`)"
             for one in self.ledgers
@@ -78,14 +79,15 @@ class Undecided:
 def undecided(
     found: Review, holdings: Holdings, given_up: Collection[LedgerId], without: Collection[BookieId]
 ) -> Undecided:
-    """What has to be decided before the hold may go. Pure."""
+    """Return what has to be decided before the hold may be released. Pure."""
     unknown = [
-        f"{why}; start it, or give --without {bookie} when it is lost for good"
+        f"{why}; start it, or give --without {bookie} when it is permanently lost"
         for bookie, why in holdings.silent.items()
         if bookie not in without
     ]
     unknown += [
-        f"ledger {ledger} could not be judged: {why}; mend that, or drop it if what the metadata does not say may go"
+        f"ledger {ledger} could not be compared: {why}; fix that, or drop it if entries unknown to the metadata may be "
+        "lost"
         for ledger, why in found.unsure.items()
         if ledger not in given_up
     ]
@@ -97,10 +99,10 @@ def undecided(
 async def settle_ids(
     store: MetadataStore, restoration: Restoration, holdings: Holdings, *, complete: bool, puts_max: int = PUTS_MAX
 ) -> SettledIds:
-    """No new ledger gets an id that a bookie holds, or that the counter of the backup had given out.
+    """Ensure that no new ledger gets an id that a bookie holds or that the counter of the backup had issued.
 
-    Long ids stay where bookies did not all answer (not `complete`), where a long one was given out meanwhile, and where
-    the way by puts would be more than `puts_max`.
+    Long ids stay when not all bookies answered (not `complete`), when a long id was issued meanwhile, or when raising
+    the short counter would take more than `puts_max` writes.
     """
     held_high = highest_high(held for ledgers in holdings.of.values() for held in ledgers)
     if held_high >= restoration.reserved_high and await store.get(high_path(held_high + 1)) is None:
@@ -112,21 +114,21 @@ async def settle_ids(
         return SettledIds(True, max(held_high, restoration.reserved_high) << 32, 0)
     puts = await raise_counter(store, layout.ID_COUNTER, target)
     if await store.get(layout.LONG_ID_COUNTERS) is None:
-        return SettledIds(False, target, puts)  # a release that broke off was here before
+        return SettledIds(False, target, puts)  # an earlier, interrupted release did the rest
     if not await leave_long_ids(store, restoration.reserved_high):
         return SettledIds(True, restoration.reserved_high << 32, puts)
     return SettledIds(False, target, puts)
 
 
 async def release(store: MetadataStore, restoration: Versioned[Restoration]) -> None:
-    """The hold goes, auto-recovery goes on unless it was off in the backup, brokers may start. BackupError."""
+    """Delete the hold and let brokers start; auto-recovery resumes unless it was off in the backup. BackupError."""
     for name in await store.children(GIVEN_UP):
         await store.delete(f"{GIVEN_UP}/{name}")
-    await forget_returns(store)  # what those bookies hold was not compared
+    await forget_returns(store)  # the entries of those bookies were not compared
     operations = [Delete(RESTORATION), Delete(HOLD_PATH)]
     if not restoration.value.recovery_was_off:
         operations.append(Delete(DISABLE))
     try:
         await store.transact([Check(RESTORATION, restoration.version)], operations)
     except BadVersionError as error:
-        raise BackupError("the restore was settled by somebody else meanwhile") from error
+        raise BackupError("another process ended the review meanwhile") from error

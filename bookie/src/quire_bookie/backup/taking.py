@@ -1,7 +1,7 @@
-"""Takes a backup: all nodes of the store at one revision, without those of sessions, published in one step at its end.
+"""Takes a backup: all nodes of the store at one revision, except those of sessions.
 
-Parts first, the manifest last: a backup that was broken off has no manifest and counts for nobody. Retention removes
-only backups of the same cluster, and only after the new one was read back.
+Parts are written first and the manifest last, so an interrupted backup has no manifest and is ignored. Retention
+deletes only backups of the same cluster, and only after the new one was read back.
 """
 
 import logging
@@ -23,7 +23,7 @@ from quire_bookie.backup.format import (
     encode_part,
     encode_record,
 )
-from quire_bookie.backup.reading import found_backups, verify
+from quire_bookie.backup.reading import list_backups, verify
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataUnavailableError
@@ -33,19 +33,19 @@ from quire_bookie.metadata.store import MetadataStore, Node
 from quire_bookie.places.place import Place
 
 PART_BYTES: Final = 16 * MIB
-"""Of a part before it is packed."""
+"""Size of a part before it is compressed."""
 ATTEMPTS_MAX: Final = 3
 ABANDONED_MS: Final = 24 * 3600 * 1000
-"""A backup without a manifest that was begun longer ago is nobody's any more."""
+"""A backup without a manifest that started longer ago is abandoned."""
 _log = logging.getLogger("quire.backup")
 
 
 @runtime_checkable
 class Revisions(Protocol):
-    """A store that counts revisions."""
+    """A store with revisions."""
 
     def snapshot(self, prefix: str) -> AsyncIterator[tuple[int, list[Node]]]:
-        """As `MetadataStore.scan`, with the revision."""
+        """Yield pages like `MetadataStore.scan`, each with its revision."""
         ...
 
 
@@ -61,7 +61,10 @@ class _Collected:
 
 
 async def take_backup(store: MetadataStore, place: Place, *, clock: WallClock, chance: Chance) -> Manifest:
-    """Write a backup; what it holds. MetadataError: there is none. BackupError: none that counts; parts may be left."""
+    """Write a backup and return its manifest. MetadataError, BackupError: no complete backup was written.
+
+    After BackupError parts of it may be left.
+    """
     for attempt in range(1, ATTEMPTS_MAX + 1):
         now_ms = clock.now_ms()
         name = backup_name(now_ms, chance.token(2))
@@ -71,7 +74,7 @@ async def take_backup(store: MetadataStore, place: Place, *, clock: WallClock, c
             await _remove(place, name)
             if attempt == ATTEMPTS_MAX:
                 raise
-            _log.warning("the backup is begun anew: %s", error)
+            _log.warning("the backup starts again: %s", error)
     raise AssertionError("unreachable")
 
 
@@ -87,7 +90,7 @@ async def _write(store: MetadataStore, place: Place, name: str, now_ms: int) -> 
                 found.left_out += 1
                 continue
             if "\ufffd" in node.key:
-                raise BackupError(f"the key {node.key!r} is no UTF-8; remove it first")
+                raise BackupError(f"the key {node.key!r} is not UTF-8; delete it first")
             if node.key == layout.INSTANCE_ID:
                 found.instance_id = node.value.decode("utf-8", "replace")
             roots["/" + node.key.split("/")[1]] += 1
@@ -100,7 +103,7 @@ async def _write(store: MetadataStore, place: Place, name: str, now_ms: int) -> 
             found.parts.append(await _put_part(place, name, len(found.parts), records))
             records, size_bytes = [], 0
     if found.instance_id is None:
-        raise BackupError(f"the metadata store holds no cluster ({layout.INSTANCE_ID} is missing): nothing to back up")
+        raise BackupError(f"the metadata store holds no cluster to back up ({layout.INSTANCE_ID} is missing)")
     if records:
         found.parts.append(await _put_part(place, name, len(found.parts), records))
     manifest = Manifest(
@@ -137,27 +140,29 @@ async def _put_part(place: Place, name: str, number: int, records: list[bytes]) 
 
 
 async def keep_newest(place: Place, taken: Manifest, keep: int, clock: WallClock) -> list[str]:
-    """Remove what is more than `keep` backups of this cluster, after the new one was read back; what was removed.
+    """Delete all but the newest `keep` backups of this cluster, after the new one was read back; return the deleted
+    names.
 
-    What was broken off a day ago goes as well. One that says it was taken after the new one stays and is not counted:
-    a clock was wrong, and nobody knows which. DamagedBackupError: the new one is bad, and nothing was removed.
+    Also deletes backups that were interrupted more than a day ago. Backups with a later time than the new one stay and
+    are not counted: a clock was wrong, and it is unknown which. DamagedBackupError: the new backup is damaged, and
+    nothing was deleted.
     """
     await verify(place, taken)
-    backups = await found_backups(place)
+    backups = await list_backups(place)
     whole = [each.manifest for each in backups if each.manifest is not None]
     own = sorted((each for each in whole if each.instance_id == taken.instance_id), key=_age)
     later = [each.name for each in own if _age(each) > _age(taken)]
     if later:
-        _log.warning("%d backups are of a later time than this one and stay, from %s on", len(later), later[0])
-    doomed = [each.name for each in own[: len(own) - len(later)][:-keep]]
-    doomed += [
+        _log.warning("%d backups have a later time than this one and stay, from %s on", len(later), later[0])
+    obsolete = [each.name for each in own[: len(own) - len(later)][:-keep]]
+    obsolete += [
         each.name
         for each in backups
         if each.manifest is None and not each.has_manifest and clock.now_ms() - begun_ms(each.name) > ABANDONED_MS
     ]
-    for name in doomed:
+    for name in obsolete:
         await _remove(place, name)
-    return doomed
+    return obsolete
 
 
 def _age(backup: Manifest) -> tuple[int, str]:
@@ -165,7 +170,7 @@ def _age(backup: Manifest) -> tuple[int, str]:
 
 
 async def _remove(place: Place, name: str) -> None:
-    """The manifest first: half a backup must not look like a whole one."""
+    """Delete the manifest first, so that a part of a backup never looks like a complete one."""
     await place.delete(f"{name}/{MANIFEST}")
     for each in await place.names(name):
         await place.delete(each)

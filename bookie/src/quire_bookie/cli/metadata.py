@@ -84,9 +84,9 @@ def _add_looking(app: typer.Typer) -> None:
         """List backups, the oldest first."""
 
         async def work() -> None:
-            from quire_bookie.backup.reading import found_backups
+            from quire_bookie.backup.reading import list_backups
 
-            found = await found_backups(place_of(from_, endpoint))
+            found = await list_backups(place_of(from_, endpoint))
             if as_json:
                 rows = [row_of(each.manifest) if each.manifest is not None else {"name": each.name} for each in found]
                 print(json.dumps([row | {"problem": each.problem} for row, each in zip(rows, found, strict=True)]))

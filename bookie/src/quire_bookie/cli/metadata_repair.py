@@ -57,7 +57,7 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
     import os
 
     from quire_bookie.backup.format import BackupError
-    from quire_bookie.backup.offline_holdings import cookies_of, look_at_bookies
+    from quire_bookie.backup.offline_holdings import cookies_of, inspect_bookies
     from quire_bookie.backup.repairing import begin_anew, complete
     from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
     from quire_bookie.cli.stopped_standalone import bookies_of
@@ -94,7 +94,7 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
                 return row, lines
             row |= {"provedBy": "the cookies of the bookies", "bookies": [one.bookie for one in cookies.values()]}
             lines += _about_cookies(cookies)
-        held = await look_at_bookies(disk, bookies)
+        held = await inspect_bookies(disk, bookies)
         done = complete(plan, held, name=f"repair-{now}", now_ms=clock.now_ms())
         lines += _about_bookies(done, held.unread)
         row |= {

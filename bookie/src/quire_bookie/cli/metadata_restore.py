@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from quire_bookie.backup.format import Manifest
     from quire_bookie.backup.holdings import BookieQuestions
-    from quire_bookie.backup.restore import Found, StoreSeen
+    from quire_bookie.backup.restore import Found, StoreState
     from quire_bookie.client.security import ClientSecuritySettings
     from quire_bookie.metadata.restoration import Restoration
     from quire_bookie.metadata.store import MetadataStore
@@ -99,8 +99,8 @@ def _add_restore(commands: Commands, app: typer.Typer) -> None:
         manifest = await choose_backup(place, backup)
         store = await store_of(cluster)
         try:
-            seen = await restoring.look_at_store(store, manifest)
-            found = await restoring.look_at_backup(place, manifest)
+            seen = await restoring.inspect_store(store, manifest)
+            found = await restoring.inspect_backup(place, manifest)
             if not cluster.as_json:
                 say(_plan(manifest, seen, found, clock.now_ms()))
             if yes:
@@ -119,7 +119,7 @@ _NEXT = (
 )
 
 
-def _plan(manifest: "Manifest", seen: "StoreSeen", found: "Found", now_ms: int) -> str:
+def _plan(manifest: "Manifest", seen: "StoreState", found: "Found", now_ms: int) -> str:
     created = datetime.fromtimestamp(manifest.created_ms / 1000, UTC).isoformat(timespec="seconds")
     hours = (now_ms - manifest.created_ms) / 3_600_000
     lines = [
@@ -137,7 +137,7 @@ def _plan(manifest: "Manifest", seen: "StoreSeen", found: "Found", now_ms: int) 
     return "\n".join(lines)
 
 
-def _holds(seen: "StoreSeen") -> str:
+def _holds(seen: "StoreState") -> str:
     if seen.begun is not None:
         return "holds the beginning of this restore"
     if seen.instance_version >= 0:

@@ -1,1 +1,1 @@
-"""Folders and buckets by their URL: for backups and offloaded ledgers. The only package that knows `obstore`."""
+"""Opens folders and buckets by URL, for backups and offloaded ledgers. Only this package uses `obstore`."""

@@ -1,16 +1,16 @@
-"""What can go wrong with a place.
+"""Errors of places.
 
 QuireError
-|- PlaceError             it cannot be used; a retry helps only after what the text says was mended, or once it answers
-   |- ObjectMissingError  there is no object of that name; no retry
+|- PlaceError             the place cannot be used; retry after its text's cause is fixed, or once the service answers
+   |- ObjectMissingError  no object has that name; a retry does not help
 """
 
 from quire_bookie.errors import QuireError
 
 
 class PlaceError(QuireError):
-    """A folder or bucket did not do what was asked. One line, without credentials."""
+    """An operation on a folder or bucket failed. The text is one line and contains no credentials."""
 
 
 class ObjectMissingError(PlaceError):
-    """There is no object of that name."""
+    """No object has that name."""

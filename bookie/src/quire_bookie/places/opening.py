@@ -1,7 +1,7 @@
-"""Opens places, and does in them what was asked: S3 and what speaks it, Google's and Azure's stores, a folder.
+"""Opens places and reads and writes their objects: S3-compatible, Google Cloud and Azure storage, and local folders.
 
-Credentials come from where that service's tools look for them: environment, profile file, the pod's or machine's role.
-They are never part of a URL, of an error or of a log line. Knows nothing of what it keeps.
+Credentials come from where the tools of that service look for them: environment variables, a profile file, or the role
+of the pod or machine. They never appear in a URL, an error or a log line. Independent of the content of the objects.
 """
 
 import asyncio
@@ -42,26 +42,29 @@ _HINTS = (
     ("access key ID", "the credentials are not accepted"),
     ("SignatureDoesNotMatch", "the credentials are not accepted"),
     ("ExpiredToken", "the credentials are no longer valid"),
-    ("AccessDenied", "the credentials may not do this there"),
-    ("Forbidden", "the credentials may not do this there"),
+    ("AccessDenied", "the credentials do not permit this"),
+    ("Forbidden", "the credentials do not permit this"),
     ("169.254.169.254", "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give a role"),
     ("Missing region", "set AWS_REGION"),
     ("Account must be specified", "set AZURE_STORAGE_ACCOUNT_NAME"),
-    ("SlowDown", "it asks for fewer requests; try again later"),
-    ("error sending request", "it cannot be reached"),
-    ("HTTP error", "it cannot be reached"),
+    ("SlowDown", "the service limits the rate of requests; try again later"),
+    ("error sending request", "the service cannot be reached"),
+    ("HTTP error", "the service cannot be reached"),
 )
 
 
 def open_place(url: str, environment: Mapping[str, str], endpoint: str | None = None) -> Place:
-    """The place that a URL names; nothing is asked of it yet. `endpoint`: of an S3 service. ConfigError."""
+    """Return the place that a URL names, without contacting it. ConfigError when the URL or its settings are invalid.
+
+    `endpoint`: address of an S3-compatible or Azure service; None: the default of the service.
+    """
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query:
         raise ConfigError(f"a place is a plain URL without credentials or options: {_FORMS}")
     if parts.scheme == "file":
         folder = Path(parts.path)
         if parts.netloc or not folder.is_absolute() or folder == Path("/"):
-            raise ConfigError(f"{url}: name a folder by its whole path, e.g. file:///backups/quire")
+            raise ConfigError(f"{url}: give the absolute path of a folder, e.g. file:///backups/quire")
         return _Folder(url, folder)
     if parts.scheme not in ("s3", "gs", "az") or not parts.netloc:
         raise ConfigError(f"{url}: {_FORMS}")
@@ -84,7 +87,7 @@ def _google(bucket: str, prefix: str, environment: Mapping[str, str]) -> GCSStor
 
 
 def _azure(container: str, prefix: str, environment: Mapping[str, str], endpoint: str | None) -> AzureStore:
-    """The account and its key, or a role, under the names that Azure's tools read."""
+    """Use the account and its key, or a role, from the environment variables that Azure's tools read."""
     names = ("account_name", "account_key", "tenant_id", "client_id", "client_secret", "federated_token_file")
     known: dict[str, tuple[str, ...]] = {
         name: (f"AZURE_STORAGE_{name.upper()}", f"AZURE_{name.upper()}") for name in names
@@ -127,7 +130,10 @@ def _amazon(bucket: str, prefix: str, environment: Mapping[str, str], endpoint: 
 
 
 def _keys(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Keys of the environment; else, when it names no role, keys and region of the profile in the AWS tools' files."""
+    """Return the keys of the environment, or keys and region of the profile in the files of the AWS tools.
+
+    Empty when the environment names a role. ConfigError when the profile files cannot be read.
+    """
     if environment.get("AWS_ACCESS_KEY_ID"):
         keys = ("access_key_id", "secret_access_key", "session_token")
         return {key: value for key in keys if (value := environment.get(f"AWS_{key.upper()}"))}
@@ -155,7 +161,7 @@ def _keys(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Objects:
-    """A bucket, or a part of one."""
+    """A bucket, or a prefix within one."""
 
     def __init__(self, url: str, store: _Bucket | LocalStore) -> None:
         self._store = store
@@ -174,7 +180,7 @@ class _Objects:
                 attributes=self._attributes(attributes),
             )
         except AlreadyExistsError:
-            raise PlaceError(f"{self.url}: {name} is there already") from None
+            raise PlaceError(f"{self.url}: {name} already exists") from None
         except (BaseError, OSError) as error:
             raise self._failed(f"{name} could not be written", error) from None
 
@@ -225,7 +231,7 @@ class _Objects:
         except (NotFoundError, FileNotFoundError) as error:
             if "NoSuchBucket" in str(error):
                 raise self._failed(f"{name} could not be read", error) from None
-            raise ObjectMissingError(f"{self.url}: {name} is not there") from None
+            raise ObjectMissingError(f"{self.url}: {name} does not exist") from None
         except (BaseError, OSError) as error:
             raise self._failed(f"{name} could not be read", error) from None
 
@@ -238,7 +244,7 @@ class _Objects:
                 for each in page:
                     yield Stored(each["path"], each["size"], int(each["last_modified"].timestamp() * 1000))
         except (BaseError, OSError) as error:
-            raise self._failed("it could not be listed", error) from None
+            raise self._failed("its objects could not be listed", error) from None
 
     async def delete(self, name: str) -> None:
         try:
@@ -246,14 +252,15 @@ class _Objects:
         except (NotFoundError, FileNotFoundError):
             return
         except (BaseError, OSError) as error:
-            raise self._failed(f"{name} could not be removed", error) from None
+            raise self._failed(f"{name} could not be deleted", error) from None
 
     def _failed(self, what: str, error: Exception) -> PlaceError:
         return PlaceError(f"{self.url}: {what}: {_hint(str(error))}")
 
 
 class _Source:
-    """Hands chunks on, and remembers the error that ended them: the library wraps it in one of its own."""
+    """Passes chunks to the library and keeps the error that ended them, since the library wraps it in one of its
+    own."""
 
     def __init__(self, chunks: AsyncIterator[Buffer]) -> None:
         self._chunks = chunks
@@ -273,7 +280,7 @@ class _Source:
 
 
 class _Folder(_Objects):
-    """A folder. What is written is synced, and so is its name. It keeps no attributes."""
+    """A local folder. Syncs each written file and its folder entry. Stores no attributes."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._folder = folder
@@ -284,8 +291,8 @@ class _Folder(_Objects):
     def _store(self) -> LocalStore:  # type: ignore[override]
         if self._opened is None:
             if not self._folder.is_dir():
-                raise PlaceError(f"{self.url}: the folder does not exist; make it, or mount the volume that has it")
-            self._opened = LocalStore(self._folder, automatic_cleanup=True)  # a folder without files goes
+                raise PlaceError(f"{self.url}: the folder does not exist; create it, or mount its volume")
+            self._opened = LocalStore(self._folder, automatic_cleanup=True)  # removes folders that became empty
         return self._opened
 
     async def put(
@@ -329,7 +336,8 @@ def _sync(path: Path) -> None:
 
 
 def _hint(text: str) -> str:
-    """One line for a person instead of the service's page; what is not known is cut."""
+    """Return one readable line in place of the error page of the service; an unknown text is cut to 200
+    characters."""
     for sign, meaning in _HINTS:
         if sign.lower() in text.lower():
             return meaning

@@ -1,4 +1,4 @@
-"""What a place is to whoever keeps objects in one. Knows no service."""
+"""The interface of a place in which objects are stored. Independent of the storage service."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from quire_bookie.model import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as a listing has it. `modified_ms`: when it was complete, by the place's clock."""
+    """An object of a listing. `modified_ms`: when it was completed, by the clock of the place."""
 
     name: str
     size_bytes: int
@@ -17,19 +17,20 @@ class Stored:
 
 
 class Place(Protocol):
-    """A flat room of objects under names with `/`. Every failure is PlaceError, one line."""
+    """A flat set of objects whose names may contain `/`. Every failure raises PlaceError with one line of text."""
 
     @property
     def url(self) -> str:
-        """As a person wrote it."""
+        """The URL as the user wrote it."""
         ...
 
     async def put(
         self, name: str, data: bytes, *, overwrite: bool = False, attributes: Mapping[str, str] | None = None
     ) -> None:
-        """Write an object; durable and whole when it returns. PlaceError when there is one, unless it may go.
+        """Write an object that is durable and complete when this returns.
 
-        `attributes`: the object's user metadata, where the place has such.
+        PlaceError when an object of this name exists, unless `overwrite`. `attributes`: user metadata of the object,
+        where the place supports it.
         """
         ...
 
@@ -42,28 +43,32 @@ class Place(Protocol):
         parts_at_once: int,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
-        """Write an object piece by piece, in parts; it is there, durable and whole, when this returns, or not at all.
+        """Write an object in parts. It is durable and complete when this returns; after an error it does not exist.
 
-        Holds at most `parts_at_once + 1` parts. An object of this name is replaced. Errors of `chunks` end it.
+        Holds at most `parts_at_once + 1` parts in memory. Replaces an object of this name. An error of `chunks` ends
+        the write and is raised.
         """
         ...
 
     async def get(self, name: str) -> bytes | None:
-        """An object, or None."""
+        """Return the content of an object; None when it does not exist."""
         ...
 
     async def get_range(self, name: str, start: int, end: int) -> Buffer:
-        """Bytes `start` to `end` (exclusive), fewer only at the object's end. ObjectMissingError."""
+        """Return the bytes from `start` up to `end`, fewer only at the end of the object.
+
+        ObjectMissingError when the object does not exist.
+        """
         ...
 
     async def names(self, folder: str = "") -> list[str]:
-        """The names of all objects below a folder, ascending."""
+        """Return the names of all objects below a folder, ascending."""
         ...
 
     def stored(self, folder: str = "") -> AsyncIterator[Stored]:
-        """All objects below a folder, as they are listed."""
+        """Yield all objects below a folder in the order of the listing."""
         ...
 
     async def delete(self, name: str) -> None:
-        """Remove an object; one that is not there is fine."""
+        """Delete an object; succeeds when it does not exist."""
         ...

@@ -1,4 +1,4 @@
-"""A ledger's metadata is rebuilt from what a real bookie, on simulated disks, holds of it."""
+"""Tests of rebuilding a ledger's metadata from the entries on a real bookie with simulated disks."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ PAYLOADS = [b"entry %d" % number * 3 for number in range(12)]
 
 @dataclass
 class Scene:
-    """One bookie, a client, and what looks after ledgers."""
+    """One bookie, a client, and the access for managing ledgers."""
 
     client: LedgerClient
     access: ClusterAccess
@@ -42,7 +42,7 @@ class Scene:
     metadata: MetadataStore
 
     async def lost_ledger(self, digest: DigestType, password: bytes, *, close: bool = False) -> LedgerId:
-        """A ledger with entries that the metadata forgot."""
+        """Create a ledger with entries and delete its metadata."""
         writer = await self.client.create_ledger(
             ensemble_size=1, write_quorum=1, ack_quorum=1, digest_type=digest, password=password
         )
@@ -82,7 +82,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 @pytest.mark.parametrize("password", [b"", b"sesame"])
 @pytest.mark.parametrize("digest", [DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC])
-async def test_digest_and_all_entries_are_found_again(scene: Scene, digest: DigestType, password: bytes) -> None:
+async def test_adoption_finds_digest_and_all_entries(scene: Scene, digest: DigestType, password: bytes) -> None:
     ledger = await scene.lost_ledger(digest, password)
     evidence = await scene.evidence(ledger)
     assert evidence.last == len(PAYLOADS) - 1 and not evidence.absent
@@ -96,7 +96,7 @@ async def test_digest_and_all_entries_are_found_again(scene: Scene, digest: Dige
 
 
 @pytest.mark.parametrize("digest", [DigestType.CRC32C, DigestType.HMAC])
-async def test_with_another_password_nothing_is_written(scene: Scene, digest: DigestType) -> None:
+async def test_another_password_writes_nothing(scene: Scene, digest: DigestType) -> None:
     ledger = await scene.lost_ledger(digest, b"sesame")
     with pytest.raises(BackupError, match="--password-file"):
         await adopt(scene.access, ledger, await scene.evidence(ledger), "b", b"wrong")
@@ -105,7 +105,7 @@ async def test_with_another_password_nothing_is_written(scene: Scene, digest: Di
     assert await scene.read(ledger, b"sesame") == PAYLOADS
 
 
-async def test_entries_without_a_digest_need_a_persons_word(scene: Scene) -> None:
+async def test_entries_without_a_digest_need_an_explicit_option(scene: Scene) -> None:
     ledger = await scene.lost_ledger(DigestType.DUMMY, b"")
     evidence = await scene.evidence(ledger)
     with pytest.raises(BackupError, match="--digest DUMMY"):
@@ -114,7 +114,7 @@ async def test_entries_without_a_digest_need_a_persons_word(scene: Scene) -> Non
     assert await scene.read(ledger, b"") == PAYLOADS
 
 
-async def test_entries_that_nobody_holds_need_a_persons_word(scene: Scene) -> None:
+async def test_missing_entries_need_an_explicit_option(scene: Scene) -> None:
     ledger = await scene.lost_ledger(DigestType.CRC32C, b"")
     holes = replace(await scene.evidence(ledger), absent=[(EntryId(3), EntryId(4))])
     with pytest.raises(BackupError, match=r"no bookie holds entries 3 to 4 .* --accept-missing"):
@@ -123,7 +123,7 @@ async def test_entries_that_nobody_holds_need_a_persons_word(scene: Scene) -> No
     assert found.state is LedgerState.CLOSED
 
 
-async def test_a_ledger_that_nobody_holds_and_a_bookie_that_is_away_are_said(scene: Scene) -> None:
+async def test_error_names_a_ledger_without_holders_and_an_absent_bookie(scene: Scene) -> None:
     with pytest.raises(BackupError, match="no bookie holds an entry of ledger 999"):
         await scene.evidence(LedgerId(999))
     known = [scene.bookie, BookieId("away")]
@@ -134,20 +134,18 @@ async def test_a_ledger_that_nobody_holds_and_a_bookie_that_is_away_are_said(sce
     assert list(evidence.held) == [scene.bookie]
 
 
-async def test_one_that_was_open_and_never_had_an_entry_is_closed_as_empty(scene: Scene) -> None:
+async def test_open_ledger_without_entries_is_closed_as_empty(scene: Scene) -> None:
     writer = await scene.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     writer.abandon()
     ledger = writer.ledger_id
-    for _ in range(2):  # closed by now, it is still no ledger that lost something
+    for _ in range(2):  # the second time it is already closed, which must not count as a loss
         found = await adopt(scene.access, ledger, await scene.evidence(ledger), "b", b"")
         assert (found.state, found.last_entry) == (LedgerState.CLOSED, -1)
 
 
 @pytest.mark.parametrize("by_adoption", [True, False])
-async def test_what_an_adoption_closed_too_early_is_adopted_again_and_nothing_else(
-    scene: Scene, by_adoption: bool
-) -> None:
-    """A bookie that was accepted after the first adoption holds more. A writer's own end stays where it was."""
+async def test_only_a_ledger_that_an_adoption_closed_early_is_adopted_again(scene: Scene, by_adoption: bool) -> None:
+    """A bookie that was accepted after the first adoption holds more. An end that the writer set stays unchanged."""
     ledger = await scene.lost_ledger(DigestType.CRC32C, b"")
     evidence = await scene.evidence(ledger)
     whole = await adopt(scene.access, ledger, evidence, "b", b"")
@@ -159,17 +157,17 @@ async def test_what_an_adoption_closed_too_early_is_adopted_again_and_nothing_el
     assert found == (whole if by_adoption else early)
 
 
-async def test_entries_of_two_ledgers_under_one_id_are_not_adopted_together(scene: Scene) -> None:
+async def test_entries_of_two_ledgers_with_one_id_are_not_adopted_together(scene: Scene) -> None:
     ledger = await scene.lost_ledger(DigestType.CRC32C, b"")
     evidence = await scene.evidence(ledger)
     assert evidence.token
     other = LedgerMetadata(1, 1, 1, (Segment(EntryId(0), (scene.bookie,)),), custom={LEDGER_TOKEN: b"another"})
     await scene.access.nodes.create(ledger, other)
-    with pytest.raises(BackupError, match="name another ledger than the one that bookies hold"):
+    with pytest.raises(BackupError, match="describes another ledger than the one on the bookies"):
         await adopt(scene.access, ledger, evidence, "b", b"")
 
     class Two(BookieQuestions):
-        """Stands for a second bookie, which holds another ledger."""
+        """Represents a second bookie, which holds another ledger."""
 
         async def ranges(self, bookie: BookieId, ledger: LedgerId) -> list[tuple[EntryId, EntryId]]:
             return await super().ranges(scene.bookie, ledger)
@@ -177,11 +175,11 @@ async def test_entries_of_two_ledgers_under_one_id_are_not_adopted_together(scen
         async def token(self, bookie: BookieId, ledger: LedgerId) -> bytes:
             return b"another" if bookie == "second" else await super().token(bookie, ledger)
 
-    with pytest.raises(BackupError, match="entries of 2 ledgers with the id"):
+    with pytest.raises(BackupError, match="entries of 2 different ledgers with the id"):
         await gather_evidence(scene.access, Two(scene.access), ledger, (), [scene.bookie, BookieId("second")])
 
 
-async def test_the_password_that_fits_is_found_among_several(scene: Scene) -> None:
+async def test_adoption_finds_the_matching_password_of_several(scene: Scene) -> None:
     ledger = await scene.lost_ledger(DigestType.CRC32C, b"")
     evidence = await scene.evidence(ledger)
     found = await adopt_with_any(scene.access, ledger, evidence, "b", [b"sesame", b""])

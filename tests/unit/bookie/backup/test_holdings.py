@@ -1,4 +1,4 @@
-"""What bookies hold is asked at the HTTP port that they registered, with TLS where it says so."""
+"""Tests that bookies are asked at the HTTP port that they registered, with TLS where they registered it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.support.certificates import Authority
 
 
 def https(authority: Authority) -> HttpServerConfig:
-    """A port that asks for the certificates of its clients."""
+    """Return the settings of a port that requires client certificates."""
     pem = authority.issue("http", "127.0.0.1")
     return HttpServerConfig.model_validate(
         {
@@ -37,7 +37,7 @@ def https(authority: Authority) -> HttpServerConfig:
 
 
 @pytest.mark.parametrize(("with_tls", "trusted"), [(False, True), (True, True), (True, False)])
-async def test_a_bookie_is_asked_at_the_port_that_it_registered(tmp_path: Path, with_tls: bool, trusted: bool) -> None:
+async def test_bookie_is_asked_at_its_registered_port(tmp_path: Path, with_tls: bool, trusted: bool) -> None:
     authority = Authority(tmp_path)
     tls = await http_tls(https(authority)) if with_tls else None
     listening = listen("127.0.0.1", 0)
@@ -59,7 +59,7 @@ async def test_a_bookie_is_asked_at_the_port_that_it_registered(tmp_path: Path, 
     await let_return(world.session, BookieId("accepted"))
     async with BookieQuestions(access, context) as questions:
         found = await questions.holdings()
-    assert "not registered" in found.silent.pop(BookieId("accepted")), "it may hold what nobody else does"
+    assert "not registered" in found.silent.pop(BookieId("accepted")), "it may hold entries that no other bookie does"
     if trusted:
         assert found.of == {running.bookie_id: {writer.ledger_id: Held(EntryId(0), False, False)}}
         assert not found.silent

@@ -1,4 +1,4 @@
-"""Accepting an older copy of the metadata: the epoch rises above all that bookies remember, under hold and review."""
+"""Tests of accepting an older copy of the metadata: hold, review, and an epoch above all that bookies remember."""
 
 from pathlib import Path
 
@@ -29,14 +29,14 @@ def memories(*reports: IdReport | None, now: IdCounters = IdCounters(0, 4, -1)) 
 
 
 async def older(folder: Path) -> LocalMetadataStore:
-    """A store with a cluster whose counter is at 4."""
+    """Create a store with a cluster whose counter is at 4."""
     store = await LocalMetadataStore.open(folder)
     await initialise(store, SystemChance())
     await raise_counter(store, layout.ID_COUNTER, 4)
     return store
 
 
-def test_only_a_later_epoch_or_a_higher_counter_of_the_same_epoch_is_a_doubt() -> None:
+def test_later_epoch_or_higher_counter_of_the_same_epoch_shows_older_metadata() -> None:
     high_ledger = IdReport(LedgerId(900), LedgerId(-1), IdCounters(0, 4, -1))
     found = memories(LATER, None, high_ledger, IdReport(LedgerId(3), LedgerId(-1), IdCounters(0, 5, -1)))
     assert found.doubts() == {
@@ -46,7 +46,7 @@ def test_only_a_later_epoch_or_a_higher_counter_of_the_same_epoch_is_a_doubt() -
     assert (found.short, found.high, max(found.epochs)) == (900, 0, 7_000)
 
 
-async def test_epoch_hold_review_and_ids_of_their_own_come_in_one_transaction(tmp_path: Path) -> None:
+async def test_epoch_hold_review_and_reserved_ids_come_in_one_transaction(tmp_path: Path) -> None:
     store = await older(tmp_path)
     await set_collection_hold(store, "of the operator")
     writes = FailingStore(store, 1, done=False)
@@ -68,7 +68,7 @@ async def test_epoch_hold_review_and_ids_of_their_own_come_in_one_transaction(tm
     await store.close()
 
 
-async def test_long_ids_that_the_copy_or_a_bookie_knows_are_not_given_out_again(tmp_path: Path) -> None:
+async def test_long_ids_known_to_the_copy_or_a_bookie_are_not_issued_again(tmp_path: Path) -> None:
     store = await older(tmp_path)
     for high in (1, 3):
         await raise_counter(store, layout.LONG_ID_COUNTERS, 0)
@@ -79,16 +79,16 @@ async def test_long_ids_that_the_copy_or_a_bookie_knows_are_not_given_out_again(
     await store.close()
 
 
-async def test_somebody_who_writes_meanwhile_is_noticed(tmp_path: Path) -> None:
+async def test_concurrent_write_is_noticed(tmp_path: Path) -> None:
     store = await older(tmp_path)
     racing = FailingStore(store, 1, done=False, before=lambda: set_collection_hold(store, "another operator"))
-    with pytest.raises(BackupError, match="by another process meanwhile"):
+    with pytest.raises(BackupError, match="another process wrote"):
         await begin_review(racing, memories(LATER), name="one", now_ms=0)  # type: ignore[arg-type]
     assert await store.get(RESTORATION) is None and await read_epoch(store) == 0
     await store.close()
 
 
-async def test_a_store_without_a_cluster_is_refused(tmp_path: Path) -> None:
+async def test_store_without_a_cluster_is_refused(tmp_path: Path) -> None:
     store = await LocalMetadataStore.open(tmp_path)
     with pytest.raises(BackupError, match="names no cluster"):
         await begin_review(store, memories(LATER), name="one", now_ms=0)

@@ -1,4 +1,4 @@
-"""What a repair does to ids, and when the store comes back under review."""
+"""Tests of the ids after a repair, and of when the store comes back under review."""
 
 from quire_bookie.backup.offline_holdings import OfflineHoldings
 from quire_bookie.backup.repairing import complete
@@ -32,7 +32,7 @@ def held(*ledgers: int, deleted: int | None = None) -> OfflineHoldings:
     return found
 
 
-def test_a_whole_store_keeps_its_counter_and_needs_no_review() -> None:
+def test_complete_store_keeps_its_counter_and_needs_no_review() -> None:
     whole = plan()
     done = complete(whole, held(7, 8), name="r", now_ms=0)
     assert not done.under_review
@@ -41,20 +41,20 @@ def test_a_whole_store_keeps_its_counter_and_needs_no_review() -> None:
     assert RESTORATION.encode() not in whole.nodes
 
 
-def test_the_counter_ends_above_every_id_that_a_bookie_holds_or_has_deleted() -> None:
+def test_counter_ends_above_every_id_that_a_bookie_holds_or_deleted() -> None:
     for holdings in (held(7, 30), held(7, deleted=30)):
         whole = plan()
         assert complete(whole, holdings, name="r", now_ms=0).counter == 30
         assert whole.nodes[COUNTER] == (30, b"")
 
 
-def test_long_ids_take_a_high_half_that_no_bookie_knows() -> None:
+def test_long_ids_take_a_high_half_unknown_to_bookies() -> None:
     whole = plan()
     complete(whole, held(7, (3 << 32) | 5), name="r", now_ms=0)
     assert f"{layout.LONG_ID_COUNTERS}/HOB-0000000004".encode() in whole.nodes
 
 
-def test_lost_commits_put_the_store_under_review_with_a_later_epoch() -> None:
+def test_lost_commits_open_a_review_with_a_later_epoch() -> None:
     lacking = plan(lost=3)
     done = complete(lacking, held(7, 8), name="repair-x", now_ms=1_000_000)
     assert done.under_review
@@ -65,6 +65,6 @@ def test_lost_commits_put_the_store_under_review_with_a_later_epoch() -> None:
     assert done.counter >= 1009
 
 
-def test_without_a_log_a_newer_ledger_at_a_bookie_shows_that_commits_may_be_lost() -> None:
+def test_newer_ledger_on_a_bookie_opens_a_review_without_a_log() -> None:
     assert not complete(plan(end_proved=False), held(7, 8), name="r", now_ms=0).under_review
     assert complete(plan(end_proved=False), held(7, 10), name="r", now_ms=0).under_review

@@ -1,4 +1,4 @@
-"""A restore: what it refuses and keeps, that it goes on after a crash at any write; ids, and the end of the review."""
+"""Tests of a restore: refusals, content, continuation after a crash at any write, ids, and the end of the review."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from quire_bookie.backup.counters import high_path, raise_counter
 from quire_bookie.backup.format import BackupError, Manifest
 from quire_bookie.backup.holdings import Held, Holdings
-from quire_bookie.backup.restore import look_at_backup, look_at_store, restore
+from quire_bookie.backup.restore import inspect_backup, inspect_store, restore
 from quire_bookie.backup.review import Difference, Kind, Review
 from quire_bookie.backup.settling import release, settle_ids, undecided, under_review
 from quire_bookie.backup.taking import take_backup
@@ -45,15 +45,15 @@ MARGIN = 2
 
 @pytest.fixture(autouse=True)
 def _small_margin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each number that is left out is a put."""
+    """Lower the margin, since each skipped number costs a write."""
     monkeypatch.setattr("quire_bookie.backup.restore.COUNTER_MARGIN", MARGIN)
     monkeypatch.setattr("quire_bookie.backup.settling.COUNTER_MARGIN", MARGIN)
 
 
 class FailingStore:
-    """The store under it, whose write number `fail_at` fails: done and unknown, or certainly not done.
+    """Wraps a store so that write number `fail_at` fails: with an unknown outcome but done, or certainly not done.
 
-    With `before` it does not fail: that happens before it.
+    With `before`, the write does not fail; `before` runs first.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ async def backed_up(folder: Path, *, recovery_off: bool = False) -> tuple[Place,
 
 
 async def do_restore(store: Any, place: Place, manifest: Manifest) -> None:
-    seen = await look_at_store(store, manifest)
-    await restore(store, place, manifest, seen, await look_at_backup(place, manifest), clock=SetClock())
+    seen = await inspect_store(store, manifest)
+    await restore(store, place, manifest, seen, await inspect_backup(place, manifest), clock=SetClock())
 
 
 async def assert_restored(store: MetadataStore, manifest: Manifest, there: dict[str, bytes]) -> None:
@@ -127,7 +127,7 @@ async def assert_restored(store: MetadataStore, manifest: Manifest, there: dict[
     assert names is not None and names.version >= 2 + MARGIN
 
 
-async def test_all_but_sessions_comes_back_under_a_hold_with_ids_of_their_own(tmp_path: Path) -> None:
+async def test_restore_writes_all_but_sessions_under_a_hold_with_reserved_ids(tmp_path: Path) -> None:
     place, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     await do_restore(store, place, manifest)
@@ -135,13 +135,13 @@ async def test_all_but_sessions_comes_back_under_a_hold_with_ids_of_their_own(tm
     assert await store.get("/ledgers/available/b1") is None
     assert not await RecoveryControls(store).is_enabled()
     assert await LedgerIds(store).next_id() == 2 << 32 | 1
-    with pytest.raises(BackupError, match="was restored from backup"):
-        await look_at_store(store, manifest)
+    with pytest.raises(BackupError, match="was already restored from backup"):
+        await inspect_store(store, manifest)
     await store.close()
 
 
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_restore_that_ended_at_any_write_goes_on(tmp_path: Path, done: bool) -> None:
+async def test_restore_continues_after_a_crash_at_any_write(tmp_path: Path, done: bool) -> None:
     place, manifest, there = await backed_up(tmp_path)
     fail_at, failed = 0, True
     while failed:
@@ -155,7 +155,7 @@ async def test_a_restore_that_ended_at_any_write_goes_on(tmp_path: Path, done: b
         failed = failing.writes >= fail_at
         found = await read_restoration(store)
         if found is None or found.value.state is RestorationState.WRITING:
-            # Nothing that a bookie may believe: no cluster is visible, and once anything is, the hold is.
+            # Bookies see no cluster yet, and the hold exists once anything does.
             assert await read_instance_id(store) is None
             names = [node.key async for page in store.scan("/") for node in page]
             assert not names or await read_collection_hold(store) is not None
@@ -166,28 +166,28 @@ async def test_a_restore_that_ended_at_any_write_goes_on(tmp_path: Path, done: b
 
 
 @pytest.mark.parametrize("key", ["/admin/x", "/ledgers/00/0000/L0001", "/ledgers/cookies/b", "/ledgers/idgen"])
-async def test_a_store_that_holds_something_is_refused(tmp_path: Path, key: str) -> None:
+async def test_store_with_content_is_refused(tmp_path: Path, key: str) -> None:
     _, manifest, _ = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     await store.put(key, b"")
     with pytest.raises(BackupError, match=f"not empty .it holds {key}"):
-        await look_at_store(store, manifest)
+        await inspect_store(store, manifest)
     await store.close()
 
 
-async def test_what_the_start_of_a_bookie_left_in_an_empty_store_is_replaced(tmp_path: Path) -> None:
+async def test_nodes_from_the_start_of_a_bookie_are_replaced(tmp_path: Path) -> None:
     place, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     assert await initialise(store, SystemChance()) != manifest.instance_id
     await store.put("/ledgers/available/b1", b"here", ephemeral=True)
-    assert (await look_at_store(store, manifest)).registered == ("b1",)
+    assert (await inspect_store(store, manifest)).registered == ("b1",)
     await do_restore(store, place, manifest)
     await store.delete("/ledgers/available/b1")
     await assert_restored(store, manifest, there)
     await store.close()
 
 
-async def test_a_restore_of_another_backup_does_not_go_on_with_the_first(tmp_path: Path) -> None:
+async def test_restore_of_another_backup_is_refused(tmp_path: Path) -> None:
     place, manifest, _ = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     with pytest.raises(MetadataUnavailableError):
@@ -195,13 +195,13 @@ async def test_a_restore_of_another_backup_does_not_go_on_with_the_first(tmp_pat
     (tmp_path / "b").mkdir()
     _, other, _ = await backed_up(tmp_path / "b")
     with pytest.raises(BackupError, match="a restore of backup"):
-        await look_at_store(store, other)
-    with pytest.raises(BackupError, match="did not end"):
+        await inspect_store(store, other)
+    with pytest.raises(BackupError, match="is incomplete"):
         await under_review(store)
     await store.close()
 
 
-async def test_a_cluster_id_that_a_start_made_after_the_first_step_does_not_stop_the_next_run(tmp_path: Path) -> None:
+async def test_cluster_id_created_after_the_first_step_does_not_stop_the_next_run(tmp_path: Path) -> None:
     place, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     with pytest.raises(MetadataUnavailableError):
@@ -213,37 +213,35 @@ async def test_a_cluster_id_that_a_start_made_after_the_first_step_does_not_stop
 
 
 @pytest.mark.parametrize("stalls_at", [2, 3, 4])
-async def test_a_restore_that_stalls_brings_nothing_back_that_was_deleted_after_another_ended(
-    tmp_path: Path, stalls_at: int
-) -> None:
+async def test_stalled_restore_does_not_bring_back_nodes_deleted_since(tmp_path: Path, stalls_at: int) -> None:
     place, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     topics = [key for key in there if key.startswith("/managed-ledgers/")]
 
-    async def the_other_restore_and_what_follows() -> None:
+    async def run_other_restore_and_delete() -> None:
         await do_restore(store, place, manifest)
         await release(store, await under_review(store))
         for key in topics:
             await store.delete(key)
 
-    late = FailingStore(store, stalls_at, done=False, before=the_other_restore_and_what_follows)
+    late = FailingStore(store, stalls_at, done=False, before=run_other_restore_and_delete)
     with pytest.raises(BackupError, match="meanwhile"):
         await do_restore(late, place, manifest)
     assert await store.children("/managed-ledgers/t/n/persistent") == []
     await store.close()
 
 
-async def test_somebody_who_writes_during_the_restore_is_noticed(tmp_path: Path) -> None:
+async def test_concurrent_write_during_the_restore_is_noticed(tmp_path: Path) -> None:
     place, manifest, _ = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     with pytest.raises(MetadataUnavailableError):
         await do_restore(FailingStore(store, 2, done=False), place, manifest)
     await store.put("/managed-ledgers/t/n/persistent/007", b"a broker was here")
-    with pytest.raises(BackupError, match="somebody writes"):
+    with pytest.raises(BackupError, match="another client is writing"):
         await do_restore(store, place, manifest)
     await store.delete("/managed-ledgers/t/n/persistent/007")
     await store.put("/zzz", b"")
-    with pytest.raises(BackupError, match="/zzz is not of the backup"):
+    with pytest.raises(BackupError, match="/zzz is not in the backup"):
         await do_restore(store, place, manifest)
     assert await read_instance_id(store) is None
     await store.close()
@@ -272,7 +270,7 @@ async def restored(folder: Path, **options: bool) -> LocalMetadataStore:
         ((4, 9 << 32 | 7), True, 10_000, True),
     ],
 )
-async def test_new_ids_are_above_all_that_any_bookie_holds(
+async def test_new_ids_are_above_all_on_bookies(
     tmp_path: Path, ledgers: tuple[int, ...], complete: bool, puts_max: int, long: bool
 ) -> None:
     store = await restored(tmp_path)
@@ -282,18 +280,18 @@ async def test_new_ids_are_above_all_that_any_bookie_holds(
     assert ids.long is long
     assert fresh > max((4, *ledgers)) and fresh > ids.above
     assert (fresh >= 1 << 32) is long
-    # A release that broke off after this is run again.
+    # Repeats it, as after an interrupted release.
     assert (await settle_ids(store, restoration, held(*ledgers), complete=complete, puts_max=puts_max)).long is long
     await store.close()
 
 
-async def test_each_restore_raises_the_epoch_above_that_of_the_backup(tmp_path: Path) -> None:
+async def test_restore_raises_the_epoch_above_that_of_the_backup(tmp_path: Path) -> None:
     place, manifest, _ = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     await do_restore(store, place, manifest)
     first = await read_epoch(store)
     assert first == SetClock().now_ms() // 1000
-    # A clock that stands still, or was set back, does not keep the epoch of a later restore from rising.
+    # The epoch of a later restore rises even when the clock stands still or was set back.
     again = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
     other = await LocalMetadataStore.open(str(tmp_path / "newer"))
     await do_restore(other, place, again)
@@ -302,8 +300,8 @@ async def test_each_restore_raises_the_epoch_above_that_of_the_backup(tmp_path: 
     await other.close()
 
 
-async def test_leaving_the_reserved_long_ids_raises_the_epoch(tmp_path: Path) -> None:
-    """A bookie that noted the counter of long ids sees it gone."""
+async def test_return_to_short_ids_raises_the_epoch(tmp_path: Path) -> None:
+    """A bookie that noted the counter of long ids finds it missing afterwards."""
     store = await restored(tmp_path)
     before = await read_epoch(store)
     restoration = (await under_review(store)).value
@@ -314,7 +312,7 @@ async def test_leaving_the_reserved_long_ids_raises_the_epoch(tmp_path: Path) ->
     await store.close()
 
 
-async def test_long_ids_stay_once_one_was_given_out_meanwhile(tmp_path: Path) -> None:
+async def test_long_ids_stay_once_one_was_issued(tmp_path: Path) -> None:
     store = await restored(tmp_path)
     given = await LedgerIds(store).next_id()
     restoration = (await under_review(store)).value
@@ -323,7 +321,7 @@ async def test_long_ids_stay_once_one_was_given_out_meanwhile(tmp_path: Path) ->
     await store.close()
 
 
-async def test_without_the_ids_of_their_own_a_new_ledger_would_take_an_id_of_an_old_one(tmp_path: Path) -> None:
+async def test_new_ledger_would_reuse_an_id_without_the_reserved_ids(tmp_path: Path) -> None:
     store = await restored(tmp_path)
     await store.delete(high_path(2))
     await store.delete(layout.LONG_ID_COUNTERS)
@@ -332,8 +330,8 @@ async def test_without_the_ids_of_their_own_a_new_ledger_would_take_an_id_of_an_
 
 
 @pytest.mark.parametrize("recovery_off", [False, True])
-async def test_a_backup_taken_during_a_review_says_what_was_before_it(tmp_path: Path, recovery_off: bool) -> None:
-    """The review's own switch and its counters of ids must not become those of the cluster."""
+async def test_backup_taken_during_a_review_keeps_the_settings_before_it(tmp_path: Path, recovery_off: bool) -> None:
+    """The switch and id counters that the review set must not become those of the cluster."""
     store = await restored(tmp_path, recovery_off=recovery_off)
     before = (await under_review(store)).value
     place = open_place(f"file://{tmp_path}/backups", {})
@@ -348,7 +346,7 @@ async def test_a_backup_taken_during_a_review_says_what_was_before_it(tmp_path: 
 
 
 @pytest.mark.parametrize("recovery_off", [False, True])
-async def test_the_release_ends_hold_and_review_and_restores_the_switch(tmp_path: Path, recovery_off: bool) -> None:
+async def test_release_ends_hold_and_review_and_restores_the_switch(tmp_path: Path, recovery_off: bool) -> None:
     store = await restored(tmp_path, recovery_off=recovery_off)
     await give_up(store, LedgerId(9))
     assert await given_up(store) == {9}
@@ -359,14 +357,14 @@ async def test_the_release_ends_hold_and_review_and_restores_the_switch(tmp_path
     assert await read_collection_hold(store) is None and await read_restoration(store) is None
     assert await RecoveryControls(store).is_enabled() is not recovery_off
     assert await given_up(store) == frozenset() and not await may_return(store, BookieId("b7"))
-    with pytest.raises(BackupError, match="nothing to review"):
+    with pytest.raises(BackupError, match="no restore is under review"):
         await under_review(store)
     waiting.cancel()
     await asyncio.wait_for(wait_until_settled(store, lambda *_: None), 1)
     await store.close()
 
 
-def test_the_hold_stays_until_everything_is_decided() -> None:
+def test_hold_stays_until_everything_is_decided() -> None:
     def found(ledger: int, kind: Kind) -> Difference:
         return Difference(LedgerId(ledger), kind, (BookieId("b1"),), EntryId(1), "why")
 
@@ -374,16 +372,20 @@ def test_the_hold_stays_until_everything_is_decided() -> None:
     holdings = Holdings({}, {BookieId("b2"): "bookie b2 is not registered"})
     lines = undecided(review, holdings, (), ()).lines
     assert [line.split(":")[0] for line in lines] == [
-        "bookie b2 is not registered; start it, or give --without b2 when it is lost for good",
-        "ledger 4 could not be judged",
+        "bookie b2 is not registered; start it, or give --without b2 when it is permanently lost",
+        "ledger 4 could not be compared",
         "ledger 1 is orphan",
         "ledger 2 is outdated",
     ]
-    words = {LedgerId(1), LedgerId(2), LedgerId(4)}  # damage must not keep the hold for ever
-    assert undecided(review, holdings, words, [BookieId("b2")]).lines == []
+    decided = {
+        LedgerId(1),
+        LedgerId(2),
+        LedgerId(4),
+    }  # includes a damaged ledger, which must not keep the hold for ever
+    assert undecided(review, holdings, decided, [BookieId("b2")]).lines == []
 
 
-async def test_a_counter_is_raised_and_never_lowered(tmp_path: Path) -> None:
+async def test_counter_is_raised_and_never_lowered(tmp_path: Path) -> None:
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     assert await raise_counter(store, "/c", 300) == 301
     node = await store.get("/c")

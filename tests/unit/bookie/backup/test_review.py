@@ -1,4 +1,4 @@
-"""What differs between restored metadata and bookies, as a table of ledgers."""
+"""Tests of the comparison of restored metadata and bookies, as a table of ledgers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +19,7 @@ LEDGER = LedgerId(7)
 
 
 class Bookies:
-    """Answers what each holds of the one ledger: runs by bookie."""
+    """Answers with the ranges that each bookie holds of one ledger."""
 
     def __init__(self, held: dict[str, list[tuple[int, int]]], silent: Iterable[str] = ()) -> None:
         self._held = held
@@ -39,7 +39,7 @@ class Bookies:
 
 
 class Nodes:
-    """Metadata of at most the one ledger."""
+    """Metadata of one ledger or none."""
 
     def __init__(self, metadata: LedgerMetadata | None) -> None:
         self._metadata = metadata
@@ -50,7 +50,7 @@ class Nodes:
 
 
 def metadata(*segments: tuple[int, str], last: int | None = None) -> LedgerMetadata:
-    """Segments as first entry and bookies, a letter each; closed with `last`."""
+    """Create metadata with segments given as first entry and bookies, a letter each; closed when `last` is given."""
     found = tuple(Segment(EntryId(first), tuple(map(BookieId, names))) for first, names in segments)
     closed = {} if last is None else {"state": LedgerState.CLOSED, "last_entry": EntryId(last)}
     return LedgerMetadata(3, 3, 2, found, **closed)  # type: ignore[arg-type]
@@ -71,20 +71,24 @@ FULL = [(0, 9)]
         (metadata((0, "abc")), {"a": FULL, "b": FULL, "d": [(5, 9)]}, Kind.OUTDATED),
         (metadata((0, "abc"), (5, "abd")), {"a": FULL, "c": [(0, 4)], "d": [(5, 9)]}, None),
         (metadata((0, "abc"), (5, "abd")), {"a": FULL, "c": FULL, "d": [(5, 9)]}, Kind.OUTDATED),
-        # Closed: a copy elsewhere is nothing new as long as the named bookies have everything.
+        # Closed: a copy elsewhere is irrelevant while the named bookies hold everything.
         (metadata((0, "abc"), last=9), {"a": FULL, "b": FULL, "c": FULL, "d": FULL}, None),
-        # The copy of c was moved to d, which deletes its own when nobody names it: one replica fewer than is said.
+        # The copy of c was moved to d, which would delete it as unnamed: one replica fewer than recorded.
         (metadata((0, "abc"), last=9), {"a": FULL, "b": FULL, "d": FULL}, Kind.OUTDATED),
         (metadata((0, "abc"), last=9), {"a": FULL, "b": FULL, "c": [(0, 4)], "d": [(3, 4)]}, None),
         (metadata((0, "abc"), last=9), {"a": FULL, "b": FULL, "c": [(0, 4)], "d": [(3, 5)]}, Kind.OUTDATED),
         (metadata((0, "abc"), last=9), {"d": FULL, "e": FULL}, Kind.OUTDATED),
         (metadata((0, "abc"), last=9), {"a": [(0, 4)], "d": FULL}, Kind.OUTDATED),
         (metadata((0, "abc"), (5, "abd"), last=9), {"a": [(0, 4)], "d": [(5, 9)]}, None),
-        (metadata((0, "abc"), last=9), {"a": [(0, 4)]}, None),  # lost everywhere: not a matter of the metadata
+        (
+            metadata((0, "abc"), last=9),
+            {"a": [(0, 4)]},
+            None,
+        ),  # lost on all bookies: newer metadata would not help
         (metadata((0, "abc"), last=9), {"a": FULL, "b": [], "c": FULL}, None),
     ],
 )
-async def test_each_difference_has_its_kind(
+async def test_difference_has_its_kind(
     stored: LedgerMetadata | None, held: dict[str, list[tuple[int, int]]], kind: Kind | None
 ) -> None:
     bookies: Any = Bookies(held)
@@ -95,13 +99,13 @@ async def test_each_difference_has_its_kind(
 
 
 def striped(*absent: str) -> dict[str, list[tuple[int, int]]]:
-    """Ten entries, each on two of a, b and c, as they were written; and all of them on d."""
+    """Return ten entries, each on two of a, b and c, as written; and all of them on d. `absent`: entries removed."""
     rows = {name: [(e, e) for e in range(10) if (place - e) % 3 < 2] for place, name in enumerate("abc")}
     return {name: runs for name, runs in rows.items() if name not in absent} | {"d": FULL}
 
 
 @pytest.mark.parametrize(("absent", "kind"), [((), []), (("c",), [Kind.OUTDATED])])
-async def test_a_bookie_of_a_stripe_lacks_only_what_is_its_own(absent: tuple[str, ...], kind: list[Kind]) -> None:
+async def test_striped_bookie_lacks_only_its_own_entries(absent: tuple[str, ...], kind: list[Kind]) -> None:
     bookies: Any = Bookies(striped(*absent))
     nodes: Any = Nodes(replace(metadata((0, "abc"), last=9), write_quorum=2))
     found = await review(nodes, bookies, bookies.holdings())
@@ -109,7 +113,7 @@ async def test_a_bookie_of_a_stripe_lacks_only_what_is_its_own(absent: tuple[str
 
 
 @pytest.mark.parametrize(("newcomer", "kind"), [([(0, 12)], [Kind.OUTDATED]), ([(0, 9)], []), ([], [])])
-async def test_a_bookie_that_comes_after_an_adoption_may_hold_more(
+async def test_bookie_accepted_after_an_adoption_may_hold_more(
     newcomer: list[tuple[int, int]], kind: list[Kind]
 ) -> None:
     bookies: Any = Bookies({"a": FULL, "b": FULL, "c": FULL, "d": newcomer})
@@ -118,13 +122,13 @@ async def test_a_bookie_that_comes_after_an_adoption_may_hold_more(
     assert [one.kind for one in found.differences] == kind
 
 
-async def test_nothing_is_called_gone_while_a_bookie_is_silent() -> None:
+async def test_no_ledger_is_gone_while_a_bookie_is_silent() -> None:
     bookies: Any = Bookies({})
     nodes: Any = Nodes(metadata((0, "abc"), last=9))
     assert (await review(nodes, bookies, bookies.holdings(silent=["c"]))).differences == []
 
 
-async def test_what_cannot_be_judged_is_said() -> None:
+async def test_ledger_that_cannot_be_compared_is_reported() -> None:
     bookies: Any = Bookies({"a": FULL, "d": FULL}, silent=["d"])
     nodes: Any = Nodes(metadata((0, "abc"), last=9))
     found = await review(nodes, bookies, bookies.holdings())
@@ -132,14 +136,14 @@ async def test_what_cannot_be_judged_is_said() -> None:
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 30), st.integers(0, 30))
-def test_what_is_missing_is_what_is_not_held(held: set[int], first: int, last: int) -> None:
+def test_missing_entries_are_those_not_held(held: set[int], first: int, last: int) -> None:
     runs = join_ranges([[(EntryId(one), EntryId(one))] for one in held])
     found = missing(EntryId(first), EntryId(last), runs)
     ids = [entry for start, end in found for entry in range(start, end + 1)]
     assert ids == [entry for entry in range(first, last + 1) if entry not in held]
 
 
-async def test_an_orphan_in_quarantine_at_every_holder_says_since_when() -> None:
+async def test_orphan_in_quarantine_on_every_holder_reports_since_when() -> None:
     at_ms = 1_700_000_000_000
     bookies = Bookies({"a": FULL, "b": FULL})
     for times, quarantined in (((at_ms + 5, at_ms), True), ((at_ms, None), False), ((None, None), False)):

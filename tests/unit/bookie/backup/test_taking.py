@@ -1,4 +1,4 @@
-"""Backups: what they hold, when they count, which are removed."""
+"""Tests of backups: their content, when they are valid, and which ones retention deletes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quire_bookie.backup.format import MANIFEST, BackupError, DamagedBackupError, backup_name, begun_ms, decode_manifest
-from quire_bookie.backup.reading import choose_backup, found_backups, nodes_of, verify
+from quire_bookie.backup.reading import choose_backup, list_backups, read_nodes, verify
 from quire_bookie.backup.taking import keep_newest, take_backup
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import MetadataUnavailableError
@@ -31,7 +31,7 @@ class SetClock:
 
 
 class BrokenPlace:
-    """A place whose writes end at some number."""
+    """A place that fails after a number of writes."""
 
     def __init__(self, place: Place, writes: int) -> None:
         self._place = place
@@ -65,10 +65,10 @@ async def a_cluster(folder: Path) -> LocalMetadataStore:
 
 
 async def nodes_in(place: Place) -> list[Node]:
-    return [node async for nodes in nodes_of(place, await choose_backup(place, None)) for node in nodes]
+    return [node async for nodes in read_nodes(place, await choose_backup(place, None)) for node in nodes]
 
 
-async def test_a_backup_holds_every_node_with_its_version_but_those_of_sessions(tmp_path: Path) -> None:
+async def test_backup_holds_every_node_but_those_of_sessions(tmp_path: Path) -> None:
     store, place = await a_cluster(tmp_path), place_in(tmp_path)
     manifest = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
     kept = {node.key: node for node in await nodes_in(place)}
@@ -81,7 +81,7 @@ async def test_a_backup_holds_every_node_with_its_version_but_those_of_sessions(
     await store.close()
 
 
-async def test_many_nodes_go_into_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_nodes_are_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, place = await a_cluster(tmp_path), place_in(tmp_path)
     monkeypatch.setattr("quire_bookie.backup.taking.PART_BYTES", 1)
     for start in range(0, 1500, 100):
@@ -94,24 +94,24 @@ async def test_many_nodes_go_into_many_parts(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("writes", [0, 1])
-async def test_a_backup_that_was_broken_off_is_none(tmp_path: Path, writes: int) -> None:
+async def test_interrupted_backup_is_invalid(tmp_path: Path, writes: int) -> None:
     store, place = await a_cluster(tmp_path), place_in(tmp_path)
     whole = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
     with pytest.raises(PlaceError, match="broke"):
         await take_backup(store, BrokenPlace(place, writes), clock=SetClock(1_700_000_100_000), chance=SystemChance())
     assert await choose_backup(place, None) == whole
-    assert [bool(each.problem) for each in await found_backups(place)] == [False, True][: 1 + writes]
+    assert [bool(each.problem) for each in await list_backups(place)] == [False, True][: 1 + writes]
     await store.close()
 
 
-async def test_damage_anywhere_is_found(tmp_path: Path) -> None:
+async def test_any_damage_is_found(tmp_path: Path) -> None:
     store, place = await a_cluster(tmp_path), place_in(tmp_path)
     manifest = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
     part = tmp_path / manifest.name / manifest.parts[0].name
     data = part.read_bytes()
     for damaged in (data[:-1], bytes([data[0] ^ 1]) + data[1:], data + b"x"):
         part.write_bytes(damaged)
-        with pytest.raises(DamagedBackupError, match="not what was written"):
+        with pytest.raises(DamagedBackupError, match="does not match its checksum"):
             await verify(place, manifest)
     part.unlink()
     with pytest.raises(DamagedBackupError, match="missing"):
@@ -126,7 +126,7 @@ async def test_damage_anywhere_is_found(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_only_the_newest_of_the_same_cluster_are_kept(tmp_path: Path) -> None:
+async def test_only_the_newest_backups_of_the_same_cluster_are_kept(tmp_path: Path) -> None:
     store, place, clock = await a_cluster(tmp_path), place_in(tmp_path), SetClock()
     taken = []
     for _ in range(4):
@@ -138,12 +138,12 @@ async def test_only_the_newest_of_the_same_cluster_are_kept(tmp_path: Path) -> N
     removed = await keep_newest(place, taken[3], 2, clock)
     assert sorted(removed) == sorted([taken[0].name, taken[1].name, "20230101T000000Z-beef"])
     assert not any((tmp_path / name).exists() for name in removed)
-    assert [each.manifest for each in await found_backups(place)] == taken[2:]
+    assert [each.manifest for each in await list_backups(place)] == taken[2:]
     assert (tmp_path / "20230101T000000Z-notes.txt").exists()
     await store.close()
 
 
-async def test_a_clock_that_went_back_costs_no_backup_of_before(tmp_path: Path) -> None:
+async def test_clock_set_back_deletes_no_earlier_backup(tmp_path: Path) -> None:
     store, place, clock = await a_cluster(tmp_path), place_in(tmp_path), SetClock()
     before = await take_backup(store, place, clock=clock, chance=SystemChance())
     clock.now -= 30 * DAY_MS
@@ -152,18 +152,18 @@ async def test_a_clock_that_went_back_costs_no_backup_of_before(tmp_path: Path) 
         clock.now += 1000
         taken.append(await take_backup(store, place, clock=clock, chance=SystemChance()))
         await keep_newest(place, taken[-1], 2, clock)
-    assert [each.manifest for each in await found_backups(place)] == [*taken[1:], before]
+    assert [each.manifest for each in await list_backups(place)] == [*taken[1:], before]
     await store.close()
 
 
-async def test_backups_of_another_cluster_in_the_same_place_stay(tmp_path: Path) -> None:
+async def test_backups_of_another_cluster_are_kept(tmp_path: Path) -> None:
     first, place, clock = await a_cluster(tmp_path / "a"), place_in(tmp_path), SetClock()
     second = await a_cluster(tmp_path / "b")
     kept = await take_backup(first, place, clock=clock, chance=SystemChance())
     clock.now += DAY_MS
     newest = await take_backup(second, place, clock=clock, chance=SystemChance())
     assert await keep_newest(place, newest, 1, clock) == []
-    assert [each.manifest for each in await found_backups(place)] == [kept, newest]
+    assert [each.manifest for each in await list_backups(place)] == [kept, newest]
     with pytest.raises(BackupError, match=f"several clusters; .* {kept.name} .1 ledgers., {newest.name}"):
         await choose_backup(place, None)
     assert await choose_backup(place, kept.name) == kept
@@ -171,7 +171,7 @@ async def test_backups_of_another_cluster_in_the_same_place_stay(tmp_path: Path)
     await second.close()
 
 
-async def test_a_new_backup_that_is_damaged_takes_no_other_with_it(tmp_path: Path) -> None:
+async def test_damaged_new_backup_deletes_no_other(tmp_path: Path) -> None:
     store, place, clock = await a_cluster(tmp_path), place_in(tmp_path), SetClock()
     await take_backup(store, place, clock=clock, chance=SystemChance())
     clock.now += 1000
@@ -179,12 +179,12 @@ async def test_a_new_backup_that_is_damaged_takes_no_other_with_it(tmp_path: Pat
     (tmp_path / newest.name / newest.parts[0].name).write_bytes(b"")
     with pytest.raises(DamagedBackupError):
         await keep_newest(place, newest, 1, clock)
-    assert len(await found_backups(place)) == 2
+    assert len(await list_backups(place)) == 2
     await store.close()
 
 
 class Compacted:
-    """A store whose listing breaks off a few times."""
+    """A store whose listing fails a number of times."""
 
     def __init__(self, store: MetadataStore, failures: int) -> None:
         self._store = store
@@ -198,23 +198,23 @@ class Compacted:
             yield 42, page
 
 
-async def test_a_listing_that_breaks_off_is_begun_anew_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_failed_listing_is_repeated_and_leaves_no_objects(tmp_path: Path) -> None:
     store, place = await a_cluster(tmp_path), place_in(tmp_path)
     manifest = await take_backup(Compacted(store, 2), place, clock=SetClock(), chance=SystemChance())  # type: ignore[arg-type]
     assert manifest.revision == 42
-    assert [each.manifest for each in await found_backups(place)] == [manifest]
+    assert [each.manifest for each in await list_backups(place)] == [manifest]
     with pytest.raises(MetadataUnavailableError):
         await take_backup(Compacted(store, 3), place, clock=SetClock(), chance=SystemChance())  # type: ignore[arg-type]
     await store.close()
 
 
-async def test_an_empty_store_is_no_cluster(tmp_path: Path) -> None:
+async def test_empty_store_is_refused(tmp_path: Path) -> None:
     store = await LocalMetadataStore.open(str(tmp_path / "store"))
     with pytest.raises(BackupError, match="holds no cluster"):
         await take_backup(store, place_in(tmp_path), clock=SetClock(), chance=SystemChance())
     await store.close()
 
 
-def test_the_name_of_a_backup_says_when_it_was_begun() -> None:
+def test_name_of_a_backup_contains_its_start_time() -> None:
     assert backup_name(1_700_000_000_123, b"\x01\x02") == "20231114T221320Z-0102"
     assert begun_ms("20231114T221320Z-0102") == 1_700_000_000_000

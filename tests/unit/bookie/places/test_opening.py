@@ -25,19 +25,19 @@ from quire_bookie.places.opening import open_place
         "/folder",
     ],
 )
-def test_a_place_that_cannot_be_is_refused_without_its_secrets(url: str) -> None:
+def test_refusal_of_an_invalid_place_hides_secrets(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_place(url, {})
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a", "gs://bucket", "az://container/b/c", "file:///folder"])
-def test_a_place_of_each_kind_opens_without_being_asked(url: str) -> None:
+def test_place_of_each_kind_opens_without_contact(url: str) -> None:
     environment = {"AZURE_STORAGE_ACCOUNT_NAME": "quire", "AZURE_STORAGE_ACCOUNT_KEY": "cXVpcmU="}
     assert open_place(url, environment).url == url
 
 
-def test_a_region_of_the_environment_stands_beside_that_of_a_profile(tmp_path: Path) -> None:
+def test_environment_and_profile_may_both_give_a_region(tmp_path: Path) -> None:
     profile = tmp_path / "credentials"
     profile.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\nregion = eu-west-1\n")
     environment = {"AWS_SHARED_CREDENTIALS_FILE": str(profile), "AWS_CONFIG_FILE": str(tmp_path / "none")}
@@ -46,21 +46,21 @@ def test_a_region_of_the_environment_stands_beside_that_of_a_profile(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT", "AZURE_ACCOUNT_NAME"])
-def test_the_account_in_azure_has_any_of_its_usual_names(name: str) -> None:
+def test_azure_account_is_read_from_each_usual_variable(name: str) -> None:
     assert open_place("az://container", {name: "quire", "AZURE_STORAGE_ACCESS_KEY": "cXVpcmU="}).url == "az://container"
 
 
-def test_a_place_in_azure_needs_its_account() -> None:
+def test_azure_place_needs_an_account() -> None:
     with pytest.raises(ConfigError, match="AZURE_STORAGE_ACCOUNT_NAME"):
         open_place("az://container", {})
 
 
-async def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+async def test_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(PlaceError, match="the folder does not exist"):
         await open_place(f"file://{tmp_path}/missing", {}).names()
 
 
-async def test_an_object_in_parts_is_there_whole_with_its_size_and_ranges(tmp_path: Path) -> None:
+async def test_object_in_parts_is_complete_with_its_size_and_ranges(tmp_path: Path) -> None:
     place = open_place(f"file://{tmp_path}", {})
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -73,11 +73,11 @@ async def test_an_object_in_parts_is_there_whole_with_its_size_and_ranges(tmp_pa
     [stored] = [each async for each in place.stored()]
     assert (stored.name, stored.size_bytes) == ("a/big", 100_000)
     assert stored.modified_ms > 1_700_000_000_000
-    with pytest.raises(ObjectMissingError, match="a/none is not there"):
+    with pytest.raises(ObjectMissingError, match="a/none does not exist"):
         await place.get_range("a/none", 0, 1)
 
 
-async def test_a_source_that_fails_leaves_no_object_and_its_own_error(tmp_path: Path) -> None:
+async def test_failed_source_leaves_no_object_and_raises_its_error(tmp_path: Path) -> None:
     place = open_place(f"file://{tmp_path}", {})
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -89,16 +89,16 @@ async def test_a_source_that_fails_leaves_no_object_and_its_own_error(tmp_path: 
     assert await place.get("big") is None
 
 
-async def test_an_object_is_replaced_only_when_asked(tmp_path: Path) -> None:
+async def test_object_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
     place = open_place(f"file://{tmp_path}", {})
     await place.put("x", b"1")
-    with pytest.raises(PlaceError, match="is there already"):
+    with pytest.raises(PlaceError, match="already exists"):
         await place.put("x", b"2")
     await place.put("x", b"3", overwrite=True)
     assert await place.get("x") == b"3"
 
 
-async def test_objects_in_a_folder_are_for_the_user_of_the_process_alone(tmp_path: Path) -> None:
+async def test_only_the_user_of_the_process_can_access_objects_in_a_folder(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         keep_new_files_private()
