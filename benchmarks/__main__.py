@@ -1,7 +1,7 @@
-"""`make bench`: Quire's standalone against a stock Pulsar, same client, same disk, in turns within one run.
+"""`make bench`: compares Quire's standalone with a stock Pulsar, by the same client on the same disk, in turns.
 
-Prints a Markdown table with both sides and their ratio. Absolute figures depend on the machine; the ratios are what
-counts. `--quick` for a look, `--ours` to leave the peer out.
+Prints a Markdown table with both sides and their ratio. Absolute figures depend on the machine; only the ratios are
+meaningful. `--quick` runs short cases, `--ours` leaves out the stock Pulsar.
 """
 
 import argparse
@@ -23,7 +23,7 @@ Side = Quire | Pulsar
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row: a mode of the stock client with its options, and the figures to show."""
+    """One row of the table: a mode of the stock client with its options, and the figures to show."""
 
     name: str
     mode: str
@@ -47,7 +47,7 @@ CASES = (
 
 
 def main() -> None:
-    """Parse, run, print."""
+    """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="3 s a case and one round")
     parser.add_argument("--ours", action="store_true", help="leave the stock Pulsar out")
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def probe_disk(folder: Path) -> str:
-    """Median and 99th percentile of writing 1 KiB to a growing file and syncing it."""
+    """Return median and 99th percentile of appending 1 KiB to a file and syncing it, as text."""
     took = []
     with (folder / "probe").open("wb", buffering=0) as file:
         for _ in range(500):
@@ -89,7 +89,7 @@ def probe_disk(folder: Path) -> str:
 
 
 def measure(case: Case, sides: list[Side], seconds: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Each side in turn, `rounds` times."""
+    """Run a case on each side in turn, `rounds` times; return the results by side."""
     found: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for _ in range(rounds):
         for side in sides:
@@ -99,7 +99,7 @@ def measure(case: Case, sides: list[Side], seconds: int, rounds: int) -> dict[st
 
 
 def run_client(case: Case, side: Side, seconds: int) -> dict[str, Any]:
-    """One run of the stock client in a process of its own, with the server's CPU meanwhile."""
+    """Run the stock client once in its own process; add the server's CPU during the run."""
     before = cpu_seconds(side.pid)
     common = [f"url={side.url}", f"secs={seconds}", "warm=2", "keep=1"]
     answer = subprocess.run(
@@ -121,7 +121,7 @@ def run_client(case: Case, side: Side, seconds: int) -> dict[str, Any]:
 
 
 def figure(result: dict[str, Any], path: str) -> float:
-    """A value by its dotted path."""
+    """Return a value of nested results by its dotted path."""
     value: Any = result
     for part in path.split("."):
         value = value[part]
@@ -129,7 +129,7 @@ def figure(result: dict[str, Any], path: str) -> float:
 
 
 def print_table(cases: list[Case], sides: list[Side], results: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
-    """Medians, and Quire's figure over the peer's."""
+    """Print medians, and Quire's figure divided by Pulsar's."""
     print("\n| case | figure | " + " | ".join(side.name for side in sides) + " | quire / pulsar |")
     print("|---|---|" + "---|" * (len(sides) + 1))
     for case in cases:

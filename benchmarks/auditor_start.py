@@ -1,9 +1,9 @@
-"""How long an auditor takes to know a cluster of many ledgers, and to mark those of a lost bookie; how much memory.
+"""Measures how long an auditor takes to load a cluster of many ledgers and to mark those of a lost bookie, and memory.
 
-A real etcd (kept in a temporary folder, without syncs: the disk is not what is measured) is filled with ledgers as a
-broker writes them, on a dozen registered bookies and one that is missing. Then a process of its own starts
-auto-recovery. Printed are the seconds until its first search for lost bookies has ended, until every ledger of the
-missing bookie is marked once it counts as lost, its CPU seconds, and the peak of its memory before and after.
+A real etcd is filled with ledgers as a broker writes them, on a dozen registered bookies and a missing one. It keeps
+its data in a temporary folder without syncs, since the disk is not measured. Then a separate process starts
+auto-recovery. Printed are the seconds until its first search for lost bookies has ended and until every ledger of the
+missing bookie is marked once that counts as lost, its CPU seconds, and its peak memory before and after.
 
     python -m benchmarks.auditor_start [--ledgers N] [--etcd URL]
 """
@@ -40,7 +40,7 @@ _BATCHES_AT_ONCE = 8
 
 
 def ledger(number: int) -> LedgerMetadata:
-    """As a broker leaves it: closed, three replicas, one ensemble change in eight, Pulsar's custom metadata."""
+    """Return metadata of a closed ledger as a broker leaves it: three replicas, an ensemble change in every eighth."""
     ensemble = tuple(_BOOKIES[(number + step) % len(_BOOKIES)] for step in range(3))
     segments = [Segment(EntryId(0), ensemble)]
     if number % 8 == 0:
@@ -64,7 +64,7 @@ def ledger(number: int) -> LedgerMetadata:
 
 
 async def fill(url: str, count: int) -> None:
-    """Ledgers and cookies."""
+    """Write ledgers and cookies."""
     store = await open_metadata_store(url, MetadataSettings())
     try:
         batches = iter(range(0, count, _BATCH))
@@ -84,14 +84,14 @@ async def fill(url: str, count: int) -> None:
 
 
 async def register(store: MetadataStore) -> None:
-    """All but the missing one."""
+    """Register all bookies except the missing one."""
     for bookie in _BOOKIES[:-1]:
         info = BookieServiceInfo((bookie_endpoint("127.0.0.1", 1),))
         await store.put(layout.writable_path(bookie), encode_service_info(info), ephemeral=True)
 
 
 def peak_mib() -> float:
-    """Of this process, ever."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -104,12 +104,12 @@ async def _audit(url: str, pipe: Pipe) -> None:
     running = await start_auto_recovery(
         settings, metadata=store, clock=SystemClock(), chance=SystemChance(), name="benchmark"
     )
-    while not running.stats.searches:  # noqa: ASYNC110  counters tell nobody
+    while not running.stats.searches:  # noqa: ASYNC110  counters send no events
         await asyncio.sleep(0.01)
     start_s, start_cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     start_mib = peak_mib()
     began_s, cpu_s = time.perf_counter(), time.process_time()
-    await RecoveryControls(store).set_lost_bookie_delay_s(86_400)  # a person's word: it does not come back
+    await RecoveryControls(store).set_lost_bookie_delay_s(86_400)  # as an operator who declares the bookie lost
     while not running.stats.audits:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     audit_s, audit_cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
@@ -125,7 +125,7 @@ def _process(url: str, pipe: Pipe) -> None:
 
 @contextlib.contextmanager
 def etcd() -> Iterator[str]:
-    """A server of our own."""
+    """Start an etcd server and return its URL."""
     with tempfile.TemporaryDirectory() as folder:
         client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
         arguments = (
@@ -142,7 +142,7 @@ def etcd() -> Iterator[str]:
 
 
 def measure(url: str, count: int) -> None:
-    """Fill, audit, print."""
+    """Fill etcd, audit and print."""
     began_s = time.perf_counter()
     asyncio.run(fill(url, count))
     print(f"{count:,} ledgers were written in {time.perf_counter() - began_s:.1f} s", flush=True)
@@ -156,10 +156,10 @@ def measure(url: str, count: int) -> None:
 
 
 def main() -> None:
-    """See the module's text."""
+    """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ledgers", type=int, default=100_000)
-    parser.add_argument("--etcd", help="an empty one to use instead of a server of our own")
+    parser.add_argument("--etcd", help="an empty etcd to use; default: starts a server")
     options = parser.parse_args()
     if options.etcd:
         measure(options.etcd, options.ledgers)

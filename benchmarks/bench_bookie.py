@@ -1,8 +1,8 @@
-"""`make bench-bookie`: stock Java bookies and ours under the same stock Java client, in turns within one run.
+"""`make bench-bookie`: compares stock Java bookies with Quire's under the same stock Java client, in turns.
 
-Prints, for each case and figure, both sides' medians over the rounds with the least and the most, and the ratio of each
-round likewise. Absolute figures depend on the machine; the ratios are what counts. `--list` names the cases, `--quick`
-takes a look (one round, 4 s), `--only` picks cases by a part of their names, `--ours` leaves the Java side out.
+Prints for each case and figure the medians of both sides over the rounds with the least and the most, and the ratio of
+the rounds likewise. Absolute figures depend on the machine; only the ratios are meaningful. `--list` prints the cases,
+`--quick` runs one round of 4 s, `--only` selects cases by a part of their names, `--ours` leaves out the Java side.
 Needs `make peers` once, and etcd.
 """
 
@@ -32,7 +32,7 @@ READ_ENTRIES_MAX = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how often."""
+    """The duration of a case and the number of rounds."""
 
     seconds: int
     warmup: int
@@ -41,7 +41,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row of the table: what is done to a side, and how many bookies it needs."""
+    """One row of the table: the work on a side, and the number of bookies it needs."""
 
     name: str
     bookies: int
@@ -49,7 +49,7 @@ class Case:
 
 
 def client(side: Side, mode: str, *options: str) -> tuple[list[dict[str, Any]], float]:
-    """One run of the Java client in a process of its own: its lines, and the bookies' CPU seconds meanwhile."""
+    """Run the Java client in its own process; return its lines, and the bookies' CPU seconds during the run."""
     command = [str(PEERS / "bench" / "run.sh"), mode, f"uri={side.uri}", *options]
     found: list[dict[str, Any]] = []
     before = side.cpu_s()
@@ -72,14 +72,14 @@ def client(side: Side, mode: str, *options: str) -> tuple[list[dict[str, Any]], 
 
 
 def adds(size: int, outstanding: int, quorums: str = "1/1/1") -> Callable[[Side, Plan], Figures]:
-    """Adds to one ledger."""
+    """Return a case that adds to one ledger."""
     ensemble, write, ack = quorums.split("/")
 
     def run(side: Side, plan: Plan) -> Figures:
         options = [f"E={ensemble}", f"Qw={write}", f"Qa={ack}", f"size={size}", f"pipeline={outstanding}"]
         lines, cpu = client(side, "write", *options, f"seconds={plan.seconds}", f"warmup={plan.warmup}")
         line = lines[0]
-        # The CPU of all bookies over all adds from the first to the last, warm-up included.
+        # Divides the CPU of all bookies by all adds, warm-up included.
         return {
             "adds_s": line["adds_s"],
             "p50_ms": line["p50_ms"],
@@ -92,7 +92,7 @@ def adds(size: int, outstanding: int, quorums: str = "1/1/1") -> Callable[[Side,
 
 
 def many(ledgers: int, connections: int, size: int, outstanding: int) -> Callable[[Side, Plan], Figures]:
-    """Adds spread over many open ledgers and connections."""
+    """Return a case that adds to many open ledgers over many connections."""
 
     def run(side: Side, plan: Plan) -> Figures:
         options = [f"ledgers={ledgers}", f"conns={connections}", f"size={size}", f"pipeline={outstanding}"]
@@ -110,7 +110,7 @@ def many(ledgers: int, connections: int, size: int, outstanding: int) -> Callabl
 
 
 def written_ledger(side: Side, plan: Plan, size: int = 1024) -> int:
-    """A ledger of its own to read, on a side that was restarted with an empty page cache since."""
+    """Write a ledger to read, then restart the side with an empty page cache; return the ledger's id."""
     lines, _ = client(side, "write", f"size={size}", "pipeline=1000", f"seconds={plan.seconds}", "warmup=0")
     for number in list(side.numbers):
         side.stop(number)
@@ -120,7 +120,7 @@ def written_ledger(side: Side, plan: Plan, size: int = 1024) -> int:
 
 
 def drop_page_cache() -> None:
-    """Where we may: else "cold" only means that the bookie's own caches are empty."""
+    """Drop the page cache if permitted. Otherwise "cold" only means that the bookie's own caches are empty."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -129,7 +129,7 @@ def drop_page_cache() -> None:
 
 
 def reads(side: Side, plan: Plan) -> Figures:
-    """One ledger read in order: cold, then warm, then by batch reads."""
+    """Read one ledger in order: cold, then warm, then by batch reads."""
     ledger = written_ledger(side, plan)
     options = [f"ledger={ledger}", f"maxread={READ_ENTRIES_MAX}"]
     (cold,), _ = client(side, "read", *options)
@@ -145,7 +145,7 @@ def reads(side: Side, plan: Plan) -> Figures:
 
 
 def mixed(side: Side, plan: Plan) -> Figures:
-    """Adds at a fixed rate alone, then beside a reader of an old ledger at full speed."""
+    """Add at a fixed rate, first alone, then while a reader of an old ledger runs at full speed."""
     ledger = written_ledger(side, plan)
     options = [f"ledger={ledger}", "rate=2000", "size=1024", f"seconds={plan.seconds}", f"warmup={plan.warmup}"]
     (line,), _ = client(side, "mixed", *options)
@@ -173,7 +173,7 @@ CASES = (
 
 
 def probe_disk(folder: Path, seconds: float = 1.0) -> Figures:
-    """Appending 1 KiB and fdatasync on this disk."""
+    """Measure appending 1 KiB with fdatasync on this disk."""
     took = []
     path = folder / "probe"
     with path.open("wb", buffering=0) as file:
@@ -188,11 +188,11 @@ def probe_disk(folder: Path, seconds: float = 1.0) -> Figures:
 
 
 def run_cases(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, measured: Measured) -> None:
-    """All cases that need the same number of bookies, in rounds; within a round the sides take turns."""
+    """Run all cases that need the same number of bookies, in rounds; within a round the sides take turns."""
     for turn in range(plan.rounds):
         measured["raw append + fdatasync"].setdefault("disk", []).append(probe_disk(folder))
         for case in cases:
-            # Whoever is first meets a colder machine: swap every round.
+            # The first side runs on a colder machine, so the order changes every round.
             for side in sides if turn % 2 == 0 else sides[::-1]:
                 figures = case.run(side, plan)
                 measured[case.name].setdefault(side.name, []).append(figures)
@@ -201,7 +201,7 @@ def run_cases(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, me
 
 
 def measure(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, measured: Measured) -> None:
-    """One bookie a side first, then three."""
+    """Run the cases on one bookie a side, then those on three."""
     for name in (*(case.name for case in cases), "raw append + fdatasync", "bookie"):
         measured[name] = {}
     for side in sides:
@@ -214,7 +214,7 @@ def measure(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, meas
             for number in range(1, bookies + 1):
                 if number not in side.numbers:
                     side.start(number)
-            # A JVM compiles for its first seconds under load; nobody is measured cold.
+            # A JVM compiles during its first seconds under load, so both sides are warmed up.
             quorums = (f"E={bookies}", f"Qw={bookies}", f"Qa={bookies}")
             client(side, "write", *quorums, "seconds=5", f"warmup={2 * plan.warmup}")
         run_cases(now, sides, plan, folder, measured)
@@ -224,8 +224,8 @@ def measure(cases: list[Case], sides: list[Side], plan: Plan, folder: Path, meas
 
 
 def about(side: Side) -> Figures:
-    """What holds for the first bookie after all its cases: memory, disk, start."""
-    for _ in range(3):  # each start replays nothing and finds its index warm
+    """Return memory, disk use and start time of the first bookie after all its cases."""
+    for _ in range(3):  # no start replays a journal, and the index is in the page cache
         side.stop(1)
         side.start(1)
     journal_mib, ledgers_mib = side.disk_mib()
@@ -246,12 +246,12 @@ def spread(values: list[float]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """Format a number with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def print_table(measured: Measured) -> None:
-    """Both sides and the ratio of every round."""
+    """Print both sides and the ratio of the rounds."""
     print(f"\nOurs with its steps over whole buffers {'native' if IS_NATIVE else 'in plain Python'}.")
     print("\n| case | figure | quire | java | quire / java |\n|---|---|---|---|---|")
     for case, by_side in measured.items():
@@ -268,26 +268,26 @@ def print_table(measured: Measured) -> None:
 
 
 def main() -> None:
-    """Parse, run, print."""
+    """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(prog="make bench-bookie ARGS=...", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="4 s a case and one round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=10, help="of each case, after --warmup")
+    parser.add_argument("--seconds", type=int, default=10, help="seconds of each case, after --warmup")
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--only", default="", help="a regular expression that the names of the cases contain")
-    parser.add_argument("--ours", action="store_true", help="leave the Java bookies out")
-    parser.add_argument("--event-loop", default="auto", help="of our bookies: auto, asyncio or uvloop")
+    parser.add_argument("--ours", action="store_true", help="leave out the Java bookies")
+    parser.add_argument("--event-loop", default="auto", help="event loop of our bookies: auto, asyncio or uvloop")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of our bookies; journalWriteData=false with acknowledgeDataLossRisk=true shows what client and "
-        "machine allow",
+        help="a setting of our bookies; journalWriteData=false with acknowledgeDataLossRisk=true shows the "
+        "limit of client and machine",
     )
-    parser.add_argument("--folder", default=os.environ.get("QUIRE_BENCH_DIR"), help="on the disk to measure")
+    parser.add_argument("--folder", default=os.environ.get("QUIRE_BENCH_DIR"), help="a folder on the disk to measure")
     parser.add_argument("--json", type=Path, help="also write every measurement to this file")
-    parser.add_argument("--list", action="store_true", help="name the cases and end")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases and exit")
     options = parser.parse_args()
     if options.list:
         print("\n".join(case.name for case in CASES))
@@ -304,7 +304,7 @@ def main() -> None:
         finally:
             for side in sides:
                 side.close()
-            print_table(measured)  # what there is, also when a case failed
+            print_table(measured)  # prints partial results when a case failed
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1))
 

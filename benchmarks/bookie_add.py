@@ -1,12 +1,12 @@
-"""Pipelined V2 adds against one bookie in a process of its own: durable adds a second, and server CPU an add.
+"""Measures pipelined V2 adds to one bookie in its own process: durable adds a second, and server CPU of an add.
 
 Usage: python -m benchmarks.bookie_add [--seconds 5] [--entry-bytes 1024] [--ledgers 4] [--ledgers-each 1]
        [--window 2000] [--in-all 0] [--profile FILE]
 
-The client keeps `window` adds in flight on each of `ledgers` connections; with `--in-all` so many on all of them
-together, dealt to the ledgers of all connections in turns, as one client with many channels does. Every ledger has an
-entry before the measurement begins. The bookie's CPU is that of its whole process, threads included, from /proc.
-`--profile` makes the bookie write a cProfile from its start on. The row "100 connections, 10,000 ledgers" of
+The client keeps `window` adds outstanding on each of `ledgers` connections. With `--in-all` it keeps that number on all
+connections together and deals them to the ledgers in turns, like one client with many channels. Every ledger has an
+entry before the measurement begins. The bookie's CPU is that of its whole process with its threads, from /proc.
+`--profile` makes the bookie write a cProfile that begins at its start. The row "100 connections, 10,000 ledgers" of
 `bench_bookie` is `--ledgers 100 --ledgers-each 100 --in-all 1000`.
 """
 
@@ -44,8 +44,8 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 async def serve(folder: str, profile: str | None) -> None:
-    """Be the bookie until SIGTERM; says its port on the standard output."""
-    gc.freeze()  # as `cli.process` does
+    """Run the bookie until SIGTERM; print its port on the standard output."""
+    gc.freeze()  # same as `cli.process`
     gc.set_threshold(50_000, 20, 50)
     disk = LocalDisk()
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
@@ -75,7 +75,7 @@ async def serve(folder: str, profile: str | None) -> None:
 
 
 class Writer(asyncio.Protocol):
-    """Some ledgers in turns on one connection. What answers freed is sent by `refill`: here, or wherever it deals."""
+    """Writes to several ledgers in turns on one connection. `refill` sends the adds that answers make room for."""
 
     def __init__(self, ledgers: Sequence[int], entry_bytes: int, entries: int = 1 << 62) -> None:
         self._entries = entries
@@ -91,11 +91,11 @@ class Writer(asyncio.Protocol):
         self.stopped = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Nothing is sent before `send`."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        """Keep the transport; `send` sends the first adds."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
 
     def data_received(self, data: bytes) -> None:
-        """Count answers and refill what they freed."""
+        """Count answers and send the adds that they make room for."""
         freed = 0
         for response in self._codec.feed(data):
             assert isinstance(response, AddResponse)
@@ -109,13 +109,13 @@ class Writer(asyncio.Protocol):
             self.stopped.set()
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self.stopping = True
         if self.acknowledged == self.sent:
             self.stopped.set()
 
     def send(self, count: int) -> None:
-        """The next `count` adds in one write."""
+        """Send the next `count` adds in one write."""
         assert self._transport is not None
         payload, ledgers = self._payload, self._ledgers
         lac = self.acknowledged // len(ledgers) - 2
@@ -131,7 +131,7 @@ class Writer(asyncio.Protocol):
 
 
 class Dealer:
-    """Deals adds to connections in turns, one write each: a client with many channels and one bound for all."""
+    """Deals adds to connections in turns, one write each, like a client with many channels and one common limit."""
 
     def __init__(self, writers: Sequence[Writer]) -> None:
         self._writers = writers
@@ -140,20 +140,20 @@ class Dealer:
             writer.refill = self.deal
 
     def deal(self, count: int) -> None:
-        """The next `count` adds."""
+        """Send the next `count` adds."""
         for _ in range(count):
             self._writers[self._next].send(1)
             self._next = (self._next + 1) % len(self._writers)
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process with its threads."""
+    """Return user and system time of a process with its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 async def warm_up(options: argparse.Namespace, port: int) -> None:
-    """Fill the write cache and the first journal files, whose memory and blocks are used again from then on."""
+    """Fill the write cache and the first journal files, whose memory and blocks are reused from then on."""
     writer = Writer([options.ledgers * options.ledgers_each], 1024, WARM_UP_ENTRIES)
     await asyncio.get_running_loop().create_connection(lambda: writer, "127.0.0.1", port)
     writer.send(1000)
@@ -161,7 +161,7 @@ async def warm_up(options: argparse.Namespace, port: int) -> None:
 
 
 async def first_entries(writers: Sequence[Writer], ledgers_each: int) -> None:
-    """One entry of every ledger, so that the bookie knows them all."""
+    """Add one entry to every ledger, so that the bookie knows them all."""
     for writer in writers:
         writer.stopping = True
         writer.send(ledgers_each)
@@ -171,11 +171,11 @@ async def first_entries(writers: Sequence[Writer], ledgers_each: int) -> None:
 
 
 async def measure(options: argparse.Namespace, port: int, pid: int) -> None:
-    """Warm up for a second, measure, print."""
+    """Warm up for a second, measure and print."""
     loop = asyncio.get_running_loop()
     writers = []
     for number in range(options.ledgers):
-        # Ledgers are dealt to connections like cards, as a client does that takes the connection by the ledger's id.
+        # Assigns ledgers to connections by the ledger's id, like a client with several connections.
         ledgers = range(number, options.ledgers * options.ledgers_each, options.ledgers)
         writer = Writer(ledgers, options.entry_bytes)
         await loop.create_connection(lambda writer=writer: writer, "127.0.0.1", port)  # type: ignore[misc]
@@ -210,10 +210,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--entry-bytes", type=int, default=1024)
     parser.add_argument("--ledgers", type=int, default=4)
-    parser.add_argument("--ledgers-each", type=int, default=1, help="written in turns on each connection")
+    parser.add_argument("--ledgers-each", type=int, default=1, help="ledgers written in turns on each connection")
     parser.add_argument("--window", type=int, default=2000)
-    parser.add_argument("--in-all", type=int, default=0, help="outstanding on all connections together")
-    parser.add_argument("--folder", help="where the bookie keeps its data; default: a temporary folder")
+    parser.add_argument("--in-all", type=int, default=0, help="adds outstanding on all connections together")
+    parser.add_argument("--folder", help="folder for the bookie's data; default: a temporary folder")
     parser.add_argument("--profile")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""Pipelined V2 reads of one bookie in a process of its own: reads a second, and server CPU a read, in order.
+"""Measures pipelined V2 reads of one bookie in its own process, in order: reads a second, and server CPU of a read.
 
 Usage: python -m benchmarks.bookie_read [--entries 150000] [--entry-bytes 1024] [--window 100] [--windows 8]
        [--passes 3] [--only cold,warm,batch,tail] [--profile FILE]
 
-The reader does what the load generator of `make bench-bookie` does: `windows` ranges of `window` single reads each are
-under way on one connection, and a range that is answered is followed by the next. `batch`: one batch read of `window`
-entries after the other. `cold`: the bookie was restarted and the kernel's pages of its entry logs were dropped. `warm`:
-whatever the passes before left in memory; the ledger is larger than the bookie's read cache. `tail`: entries that are
-still in the write cache. The bookie's CPU is that of its whole process, threads included, from /proc.
+The reader works like the load generator of `make bench-bookie`: it keeps `windows` ranges of `window` single reads
+outstanding on one connection, and starts the next range when one is answered. `batch`: batch reads of `window` entries,
+one after the other. `cold`: the bookie was restarted and the kernel's pages of its entry logs were dropped. `warm`:
+with the memory that the earlier passes left; the ledger is larger than the bookie's read cache. `tail`: entries that
+are still in the write cache. The bookie's CPU is that of its whole process with its threads, from /proc.
 """
 
 import argparse
@@ -34,7 +34,10 @@ TAIL_ENTRIES = 20_000
 
 
 class Client(asyncio.Protocol):
-    """Sends requests and counts the bytes of their answers, which all have one size. `send` gets how many came."""
+    """Sends requests and counts the bytes of their answers, which all have one size.
+
+    `send` is called with the number of answers received, and returns false at the end.
+    """
 
     def __init__(self, answer_bytes: int, send: Callable[[asyncio.Transport, int], bool]) -> None:
         self._answer_bytes = answer_bytes
@@ -45,27 +48,27 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
         self._send(self._transport, 0)
 
     def data_received(self, data: bytes) -> None:
-        """Count, check the code of one answer of each buffer, and go on."""
+        """Count answers, check the code of one answer of each buffer, and continue."""
         start = -self._received_bytes % self._answer_bytes
         if start + 12 <= len(data) and CODE.unpack_from(data, start + 8)[0]:
-            self.done.set_exception(RuntimeError(f"an answer says {data[start : start + 28].hex()}"))
+            self.done.set_exception(RuntimeError(f"unexpected answer: {data[start : start + 28].hex()}"))
         self._received_bytes += len(data)
         assert self._transport is not None
         if self._send(self._transport, self._received_bytes // self._answer_bytes) and not self.done.done():
             self.done.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It must not be, before the end."""
+        """Fail the run: the connection must stay open until its end."""
         if not self.done.done():
-            self.done.set_exception(RuntimeError(f"the connection is gone: {exc}"))
+            self.done.set_exception(RuntimeError(f"the connection was lost: {exc}"))
 
 
 async def run(port: int, answer_bytes: int, send: Callable[[asyncio.Transport, int], bool]) -> None:
-    """One client from its first request to its last answer."""
+    """Run one client from its first request to its last answer."""
     client: Client | None = None
 
     def make() -> Client:
@@ -82,7 +85,7 @@ async def run(port: int, answer_bytes: int, send: Callable[[asyncio.Transport, i
 
 
 async def fill(port: int, first: int, entries: int, entry_bytes: int) -> None:
-    """Add entries of one ledger, 1,000 outstanding."""
+    """Add entries to one ledger, 1,000 outstanding."""
     payload, header, sent = bytes(entry_bytes - 36), v2.header_word(v2.ADD), 0
 
     def send(transport: asyncio.Transport, received: int) -> bool:
@@ -100,7 +103,7 @@ async def fill(port: int, first: int, entries: int, entry_bytes: int) -> None:
 
 
 async def read(port: int, first: int, entries: int, entry_bytes: int, window: int, windows: int) -> None:
-    """Single reads in order: `windows` ranges of `window` under way."""
+    """Read single entries in order, with `windows` ranges of `window` reads outstanding."""
     pack, header, sent = v2.READ_REQUEST.pack, v2.header_word(v2.READ), 0
 
     def send(transport: asyncio.Transport, received: int) -> bool:
@@ -115,7 +118,7 @@ async def read(port: int, first: int, entries: int, entry_bytes: int, window: in
 
 
 async def read_batches(port: int, entries: int, entry_bytes: int, window: int) -> None:
-    """Batch reads of `window` entries, one after the other."""
+    """Read batches of `window` entries, one after the other."""
     pack, header, sent = v2.BATCH_REQUEST.pack, v2.header_word(v2.BATCH_READ), 0
 
     def send(transport: asyncio.Transport, received: int) -> bool:
@@ -129,7 +132,7 @@ async def read_batches(port: int, entries: int, entry_bytes: int, window: int) -
 
 
 class Server:
-    """The bookie in its process."""
+    """The bookie in its own process."""
 
     def __init__(self, folder: str, profile: str | None) -> None:
         command = [sys.executable, "-m", "benchmarks.bookie_add", "--serve", folder]
@@ -140,17 +143,17 @@ class Server:
         self.port = int(self._process.stdout.readline())
 
     def cpu_s(self) -> float:
-        """CPU so far."""
+        """Return its CPU seconds so far."""
         return cpu_seconds(self._process.pid)
 
     def stop(self) -> None:
-        """In order: everything is flushed to the entry logs."""
+        """Stop it cleanly, so that everything is flushed to the entry logs."""
         self._process.terminate()
         self._process.wait(60)
 
 
 def drop_pages(folder: str) -> None:
-    """The kernel's pages of the entry logs."""
+    """Drop the kernel's pages of the entry logs."""
     for path in Path(folder).rglob("*.qlog"):
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -158,7 +161,7 @@ def drop_pages(folder: str) -> None:
 
 
 def measure(options: argparse.Namespace, folder: str) -> None:
-    """Write a ledger, restart the bookie, read."""
+    """Write a ledger, restart the bookie and read."""
     server = Server(folder, None)
     uvloop.run(fill(server.port, 0, options.entries, options.entry_bytes))
     server.stop()
@@ -193,7 +196,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--only", default="cold,warm,batch,tail")
-    parser.add_argument("--folder", help="where the bookie keeps its data; default: a temporary folder")
+    parser.add_argument("--folder", help="folder for the bookie's data; default: a temporary folder")
     parser.add_argument("--profile")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

@@ -1,7 +1,7 @@
-"""The two sides of `make bench-bookie` as processes: stock Java bookies and ours, each on an etcd of its own.
+"""The two sides of `make bench-bookie` as processes: stock Java bookies and Quire's, each with its own etcd.
 
-Owns the processes and their folders. Both sides get the same disk, the same client and the same ports' range; what they
-are configured with is their default (the Java bookie's heap: 1 GiB, 2 GiB of direct memory, journal synced).
+Owns the processes and their folders. Both sides get the same disk, client and range of ports, and use their default
+configuration (the Java bookie: 1 GiB of heap, 2 GiB of direct memory, journal synced).
 """
 
 import os
@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60.0
 
 
 def memory_mib(pid: int) -> tuple[float, float]:
-    """Resident memory of a process in MiB: now, and the most it ever was."""
+    """Return the current and the peak resident memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     now, most = (re.search(rf"{field}:\s+(\d+)", status) for field in ("VmRSS", "VmHWM"))
     assert now is not None and most is not None
@@ -29,20 +29,20 @@ def memory_mib(pid: int) -> tuple[float, float]:
 
 
 def folder_mib(folder: Path) -> float:
-    """Blocks that the files below a folder take, in MiB."""
+    """Return the disk space of the files below a folder, in MiB."""
     return sum(path.stat().st_blocks for path in folder.rglob("*") if path.is_file()) * 512 / 2**20
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class Side:
-    """Some bookies of one kind and their etcd. `start_s`: from the start of a process until clients can find it.
-    `payload_mib`: what was added so far, once however many replicas."""
+    """Several bookies of one kind and their etcd. `start_s`: from the start of a process until clients can find it.
+    `payload_mib`: the payload added so far, counted once whatever the number of replicas."""
 
     name = ""
 
@@ -61,7 +61,7 @@ class Side:
 
     @property
     def uri(self) -> str:
-        """How the Java client finds the metadata."""
+        """The metadata URI for the Java client."""
         return f"metadata-store:etcd:http://127.0.0.1:{self.etcd_port}"
 
     def open(self) -> None:
@@ -70,14 +70,14 @@ class Side:
         self.script("etcd.sh", "start")
 
     def close(self) -> None:
-        """End everything and drop the data."""
+        """Stop all processes and delete the data."""
         for number in list(self.numbers):
             self.stop(number)
         self.script("etcd.sh", "stop")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def script(self, name: str, *arguments: str) -> str:
-        """Run one of the peers' scripts; its output."""
+        """Run one of the peers' scripts; return its output."""
         answer = subprocess.run(
             [str(PEERS / name), *arguments], env=self._environment, capture_output=True, text=True, check=False
         )
@@ -86,15 +86,15 @@ class Side:
         return answer.stdout
 
     def start(self, number: int) -> None:
-        """Start one bookie, and wait until it is registered."""
+        """Start one bookie and wait until it is registered."""
         raise NotImplementedError
 
     def stop(self, number: int) -> None:
-        """End it in order."""
+        """Stop it cleanly."""
         raise NotImplementedError
 
     def pid(self, number: int) -> int:
-        """Of its process."""
+        """Return the id of its process."""
         raise NotImplementedError
 
     def journal_and_ledgers(self, number: int) -> tuple[Path, Path]:
@@ -102,19 +102,19 @@ class Side:
         raise NotImplementedError
 
     def cpu_s(self) -> float:
-        """CPU that all bookies used so far."""
+        """Return the CPU seconds of all bookies so far."""
         return sum(cpu_seconds(self.pid(number)) for number in self.numbers)
 
     def rss_mib(self) -> float:
-        """The largest of the bookies."""
+        """Return the resident memory of the largest bookie in MiB."""
         return max(memory_mib(self.pid(number))[0] for number in self.numbers)
 
     def rss_most_mib(self) -> float:
-        """The most that one of the bookies ever took."""
+        """Return the highest peak memory among the bookies in MiB."""
         return max(memory_mib(self.pid(number))[1] for number in self.numbers)
 
     def disk_mib(self) -> tuple[float, float]:
-        """Journal and ledgers of the first bookie."""
+        """Return the disk space of journal and ledgers of the first bookie in MiB."""
         journal, ledgers = self.journal_and_ledgers(1)
         return folder_mib(journal), folder_mib(ledgers)
 
@@ -125,26 +125,26 @@ class JavaSide(Side):
     name = "java"
 
     def open(self) -> None:
-        """Start etcd and write the cluster's first nodes."""
+        """Start etcd and create the nodes of a new cluster."""
         super().open()
         self.script("bookie.sh", "format", "ms-etcd")
 
     def start(self, number: int) -> None:
-        """Start one bookie, and wait until it says that it serves."""
-        said = self.script("bookie.sh", "start", str(number), "ms-etcd")
-        match = re.search(r"startup_ms (\d+)", said)
+        """Start one bookie and wait until it reports that it serves."""
+        output = self.script("bookie.sh", "start", str(number), "ms-etcd")
+        match = re.search(r"startup_ms (\d+)", output)
         if match is None:
-            raise SystemExit(f"the Java bookie did not start: {said}")
+            raise SystemExit(f"the Java bookie did not start: {output}")
         self.start_s.append(int(match[1]) / 1000)
         self.numbers.append(number)
 
     def stop(self, number: int) -> None:
-        """End it in order."""
+        """Stop it cleanly."""
         self.numbers.remove(number)
         self.script("bookie.sh", "stop", str(number))
 
     def pid(self, number: int) -> int:
-        """Of the JVM."""
+        """Return the process id of the JVM."""
         return int((self.folder / f"bookie{number}" / "pid").read_text())
 
     def journal_and_ledgers(self, number: int) -> tuple[Path, Path]:
@@ -159,7 +159,7 @@ class QuireSide(Side):
     name = "quire"
 
     def __init__(self, folder: Path, event_loop: str = "auto", changed: Sequence[str] = ()) -> None:
-        """`changed`: KEY=VALUE settings that are not their default."""
+        """`changed`: settings as KEY=VALUE that differ from their default."""
         super().__init__(folder)
         self._event_loop = event_loop
         self._changed = changed
@@ -167,7 +167,7 @@ class QuireSide(Side):
         self._ports: dict[int, int] = {}
 
     def start(self, number: int) -> None:
-        """Start one bookie, and wait until its log says that clients reach it: it is registered by then."""
+        """Start one bookie and wait until its log says that clients reach it; it is registered by then."""
         folder = self.folder / f"bookie{number}"
         folder.mkdir(exist_ok=True)
         port = self._ports.setdefault(number, free_port())
@@ -187,20 +187,20 @@ class QuireSide(Side):
         self.numbers.append(number)
 
     def stop(self, number: int) -> None:
-        """End it in order."""
+        """Stop it cleanly."""
         self.numbers.remove(number)
         process = self._processes.pop(number)
         process.send_signal(signal.SIGTERM)
         process.wait(60)
 
     def pid(self, number: int) -> int:
-        """Of the one process."""
+        """Return the process id."""
         return self._processes[number].pid
 
     def bookie_id(self, number: int) -> str:
-        """As its log says it."""
+        """Return the bookie id from its log."""
         found = re.search(r"bookie (\S+) listens on", (self.folder / f"bookie{number}" / "log").read_text())
-        assert found is not None, "a bookie that serves has said so"
+        assert found is not None, "the log of a running bookie has this line"
         return found[1]
 
     def journal_and_ledgers(self, number: int) -> tuple[Path, Path]:

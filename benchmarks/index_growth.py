@@ -1,10 +1,10 @@
-"""How the index grows: what a commit and a get cost with up to a million ledgers and a hundred million entries.
+"""Measures the costs of a commit and a get in an index with up to a million ledgers and a hundred million entries.
 
 python -m benchmarks.index_growth [--ledgers 1000000] [--entries-each 100] [--folder FOLDER]
 
-The entries themselves are not stored, only what the index keeps of them: the state of each ledger and its blocks, as
-flushes of 10,000 ledgers each would write them. `get` is one random block at a time, nothing else under way; `many`
-asks for 512 in one call, as a flush does. The lookups go through the store of production, threads included.
+Only the index is written, not the entries: the state of each ledger and its blocks, as flushes of 10,000 ledgers each
+would write them. `get` reads one random block at a time with nothing else running; `many` reads 512 in one call, as a
+flush does. The lookups use the store of production with its threads.
 """
 
 import argparse
@@ -30,7 +30,7 @@ GETS = 3_000
 
 
 def pairs_of(ledger: int, entries: int) -> list[tuple[bytes, bytes]]:
-    """What a ledger with that many entries of 1 KiB puts into the index."""
+    """Return the index records of a ledger with this number of entries of 1 KiB."""
     pairs = [(state_key(LedgerId(ledger)), encode_state(LedgerInfo(LedgerId(ledger), b"k" * 20)))]
     for first in range(0, entries, 1 << BLOCK_SHIFT):
         count = min(entries - first, 1 << BLOCK_SHIFT)
@@ -41,7 +41,7 @@ def pairs_of(ledger: int, entries: int) -> list[tuple[bytes, bytes]]:
 
 
 async def get_costs(index: RocksIndexStore, ledgers: int, chance: random.Random) -> tuple[float, float, float]:
-    """Median and 99th percentile of a random get in microseconds, and microseconds a key of a get of many."""
+    """Return median and 99th percentile of a random get, and the time of a key in a get of many, in microseconds."""
     took = []
     for _ in range(GETS):
         key = block_key(LedgerId(chance.randrange(ledgers)), 0)
@@ -58,17 +58,17 @@ async def get_costs(index: RocksIndexStore, ledgers: int, chance: random.Random)
 
 
 def folder_mib(path: str) -> float:
-    """Bytes of the files in a folder."""
+    """Return the size of the files in a folder in MiB."""
     return sum(file.stat().st_size for file in Path(path).iterdir()) / 2**20
 
 
 def own_memory_mib() -> float:
-    """Resident memory of this process."""
+    """Return the resident memory of this process in MiB."""
     return memory_mib(os.getpid())[0]
 
 
 async def main() -> None:
-    """Grow it and print a line at each power of ten."""
+    """Grow the index and print a line at each power of ten."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ledgers", type=int, default=1_000_000)
     parser.add_argument("--entries-each", type=int, default=100)

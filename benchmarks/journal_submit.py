@@ -1,8 +1,8 @@
-"""The ways to submit a journal group, compared: `python -m benchmarks.journal_submit [--folder DIR] [--seconds S]`.
+"""Compares the ways to submit a journal group: `python -m benchmarks.journal_submit [--folder DIR] [--seconds S]`.
 
-For each way, group size and load of the event loop: latency from submission to `done` on the loop, and what the
-submission itself costs the loop. *Load* is a callback that computes in slices of 1 ms, 9 of every 10, as a busy
-bookie does. Ways take turns within each case, so that a noisy machine hits all alike. Prints a Markdown table.
+For each way, group size and load of the event loop: the latency from submission to `done` on the loop, and the time
+that the submission itself takes on the loop. *Load* is a callback that computes in slices of 1 ms, 9 of every 10, like
+a busy bookie. The ways take turns within each case, so that a noisy machine affects all alike. Prints a Markdown table.
 """
 
 import argparse
@@ -30,14 +30,14 @@ PERIOD_SLICES = 10
 
 @dataclass(slots=True)
 class Sample:
-    """Seconds, one value a group."""
+    """Times in seconds, one value a group."""
 
     latency_s: list[float] = field(default_factory=list)
     submit_s: list[float] = field(default_factory=list)
 
 
 class Load:
-    """Keeps the loop busy for a share of the time: slices of a millisecond with a poll between them, then a rest."""
+    """Keeps the loop busy for a share of the time: slices of a millisecond with a poll between them, then a pause."""
 
     def __init__(self, share: float) -> None:
         self._slices = round(share * PERIOD_SLICES)
@@ -45,7 +45,7 @@ class Load:
         self._handle: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Begin; nothing happens at a share of 0."""
+        """Start the load; does nothing at a share of 0."""
         if self._slices:
             self._tick()
 
@@ -54,12 +54,12 @@ class Load:
         end = time.perf_counter() + SLICE_S
         count = 0
         while time.perf_counter() < end:
-            count += 1  # holds the interpreter lock, as parsing and encoding do
+            count += 1  # holds the interpreter lock, like parsing and encoding
         self._done += 1
         if self._done % self._slices:
             self._handle = loop.call_soon(self._tick)
         else:
-            # asyncio waits in whole milliseconds: a rest below one would become one.
+            # asyncio waits in whole milliseconds: a shorter pause would become one.
             self._handle = loop.call_later(SLICE_S * (PERIOD_SLICES - self._slices), self._tick)
 
     def stop(self) -> None:
@@ -69,7 +69,7 @@ class Load:
 
 
 async def measure(file: JournalFile, size: int, share: float, seconds: float, sample: Sample) -> None:
-    """One group after the other for `seconds`."""
+    """Submit one group after the other for `seconds`."""
     loop = asyncio.get_running_loop()
     head, body = os.urandom(48), os.urandom(size - 48)
     offset = 0
@@ -94,18 +94,18 @@ async def measure(file: JournalFile, size: int, share: float, seconds: float, sa
 
 
 async def compare(folder: str, seconds: float) -> dict[tuple[str, float, str], Sample]:
-    """All cases; the ways take turns."""
+    """Run all cases; the ways take turns."""
     disk = LocalDisk()
     ways: dict[str, Callable[[str], JournalFile]] = {"aio": AioJournalFile, "thread": ThreadJournalFile}
     for way in ways:
-        # A file each: direct and buffered writes to one file would pay for each other's pages.
+        # Each way has its own file: direct and buffered writes to one file would slow each other down.
         await disk.create_journal(f"{folder}/{way}", FILE_BYTES)
     samples: dict[tuple[str, float, str], Sample] = {}
     for name, size in SIZES.items():
         for share in LOADS:
             for _ in range(ROUNDS):
                 for way, open_file in ways.items():
-                    # As each way runs in production: only the thread lowers the switch interval.
+                    # As in production, only the thread lowers the switch interval.
                     sys.setswitchinterval(0.005)
                     file = open_file(f"{folder}/{way}")
                     sample = samples.setdefault((name, share, way), Sample())
@@ -116,9 +116,9 @@ async def compare(folder: str, seconds: float) -> dict[tuple[str, float, str], S
 
 
 def main() -> None:
-    """Parse, run, print."""
+    """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.journal_submit", description=__doc__)
-    parser.add_argument("--folder", help="where to write; default: the system's temporary folder")
+    parser.add_argument("--folder", help="folder to write to; default: the system's temporary folder")
     parser.add_argument("--seconds", type=float, default=3.0, help="per case")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quire-journal-", dir=options.folder) as folder:

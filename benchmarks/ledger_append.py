@@ -1,8 +1,8 @@
-"""CPU microseconds per append in the ledger client, for runs of one entry and of fifty.
+"""Measures the CPU microseconds of an append in the ledger client, for runs of one entry and of fifty.
 
-The bookies are real and run in processes of their own, so that this process's CPU time is the client's alone (with the
-socket calls that it makes). `--null` replaces them by servers that only answer, which shows the client at the rate at
-which nothing waits for a disk.
+The bookies are real and run in their own processes, so that the CPU time of this process is that of the client alone
+(with its socket calls). `--null` replaces them by servers that only answer, which measures the client without waits for
+a disk.
 
     python -m benchmarks.ledger_append [--entries N] [--payload BYTES] [--bookies N] [--null]
 """
@@ -33,7 +33,7 @@ from quire_bookie.wire.server_codec import ServerCodec, encode_adds
 
 
 class _Null(asyncio.Protocol):
-    """Answers every add at once and keeps nothing."""
+    """Answers every add at once and stores nothing."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -54,7 +54,7 @@ async def _serve(pipe: Pipe, folder: str, null: bool) -> None:
         loop.add_reader(pipe.fileno(), stop.set)
         await stop.wait()
         return
-    # The bookie keeps a metadata store of its own here: only its port matters to the client.
+    # The bookie has its own metadata store here: the client needs only its port.
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     bookie = await start_bookie(
         BookieSettings(data_dir=folder, listen="127.0.0.1", advertise="127.0.0.1", port=0),
@@ -75,7 +75,7 @@ def _serve_in_process(pipe: Pipe, folder: str, null: bool) -> None:
 
 
 class _Load:
-    """Keeps `window_bytes` of entries on the way until `count` are confirmed."""
+    """Keeps `window_bytes` of entries outstanding until `count` are confirmed."""
 
     def __init__(self, writer: LedgerWriter, payload: bytes, count: int, run: int, window_bytes: int) -> None:
         self._writer = writer
@@ -86,7 +86,7 @@ class _Load:
         writer.listener = self
 
     def fill(self) -> None:
-        """Submit up to the window."""
+        """Submit entries until the window is full."""
         writer = self._writer
         while (
             writer.last_add_pushed + 1 < self._count
@@ -130,7 +130,7 @@ async def _measure(ports: Sequence[int], folder: str, args: argparse.Namespace) 
 
 
 def main() -> None:
-    """Parse, start the servers, measure, stop them."""
+    """Parse the command line, start the servers, measure and stop them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--payload", type=int, default=1024)

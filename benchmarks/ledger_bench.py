@@ -1,9 +1,10 @@
-"""`make bench-ledger`: our ledger client and the stock Java client on the same bookies (ours), and what a cluster does.
+"""`make bench-ledger`: compares our ledger client with the stock Java client on the same bookies (ours), and measures
+operations of a cluster.
 
-Three bookies of ours, a fourth for the repairs, and etcd, all processes on this machine; for one row the Java client on
-Java bookies beside them. Prints a table of medians (least..most) over the rounds, then the ratios that issue 5 sets
-aims for. Absolute figures depend on the machine. `--quick` takes a look, `--only` picks parts by name, `--list` names
-them, `--no-java` leaves everything Java out. Needs etcd, and `make peers` once.
+Three of our bookies, a fourth for the repairs, and etcd, all processes on this machine; for one row also the Java
+client with Java bookies. Prints a table of medians (least..most) over the rounds, then the ratios for which issue 5
+sets aims. Absolute figures depend on the machine. `--quick` runs short cases, `--only` selects parts by name, `--list`
+prints their names, `--no-java` leaves out everything Java. Needs etcd, and `make peers` once.
 """
 
 import argparse
@@ -30,7 +31,7 @@ OURS, JAVA, ALL_JAVA, ONE = "quire", "java client", "java client and bookies", "
 
 @dataclass
 class Bench:
-    """The sides and everything measured so far: by case, then by who, one row a round."""
+    """The sides and all measurements so far: by case, then by client, one row a round."""
 
     plan: Plan
     ours: QuireSide
@@ -38,19 +39,19 @@ class Bench:
     rows: dict[str, dict[str, list[Row]]] = field(default_factory=dict)
 
     def note(self, case: str, who: str, row: Row) -> None:
-        """Keep one measurement, and show it."""
+        """Record one measurement and print it."""
         self.rows.setdefault(case, {}).setdefault(who, []).append(row)
         print(f"  {case}: {who} {json.dumps({key: round(value, 3) for key, value in row.items()})}", file=sys.stderr)
 
     def work(self, mode: str, **options: object) -> dict[str, float]:
-        """One run of our client in a process of its own."""
+        """Run our client once in its own process."""
         words = [f"{key}={value}" for key, value in options.items()]
         command = [sys.executable, "-m", "benchmarks.ledger_work", mode]
         command += [f"metadata=etcd://127.0.0.1:{self.ours.etcd_port}", *words]
         return _line(command, dies=mode == "crash")
 
     def java_client(self, side: Side, **options: object) -> dict[str, float]:
-        """One run of the stock client's writer; its CPU is that of the measured seconds."""
+        """Run the writer of the stock client once; its CPU is that of the measured seconds."""
         words = [f"{key}={value}" for key, value in options.items()]
         line = _line([str(PEERS / "bench" / "run.sh"), "write", f"uri={side.uri}", *words])
         if line["errors"]:
@@ -76,7 +77,8 @@ WRITTEN = ("adds_s", "p50_ms", "p99_ms", "client_cpu_us")
 
 
 def adds(bench: Bench, case: str, size: int, pipeline: int, turn: int) -> None:
-    """3/3/2 at depth, by both clients on our bookies; ours by single calls and by calls of fifty."""
+    """Add with 3/3/2 and many outstanding, by both clients on our bookies; ours by single calls and by calls of
+    fifty."""
     times: dict[str, object] = {"seconds": bench.plan.seconds, "warmup": bench.plan.warmup}
 
     def ours() -> None:
@@ -89,7 +91,7 @@ def adds(bench: Bench, case: str, size: int, pipeline: int, turn: int) -> None:
 
     def java() -> None:
         if bench.java is not None:
-            # Each run is a new JVM, which compiles for its first seconds under load: nobody is measured cold.
+            # Each run is a new JVM, which compiles during its first seconds under load, so it is warmed up.
             warm = times | {"warmup": 3 * bench.plan.warmup}
             line = bench.java_client(bench.ours, E=3, Qw=3, Qa=2, size=size, pipeline=pipeline, **warm)
             bench.note(case, JAVA, _kept(line, *WRITTEN))
@@ -100,7 +102,7 @@ def adds(bench: Bench, case: str, size: int, pipeline: int, turn: int) -> None:
 
 
 def depth_1(bench: Bench, turn: int) -> None:
-    """One add at a time: our client on three bookies and on one, and the Java system."""
+    """Add one entry at a time: our client on three bookies and on one, and the Java system."""
     case = "1 KiB x 1, 3/3/2"
     times: dict[str, object] = {"seconds": bench.plan.seconds, "warmup": bench.plan.warmup}
     names = ("p50_ms", "p99_ms", "adds_s")
@@ -113,14 +115,14 @@ def depth_1(bench: Bench, turn: int) -> None:
 
 
 def recovering(bench: Bench, turn: int) -> None:
-    """Ledgers whose writers died with a tail of 1,000 entries that nobody was told of."""
+    """Recover ledgers whose writers died with a tail of 1,000 unconfirmed entries."""
     ledgers = [int(bench.work("crash")["ledger"]) for _ in range(2 if bench.plan.rounds == 1 else 5)]
     line = bench.work("recover", ledgers=",".join(map(str, ledgers)))
     bench.note("recovery, tail of 1,000", OURS, _kept(line, "median_ms", "first_ms", "most_ms", "client_cpu_ms"))
 
 
 def opening(bench: Bench, turn: int) -> None:
-    """Opening without recovery: closed ledgers, and such as are still written (whose bookies are asked)."""
+    """Open ledgers without recovery: closed ones, and ones still being written (whose bookies are asked)."""
     count = 1_000 if bench.plan.rounds == 1 else 3_000
     for closed in (True, False):
         created = bench.work("create", count=count, closed=str(closed).lower())
@@ -132,7 +134,7 @@ def opening(bench: Bench, turn: int) -> None:
 
 
 def repairing(bench: Bench, turn: int) -> None:
-    """A bookie leaves; its replicas are copied to a fourth one, as fast as it goes and at a configured rate."""
+    """Remove a bookie; its replicas are copied to a fourth one, at full speed and at a configured rate."""
     side, times = bench.ours, 1 if bench.plan.rounds == 1 else 3
     for size, entries in ((1024, 40_000 * times), (65536, 2_000 * times)):
         three = ",".join(side.bookie_id(number) for number in (1, 2, 3))
@@ -143,7 +145,7 @@ def repairing(bench: Bench, turn: int) -> None:
         try:
             gone: dict[str, object] = {"bookies": three.split(",")[0]}
             free = bench.work("repair", ledgers=ledgers[0], **gone)
-            # A fifth of what it can, but never so slow that the row takes a minute.
+            # A fifth of the full speed, but fast enough that the row takes less than a minute.
             rate = max(free["mib_s"] / 5, free["mib"] / 40)
             slow = bench.work("repair", ledgers=ledgers[1], rate=rate, **gone)
         finally:
@@ -155,7 +157,7 @@ def repairing(bench: Bench, turn: int) -> None:
 
 
 def losing(bench: Bench, turn: int) -> None:
-    """Three bookies, 3/3/2, and one of them is killed amid adds."""
+    """Kill one of three bookies with 3/3/2 during adds."""
     side = bench.ours
     for number in (1, 2, 3):
         victim = side.pid(number)
@@ -181,7 +183,7 @@ PARTS: dict[str, Callable[[Bench, int], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A figure, or the ratio of two, and what issue 5 wants of it."""
+    """A figure, or the ratio of two, and the value that issue 5 requires."""
 
     text: str
     case: str
@@ -229,7 +231,7 @@ AIMS = (
 
 
 def print_tables(bench: Bench) -> None:
-    """Everything measured, then the aims."""
+    """Print all measurements, then the aims."""
     print(f"\nBookies with their steps over whole buffers {'native' if IS_NATIVE else 'in plain Python'}.")
     print("\n| case | who | figure | median (least..most) |\n|---|---|---|---|")
     for case, by_who in bench.rows.items():
@@ -259,7 +261,7 @@ def _values(bench: Bench, aim: Aim) -> list[float]:
 
 
 def measure(bench: Bench, parts: list[str], folder: Path) -> None:
-    """The bookies that the parts need, then the parts in rounds."""
+    """Start the bookies that the parts need, then run the parts in rounds."""
     bench.ours.open()
     for number in (1, 2, 3):
         bench.ours.start(number)
@@ -267,7 +269,7 @@ def measure(bench: Bench, parts: list[str], folder: Path) -> None:
         bench.java.open()
         for number in (1, 2, 3):
             bench.java.start(number)
-        # A JVM compiles for its first seconds under load; nobody is measured cold.
+        # A JVM compiles during its first seconds under load, so it is warmed up.
         bench.java_client(bench.java, E=3, Qw=3, Qa=2, seconds=5, warmup=2 * bench.plan.warmup)
     for turn in range(bench.plan.rounds):
         bench.note("raw append + fdatasync", "disk", probe_disk(folder))
@@ -278,17 +280,17 @@ def measure(bench: Bench, parts: list[str], folder: Path) -> None:
 
 
 def main() -> None:
-    """Parse, run, print."""
+    """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(prog="make bench-ledger ARGS=...", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="4 s a case and one round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=10, help="of each case, after --warmup")
+    parser.add_argument("--seconds", type=int, default=10, help="seconds of each case, after --warmup")
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--only", default="", help="a regular expression that the names of the parts contain")
     parser.add_argument("--no-java", action="store_true")
-    parser.add_argument("--folder", default=os.environ.get("QUIRE_BENCH_DIR"), help="on the disk to measure")
+    parser.add_argument("--folder", default=os.environ.get("QUIRE_BENCH_DIR"), help="a folder on the disk to measure")
     parser.add_argument("--json", type=Path, help="also write every measurement to this file")
-    parser.add_argument("--list", action="store_true", help="name the parts and end")
+    parser.add_argument("--list", action="store_true", help="print the names of the parts and exit")
     options = parser.parse_args()
     if options.list:
         print("\n".join(PARTS))
@@ -305,7 +307,7 @@ def main() -> None:
             bench.ours.close()
             if java is not None and java.folder.exists():
                 java.close()
-            print_tables(bench)  # what there is, also when a part failed
+            print_tables(bench)  # prints partial results when a part failed
     if options.json:
         options.json.write_text(json.dumps(bench.rows, indent=1))
 

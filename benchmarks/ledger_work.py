@@ -1,16 +1,16 @@
-"""What our client does in `make bench-ledger`, in a process of its own so that its CPU time is its own.
+"""The work of our client in `make bench-ledger`, in its own process so that its CPU time can be measured.
 
     python -m benchmarks.ledger_work MODE metadata=etcd://HOST:PORT [KEY=VALUE ...]
 
-Prints one line of JSON, named like the Java load generator's where both measure the same thing. Modes:
+Prints one line of JSON, with the names of the Java load generator where both measure the same thing. Modes:
 
 * `write`: adds to one ledger, `pipeline` outstanding, `run` of them in one call;
-* `crash`: confirms one entry, has `tail` more stored that nobody was told of, and dies by SIGKILL;
+* `crash`: confirms one entry, has `tail` more stored but not confirmed, and dies by SIGKILL;
 * `recover`, `open`: open the given `ledgers` with recovery one after the other, or without it `at_once`;
 * `create`: `count` ledgers of one entry, closed or left open;
 * `read`: one ledger in order, by batch reads;
-* `loss`: adds, kills the process `victim` amid them, and goes on;
-* `repair`: marks the given ledger as lacking the bookie `bookies`; auto-recovery makes it whole at `rate` MiB/s.
+* `loss`: adds, kills the process `victim` during them, and continues;
+* `repair`: marks the given ledger as lacking the bookie `bookies`; auto-recovery copies it at `rate` MiB/s.
 """
 
 import asyncio
@@ -61,14 +61,14 @@ READ_BYTES = 4 * MIB
 
 
 class Load:
-    """Keeps `pipeline` entries under way until it is told to stop. `on_progress` hears of every confirmation."""
+    """Keeps `pipeline` entries outstanding until `finish`. `on_progress` is called at every confirmation."""
 
     def __init__(self, writer: LedgerWriter, payload: bytes, pipeline: int, run: int) -> None:
         self._writer = writer
         self._payloads: Sequence[bytes] = [payload] * run
         self._pipeline = max(pipeline, run)
         self._sent: deque[tuple[int, float]] = deque()
-        """The last entry of each call and when it was made."""
+        """The last entry of each call and the time of the call."""
         self.latencies_s: list[float] = []
         self.on_progress: Callable[[], None] = lambda: None
         self.entries_max = 0
@@ -78,7 +78,7 @@ class Load:
         writer.on_drained = self.fill
 
     def fill(self) -> None:
-        """Submit up to the window."""
+        """Submit entries until the window is full."""
         writer, payloads, count, window = self._writer, self._payloads, len(self._payloads), self._pipeline
         sent, now = self._sent.append, time.perf_counter
         while (
@@ -106,14 +106,14 @@ class Load:
             self.done.set_exception(error)
 
     async def finish(self) -> None:
-        """Submit nothing more and wait for the rest."""
+        """Submit nothing more and wait for the outstanding entries."""
         self.stopped = True
         if self._writer.last_add_confirmed < self._writer.last_add_pushed:
             await self.done
 
 
 def milliseconds(values_s: list[float]) -> Figures:
-    """Median and 99th percentile."""
+    """Return median and 99th percentile in milliseconds."""
     ordered = sorted(values_s)
     return {
         "p50_ms": statistics.median(ordered) * 1000,
@@ -122,7 +122,7 @@ def milliseconds(values_s: list[float]) -> Figures:
 
 
 async def new_ledger(client: LedgerClient, options: Options) -> LedgerWriter:
-    """With the quorums asked for, on the bookies asked for."""
+    """Create a ledger with the quorums and bookies of the options."""
     ensemble_size, write_quorum, ack_quorum = map(int, options["quorums"].split("/"))
     named = [BookieId(name) for name in options["bookies"].split(",") if name]
     return await client.create_ledger(
@@ -131,7 +131,7 @@ async def new_ledger(client: LedgerClient, options: Options) -> LedgerWriter:
 
 
 async def write(client: LedgerClient, options: Options) -> Figures:
-    """Adds for so many seconds, or of so many `entries`."""
+    """Add for a number of seconds, or a number of `entries`."""
     writer = await new_ledger(client, options)
     load = Load(writer, os.urandom(int(options["size"])), int(options["pipeline"]), int(options["run"]))
     load.entries_max = int(options["entries"])
@@ -161,12 +161,12 @@ async def write(client: LedgerClient, options: Options) -> Figures:
 
 
 async def crash(client: LedgerClient, options: Options) -> Figures:
-    """Never returns: leaves a ledger whose `tail` the bookies hold, with a LAC of 0 in every entry."""
+    """Leave a ledger whose `tail` the bookies hold, with a LAC of 0 in every entry. Never returns."""
     writer = await new_ledger(client, options)
     payload = os.urandom(int(options["size"]))
     await writer.append(payload)
     last = writer.submit([payload] * int(options["tail"])) + int(options["tail"]) - 1
-    while writer.last_add_confirmed < last:  # noqa: ASYNC110 - nothing to wait for but the others
+    while writer.last_add_confirmed < last:  # noqa: ASYNC110 - no event signals the other confirmations
         await asyncio.sleep(0.01)
     print(json.dumps({"op": "crash", "ledger": writer.ledger_id, "last": last}), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -174,7 +174,7 @@ async def crash(client: LedgerClient, options: Options) -> Figures:
 
 
 async def recover(client: LedgerClient, options: Options) -> Figures:
-    """Each ledger from the call to a reader, over connections that the first one makes."""
+    """Recover each ledger; measure from the call to a reader, over connections that the first recovery opens."""
     took_s: list[float] = []
     cpu = time.process_time()
     for ledger in options["ledgers"].split(","):
@@ -194,7 +194,7 @@ async def recover(client: LedgerClient, options: Options) -> Figures:
 
 
 async def in_parallel(count: int, at_once: int, one: Callable[[int], Awaitable[None]]) -> None:
-    """`one` of each number, so many at a time."""
+    """Call `one` with each number, `at_once` at a time."""
     numbers = iter(range(count))
 
     async def work() -> None:
@@ -205,7 +205,7 @@ async def in_parallel(count: int, at_once: int, one: Callable[[int], Awaitable[N
 
 
 async def create(client: LedgerClient, options: Options) -> Figures:
-    """Ledgers of one entry each."""
+    """Create ledgers of one entry each."""
     ledgers: list[int] = []
 
     async def one(_: int) -> None:
@@ -222,13 +222,13 @@ async def create(client: LedgerClient, options: Options) -> Figures:
 
 
 async def open_(client: LedgerClient, options: Options) -> Figures:
-    """Open all of the ledgers without recovery."""
+    """Open all ledgers without recovery."""
     ledgers = [LedgerId(int(ledger)) for ledger in options["ledgers"].split(",")]
 
     async def one(number: int) -> None:
         await client.open_ledger(ledgers[number], recover=False)
 
-    await one(0)  # the connections are made
+    await one(0)  # opens the connections
     wall, cpu = time.perf_counter(), time.process_time()
     await in_parallel(len(ledgers), int(options["at_once"]), one)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -236,7 +236,7 @@ async def open_(client: LedgerClient, options: Options) -> Figures:
 
 
 async def read(client: LedgerClient, options: Options) -> Figures:
-    """One ledger from its first entry to its last."""
+    """Read one ledger from its first entry to its last."""
     reader = await client.open_ledger(LedgerId(int(options["ledgers"])), recover=False)
     rates: list[float] = []
     size_bytes = 0
@@ -251,7 +251,7 @@ async def read(client: LedgerClient, options: Options) -> Figures:
 
 
 async def loss(client: LedgerClient, options: Options) -> Figures:
-    """The longest time without a confirmation before and after a bookie is killed."""
+    """Measure the longest time without a confirmation before and after a bookie is killed."""
     writer = await new_ledger(client, options)
     load = Load(writer, os.urandom(int(options["size"])), int(options["pipeline"]), int(options["run"]))
     seen_s = time.perf_counter()
@@ -285,7 +285,7 @@ async def loss(client: LedgerClient, options: Options) -> Figures:
 
 
 async def repair(client: LedgerClient, options: Options) -> Figures:
-    """Auto-recovery with nothing else to do, from the mark to its end."""
+    """Measure auto-recovery with no other work, from the mark to its end."""
     ledger = LedgerId(int(options["ledgers"]))
     rate = int(float(options["rate"]) * MIB)
     settings = RecoverySettings(audits=False, rate_bytes_s=rate, lost_bookie_delay_s=0)
@@ -312,7 +312,7 @@ async def repair(client: LedgerClient, options: Options) -> Figures:
 
 @asynccontextmanager
 async def opened(url: str, *, keeps_ensembles: bool = False) -> AsyncIterator[LedgerClient]:
-    """A client with a metadata store of its own."""
+    """Open a client with its own metadata store."""
     metadata = await open_metadata_store(url, MetadataSettings())
     settings = ClientSettings(delay_ensemble_change=keeps_ensembles)
     client = await LedgerClient.open(metadata, settings, clock=SystemClock(), chance=SystemChance())
@@ -336,8 +336,8 @@ MODES: dict[str, Callable[[LedgerClient, Options], Awaitable[Figures]]] = {
 
 
 async def run(mode: str, options: Options) -> None:
-    """One mode; its figures as one line."""
-    # A bookie that just started again may be slow for a moment: a ledger that is to be repaired keeps it all the same.
+    """Run one mode; print its figures as one line."""
+    # A restarted bookie may be slow at first: a ledger that is to be repaired must keep it nevertheless.
     keeps_ensembles = mode == "write" and bool(options["bookies"])
     async with opened(options["metadata"], keeps_ensembles=keeps_ensembles) as client:
         print(json.dumps(await MODES[mode](client, options)), flush=True)
@@ -352,7 +352,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def main() -> None:
-    """Parse and run, on uvloop where it is installed: as our servers do."""
+    """Parse and run, on uvloop where it is installed, like our servers."""
     options = DEFAULTS | dict(argument.split("=", 1) for argument in sys.argv[2:])
     unknown = options.keys() - DEFAULTS.keys() - {"metadata"}
     if unknown or len(sys.argv) < 2 or sys.argv[1] not in MODES:

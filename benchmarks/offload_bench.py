@@ -1,16 +1,16 @@
-"""`make bench-offload`: what an offload costs, reading its ledgers through a broker, and what publishers notice of it.
+"""`make bench-offload`: measures offloads, reads of offloaded ledgers through a broker, and the effect on publishers.
 
 One `quire standalone` with one bookie, etcd and a real S3 server, all on this machine. Three parts:
 
-* objects: the bytes of a ledger uploaded as they are, copied out of the bookie into both objects, and read back, as a
+* objects: the bytes of a ledger are uploaded unchanged, copied from the bookie into both objects, and read back, like a
   task of the offload job does. MB/s, and CPU in ms per MiB of this process, of the standalone and of the S3 server.
-* catch-up: the stock client reads two topics of the same messages from the earliest on, one whose ledgers are in the
-  bookie and one whose ledgers are in the bucket alone. MB/s, and CPU of the standalone.
-* publishing: the stock client publishes at a steady rate while nothing else runs, and while an offload job of another
-  topic runs at its rate limit. p50 and p99 until the acknowledgement.
+* catch-up: the stock client reads two topics with the same messages from the earliest on, one whose ledgers are on the
+  bookie and one whose ledgers are only in the bucket. MB/s, and CPU of the standalone.
+* publishing: the stock client publishes at a steady rate, first alone, then while an offload job of another topic runs
+  at its rate limit. p50 and p99 until the acknowledgement.
 
-Printed are medians (least..most) over the rounds, then each aim of issue 7 with what was measured. `--quick` takes a
-look, `--json FILE` keeps the numbers.
+Prints medians (least..most) over the rounds, then each aim of issue 7 with the measured value. `--quick` runs short
+cases, `--json FILE` stores the numbers.
 """
 
 import argparse
@@ -61,22 +61,22 @@ Row = dict[str, float]
 
 @dataclass
 class Results:
-    """By step, one row a round."""
+    """Rows by step, one a round."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
 
     def add(self, name: str, row: Row) -> None:
-        """One round of a step."""
+        """Record one round of a step."""
         self.rows.setdefault(name, []).append(row)
         shown = {key: round(value, 2) for key, value in row.items()}
         print(f"  {name}: {json.dumps(shown)}", file=sys.stderr)
 
     def median(self, name: str, key: str) -> float:
-        """Of the rounds."""
+        """Return the median over the rounds."""
         return statistics.median(row[key] for row in self.rows[name])
 
     def show(self) -> None:
-        """A line for each step."""
+        """Print a line for each step."""
         for name, rows in self.rows.items():
             cells = []
             for key in rows[0]:
@@ -85,7 +85,7 @@ class Results:
             print(f"{name:<34}" + "  ".join(cells))
 
     def aims(self) -> Iterator[tuple[str, str, float, bool]]:
-        """Name, aim, measured, and whether it is met."""
+        """Yield name, aim and measured value, and whether the aim is met."""
         for size in SIZES:
             for step, said in (("copy", "into the bucket"), ("offload", "into the bucket and read back")):
                 rate = self.median(f"{size} B, {step}", "mb_s")
@@ -99,7 +99,7 @@ class Results:
 
 
 async def objects(results: Results, metadata: str, place: Place, size_mib: int, rounds: int, pids: list[int]) -> None:
-    """The first part."""
+    """Run the part `objects`."""
     async with LedgerClient.connect(metadata) as client:
         for size in SIZES:
             (ledger,) = await write_ledgers(metadata, Case("", "entries", size, size_mib * MIB // size), 1)
@@ -143,7 +143,7 @@ async def _one_round(client: LedgerClient, place: Place, ledger: LedgerId, pids:
 
 
 async def _measured(work: Callable[[], Awaitable[object]], size_bytes: int, pids: list[int]) -> Row:
-    """MB/s, and ms of CPU per MiB here and in each of the processes."""
+    """Return MB/s, and ms of CPU per MiB of this process and of each of `pids`."""
     began_s, cpu_s, theirs = time.perf_counter(), time.process_time(), [cpu_seconds(pid) for pid in pids]
     await work()
     mib = size_bytes / MIB
@@ -157,7 +157,7 @@ async def _measured(work: Callable[[], Awaitable[object]], size_bytes: int, pids
 
 
 def run(size_mib: int, rounds: int, seconds: float, parts: list[str], folder: Path) -> Results:
-    """Start the servers, measure, end them."""
+    """Start the servers, measure and stop them."""
     results = Results()
     for part in ("etcd", "s3"):
         (folder / part).mkdir()
@@ -166,7 +166,7 @@ def run(size_mib: int, rounds: int, seconds: float, parts: list[str], folder: Pa
     try:
         s3.start()
         s3.make_bucket(BUCKET)
-        os.environ.update(s3.environment)  # the broker and the job read the bucket with the same keys
+        os.environ.update(s3.environment)  # broker and job use the same keys
         etcd.start()
         metadata = f"etcd://{etcd.endpoint}"
         process = StandaloneProcess(folder, metadata=metadata, settings=SETTINGS)
@@ -189,14 +189,14 @@ def run(size_mib: int, rounds: int, seconds: float, parts: list[str], folder: Pa
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     every = ["objects", "catch-up", "publishing"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="48 MiB a case and one round, 3 s of publishing")
     parser.add_argument("--mib", type=int, default=96, help="payload of a case, 48 or more")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=6, help="how long each round of publishing takes")
-    parser.add_argument("--only", choices=every, help="this part alone, without the aims")
+    parser.add_argument("--seconds", type=float, default=6, help="seconds of each round of publishing")
+    parser.add_argument("--only", choices=every, help="run only this part, without the aims")
     parser.add_argument("--json", type=Path, help="a file for the numbers")
     given = parser.parse_args()
     size_mib, rounds, seconds = (48, 1, 3) if given.quick else (given.mib, given.rounds, given.seconds)

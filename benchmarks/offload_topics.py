@@ -1,6 +1,6 @@
-"""What clients of a broker notice of offloading: catch-up reads out of the bucket, and publishing beside an offload.
+"""Measures the effect of offloading on clients of a broker: catch-up reads from the bucket, and publishing.
 
-Both with the stock client, as its users call it. Part of `benchmarks.offload_bench`.
+Both use the stock client in the ordinary way. Part of `benchmarks.offload_bench`.
 """
 
 import statistics
@@ -25,14 +25,14 @@ PUBLISHED_PER_S = 1000
 PUBLISHED_BYTES = 1024
 LEDGER_MIB = 16
 OFFLOAD_RATE = 10_000_000
-"""Bytes a second that the job takes out of bookies while others publish."""
+"""Bytes a second that the job reads from bookies during the measurement of publishing."""
 
 Add = Callable[[str, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Of the S3 server; its objects are files of `folder`."""
+    """A bucket of the S3 server, which stores its objects as files in `folder`."""
 
     url: str
     endpoint: str
@@ -40,7 +40,7 @@ class Bucket:
 
 
 def catch_up(add: Add, process: StandaloneProcess, size: int, count: int, rounds: int) -> None:
-    """Read both topics in turn; `add` a row a round for each."""
+    """Read both topics in turns; `add` a row a round for each."""
     kept, gone = (f"persistent://public/default/{name}-{size}" for name in ("kept", "gone"))
     client = _client(process)
     for topic in (kept, gone):
@@ -61,14 +61,14 @@ def catch_up(add: Add, process: StandaloneProcess, size: int, count: int, rounds
 def publishing(
     add: Add, process: StandaloneProcess, metadata: str, bucket: Bucket, seconds: float, rounds: int
 ) -> None:
-    """Publish for so long with nothing beside it, then beside an offload job; `add` a row a round for each."""
+    """Publish alone, then during an offload job; `add` a row a round for each."""
     source, tail = "persistent://public/default/source", "persistent://public/default/tail"
     client = _client(process)
     per_round = -(-int(seconds * OFFLOAD_RATE * 1.2) // (LEDGER_MIB * MIB))
     _publish(client, source, 1024, (rounds * per_round + 1) * LEDGER_MIB * MIB // 1024)
     closed = [each["ledgerId"] for each in _ledgers(process, source) if each["timestamp"]]
     producer = client.create_producer(tail, batching_enabled=False, block_if_queue_full=True)
-    _latencies(producer, lambda elapsed_s: elapsed_s >= 2)  # warm
+    _latencies(producer, lambda elapsed_s: elapsed_s >= 2)  # warms up
     for number in range(rounds):
         quiet = _latencies(producer, lambda elapsed_s: elapsed_s >= seconds)
         add("publishing, quiet", _percentiles(quiet))
@@ -80,7 +80,7 @@ def publishing(
         with log.open("wb") as file:
             job = subprocess.Popen(command, stdout=file, stderr=file)
         try:
-            _wait(lambda: job.poll() is not None or any(_notes(bucket)), "the job copies nothing")  # noqa: B023
+            _wait(lambda: job.poll() is not None or any(_notes(bucket)), "the job did not copy anything")  # noqa: B023
             beside = _latencies(producer, lambda elapsed_s: elapsed_s >= seconds or job.poll() is not None)  # noqa: B023
             if job.wait(GUARD_S):
                 raise SystemExit(f"the offload job failed:\n{log.read_text()[-3000:]}")
@@ -97,7 +97,7 @@ def _client(process: StandaloneProcess) -> Any:
 
 
 def _publish(client: Any, topic: str, size: int, count: int) -> None:
-    """Messages of an entry each, numbered in their first 8 bytes."""
+    """Publish messages of an entry each, with their number in the first 8 bytes."""
     producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     rest, failed = bytes(size - 8), threading.Event()
 
@@ -114,7 +114,7 @@ def _publish(client: Any, topic: str, size: int, count: int) -> None:
 
 
 def _read(client: Any, topic: str, size: int, count: int) -> None:
-    """All of it from the earliest on; an error unless it is what was published."""
+    """Read all messages from the earliest on; fail when they differ from those published."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     for number in range(count):
         data = reader.read_next(timeout_millis=60_000).data()
@@ -133,16 +133,16 @@ def _ledgers(process: StandaloneProcess, topic: str) -> list[dict[str, Any]]:
 
 
 def _offload_all(process: StandaloneProcess, topic: str) -> None:
-    """Everything but the ledger that is open, until the bookies' copies are gone."""
+    """Offload all ledgers except the open one; wait until the bookies' copies are deleted."""
     path = f"{_path(topic)}/offload"
     tail = _ledgers(process, topic)[-1]["ledgerId"]
     process.request("PUT", path, {"ledgerId": tail, "entryId": 0, "partitionIndex": -1})
-    _wait(lambda: process.request("GET", path)["status"] != "RUNNING", "the offload does not end")
+    _wait(lambda: process.request("GET", path)["status"] != "RUNNING", "the offload did not end")
     status = process.request("GET", path)
     if status["status"] != "SUCCESS":
         raise SystemExit(f"the offload of {topic} failed: {status}")
     closed = [each["ledgerId"] for each in _ledgers(process, topic) if each["timestamp"]]
-    _wait(lambda: not any(_in_bookies(process, ledger) for ledger in closed), "the bookies' copies stay")
+    _wait(lambda: not any(_in_bookies(process, ledger) for ledger in closed), "the bookies' copies were not deleted")
 
 
 def _in_bookies(process: StandaloneProcess, ledger: int) -> bool:
@@ -156,12 +156,13 @@ def _in_bookies(process: StandaloneProcess, ledger: int) -> bool:
 
 
 def _notes(bucket: Bucket) -> Iterator[Path]:
-    """Of ledgers that a job is about to copy."""
+    """Yield the notes of the ledgers that a job is about to copy."""
     return (bucket.folder / FOLDER).glob("*-ledger-*")
 
 
 def _latencies(producer: Any, is_over: Callable[[float], bool]) -> list[float]:
-    """Seconds from when a message was due to its acknowledgement, at a steady rate until `is_over(elapsed seconds)`."""
+    """Publish at a steady rate until `is_over(elapsed seconds)`; return the seconds from due time to
+    acknowledgement."""
     found: list[float] = []
     payload = bytes(PUBLISHED_BYTES)
     began_s = time.perf_counter()
@@ -186,7 +187,7 @@ def _percentiles(latencies_s: list[float]) -> dict[str, float]:
 
 
 def _wait(holds: Callable[[], bool], what: str) -> None:
-    """For another process; there is no event to wait on."""
+    """Poll the condition: another process changes it, so there is no event to wait for."""
     deadline = time.monotonic() + GUARD_S
     while not holds():
         if time.monotonic() > deadline:

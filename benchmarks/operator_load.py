@@ -1,8 +1,8 @@
-"""How long one operator takes to bring up many resources, and what it needs: on an API server without nodes.
+"""Measures the time and resources of an operator that creates many resources on an API server without nodes.
 
-    python -m benchmarks.operator_load [POOLS LEDGERS]      default: 50 200, what issue 6 asks for within 120 s
+    python -m benchmarks.operator_load [POOLS LEDGERS]      default: 50 200, which issue 6 requires within 120 s
 
-Prints one JSON line. API server, etcd and operator share the machine: the number says what all of them cost together.
+Prints one JSON line. API server, etcd and operator share the machine, so the number includes all of them.
 """
 
 import json

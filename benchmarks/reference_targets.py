@@ -1,8 +1,8 @@
-"""The reference targets of a managed ledger on one bookie: `python -m benchmarks.reference_targets [--seconds 5]`.
+"""Measures a managed ledger on one bookie: `python -m benchmarks.reference_targets [--seconds 5]`.
 
-One process holds bookie (real disk, RocksDB), embedded metadata and managed ledger; bookie and client talk over
-loopback TCP. Prints percentiles of: an append paced at 1,000/s, a read of the newest entry from the cache, the same
-from the bookie, and the opening of a new durable cursor.
+One process holds a bookie (real disk, RocksDB), embedded metadata and a managed ledger; bookie and client communicate
+over loopback TCP. Prints percentiles of an append paced at 1,000/s, a read of the newest entry from the cache and from
+the bookie, and the opening of a new durable cursor, with their targets.
 """
 
 import argparse
@@ -31,7 +31,7 @@ TARGETS = {"append": 10.0, "tail read, cache": 1.0, "tail read, bookie": 5.0, "c
 
 @contextlib.asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[tuple[LedgerClient, ManagedLedger]]:
-    """One bookie and one managed ledger, released at the end."""
+    """Start one bookie and one managed ledger; close them at the end."""
     async with contextlib.AsyncExitStack() as undo:
         clock, chance, disk = SystemClock(), SystemChance(), LocalDisk()
         undo.callback(disk.close)
@@ -49,7 +49,8 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[LedgerClient, ManagedLedg
 
 
 async def measure_appends(ledger: ManagedLedger, seconds: float) -> tuple[list[float], list[float], Position]:
-    """Latencies in ms of paced appends, and of reading each new entry from the cache; and the last position."""
+    """Return the latencies in ms of paced appends and of reading each new entry from the cache, and the last
+    position."""
     loop = asyncio.get_running_loop()
     cursor = await ledger.open_cursor("reader", EARLIEST)
     appended: list[float] = []
@@ -80,7 +81,7 @@ async def measure_appends(ledger: ManagedLedger, seconds: float) -> tuple[list[f
 
 
 async def measure_bookie_reads(client: LedgerClient, last: Position, count: int) -> list[float]:
-    """Latencies in ms of reading one of the newest entries from the bookie."""
+    """Return the latencies in ms of reading one of the newest entries from the bookie."""
     reader = await client.open_ledger(LedgerId(last.ledger_id), recover=False)
     took = []
     for back in range(count):
@@ -92,7 +93,7 @@ async def measure_bookie_reads(client: LedgerClient, last: Position, count: int)
 
 
 async def measure_cursor_opens(ledger: ManagedLedger, count: int) -> list[float]:
-    """Latencies in ms of opening durable cursors that did not exist."""
+    """Return the latencies in ms of creating durable cursors."""
     took = []
     for number in range(count):
         begun = time.perf_counter()
@@ -102,7 +103,7 @@ async def measure_cursor_opens(ledger: ManagedLedger, count: int) -> list[float]
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Of unsorted values."""
+    """Return a percentile of unsorted values."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 

@@ -1,6 +1,6 @@
 """The two sides of a comparison as processes: Quire's standalone, and a stock Pulsar standalone of the peers' scripts.
 
-Both run one bookie with quorums 1/1/1 and a synced journal on the same disk, and are driven over loopback.
+Both run one bookie with quorums 1/1/1 and a synced journal on the same disk, and are used over loopback.
 """
 
 import os
@@ -20,13 +20,13 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its threads so far."""
+    """Return user and system time of a process and its threads so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def resident_mb(pid: int) -> int:
-    """Resident memory of a process in MiB."""
+    """Return the resident memory of a process in MiB."""
     match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return int(match[1]) // 1024 if match else 0
 
@@ -63,12 +63,12 @@ class Quire:
 
     @property
     def pid(self) -> int:
-        """Of the one process."""
+        """The id of its process."""
         assert self._process is not None
         return self._process.pid
 
     def stop(self) -> None:
-        """End it and drop its data."""
+        """Stop it and delete its data."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(30)
@@ -88,7 +88,7 @@ class Pulsar:
         self.start_s = 0.0
 
     def start(self) -> None:
-        """Start and wait until it says that it serves."""
+        """Start it and wait until it reports that it serves."""
         begun = time.monotonic()
         answer = subprocess.run(
             [str(PEERS / "pulsar.sh"), "standalone"], env=self._environment, capture_output=True, text=True, check=False
@@ -99,10 +99,10 @@ class Pulsar:
 
     @property
     def pid(self) -> int:
-        """Of the JVM."""
+        """The process id of the JVM."""
         return int(self._pid_file.read_text())
 
     def stop(self) -> None:
-        """End it and drop its data."""
+        """Stop it and delete its data."""
         subprocess.run([str(PEERS / "pulsar.sh"), "stop"], env=self._environment, check=False, capture_output=True)
         shutil.rmtree(self._folder, ignore_errors=True)

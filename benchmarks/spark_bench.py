@@ -1,15 +1,15 @@
-"""`make bench-spark`: the Spark source against the same bytes from raw files, by the same Spark in the same run.
+"""`make bench-spark`: compares the Spark source with reading the same bytes from raw files, by the same Spark.
 
 One bookie, etcd and a local Spark of two cores, all on this machine. Three tables of the same payload: entries of 1 KiB
-and 16 KiB as they are stored, and messages of 1 KiB unpacked out of entries (one each, and batches of fifty). The raw
-files are read by a Python data source too: length and bytes of each entry, to the same columns by the same function.
-Rows go into Spark's `noop` sink. The first two rounds make workers and code warm and do not count. Spark speaks to its
-Python by Unix sockets, as `quire jobs run` has it.
+and 16 KiB as they are stored, and messages of 1 KiB unpacked from entries (one each, and batches of fifty). A Python
+data source reads the raw files too: length and bytes of each entry, converted to the same columns by the same function.
+Rows go into Spark's `noop` sink. The first two rounds warm up workers and code and are not counted. Spark connects to
+its Python workers by Unix sockets, as in `quire jobs run`.
 
-Printed are medians (least..most) over the rounds: MB/s of payload, and CPU in us per row of the Python workers, of all
-of Spark, and of the bookie; then each aim of issue 7 with what was measured. CPU and ratios tell something on a shared
-machine as well, MB/s only on an idle one: how busy it was otherwise is printed. `--quick` takes a look, `--json FILE`
-keeps the numbers.
+Prints medians (least..most) over the rounds: MB/s of payload, and CPU in us per row of the Python workers, of all of
+Spark, and of the bookie; then each aim of issue 7 with the measured value. CPU and ratios are meaningful on a shared
+machine too, MB/s only on an idle one; the load of other processes is printed. `--quick` runs short cases, `--json FILE`
+stores the numbers.
 """
 
 import argparse
@@ -39,13 +39,13 @@ from tests.support.spark_python import spark_python
 from tests.support.standalone import StandaloneProcess
 
 LEDGERS = 4
-"""Of a case: eight tasks are all of one size, as the raw files are."""
+"""Ledgers of a case: the eight tasks have the same size, like the raw files."""
 _SUBMIT = 256
 BATCH = 50
 WARM = 2
-"""Rounds that make Python's workers and Java's code warm: they do not count."""
+"""Rounds that warm up the Python workers and Java's code; they are not counted."""
 WORKER_MIB_MAX = 400
-"""A worker has Python, Arrow, gRPC (about 120 MiB) and a few runs of 4 MiB, and what they are made into, at a time."""
+"""A worker holds Python, Arrow and gRPC (about 120 MiB), and a few runs of 4 MiB with the rows made from them."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Case:
     per_entry: int = 1
 
     def entries(self) -> Iterator[bytes]:
-        """The entries, made once and repeated: what is in them costs no CPU here."""
+        """Yield the entries. They are created once and repeated, since their content does not affect the CPU here."""
         if self.mode == "entries":
             entry = os.urandom(self.row_bytes)
         elif self.per_entry == 1:
@@ -79,7 +79,7 @@ def _single(payload: bytes) -> bytes:
 
 
 async def write_ledgers(metadata: str, case: Case, count: int = LEDGERS) -> list[int]:
-    """The case in so many ledgers of the same size, on one bookie."""
+    """Write the rows of a case into `count` ledgers of the same size on one bookie."""
     ledgers: list[int] = []
     entries = case.entries()
     per_ledger = -(-(case.rows // case.per_entry) // count)
@@ -96,7 +96,7 @@ async def write_ledgers(metadata: str, case: Case, count: int = LEDGERS) -> list
 
 
 def write_files(folder: Path, case: Case, count: int) -> None:
-    """The case in files of about the same size."""
+    """Write the rows of a case into files of about the same size."""
     folder.mkdir()
     per_file = -(-(case.rows // case.per_entry) // count)
     entries = case.entries()
@@ -108,7 +108,7 @@ def write_files(folder: Path, case: Case, count: int) -> None:
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU seconds so far, with those of children that ended; `others`: of the whole machine but these."""
+    """CPU seconds so far, including ended child processes. `others`: of all other processes on the machine."""
 
     java: float
     python: float
@@ -116,7 +116,7 @@ class Cpu:
     others: float
 
     def since(self, before: "Cpu") -> "Cpu":
-        """What was used in between."""
+        """Return the CPU used since `before`."""
         return Cpu(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
@@ -148,14 +148,14 @@ def _below(parent: int, processes: Mapping[int, _Process]) -> Iterator[int]:
 
 
 def _workers(processes: Mapping[int, _Process]) -> list[int]:
-    """Python under the JVM of this process."""
+    """Return the Python processes below the JVM of this process."""
     ours = list(_below(os.getpid(), processes))
     java = [pid for pid in ours if processes[pid].name == "java"]
     return [pid for each in java for pid in _below(each, processes) if processes[pid].name.startswith("python")]
 
 
 def cpu_now(servers: Sequence[int]) -> Cpu:
-    """Of the JVM below this process, its Python workers, and the processes of the cluster."""
+    """Return the CPU of the JVM below this process, its Python workers, and the processes of the cluster."""
     processes = _processes()
     java = sum(processes[pid].seconds for pid in _below(os.getpid(), processes) if processes[pid].name == "java")
     python = sum(processes[pid].seconds for pid in _workers(processes))
@@ -166,7 +166,7 @@ def cpu_now(servers: Sequence[int]) -> Cpu:
 
 
 def worker_peak_mib() -> float:
-    """The most memory that a Python worker had so far."""
+    """Return the highest peak memory of a Python worker so far, in MiB."""
     peaks = [0]
     for pid in _workers(_processes()):
         try:
@@ -179,16 +179,16 @@ def worker_peak_mib() -> float:
 
 @dataclass
 class Results:
-    """By case and source, one row a round."""
+    """Rows by case and source, one a round."""
 
     rows: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
     def median(self, case: str, name: str) -> float:
-        """Of the rounds."""
+        """Return the median over the rounds."""
         return statistics.median(row[name] for row in self.rows[case])
 
     def show(self) -> None:
-        """One line a case."""
+        """Print one line a case."""
         print(f"{'case':46} {'MB/s':>16}  us of CPU a row: {'Python':>8} {'Spark':>8} {'bookie':>8} tasks")
         for case, rows in self.rows.items():
             rates = [row["mb_s"] for row in rows]
@@ -200,7 +200,7 @@ class Results:
         print(f"everything else on this machine took {busy:.1f} of its {os.cpu_count()} cores meanwhile")
 
     def aims(self) -> Iterator[tuple[str, str, float, bool]]:
-        """Name, aim, measured, and whether it is met."""
+        """Yield name, aim and measured value, and whether the aim is met."""
         for kind in ("one", str(BATCH)):
             case = f"messages 1 KiB, {kind} an entry, quire, 8 tasks"
             used, rate = self.median(case, "spark_us"), self.median(case, "mb_s")
@@ -221,7 +221,7 @@ class Results:
 
 
 def measure(results: Results, name: str, case: Case, frame: Any, servers: Sequence[int]) -> None:
-    """One pass into the noop sink."""
+    """Read a table once into the noop sink and record the figures."""
     tasks = frame.rdd.getNumPartitions()
     before = cpu_now(servers)
     began = time.monotonic()
@@ -242,7 +242,7 @@ def measure(results: Results, name: str, case: Case, frame: Any, servers: Sequen
 
 
 def session(folder: Path) -> SparkSession:
-    """Two cores, nothing else."""
+    """Start a local Spark session with two cores."""
     os.environ["PYSPARK_PYTHON"] = spark_python(folder)
     found = (
         SparkSession.builder.master("local[2]")
@@ -260,7 +260,7 @@ def session(folder: Path) -> SparkSession:
 
 
 def run(cases: list[Case], rounds: int, limit_s: float, folder: Path) -> Results:
-    """All of it. No round begins after `limit_s`, but the first one that counts."""
+    """Run all cases. No counted round except the first begins after `limit_s`."""
     began_s = time.monotonic()
     results = Results()
     (folder / "etcd").mkdir()
@@ -271,7 +271,7 @@ def run(cases: list[Case], rounds: int, limit_s: float, folder: Path) -> Results
     spark = None
     try:
         cluster.start()
-        spark = session(folder)  # before this process has gRPC's threads: it begins Java by a fork
+        spark = session(folder)  # starts Java by a fork, so it must precede gRPC's threads
         written = {case.name: asyncio.run(write_ledgers(metadata, case)) for case in cases}
         for case in cases:
             if case.mode == "entries":
@@ -301,13 +301,13 @@ def run(cases: list[Case], rounds: int, limit_s: float, folder: Path) -> Results
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="64 MiB a case and one round")
     parser.add_argument("--mib", type=int, default=768, help="payload of a case")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--limit-s", type=float, default=270, help="no round begins later")
-    parser.add_argument("--json", type=Path, help="a file for the numbers")
+    parser.add_argument("--limit-s", type=float, default=270, help="no round begins after this number of seconds")
+    parser.add_argument("--json", type=Path, help="file for the numbers")
     given = parser.parse_args()
     size = (64 if given.quick else given.mib) << 20
     cases = [

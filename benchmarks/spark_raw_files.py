@@ -1,7 +1,7 @@
-"""What the Spark source is compared with: the same entries out of files, through a Python data source too.
+"""Reads the same entries as the Spark source from files, by a Python data source, for comparison.
 
-A file holds entries, each with its length in front (4 bytes, big-endian). A module of its own, because Spark's workers
-import it.
+A file holds entries, each preceded by its length (4 bytes, big-endian). This is a separate module because Spark's
+workers import it.
 """
 
 import struct
@@ -23,19 +23,19 @@ _RUN_BYTES = 4 << 20
 
 
 class RawFiles(DataSource):
-    """Files of entries, each with its length in front, as rows of mode `entries`. A task reads one file."""
+    """Files of entries with their lengths, as rows of mode `entries`. A task reads one file."""
 
     @classmethod
     def name(cls) -> str:
-        """As given to `format`."""
+        """Return the name for `format`."""
         return "rawfiles"
 
     def schema(self) -> StructType:
-        """The columns of mode `entries`."""
+        """Return the columns of mode `entries`."""
         return spark_schema(parse_options({"metadata": "-", "ledgers": "0", "mode": "entries"}))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the folder in `path`."""
+        """Return the reader of the folder in `path`."""
         return RawReader(self.options["path"])
 
 
@@ -46,11 +46,11 @@ class RawReader(DataSourceReader):
         self._folder = folder
 
     def partitions(self) -> list[InputPartition]:
-        """One a file."""
+        """Return one partition a file."""
         return [InputPartition(str(path)) for path in sorted(Path(self._folder).iterdir())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one file."""
+        """Yield the rows of one file."""
         log, first = LogName("", None, None), 0
         with open(partition.value, "rb", buffering=0) as file:
             rest = b""

@@ -1,4 +1,4 @@
-"""What a flush costs: CPU and wall-clock microseconds an entry, index blocks and bytes, for the shapes that matter.
+"""Measures a flush: CPU and wall-clock microseconds of an entry, index blocks and bytes, for several shapes.
 
 python benchmarks/storage_flush.py [folder]
 """
@@ -17,14 +17,14 @@ Shape = Iterator[tuple[int, int, int]]
 
 
 def _dense() -> Shape:
-    """20 ledgers, all ids."""
+    """Return 20 ledgers with all ids."""
     for first in range(0, 10_000, 50):
         for ledger in range(20):
             yield ledger, first, 50
 
 
 def _striped() -> Shape:
-    """20 ledgers of which this bookie holds two of three ids."""
+    """Return 20 ledgers of which this bookie holds two of three ids."""
     for entry in range(15_000):
         if entry % 3 != 1:
             for ledger in range(20):
@@ -32,20 +32,21 @@ def _striped() -> Shape:
 
 
 def _third() -> Shape:
-    """20 ledgers of which this bookie holds every third id."""
+    """Return 20 ledgers of which this bookie holds every third id."""
     for entry in range(0, 30_000, 3):
         for ledger in range(20):
             yield ledger, entry, 1
 
 
 def _many() -> Shape:
-    """10,000 ledgers with 10 entries each."""
+    """Return 10,000 ledgers with 10 entries each."""
     for ledger in range(10_000):
         yield ledger, 0, 10
 
 
 def _again() -> Shape:
-    """A second round of every third id, after the first was flushed: each block is merged with what it held."""
+    """Return a second round of every third id after the first was flushed: each block is merged with its old
+    content."""
     for entry in range(1, 30_000, 3):
         for ledger in range(20):
             yield ledger, entry, 1

@@ -1,8 +1,8 @@
-"""What the index is asked for: puts and gets a flush, and gets a cold lookup, for striped and for many small ledgers.
+"""Counts the index operations: puts and gets of a flush, and gets of a cold lookup, for striped and many small ledgers.
 
 python -m benchmarks.storage_index [folder]
 
-Every call of the index store is counted between the storage and RocksDB. Fails when a lookup took more than one get.
+Counts every call between the storage and RocksDB. Fails when a lookup took more than one get.
 """
 
 import asyncio
@@ -22,32 +22,32 @@ from quire_bookie.storage.index_rocksdb import RocksIndexStore
 ENTRY_BYTES = 1024
 LOOKUPS = 500
 Shape = list[tuple[int, list[int]]]
-"""Ledgers and the ids that the bookie holds of them."""
+"""Ledgers, each with the ids that the bookie holds of it."""
 
 
 class CountingIndex(RocksIndexStore):
-    """RocksDB, with its calls counted."""
+    """RocksDB with counted calls."""
 
     keys_got = 0
     keys_put = 0
     bytes_put = 0
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """One answer per key, in order."""
+        """Return one value per key, in order."""
         self.keys_got += len(keys)
         return await super().get_many(keys)
 
     async def commit(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool = True
     ) -> None:
-        """Apply all of it or nothing."""
+        """Apply all changes or none."""
         self.keys_put += len(puts)
         self.bytes_put += sum(len(key) + len(value) for key, value in puts)
         await super().commit(puts, deletes, sync=sync)
 
 
 def striped(ensemble: int, quorum: int, bookie: int, ledgers: int, entries: int) -> Shape:
-    """What one bookie of an ensemble gets when each entry goes to `quorum` of `ensemble` in turn."""
+    """Return the entries on one bookie of an ensemble when each entry is written to `quorum` of `ensemble` in turn."""
     ids = [entry for entry in range(entries) if (bookie - entry) % ensemble < quorum]
     return [(ledger, ids) for ledger in range(ledgers)]
 
@@ -61,7 +61,7 @@ SHAPES: dict[str, Shape] = {
 
 
 async def fill(storage: LedgerStorage[int], shape: Shape) -> int:
-    """Put every entry, runs of consecutive ids as a socket would bring them; how many."""
+    """Put every entry, in runs of consecutive ids as from a socket; return their number."""
     count = 0
     for ledger, ids in shape:
         at = 0
@@ -76,7 +76,7 @@ async def fill(storage: LedgerStorage[int], shape: Shape) -> int:
 
 
 async def look_up(folder: str, shape: Shape) -> tuple[float, float]:
-    """Gets and microseconds of a lookup of a random entry, with the storage's caches empty and its states loaded."""
+    """Return gets and microseconds of a lookup of a random entry, with empty caches and loaded ledger states."""
     chance = random.Random(1)
     asked = [(LedgerId(ledger), EntryId(chance.choice(ids))) for ledger, ids in chance.choices(shape, k=LOOKUPS)]
     index, storage = await opened(folder)
@@ -95,12 +95,12 @@ async def look_up(folder: str, shape: Shape) -> tuple[float, float]:
     await storage.close()
     await index.close()
     if gets > 1:
-        raise SystemExit(f"{gets:.2f} gets a lookup; one is enough")
+        raise SystemExit(f"{gets:.2f} gets a lookup instead of one")
     return gets, took * 1e6 / own
 
 
 async def opened(folder: str) -> tuple[CountingIndex, LedgerStorage[int]]:
-    """A storage on the real disk over an index that counts."""
+    """Open a storage on the real disk with an index that counts."""
     index = await CountingIndex.open(f"{folder}/index")
     assert isinstance(index, CountingIndex)
     storage = await LedgerStorage.open(
@@ -118,7 +118,7 @@ async def main() -> None:
             index, storage = await opened(folder)
             before = index.keys_got
             entries = await fill(storage, shape)
-            loading = index.keys_got - before  # one get for each new ledger: whether it is one
+            loading = index.keys_got - before  # each new ledger takes one get that checks whether it exists
             await storage.flush()
             puts, gets, size = index.keys_put, index.keys_got - before - min(loading, len(shape)), index.bytes_put
             flushes = storage.stats.flushes

@@ -1,4 +1,4 @@
-"""What it costs to take entries into the write cache: CPU microseconds an entry, by run length and entry size."""
+"""Measures the CPU microseconds of putting an entry into the write cache, by run length and entry size."""
 
 import time
 
@@ -24,7 +24,7 @@ def _measure(entries: int, size: int) -> float:
     cache.release()
     start = time.process_time()
     for run in runs:
-        cache.put(info, run)  # into chunks that were used before, as in a bookie that runs for a while
+        cache.put(info, run)  # reuses chunks, like a bookie that has run for a while
     return (time.process_time() - start) * 1e6 / (len(runs) * entries)
 
 

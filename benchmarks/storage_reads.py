@@ -1,8 +1,8 @@
-"""Cold reads from entry logs: a sequential scan with read-ahead against random reads, on the real disk and index.
+"""Measures cold reads from entry logs: a sequential scan with read-ahead and random reads, on the real disk and index.
 
     python benchmarks/storage_reads.py [folder]
 
-Cold means that storage's own caches are empty; the kernel's pages of the logs are dropped too, as far as it lets us.
+Cold means that the caches of the storage are empty; the kernel's pages of the logs are dropped too, where permitted.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SETTINGS = StorageSettings()
 
 
 class NoMarks:
-    """No journal here."""
+    """A storage without a journal has no marks."""
 
     def capture(self) -> int:
         """Nothing."""
@@ -35,7 +35,7 @@ class NoMarks:
 
 
 async def open_storage(folder: str) -> tuple[RocksIndexStore, LedgerStorage[int]]:
-    """A storage on the real disk."""
+    """Open a storage on the real disk."""
     index = await RocksIndexStore.open(f"{folder}/index")
     storage = await LedgerStorage.open(
         disk=LocalDisk(), index=index, directories=[f"{folder}/ledgers"], settings=SETTINGS, marks=NoMarks()
@@ -44,7 +44,7 @@ async def open_storage(folder: str) -> tuple[RocksIndexStore, LedgerStorage[int]
 
 
 async def put(storage: LedgerStorage[int], ledger: int, first: int, entries: list[bytes]) -> None:
-    """Wait while both halves are full."""
+    """Put entries, waiting while both halves of the write cache are full."""
     info = await storage.load_ledger(LedgerId(ledger)) or storage.create_ledger(LedgerId(ledger), b"k" * 20)
     run = Run(LedgerId(ledger), EntryId(first), entries, EntryId(-1), sum(map(len, entries)))
     while True:
