@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_jobs.source.loop_thread import shared_loop
 from tests.integration.jobs import test_offload_job
 from tests.integration.jobs.test_offload_job import GUARD_S, World, consumed, produce

@@ -16,9 +16,9 @@ import pytest
 from quire_bookie.model import LedgerId
 from quire_bookie.places.opening import open_place
 from quire_bookie.places.place import Place
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.names import parse_topic
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.target import OffloadTarget

@@ -6,9 +6,9 @@ from typing import Any
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.store import Operation
 from quire_bookie.model import LedgerId
-from quire_broker.managed_ledger.ledger_maker import ClosedCounts, LedgerMaker
+from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
-from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.ownership.owners import Bundle, Owners
 from tests.sim.broken.variant import Variant, replaced

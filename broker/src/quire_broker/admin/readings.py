@@ -5,7 +5,7 @@ counterpart there is named `quire_broker_*`.
 """
 
 from quire_bookie.metrics import Kind, Reading, of_stats
-from quire_broker.managed_ledger.entry_cache import EntryCacheStats
+from quire_broker.managed_ledger.reading.entry_cache import EntryCacheStats
 from quire_broker.policies.backlog_quota import NO_LIMIT
 from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.topic import Topic

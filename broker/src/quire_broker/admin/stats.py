@@ -6,7 +6,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import LedgerId
 from quire_broker.dispatch.consumer import Consumer
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.policies.backlog_quota import NO_LIMIT
 from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.producers import Producer

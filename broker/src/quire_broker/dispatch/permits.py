@@ -6,7 +6,7 @@ least one permit is left, so the balance may fall below zero by at most one entr
 
 from collections.abc import Sequence
 
-from quire_broker.managed_ledger.ack_set import unacked_mask
+from quire_broker.managed_ledger.cursors.ack_set import unacked_mask
 
 
 def entry_cost(messages: int, ack_set: Sequence[int] | None) -> int:

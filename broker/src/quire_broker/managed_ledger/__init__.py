@@ -1,6 +1,6 @@
 """Managed ledgers: each topic is a list of ledgers with cursors. Callers start at `ManagedLedgerFactory`."""
 
-from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position, StoredEntry

@@ -13,9 +13,9 @@ from quire_bookie.metadata.restoration import RestorationState, read_restoration
 from quire_bookie.metadata.store import ABSENT, MetadataStore
 from quire_bookie.model import LedgerId, LedgerState
 from quire_broker.errors import BrokerError
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list, encode_list
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
 
 
 class AttachError(BrokerError):

@@ -5,7 +5,7 @@ Sizes are known per ledger. Within a ledger each entry counts with the mean size
 
 from collections.abc import Sequence
 
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import Position
 
 

@@ -7,13 +7,13 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.metadata.store import MetadataStore
+from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.deletion import Deletions
-from quire_broker.managed_ledger.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.ledger_port import Ledgers
+from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
-from quire_broker.managed_ledger.stored_node import StoredNode
 from quire_broker.offload.tier import Tier
 
 

@@ -12,21 +12,21 @@ from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
+from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.backoff import retry_unavailable
 from quire_broker.managed_ledger.context import ManagedLedgerContext
-from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, decode_node
+from quire_broker.managed_ledger.cursors.cursor_state import NO_CURSOR_LEDGER, decode_node
 from quire_broker.managed_ledger.deletion import Deletions
-from quire_broker.managed_ledger.entry_cache import EntryCache
 from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerMissingError
-from quire_broker.managed_ledger.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
-from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list, encode_list
-from quire_broker.managed_ledger.offload_attempts import unreferenced_objects
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
+from quire_broker.managed_ledger.nodes.offload_attempts import unreferenced_objects
+from quire_broker.managed_ledger.nodes.stored_node import StoredNode
+from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
-from quire_broker.managed_ledger.stored_node import StoredNode
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.offload.tier import Tier
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from quire_bookie.errors import BadVersionError
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
-from quire_broker.managed_ledger.ledger_list import LedgerList
-from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
-from quire_broker.managed_ledger.offload_attempts import unreferenced_objects
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, encode_list
+from quire_broker.managed_ledger.nodes.offload_attempts import unreferenced_objects
+from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
-from quire_broker.managed_ledger.stored_node import StoredNode
 
 ROOT = "/managed-ledgers"
 

@@ -13,27 +13,27 @@ from enum import Enum
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.model import Buffer
-from quire_broker.managed_ledger.append_queue import AppendDone, AppendStats
-from quire_broker.managed_ledger.appender import Appender
+from quire_broker.managed_ledger.appending.append_queue import AppendDone, AppendStats
+from quire_broker.managed_ledger.appending.appender import Appender
+from quire_broker.managed_ledger.appending.ledger_switch import AppendState
 from quire_broker.managed_ledger.backoff import retry_unavailable
 from quire_broker.managed_ledger.context import ManagedLedgerContext
-from quire_broker.managed_ledger.cursor import Cursor
-from quire_broker.managed_ledger.cursors import Cursors
-from quire_broker.managed_ledger.entry_cache import TopicCache
+from quire_broker.managed_ledger.cursors.cursor import Cursor
+from quire_broker.managed_ledger.cursors.registry import Cursors
 from quire_broker.managed_ledger.errors import (
     ManagedLedgerClosedError,
     ManagedLedgerFencedError,
     ManagedLedgerTerminatedError,
 )
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.ledger_port import Payload, Writer
-from quire_broker.managed_ledger.ledger_switch import AppendState
 from quire_broker.managed_ledger.list_store import ListStore
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
-from quire_broker.managed_ledger.reader import READ_BYTES_MAX, EntryReader
-from quire_broker.managed_ledger.search import find_first
+from quire_broker.managed_ledger.reading.entry_cache import TopicCache
+from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader
+from quire_broker.managed_ledger.reading.search import find_first
 from quire_broker.managed_ledger.trimming import trimmable
 
 _log = logging.getLogger("quire.managed_ledger")

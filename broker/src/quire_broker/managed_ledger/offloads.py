@@ -25,12 +25,12 @@ from quire_bookie.errors import (
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.places.errors import PlaceError
 from quire_broker.errors import ConflictError
-from quire_broker.managed_ledger import offload_attempts as rules
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import ListStore
-from quire_broker.managed_ledger.offload_context import OffloadContext
+from quire_broker.managed_ledger.nodes import offload_attempts as rules
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError, SegmentMissingError

@@ -9,14 +9,14 @@ import logging
 from dataclasses import dataclass, replace
 
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
+from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerMissingError
-from quire_broker.managed_ledger.ledger_list import LedgerList, LedgerRecord
-from quire_broker.managed_ledger.ledger_maker import ClosedCounts
 from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.list_store import ListStore, node_path
-from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list, encode_list
-from quire_broker.managed_ledger.stored_node import StoredNode
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerList, LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
+from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 
 _log = logging.getLogger("quire.managed_ledger")
 

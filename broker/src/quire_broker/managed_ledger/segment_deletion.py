@@ -16,7 +16,7 @@ from quire_bookie.errors import ConfigError, MetadataError, NodeMissingError
 from quire_bookie.metadata.store import MetadataStore, Put
 from quire_bookie.places.errors import PlaceError
 from quire_broker.managed_ledger.backoff import Backoff
-from quire_broker.managed_ledger.offload_context import OffloadContext
+from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.offload.tier import Tier
 
 _log = logging.getLogger("quire.offload")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
 from quire_bookie.metadata.store import MetadataStore
-from quire_broker.managed_ledger.cursors import BROKER_CURSORS
+from quire_broker.managed_ledger.cursors.registry import BROKER_CURSORS
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.nodes.node_codec import decode_list
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ deletes them.)
 
 from collections.abc import Iterable, Sequence
 
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
-from quire_broker.managed_ledger.offload_attempts import alive
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.offload_attempts import alive
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 

@@ -18,8 +18,8 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_broker.errors import SchemaError
 from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.ledger_port import Ledgers
+from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
-from quire_broker.managed_ledger.stored_node import StoredNode
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.schemas.budget import BOUNDS, Budget, Checks, SchemaBounds
 from quire_broker.schemas.compatibility import Strategy, flaw_of, incompatible, same

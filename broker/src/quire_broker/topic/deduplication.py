@@ -20,7 +20,7 @@ from quire_broker.limits import (
     DEDUPLICATION_PRODUCERS_MAX,
     DEDUPLICATION_REPLAY_ENTRIES,
 )
-from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.wire.entry import EntrySummary, peek
 

@@ -19,7 +19,7 @@ from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
-from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import LATEST, Position
 from quire_broker.names import TopicName

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId
 from quire_broker.dispatch.dispatcher import Dispatcher
-from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
 

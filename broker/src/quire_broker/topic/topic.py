@@ -24,7 +24,7 @@ from quire_broker.errors import (
     SubscriptionNotFoundError,
     TopicTerminatedError,
 )
-from quire_broker.managed_ledger.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName

@@ -18,10 +18,10 @@ from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.store import MetadataStore, Node
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.quorum.write_set import holds
-from quire_broker.managed_ledger.cursor_state import NO_CURSOR_LEDGER, CursorState, decode_node, decode_position
-from quire_broker.managed_ledger.ledger_list import LedgerList, LedgerRecord
+from quire_broker.managed_ledger.cursors.cursor_state import NO_CURSOR_LEDGER, CursorState, decode_node, decode_position
 from quire_broker.managed_ledger.list_store import ROOT, node_path
-from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerList, LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.names import PERSISTENT, TopicName, parse_topic, topic_of_ledger
 from quire_broker.offload.format import data_key, index_key
 

@@ -100,7 +100,7 @@ def analyse(
     """Return the summary of the analysis, after writing its tables and report."""
     from pyspark.sql import functions as F
 
-    from quire_broker.managed_ledger.cursors import BROKER_CURSORS
+    from quire_broker.managed_ledger.cursors.registry import BROKER_CURSORS
     from quire_jobs.analytics.figures import retention as figures
     from quire_jobs.analytics.figures.backlog import ingest
 

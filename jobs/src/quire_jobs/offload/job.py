@@ -17,7 +17,7 @@ from quire_bookie.errors import ConfigError, QuireError
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.initialise import read_instance_id
 from quire_bookie.model import LedgerId
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.names import TopicName
 from quire_broker.offload.format import BLOCK_BYTES_MAX_DEFAULT
 from quire_broker.offload.segment_writer import WriteSettings

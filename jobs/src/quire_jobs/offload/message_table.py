@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quire_bookie.limits import MIB
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.names import TopicName
 from quire_jobs.errors import DataLossError, QuireJobError, retry_helps
 from quire_jobs.job import Problem, Progress

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from quire_bookie.model import LedgerId
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.names import TopicName
 from quire_jobs.errors import NotFoundError
 from quire_jobs.offload.attempt_notes import AttemptNote

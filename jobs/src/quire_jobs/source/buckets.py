@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.places.errors import PlaceError
-from quire_broker.managed_ledger.offload_context import OffloadContext
+from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.target import OffloadTarget
 from quire_broker.offload.tier import Tier

@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import EntryId
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import ROOT, node_path
-from quire_broker.managed_ledger.node_codec import decode_list
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import (
     PERSISTENT,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_jobs.decode.chunks import LOOK_BACK_ENTRIES_MAX
 

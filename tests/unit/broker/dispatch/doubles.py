@@ -6,7 +6,7 @@ from typing import Any
 
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import ConsumerSpec, Delivery
-from quire_broker.managed_ledger.ack_set import full_mask, unacked_mask, words_of
+from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask, words_of
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position, StoredEntry
 from quire_broker.wire.entry import seal

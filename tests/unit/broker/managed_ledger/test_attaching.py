@@ -10,9 +10,9 @@ from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_broker.managed_ledger.attaching import AttachError, attach
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list, encode_list
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
 from quire_broker.managed_ledger.position import Position
 
 NAME = "public/default/persistent/t"

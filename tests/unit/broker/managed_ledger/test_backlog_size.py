@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_broker.managed_ledger.backlog_size import bytes_after, end_of_excess
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import Position
 
 LEDGERS = [LedgerRecord(3, 10, 1000, 1), LedgerRecord(5, 0, 0, 2), LedgerRecord(8, 4, 100, 0)]

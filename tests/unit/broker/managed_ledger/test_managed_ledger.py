@@ -12,7 +12,7 @@ from quire_broker.managed_ledger.errors import (
     ManagedLedgerMissingError,
 )
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.node_codec import encode_list
+from quire_broker.managed_ledger.nodes.node_codec import encode_list
 from tests.support.golden_etcd import dump
 from tests.unit.broker.managed_ledger.world import NAME, Process, World, append, everything, numbered, run
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger import ManagedLedger, ManagedLedgerFactory, ManagedLedgerSettings, Position
-from quire_broker.managed_ledger.cursor_state import CursorNode, decode_node
+from quire_broker.managed_ledger.cursors.cursor_state import CursorNode, decode_node
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.node_codec import LedgerListNode, decode_list
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list
 from quire_broker.offload.tier import Tier
 from tests.sim.loop import Node, SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore

@@ -12,10 +12,10 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
-from quire_broker.managed_ledger.cursor_state import CursorNode, CursorState, StateBounds, encode_node
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
-from quire_broker.managed_ledger.node_codec import LedgerListNode, encode_list
-from quire_broker.managed_ledger.offload_context import OffloadContext
+from quire_broker.managed_ledger.cursors.cursor_state import CursorNode, CursorState, StateBounds, encode_node
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, encode_list
+from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import parse_topic
 from quire_jobs.analytics.audit import drop_changed

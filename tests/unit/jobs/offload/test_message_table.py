@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
-from quire_broker.managed_ledger.offload_context import OffloadContext
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName, parse_topic
 from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError, SourceUnavailableError, UndecodableError

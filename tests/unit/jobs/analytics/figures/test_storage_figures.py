@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from quire_broker.managed_ledger.ledger_list import LedgerRecord
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.trimming import trimmable

@@ -1,0 +1,143 @@
+"""Appends of one managed ledger, in order: those submitted to a ledger, and behind them those that wait.
+
+    put -> waiting -> (take, sent) -> in flight -> (take_confirmed, answer)
+
+Performs no I/O. Answers every append once, with its position or an error. Out of order only `fail_oversized`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from quire_bookie.errors import QuireError
+from quire_broker.managed_ledger.ledger_port import Payload
+from quire_broker.managed_ledger.position import Position
+from quire_broker.managed_ledger.reading.entry_cache import sizes
+
+_log = logging.getLogger("quire.managed_ledger")
+
+AppendDone: TypeAlias = Callable[[Position | None, QuireError | None], None]
+"""Called once for each append, in order, with its position or its error."""
+
+
+@dataclass(slots=True)
+class AppendStats:
+    """Counters since the broker started."""
+
+    confirmed: int = 0
+    failed: int = 0
+    switches: int = 0
+    resubmitted: int = 0
+
+
+class AppendBatch:
+    """The entries of one submit with their callbacks, as parallel lists, and the id of the first entry."""
+
+    __slots__ = ("dones", "entries", "first", "size_bytes")
+
+    def __init__(self, first: int, entries: list[Payload], dones: list[AppendDone], size_bytes: int) -> None:
+        assert len(entries) == len(dones) > 0
+        self.first = first
+        self.entries = entries
+        self.dones = dones
+        self.size_bytes = size_bytes
+
+    @property
+    def last(self) -> int:
+        """The id of the last entry."""
+        return self.first + len(self.dones) - 1
+
+    def split(self, count: int) -> "AppendBatch":
+        """Remove the first `count` entries and return them as a separate batch."""
+        entries = self.entries[:count]
+        head = AppendBatch(self.first, entries, self.dones[:count], sizes(entries))
+        self.first += count
+        self.entries = self.entries[count:]
+        self.dones = self.dones[count:]
+        self.size_bytes -= head.size_bytes
+        return head
+
+
+class AppendQueue:
+    """Holds appends until they are confirmed or have failed, and answers them."""
+
+    def __init__(self) -> None:
+        self.stats = AppendStats()
+        self.waiting: list[Payload] = []
+        """Entries that no ledger has yet, with their callbacks in `waiting_dones`."""
+        self.waiting_dones: list[AppendDone] = []
+        self.in_flight: deque[AppendBatch] = deque()
+
+    def take(self, count: int) -> tuple[list[Payload], list[AppendDone]]:
+        """Remove the first `count` waiting appends and return them."""
+        entries, dones = self.waiting, self.waiting_dones
+        if count < len(entries):
+            self.waiting, self.waiting_dones = entries[count:], dones[count:]
+            return entries[:count], dones[:count]
+        self.waiting, self.waiting_dones = [], []
+        return entries, dones
+
+    def put_back(self, entries: list[Payload], dones: list[AppendDone]) -> None:
+        """Let appends wait again, before all others."""
+        self.waiting[:0], self.waiting_dones[:0] = entries, dones
+
+    def sent(self, batch: AppendBatch) -> None:
+        """Note that a ledger accepted the batch."""
+        assert not self.in_flight or batch.first == self.in_flight[-1].last + 1, "entry ids of a ledger have no gaps"
+        self.in_flight.append(batch)
+
+    def take_confirmed(self, up_to: int) -> list[AppendBatch]:
+        """Remove the appends up to this entry id from those in flight and return them."""
+        in_flight, found = self.in_flight, []
+        while in_flight:
+            batch = in_flight[0]
+            if batch.last <= up_to:
+                found.append(in_flight.popleft())
+            elif batch.first <= up_to:
+                found.append(batch.split(up_to - batch.first + 1))
+            else:
+                break
+        return found
+
+    def answer(self, ledger_id: int, batch: AppendBatch) -> None:
+        """Call the callbacks of a confirmed batch with their positions."""
+        make = Position._make
+        for entry_id, done in enumerate(batch.dones, batch.first):
+            try:
+                done(make((ledger_id, entry_id)), None)
+            except Exception:  # noqa: BLE001  an error in one callback must not stop the confirmation of later appends
+                _log.exception("an append's callback failed")
+
+    def requeue(self) -> bool:
+        """Let everything in flight wait again, in order. Return whether there was anything."""
+        behind = list(self.in_flight)
+        self.in_flight.clear()
+        self.stats.resubmitted += sum(len(batch.dones) for batch in behind)
+        entries = [entry for batch in behind for entry in batch.entries]
+        self.put_back(entries, [done for batch in behind for done in batch.dones])
+        return bool(behind)
+
+    def fail_oversized(self, bytes_max: int, error: QuireError) -> bool:
+        """Fail waiting appends larger than any ledger accepts, out of order. Return whether there were any."""
+        pairs = list(zip(self.waiting, self.waiting_dones, strict=True))
+        fitting = [pair for pair in pairs if sizes([pair[0]]) <= bytes_max]
+        self.waiting, self.waiting_dones = [pair[0] for pair in fitting], [pair[1] for pair in fitting]
+        for entry, done in pairs:
+            if sizes([entry]) > bytes_max:
+                self.stats.failed += 1
+                done(None, error)
+        return len(fitting) < len(pairs)
+
+    def fail(self, error: QuireError) -> None:
+        """Fail all appends, in flight and waiting."""
+        dones = [done for batch in self.in_flight for done in batch.dones] + self.waiting_dones
+        self.in_flight.clear()
+        self.waiting, self.waiting_dones = [], []
+        self.stats.failed += len(dones)
+        for done in dones:
+            try:
+                done(None, error)
+            except Exception:  # noqa: BLE001  as in `answer`
+                _log.exception("an append's callback failed")

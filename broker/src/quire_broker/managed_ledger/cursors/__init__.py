@@ -1,0 +1,1 @@
+"""Cursors: the durable progress of subscriptions, and how it is stored."""

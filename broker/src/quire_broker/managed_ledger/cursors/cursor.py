@@ -1,0 +1,439 @@
+"""One cursor: which entries are acknowledged, which is read next, and when that is saved.
+
+The mark-delete position is the last entry of the gapless acknowledged part. Entries acknowledged beyond a gap are kept
+as ranges, partly acknowledged batches as masks. The mark-delete position moves only over acknowledged entries.
+Acknowledging is synchronous and cheap. Snapshots are saved in the background, after 100 changes or one second, one at
+a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from quire_bookie.errors import BadVersionError, MetadataUnavailableError, QuireError
+from quire_broker.managed_ledger.context import ManagedLedgerContext
+from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask, words_of
+from quire_broker.managed_ledger.cursors.cursor_fix import advanced
+from quire_broker.managed_ledger.cursors.cursor_state import CursorState
+from quire_broker.managed_ledger.cursors.cursor_store import CursorStore
+from quire_broker.managed_ledger.errors import InvalidPositionError, ManagedLedgerClosedError
+from quire_broker.managed_ledger.list_store import ListStore
+from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader
+
+_log = logging.getLogger("quire.managed_ledger")
+COMPACTION_CURSOR = "__compaction"
+_MASK_FIXED_BYTES = 200
+"""Of a mask in memory: its place in the table, its position, its number."""
+
+
+def _mask_bytes(mask: int) -> int:
+    return _MASK_FIXED_BYTES + mask.bit_length() // 8
+
+
+class Cursor:
+    """The progress of one subscription. A `durable` cursor survives a restart and holds back trimming."""
+
+    def __init__(
+        self,
+        name: str,
+        context: ManagedLedgerContext,
+        lists: ListStore,
+        reader: EntryReader,
+        state: CursorState,
+        store: CursorStore | None,
+        *,
+        trimming: asyncio.Lock,
+        passed_ledger: Callable[[], None],
+        lost_node: Callable[[], None],
+    ) -> None:
+        """Initialise the cursor; `trimming`: see `Cursors`.
+
+        Calls `passed_ledger()` when trimming may have work, `lost_node()` when another owner wrote the cursor's node.
+        """
+        self.name = name
+        self.durable = store is not None
+        self.active = True
+        """Whether a consumer reads near the tail, so that appended entries are worth caching. The reader may set it."""
+        self._context = context
+        self._lists = lists
+        self._ledgers = lists.ledgers
+        self._reader = reader
+        self._state = state
+        self._masks_bytes = sum(map(_mask_bytes, state.batches.values()))
+        self._masks_full_logged = False
+        self._store = store
+        self._trimming = trimming
+        self._seeking: Position | None = None  # the new mark-delete position of a seek that is being saved
+        self._passed_ledger = passed_ledger
+        self._lost_node = lost_node
+        self._read_position = self._ledgers.next_position(state.mark_delete)
+        self._moves = 0  # count of rewinds and seeks: a read that began before one does not move the read position
+        self._unsaved = 0
+        self._saved: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    # ---- position
+    @property
+    def mark_delete(self) -> Position:
+        """The mark-delete position: every entry up to and including it is acknowledged."""
+        return self._state.mark_delete
+
+    @property
+    def holds_back(self) -> Position:
+        """The position that trimming must not pass: the mark-delete position, or the target of a seek in progress."""
+        mark = self._state.mark_delete
+        return mark if self._seeking is None else min(mark, self._seeking)
+
+    @property
+    def read_position(self) -> Position:
+        """The position at which the next read begins."""
+        return self._read_position
+
+    @property
+    def properties(self) -> dict[str, int]:
+        """The integer properties that are saved with the position. Do not change them; see `set_properties`."""
+        return self._state.properties
+
+    @property
+    def cursor_properties(self) -> dict[str, str]:
+        """The subscription's own properties, as given to `open_cursor`. Do not change them."""
+        return self._store.cursor_properties if self._store is not None else {}
+
+    @property
+    def backlog(self) -> int:
+        """The number of entries that are not acknowledged; a batch counts as one."""
+        between = self._ledgers.entries_between(self._state.mark_delete, self._ledgers.last_confirmed)
+        return max(0, between - self._state.ranges.entries)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether entries follow the read position. All of them may already be individually acknowledged."""
+        return self._read_position <= self._ledgers.last_confirmed
+
+    @property
+    def store(self) -> CursorStore | None:
+        """The store of the cursor's state; None if the cursor is not durable."""
+        return self._store
+
+    # ---- reading
+    async def read(self, entries_max: int, bytes_max: int = READ_BYTES_MAX) -> list[StoredEntry]:
+        """Return the next unacknowledged entries and move the read position behind them; [] at the tail."""
+        while True:
+            self._check_open()
+            moves = self._moves
+            start = max(self._read_position, self._ledgers.next_position(self._state.mark_delete))
+            run = self._unacked_run(start, entries_max)
+            if run is None:
+                self._read_position = self._ledgers.next_position(self._ledgers.last_confirmed)
+                return []
+            found = await self._reader.read(run[0], run[1], bytes_max)
+            if moves != self._moves:
+                continue  # the cursor was rewound during the read, which makes this result obsolete
+            if not found:
+                return []
+            self._read_position = self._ledgers.next_position(found[-1].position)
+            ranges, mark = self._state.ranges, self._state.mark_delete
+            if ranges or found[0].position <= mark:  # acknowledged while they were read
+                found = [entry for entry in found if entry.position > mark and entry.position not in ranges]
+            if found:
+                return found
+
+    def _unacked_run(self, start: Position, entries_max: int) -> tuple[Position, int] | None:
+        """Return the first unacknowledged entry from `start` on, and the length of its unacknowledged run."""
+        ledgers, ranges = self._ledgers, self._state.ranges
+        position = ledgers.at_or_after(start)
+        while position <= ledgers.last_confirmed:
+            end = ranges.end_of(position.ledger_id, position.entry_id)
+            if end is None:
+                stop = ranges.next_start(position.ledger_id, position.entry_id)
+                if stop is not None:
+                    return position, min(entries_max, stop - position.entry_id)
+                if not ranges:
+                    return position, entries_max
+                return position, min(entries_max, ledgers.entries_in(position.ledger_id) - position.entry_id)
+            position = ledgers.next_position(Position(position.ledger_id, end))
+        return None
+
+    def rewind(self) -> None:
+        """Move the read position back to the first unacknowledged entry."""
+        self._moves += 1
+        self._read_position = self._ledgers.next_position(self._state.mark_delete)
+
+    def set_read_position(self, position: Position) -> None:
+        """Read from `position` on, but not before the mark-delete position."""
+        self._moves += 1
+        first = self._ledgers.next_position(self._state.mark_delete)
+        self._read_position = max(first, self._ledgers.at_or_after(position))
+
+    # ---- acknowledging
+    def acknowledge(self, positions: Iterable[Position]) -> None:
+        """Acknowledge single entries. Raises InvalidPositionError and changes nothing if one is after the last
+        confirmed.
+
+        Entries that no longer exist or are already acknowledged change nothing.
+        """
+        wanted = positions if isinstance(positions, Sequence) else list(positions)
+        ledgers, state = self._ledgers, self._state
+        for position in wanted:
+            if position > ledgers.last_confirmed:
+                raise self._beyond(position)
+        ranges, before, changed = state.ranges, state.mark_delete, 0
+        for ledger_id, entry_id in wanted:
+            if (ledger_id, entry_id) <= state.mark_delete or not 0 <= entry_id < ledgers.entries_in(ledger_id):
+                continue
+            position = Position(ledger_id, entry_id)
+            if state.batches:
+                self._drop_mask(position)
+            if not ranges and position == ledgers.next_position(state.mark_delete):
+                state.mark_delete = position
+                changed += 1
+            else:
+                changed += ranges.add(ledger_id, entry_id, entry_id)
+        if changed:
+            self._advance(before, changed)
+
+    def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
+        """Acknowledge messages of one batch.
+
+        Set bits in the words remain. Return True if the whole entry is acknowledged.
+        """
+        if position > self._ledgers.last_confirmed:
+            raise self._beyond(position)
+        if self.is_acknowledged(position) or not self._ledgers.holds(position):
+            return True
+        known = self._state.batches.get(position)
+        whole = full_mask(batch_size)
+        remaining = (whole if known is None else known) & unacked_mask(ack_set) & whole
+        if remaining == 0:
+            self.acknowledge([position])
+            return True
+        if remaining != known:
+            self._keep_mask(position, known, remaining)
+        return False
+
+    def _keep_mask(self, position: Position, known: int | None, remaining: int) -> None:
+        """Note what remains of a batch; drop the note, so that the batch is delivered again, where there is no room."""
+        grown = _mask_bytes(remaining) - (0 if known is None else _mask_bytes(known))
+        bound = self._context.settings.batch_masks_bytes_max
+        if known is None and self._masks_bytes + grown > bound:
+            if not self._masks_full_logged:
+                self._masks_full_logged = True
+                _log.warning(
+                    "cursor %s of %s holds %d bytes about parts of batches, the most are %d: further batches are "
+                    "delivered again until all their messages are acknowledged; acknowledge whole batches, or raise "
+                    "batchIndexAcksMaxMbPerSubscription",
+                    *(self.name, self._context.name, self._masks_bytes, bound),
+                )
+            return
+        self._state.batches[position] = remaining
+        self._masks_bytes += grown
+        self._note_change(1)
+
+    def _drop_mask(self, position: Position) -> None:
+        mask = self._state.batches.pop(position, None)
+        if mask is not None:
+            self._masks_bytes -= _mask_bytes(mask)
+
+    def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
+        """Acknowledge everything up to `position`; with `ack_set`, of that entry only the messages whose bits are
+        clear.
+
+        Raises InvalidPositionError after the last confirmed entry. A position already passed changes nothing.
+        """
+        if position > self._ledgers.last_confirmed:
+            raise self._beyond(position)
+        state, before = self._state, self._state.mark_delete
+        remaining = 0 if ack_set is None else unacked_mask(ack_set)
+        target = position if self._ledgers.holds(position) else self._ledgers.previous_position(position)
+        if remaining and position > before and self._ledgers.holds(position):
+            known = state.batches.get(position)
+            remaining = remaining if known is None else known & remaining
+            if remaining and position not in state.ranges:
+                target = self._ledgers.previous_position(position)
+                if remaining != known:
+                    self._keep_mask(position, known, remaining)
+        if target <= before:
+            return
+        state.mark_delete = target
+        state.ranges.drop_through(target.ledger_id, target.entry_id)
+        self._advance(before, 1)
+
+    def ack_set(self, position: Position) -> tuple[int, ...] | None:
+        """Return words whose set bits are the unacknowledged messages of a batch.
+
+        None if none of it was acknowledged.
+        """
+        mask = self._state.batches.get(position)
+        return None if mask is None or position <= self._state.mark_delete else words_of(mask)
+
+    def is_acknowledged(self, position: Position) -> bool:
+        """Return whether the whole entry is acknowledged."""
+        return position <= self._state.mark_delete or position in self._state.ranges
+
+    def _beyond(self, position: Position) -> InvalidPositionError:
+        return InvalidPositionError(
+            f"cursor {self.name}: {position} is beyond the last confirmed entry {self._ledgers.last_confirmed}"
+        )
+
+    def _advance(self, before: Position, changed: int) -> None:
+        state = self._state
+        mark = state.mark_delete = advanced(state.mark_delete, state.ranges, self._ledgers)
+        if mark != before:
+            if state.batches:
+                state.batches = {position: mask for position, mask in state.batches.items() if position > mark}
+                self._masks_bytes = sum(map(_mask_bytes, state.batches.values()))
+            if self._read_position <= mark:
+                self._read_position = self._ledgers.next_position(mark)
+            if mark.ledger_id != before.ledger_id or self._ends_ledger(mark):
+                self._passed_ledger()
+        self._note_change(changed)
+
+    def _ends_ledger(self, mark: Position) -> bool:
+        ledgers = self._ledgers
+        return mark.ledger_id != ledgers.tail and mark.entry_id + 1 == ledgers.entries_in(mark.ledger_id)
+
+    # ---- saving
+    def set_properties(self, properties: Mapping[str, int]) -> None:
+        """Replace the integer properties. They are saved together with the position, never separately."""
+        self._state.properties = dict(properties)
+        self._note_change(1)
+
+    async def set_cursor_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the subscription's own properties durably. Raises errors of the metadata store."""
+        if self._store is not None:
+            async with self._lock:
+                store = self._store
+                await self._guarded(lambda: store.set_cursor_properties(dict(properties), self._state))
+
+    def _note_change(self, count: int) -> None:
+        if self._store is None or self._closed:
+            return
+        self._unsaved += count
+        if self._unsaved >= self._context.settings.cursor_persist_acks:
+            self._save_soon()
+        elif self._timer is None:
+            interval_s = self._context.settings.cursor_persist_interval_s
+            self._timer = asyncio.get_running_loop().call_later(interval_s, self._save_soon)
+
+    def _save_soon(self) -> None:
+        if self._saved is None and not self._closed:
+            self._stop_timer()
+            self._saved = self._context.background.spawn(self._save_in_background(), f"saving of cursor {self.name}")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _save_in_background(self) -> None:
+        try:
+            await self.flush()
+        except QuireError as error:
+            _log.info("could not save cursor %s of %s, trying again: %s", self.name, self._context.name, error)
+            await asyncio.sleep(self._context.settings.cursor_persist_interval_s)
+        finally:
+            self._saved = None
+        if self._unsaved:
+            self._note_change(0)
+
+    async def flush(self) -> None:
+        """Save all acknowledgments so far. On an error it is unknown whether they are saved.
+
+        Another attempt follows.
+        """
+        if self._store is None:
+            return
+        async with self._lock:
+            self._check_open()  # changes after the close are never saved, so they must not be reported as saved
+            if self._unsaved:
+                covered = self._unsaved
+                await self._guarded_save(self._state)
+                self._unsaved -= covered
+
+    async def _guarded_save(self, state: CursorState) -> None:
+        store = self._store
+        assert store is not None
+        await self._guarded(lambda: store.save(state))
+
+    async def _guarded(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write the node. If another owner wrote it although the list is still ours, write once more.
+
+        A former owner that has not noticed the take-over may still write its cursors. It cannot overwrite our second
+        write, because it knows only the earlier version.
+        """
+        assert self._store is not None
+        try:
+            await write()
+        except BadVersionError:
+            if not await self._lists.still_owned():
+                self._lost_node()
+                raise
+            await self._store.refresh()
+            await write()
+
+    async def reset(self, position: Position) -> None:
+        """Seek: everything before `position` counts as acknowledged, nothing from there on. Durable when it returns.
+
+        Accepts EARLIEST and LATEST. Drops the integer properties, except those of the compaction cursor. Drops
+        acknowledgments that arrive meanwhile.
+        """
+        self._check_open()
+        async with self._lock:
+            async with self._trimming:
+                # Ledgers that a trimming has already chosen are lost to this seek; the seek holds back the next
+                # trimming.
+                start = self._ledgers.at_or_after(position)
+                mark = min(self._ledgers.previous_position(start), self._ledgers.last_confirmed)
+                self._seeking = mark
+            properties = self._state.properties if self.name == COMPACTION_CURSOR else {}
+            state = CursorState(mark, properties=dict(properties))
+            try:
+                if self._store is not None:
+                    await self._guarded_save(state)
+            except BaseException:
+                self._seeking = None
+                self._note_change(1)  # the new state may have been stored: save the valid state over it
+                raise
+            self._state = state
+            self._masks_bytes = 0
+            self._seeking = None
+            self._unsaved = 0
+            self._moves += 1
+            self._read_position = self._ledgers.next_position(mark)
+
+    async def close(self) -> None:
+        """Save the state and release the cursor. After an error the state saved last is valid."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_timer()
+        if self._store is not None:
+            store = self._store
+            async with self._lock:
+                await self._guarded(lambda: store.close(self._state, dirty=self._unsaved > 0))
+
+    async def remove(self) -> None:
+        """Delete the stored state. Called by the managed ledger only. After an error the cursor continues as before."""
+        self._closed = True
+        self._stop_timer()
+        if self._store is not None:
+            store = self._store
+            try:
+                async with self._lock:
+                    await self._guarded(store.remove)
+            except MetadataUnavailableError:
+                self._closed = False
+                self._note_change(0)
+                raise
+
+    def stop(self) -> None:
+        """End without saving, because the managed ledger was fenced or is being deleted."""
+        self._closed = True
+        self._stop_timer()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ManagedLedgerClosedError(f"cursor {self.name} of {self._context.name} is closed")
