@@ -11,7 +11,6 @@ recognised by a regular expression, at a third of what parsing costs; everything
 import re
 import struct
 from base64 import b64decode
-from binascii import Error as Base64Error
 
 from google.protobuf.message import DecodeError
 
@@ -155,7 +154,7 @@ class EntrySummary:
             if metadata.partition_key_b64_encoded:
                 try:
                     return b64decode(metadata.partition_key, validate=True)
-                except Base64Error:
+                except ValueError:  # no base64, or not even ASCII; the entry may be stored by now
                     return metadata.partition_key.encode()
             return metadata.partition_key.encode()
         if metadata.producer_name:

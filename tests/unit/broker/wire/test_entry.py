@@ -114,6 +114,7 @@ def test_an_entry_without_a_checksum_agrees_with_everything() -> None:
         ({"partition_key": "k"}, b"k"),
         ({"partition_key": "AAE=", "partition_key_b64_encoded": True}, b"\x00\x01"),
         ({"partition_key": "no base64", "partition_key_b64_encoded": True}, b"no base64"),
+        ({"partition_key": "schlüssel", "partition_key_b64_encoded": True}, "schlüssel".encode()),
         ({}, b"p-7"),
         ({"producer_name": ""}, NO_KEY),
     ],
