@@ -6,6 +6,7 @@ is answered; what was acknowledged before is there, also after a restart.
 
 import asyncio
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -21,21 +22,24 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId
 from quire_bookie.server import BookieSettings
+from quire_bookie.tokens.settings import TokenSettings
 from quire_bookie.wire import client_v3
 from quire_bookie.wire.digest import Digest
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 from quire_broker.admin.web import make_app
 from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.security.settings import AccessSettings, AuthenticationSettings
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.standalone import RunningStandalone, StandaloneSettings, run_standalone, with_quorums
 from quire_broker.topic.topic import TopicSettings
 from quire_broker.topic.topics import TopicsSettings
-from quire_broker.wire.frames import MessageFrame, encode
+from quire_broker.wire.frames import FrameDecoder, MessageFrame, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb_broker
 from tests.fuzz import bookkeeper, pulsar
 from tests.fuzz.requests import requests
+from tests.fuzz.tokens import ROLE, SECRET, tokens
 from tests.fuzz.watch import Findings
 from tests.support.bookie_world import BookieWorld, RawPeer
 from tests.support.broker_wire import Wire, kind_of_next, received, stored
@@ -44,6 +48,7 @@ from tests.support.roomy_disk import NEVER_FULL
 HANGS_AFTER_S = 60
 """A server that has not answered by then hangs."""
 KEPT_ENTRIES = 20
+_OPEN = re.compile("^GET /(healthz|readyz|metrics/?)$")
 _PLAIN = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _PONG = encode(pb_broker.BaseCommand(type=Kind.PONG, pong=pb_broker.CommandPong()))
 
@@ -111,6 +116,7 @@ class _Standalone(Target):
     """A broker with one bookie and its metadata, on a real folder."""
 
     running: RunningStandalone
+    access = AccessSettings()
 
     async def start(self) -> None:
         """Serve on free ports."""
@@ -119,6 +125,7 @@ class _Standalone(Target):
             port=0,
             http_port=0,
             advertise="127.0.0.1",
+            access=self.access,
             topics=TopicsSettings(
                 topic=TopicSettings(deduplication=True, subscriptions=DispatchSettings(batch_index_acks=True)),
                 ledger=with_quorums(ManagedLedgerSettings(), 1),
@@ -303,6 +310,43 @@ class PulsarSessions(_Standalone):
         await super().stop()
 
 
+class Guarded(_Standalone):
+    """Both ports of a standalone that asks for tokens, asked by clients without a good one."""
+
+    name = "guarded"
+    access = AccessSettings(
+        authentication=AuthenticationSettings(TokenSettings(secret_key="data:;base64," + b64encode(SECRET).decode())),
+        authorization=True,
+        super_users=frozenset({ROLE}),
+    )
+
+    async def start(self) -> None:
+        """Serve; routes are those of the table."""
+        await super().start()
+        routes = [route for route in _routes(make_app(self.running.broker)) if not _OPEN.search(route)]
+        self.strategy = st.tuples(tokens(), requests(routes), pulsar.sessions)
+
+    async def _prepare(self) -> None:
+        """Nothing can be made without a token."""
+
+    async def send(self, example: tuple[bytes, bytes, list[pulsar.Session]]) -> None:
+        """Show a token on both ports; neither does what is asked."""
+        token, request, sessions = example
+        line, _, rest = request.partition(b"\r\n")
+        shown = b"Authorization: Bearer " + token.replace(b"\r", b"").replace(b"\n", b"") + b"\r\n"
+        status = await asked(self.http_port, line + b"\r\n" + shown + rest)
+        self.outcomes[status] += 1
+        assert 400 <= status < 500 or not status, status  # a long header is answered before all of it is read
+        connect = pb_broker.CommandConnect(client_version="fuzz", auth_method_name="token", auth_data=token)
+        first = encode(pb_broker.BaseCommand(type=Kind.CONNECT, connect=connect))
+        answer = await exchanged(self.running.broker.port, first + b"".join(sessions[0].rest))
+        frames = FrameDecoder(1 << 20).feed(answer)
+        assert [getattr(frame, "type", None) for frame in frames] in ([], [Kind.ERROR]), frames
+        self.outcomes["refused" if frames else "closed"] += 1
+        await self.check_ready()
+        self.findings.check()
+
+
 class _Bookie(Target):
     """A bookie on simulated disks."""
 
@@ -414,5 +458,5 @@ def _kept(number: int) -> bytes:
     return _DIGEST.encode_entry(bookkeeper.KEPT, EntryId(number), NO_ENTRY, len(payload), [payload]) + payload
 
 
-TARGETS: tuple[type[Target], ...] = (BrokerHttp, PulsarSessions, BookieHttp, BookieSessions)
+TARGETS: tuple[type[Target], ...] = (BrokerHttp, PulsarSessions, Guarded, BookieHttp, BookieSessions)
 Play = Callable[[Coroutine[Any, Any, None]], None]

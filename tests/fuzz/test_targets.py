@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.watch import watched
 
-EXAMPLES = {"broker http": 150, "pulsar": 150, "bookie http": 250, "bookkeeper": 250}
+EXAMPLES = {"broker http": 150, "pulsar": 150, "guarded": 150, "bookie http": 250, "bookkeeper": 250}
 
 
 @pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.name)
