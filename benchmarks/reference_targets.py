@@ -118,7 +118,7 @@ async def run(seconds: float) -> None:
                 "tail read, bookie": await measure_bookie_reads(client, last, 2000),
                 "cursor open": await measure_cursor_opens(ledger, 200),
             }
-    print("| what | p50 ms | p95 ms | p99 ms | target p95 ms |\n|---|---|---|---|---|")
+    print("| operation | p50 ms | p95 ms | p99 ms | target p95 ms |\n|---|---|---|---|---|")
     for name, values in found.items():
         shown = " | ".join(f"{percentile(values, share):.3f}" for share in (0.5, 0.95, 0.99))
         print(f"| {name} | {shown} | {TARGETS[name]:g} |")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the optional native module (docs/decisions/0004) into the source tree, where the package finds it. Compiled crates
-# are kept in the user's cache folder: the first build takes about a minute, later ones seconds.
+# Builds the optional native module (docs/decisions/0004) into the source tree, where the package imports it. Compiled crates
+# stay in the user's cache folder: the first build takes about a minute, later ones seconds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TARGET_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/quire/native
 mkdir -p "$CARGO_TARGET_DIR"
 exec 9> "$CARGO_TARGET_DIR/.quire-lock"
-flock 9 # two checkouts share the folder: build and copy belong together
+flock 9 # checkouts share the folder, so build and copy need a lock
 cargo build --quiet --release --locked --manifest-path bookie/native/Cargo.toml
 target=bookie/src/quire_bookie/bulk/_native.abi3.so
 cp "$CARGO_TARGET_DIR/release/lib_native.so" "$target.new"

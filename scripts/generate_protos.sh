@@ -1,6 +1,6 @@
 #!/bin/sh
 # Regenerates the message classes of every src/**/proto/*.proto. Run it after changing one, commit the result.
-# Usage: scripts/generate_protos.sh        (PYTHON=... to use another interpreter than the workspace's)
+# Usage: scripts/generate_protos.sh        (PYTHON=... selects the interpreter; default: the workspace's)
 set -eu
 cd "$(dirname "$0")/.."
 python="${PYTHON:-.venv/bin/python}"

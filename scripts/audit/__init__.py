@@ -1,1 +1,1 @@
-"""`make audit`: known vulnerabilities of the releases, their pins, and a list of their parts (SBOM)."""
+"""`make audit`: checks the releases for known vulnerabilities and missing pins, and lists their parts (SBOM)."""

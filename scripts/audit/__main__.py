@@ -1,5 +1,7 @@
-"""`make audit`. Exit codes: 0 nothing found; 1 a vulnerability, or something that is not pinned; 2 wrong usage, or a
-file that cannot be read; 3 nothing found, and a database of vulnerabilities could not be asked.
+"""The command `make audit`.
+
+Exit codes: 0 nothing found; 1 a vulnerability, or an image that is not pinned; 2 wrong usage, or a file that cannot be
+read; 3 nothing found, but a database of vulnerabilities could not be queried.
 """
 
 import argparse
@@ -17,11 +19,11 @@ FOUND, USAGE, NOT_ASKED = 1, 2, 3
 
 
 def main(words: list[str] | None = None, root: Path = ROOT) -> int:
-    """The exit code."""
+    """Run the audit; return the exit code."""
     parser = argparse.ArgumentParser(prog="make audit", description="Known vulnerabilities, pins, and an SBOM.")
-    parser.add_argument("--sbom", type=Path, default=root / "dist" / "quire.cdx.json", help="where to write it")
+    parser.add_argument("--sbom", type=Path, default=root / "dist" / "quire.cdx.json", help="file for the SBOM")
     default = os.environ.get("QUIRE_ADVISORIES")
-    text = "a folder of OSV records instead of the network: the exports of PyPI and crates.io, unpacked"
+    text = "a folder of OSV records to use without a network: the unpacked exports of PyPI and crates.io"
     parser.add_argument("--advisories", type=Path, default=default and Path(default), metavar="FOLDER", help=text)
     given = parser.parse_args(words)
     if given.advisories is not None and not given.advisories.is_dir():
@@ -43,7 +45,7 @@ def main(words: list[str] | None = None, root: Path = ROOT) -> int:
     for reason in not_asked:
         print(f"NOT CHECKED: {reason}")
     if jars:
-        print(f"not looked up: the {len(jars)} jars of {shipped.JARS}; the SBOM names them for another scanner")
+        print(f"not checked: the {len(jars)} jars of {shipped.JARS}; the SBOM lists them for another scanner")
     if found or loose:
         return FOUND
     if not_asked:

@@ -1,7 +1,7 @@
-"""Known vulnerabilities: asked of pip-audit and cargo-audit, or looked up in a folder of OSV records without a network.
+"""Finds known vulnerabilities by pip-audit and cargo-audit, or without a network in a folder of OSV records.
 
-An answer counts only after a probe: the database must know a vulnerability that is known for years. Without it, silence
-would look like *nothing found*.
+A database is used only after a probe: it must return a vulnerability that was published years ago. Otherwise an empty
+database would look like *nothing found*.
 """
 
 import json
@@ -20,7 +20,7 @@ from scripts.audit.shipped import AuditError, Library
 
 PYTHON_PROBE = Library("PyPI", "pyyaml", "5.3")
 CRATES_PROBE = Library("crates.io", "smallvec", "0.6.9")
-"""Both have had advisories since 2020 and 2019."""
+"""The two probes; their advisories were published in 2020 and 2019."""
 SERVICES = ("pypi", "osv")
 TIMEOUT_S = 15
 COMMAND_TIMEOUT_S = 600
@@ -40,16 +40,16 @@ class Finding:
 
 
 class Unreachable(Exception):
-    """No database answered; the message says which, and why."""
+    """A database cannot be used; the message gives the reason."""
 
 
 def python_findings(libraries: Sequence[Library]) -> list[Finding]:
-    """By pip-audit, of the first service that knows the probe. Unreachable."""
+    """Ask pip-audit, with the first service that returns the probe. Unreachable when none does."""
     reasons = []
     for service in SERVICES:
         try:
             if not _pip_audit([PYTHON_PROBE], service):
-                raise Unreachable(f"it knows nothing of {PYTHON_PROBE.name} {PYTHON_PROBE.version}")
+                raise Unreachable(f"it does not report the vulnerability of {PYTHON_PROBE.name} {PYTHON_PROBE.version}")
             return _pip_audit(libraries, service)
         except Unreachable as error:
             reasons.append(f"{service}: {error}")
@@ -71,15 +71,15 @@ def _of_pip_audit(answer: Any, libraries: Iterable[Library]) -> Iterator[Finding
     for row in answer["dependencies"]:
         library = wanted.pop(_plain(row["name"]), None)
         if library is None or "skip_reason" in row:
-            raise Unreachable(f"pip-audit passed over {row['name']}: {row.get('skip_reason', 'not asked')}")
+            raise Unreachable(f"pip-audit skipped {row['name']}: {row.get('skip_reason', 'not asked')}")
         for each in row["vulns"]:
             yield Finding(library, " ".join([each["id"], *each.get("aliases", ())]), tuple(each["fix_versions"]))
     if wanted:
-        raise Unreachable(f"pip-audit says nothing of {', '.join(sorted(wanted))}")
+        raise Unreachable(f"pip-audit did not check {', '.join(sorted(wanted))}")
 
 
 def crate_findings(lock: Path, libraries: Sequence[Library]) -> list[Finding]:
-    """By cargo-audit, which brings the database of RustSec. Unreachable."""
+    """Ask cargo-audit, which uses the database of RustSec. Unreachable when it cannot be used."""
     if shutil.which("cargo-audit") is None:
         raise Unreachable("cargo-audit is not installed; run: cargo install cargo-audit --locked")
     answer = _parsed(_run(["cargo-audit", "audit", "--json", "--file", str(lock)]))
@@ -94,12 +94,12 @@ def _of_cargo_audit(answer: Any, libraries: Iterable[Library]) -> Iterator[Findi
         package, patched = row["package"], row["versions"]["patched"]
         library = known.get((package["name"], package["version"]))
         if library is None:
-            raise AuditError(f"cargo-audit names {package['name']} {package['version']}, which the lock does not have")
+            raise AuditError(f"cargo-audit names {package['name']} {package['version']}, which is not in the lock file")
         yield Finding(library, row["advisory"]["id"], tuple(patched))
 
 
 def folder_findings(folder: Path, libraries: Sequence[Library]) -> list[Finding]:
-    """By OSV records: `*.json` below a folder, as OSV exports each ecosystem. Unreachable: they lack the probe."""
+    """Search OSV records: `*.json` below a folder, as exported by OSV. Unreachable when a probe is missing."""
     records: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for path in sorted(folder.rglob("*.json")):
         record = json.loads(path.read_text())
@@ -111,7 +111,7 @@ def folder_findings(folder: Path, libraries: Sequence[Library]) -> list[Finding]
             records.setdefault(key, []).append({"id": record["id"], **affected})
     for probe in (PYTHON_PROBE, CRATES_PROBE):
         if any(one.ecosystem == probe.ecosystem for one in libraries) and not _matches(records, probe):
-            raise Unreachable(f"{folder} knows nothing of {probe.name} {probe.version} ({probe.ecosystem})")
+            raise Unreachable(f"{folder} has no record of {probe.name} {probe.version} ({probe.ecosystem})")
     return sorted(finding for library in libraries for finding in _matches(records, library))
 
 
@@ -125,7 +125,7 @@ def _matches(records: dict[tuple[str, str], list[dict[str, Any]]], library: Libr
 
 
 def _in_ranges(ranges: Iterable[dict[str, Any]], version: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether a range includes the version, and the versions that fix the vulnerability."""
+    """Return whether a range includes the version, and the versions that fix the vulnerability."""
     ours = _version(version)
     events = [sorted(one["events"], key=_event_order) for one in ranges if one.get("type") != "GIT"]
     fixed = {event["fixed"] for each in events for event in each if "fixed" in event}
@@ -133,7 +133,7 @@ def _in_ranges(ranges: Iterable[dict[str, Any]], version: str) -> tuple[bool, tu
 
 
 def _is_inside(ours: Version, events: list[dict[str, str]]) -> bool:
-    """Whether a version is inside one range, whose events come in the order of their versions."""
+    """Return whether a version is inside one range, whose events are sorted by version."""
     inside = False
     for event in events:
         if "introduced" in event:
@@ -153,7 +153,7 @@ def _version(text: str) -> Version:
     try:
         return Version(text)
     except InvalidVersion:
-        return Version(text.partition("-")[0].partition("+")[0])  # of SemVer, without its suffixes
+        return Version(text.partition("-")[0].partition("+")[0])  # a SemVer version: use it without its suffixes
 
 
 def _plain(name: str) -> str:
@@ -168,9 +168,9 @@ def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _parsed(done: "subprocess.CompletedProcess[str]") -> Any:
-    """Return the printed JSON. Both tools exit with 1 where they find something, and where they could not ask."""
+    """Return the printed JSON. The exit code is no help: both tools exit with 1 for findings and for failures."""
     try:
         return json.loads(done.stdout)
     except ValueError:
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise Unreachable((said or ["it printed nothing"])[-1][:200]) from None
+        errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise Unreachable((errors or ["no output"])[-1][:200]) from None

@@ -1,4 +1,4 @@
-"""The list of all that is shipped, as CycloneDX JSON. The same pins give the same list, but for its time."""
+"""Writes the list of all shipped parts (SBOM) as CycloneDX JSON. The same pins give the same list, except its time."""
 
 import hashlib
 import tomllib
@@ -18,7 +18,7 @@ _URL_TYPES = {"PyPI": "pypi", "crates.io": "cargo"}
 
 
 def write_sbom(root: Path, target: Path, libraries: Sequence[Library], images: Sequence[Image]) -> None:
-    """Write the file, and its folder."""
+    """Write the SBOM; create its folder if necessary."""
     parts = [_library(one) for one in libraries] + [_image(name) for name in sorted({one.reference for one in images})]
     version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     whole = Component(type=ComponentType.APPLICATION, name="quire", version=version, bom_ref=f"quire@{version}")

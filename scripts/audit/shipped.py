@@ -1,6 +1,6 @@
-"""Lists the parts of releases, from the files that pin them: Python libraries, crates, jars, and container images.
+"""Lists the parts of releases from the files that pin them: Python libraries, crates, jars, and container images.
 
-Reads files only. A line that pins nothing is a fault, never passed over.
+Only reads files. A line without a pin is an error, never skipped.
 """
 
 import re
@@ -20,12 +20,12 @@ _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 
 
 class AuditError(Exception):
-    """A file says something else than expected; the message names it."""
+    """A file has unexpected content; the message names the file."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Library:
-    """One pinned library. `ecosystem`: as OSV calls it. `sha256`: of its file, where the pin has it."""
+    """One pinned library. `ecosystem`: its name in OSV. `sha256`: of its file, if the pin has it; else empty."""
 
     ecosystem: str
     name: str
@@ -35,19 +35,19 @@ class Library:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Image:
-    """A container image that releases are built on or started with, and the file that names it."""
+    """A base image of the releases or an image that they start, and the file that names it."""
 
     reference: str
     file: str
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it is named by digest: a tag may lead to another image tomorrow."""
+        """Whether it is named by digest. A tag may later refer to another image."""
         return _DIGEST.search(self.reference) is not None
 
 
 def python_libraries(root: Path) -> list[Library]:
-    """The libraries that images are built with."""
+    """Return the Python libraries of the images."""
     found = []
     for line in (root / CONSTRAINTS).read_text().splitlines():
         match = _PINNED.fullmatch(line.strip())
@@ -58,7 +58,7 @@ def python_libraries(root: Path) -> list[Library]:
 
 
 def crates(root: Path) -> list[Library]:
-    """The crates of the native module, without our own."""
+    """Return the crates of the native module, without our own."""
     lock = tomllib.loads((root / CARGO_LOCK).read_text())
     found = []
     for package in lock["package"]:
@@ -71,19 +71,19 @@ def crates(root: Path) -> list[Library]:
 
 
 def jars(root: Path) -> list[Library]:
-    """The jars of the image of jobs, by the names of their files."""
+    """Return the jars of the image of jobs, parsed from their file names."""
     found = []
     for line in (root / JARS).read_text().splitlines():
         checksum, _, name = line.partition("  ")
         match = re.fullmatch(r"(?P<name>.+?)-(?P<version>\d[^-]*(-.+)?)\.jar", name)
         if match is None or not re.fullmatch(r"[0-9a-f]{64}", checksum):
-            raise AuditError(f"{JARS}: {line!r} is no checksum and jar with a version")
+            raise AuditError(f"{JARS}: {line!r} must be a checksum and a jar with a version")
         found.append(Library("jar", match["name"], match["version"], checksum))
     return sorted(found)
 
 
 def images(root: Path) -> list[Image]:
-    """Base images of the Dockerfiles, and the chart's etcd."""
+    """Return the base images of the Dockerfiles, and the etcd image of the chart."""
     found = set()
     for path in sorted(root.glob(DOCKERFILES)):
         for match in _ARGUMENT.finditer(path.read_text()):

