@@ -1,4 +1,4 @@
-"""One cluster of three bookies on a real etcd, and one JVM with the stock Java client, for all tests of this folder."""
+"""Fixtures: a cluster of three bookies on a real etcd, and a JVM with the stock Java client, for all tests here."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ TIMEOUTS = {"addEntryTimeoutSec": "30", "readEntryTimeoutSec": "30"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those with Java take minutes: CI runs them as slow ones. The first with a JVM may have to wait for the jars."""
+    """Mark tests with Java as slow, since they take minutes; the first one may also wait for the download of the
+    jars."""
     for item in items:
         if item.path.name.startswith("test_java_"):
             item.add_marker(pytest.mark.slow)
@@ -24,16 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def open_clients(java: JavaDriver, cluster: EtcdCluster, **settings: str) -> None:
-    """Clients `v2` and `v3` of the driver, on that cluster."""
+    """Open the clients `v2` and `v3` of the driver on the cluster."""
     for name, v2 in GENERATIONS.items():
         wanted = {"useV2WireProtocol": v2, **TIMEOUTS, **settings}
         java.call("open_client", client=name, uri=cluster.java_uri, settings=wanted)
 
 
 def wait_reached(java: JavaDriver, client: str, bookie: ClusterBookie) -> None:
-    """Until that Java client gets answers from a bookie that was started again.
+    """Wait until the Java client gets answers from a bookie that was restarted.
 
-    The registration of the killed run is deleted and made anew, and the client learns both by events.
+    The registration of the killed run is deleted and created again, and the client learns of both by events.
     """
     deadline = time.monotonic() + REACHED_TIMEOUT_S
     while java.call("bookie_info", client=client, bookie=bookie.bookie_id, requested=1)["code"] != "OK":
@@ -43,7 +44,7 @@ def wait_reached(java: JavaDriver, client: str, bookie: ClusterBookie) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    class_path()  # skips before anything is started
+    class_path()  # skips the test before a process is started
     cluster = EtcdCluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.add_bookies(3)
@@ -54,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 
 @pytest.fixture(scope="session")
 def java(cluster: EtcdCluster) -> Iterator[JavaDriver]:
-    """With the clients `v2` and `v3` open."""
+    """Start the driver with open clients `v2` and `v3`."""
     driver = JavaDriver(cluster.folder)
     try:
         open_clients(driver, cluster)
@@ -65,6 +66,6 @@ def java(cluster: EtcdCluster) -> Iterator[JavaDriver]:
 
 @pytest.fixture(params=["v2", "v3"])
 def client(request: pytest.FixtureRequest) -> str:
-    """Names the Java client to use: once each protocol generation."""
+    """Return the name of the Java client; the tests run once for each protocol version."""
     name: str = request.param
     return name

@@ -1,6 +1,6 @@
-"""An old backup is restored after newer ledgers were written: with real bookies, disks and etcd nothing is lost.
+"""Tests that a restore of an old backup loses no newer ledger, with real bookies, disks and etcd.
 
-And the other way round: without the hold and the note of the restore it is quarantine alone that keeps them.
+A counter-test shows that without the hold and the note of the restore only quarantine keeps those ledgers.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ OPTIONS = (
 
 
 async def metadata_command(*arguments: str) -> tuple[int, Any]:
-    """Exit code of `quire metadata ... --json` and what it printed."""
+    """Run `quire metadata ... --json`; return the exit code and the output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", "metadata", *arguments, "--json"),
         cwd=ROOT,
@@ -63,7 +63,7 @@ async def metadata_command(*arguments: str) -> tuple[int, Any]:
 
 @dataclass
 class Bookies:
-    """Bookies with fixed ports on one metadata store at a time."""
+    """Bookies with fixed ports that use one metadata store at a time."""
 
     folder: Path
     ports: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Bookies:
             return json.load(answer)
 
     async def collect(self) -> None:
-        """Two rounds of garbage collection on each: what the metadata does not name goes, if it may."""
+        """Run garbage collection on each bookie, which removes unnamed ledgers unless something keeps them."""
         for number in self.running:
             self.ask(number, "/api/v1/bookie/gc", {"forceMajor": False})
         for number in self.running:
@@ -140,7 +140,7 @@ async def assert_all_readable(client: LedgerClient, written: dict[LedgerId, int]
 
 @dataclass
 class Past:
-    """What was written before the metadata was lost: entries acknowledged by ledger."""
+    """The state before the metadata was lost. `written`: the number of acknowledged entries of each ledger."""
 
     bookies: Bookies
     written: dict[LedgerId, int]
@@ -150,7 +150,7 @@ class Past:
 
 
 async def _past(undo: AsyncExitStack, url: str, folder: Path) -> Past:
-    """Ledgers, a backup, and more of everything after it: entries, an ensemble change, a bookie, ledgers."""
+    """Write ledgers, take a backup, then add entries, an ensemble change, a bookie and more ledgers."""
     bookies = Bookies(folder)
     for number in range(3):
         await bookies.start(undo, url, number)
@@ -194,7 +194,7 @@ async def etcd_in(folder: Path) -> AsyncIterator[EtcdServer]:
         server.kill()
 
 
-async def test_a_restore_of_an_old_backup_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+async def test_restore_of_an_old_backup_loses_no_acknowledged_entry(tmp_path: Path) -> None:
     async with asyncio.timeout(400), AsyncExitStack() as undo:
         async with etcd_in(tmp_path / "first") as lost:
             past = await _past(undo, lost.url, tmp_path)
@@ -237,7 +237,7 @@ async def test_a_restore_of_an_old_backup_loses_nothing_that_was_acknowledged(tm
             await assert_all_readable(client, past.written | {new.ledger_id: 5})
 
 
-async def test_an_older_copy_of_etcd_is_accepted_under_a_review_that_loses_nothing(tmp_path: Path) -> None:
+async def test_older_copy_of_etcd_is_accepted_under_a_review_without_losses(tmp_path: Path) -> None:
     async with asyncio.timeout(400), AsyncExitStack() as undo:
         etcd = await undo.enter_async_context(etcd_in(tmp_path / "etcd"))
         data, at, bookies = tmp_path / "etcd" / "data", ("--metadata", etcd.url), Bookies(tmp_path)
@@ -255,7 +255,7 @@ async def test_an_older_copy_of_etcd_is_accepted_under_a_review_that_loses_nothi
         async with client_of(etcd.url) as client:
             await ledger(client, 20)
         code, row = await metadata_command("raise-epoch", *at, "--yes")
-        assert code == 1 and "the epoch stays 0" in row["error"], "nothing is in doubt"
+        assert code == 1 and "the epoch stays 0" in row["error"], "the metadata is not older than any bookie knows"
         etcd.stop()
         shutil.copytree(data, tmp_path / "older")
         etcd.start()
@@ -302,7 +302,7 @@ async def test_an_older_copy_of_etcd_is_accepted_under_a_review_that_loses_nothi
             await assert_all_readable(client, written)
 
 
-async def test_without_hold_and_note_quarantine_keeps_what_is_newer_and_without_quarantine_it_is_lost(
+async def test_without_hold_and_note_only_quarantine_keeps_newer_ledgers(
     tmp_path: Path,
 ) -> None:
     async with asyncio.timeout(400), AsyncExitStack() as undo:

@@ -1,4 +1,4 @@
-"""An older copy of the data of etcd under a bookie that goes on: no id is used twice, no entry is foreign."""
+"""Tests that no id is used twice and no entry of another ledger is read after etcd was replaced by an older copy."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ from tests.support.stock_client import without_tokens
 
 @asynccontextmanager
 async def serving(etcd: EtcdServer, folder: Path, port: int) -> AsyncIterator[tuple[RunningBookie, LedgerClient]]:
-    """etcd as its data are, the bookie, and a client."""
+    """Start etcd on its current data, the bookie and a client; stop them at the end."""
     etcd.start()
     try:
         metadata = await open_metadata_store(etcd.url)
@@ -53,7 +53,7 @@ async def serving(etcd: EtcdServer, folder: Path, port: int) -> AsyncIterator[tu
 
 
 async def write(client: LedgerClient, text: str) -> LedgerId:
-    """A closed ledger with three entries that say whose they are."""
+    """Write a closed ledger with three entries that contain `text`; return its id."""
     writer = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     for number in range(3):
         await writer.append(f"{text} {number}".encode())
@@ -68,15 +68,16 @@ async def read(client: LedgerClient, ledger: LedgerId) -> list[str]:
     return [bytes(entry.payload).decode() for entry in entries]
 
 
-async def counter_is_read(bookie: RunningBookie, ledger: int) -> None:
-    """Have the bookie look until it knows that the counter gave out `ledger`: a look that is under way may be older."""
+async def wait_counter_read(bookie: RunningBookie, ledger: int) -> None:
+    """Repeat the bookie's check until it has read a counter of `ledger`; a check already running may read an older
+    one."""
     while bookie.storage.id_marks.seen.short < ledger:
         bookie.metadata_doubt._looked_s = float("-inf")
         assert await bookie.metadata_doubt.look() is None
 
 
-async def copied_early(tmp_path: Path) -> tuple[EtcdServer, int]:
-    """Stopped etcd with one ledger, a copy of its data in `older`, and the port for the bookie."""
+async def prepare_older_copy(tmp_path: Path) -> tuple[EtcdServer, int]:
+    """Return a stopped etcd with one ledger, whose data is copied to `older`, and the port for the bookie."""
     etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
     async with serving(etcd, tmp_path, port) as (_, client):
         assert await write(client, "early") == 1
@@ -85,14 +86,14 @@ async def copied_early(tmp_path: Path) -> tuple[EtcdServer, int]:
 
 
 def put_back(folder: Path) -> None:
-    """Put the older copy in the place of etcd's data."""
+    """Replace etcd's data by the older copy."""
     shutil.rmtree(folder / "data")
     shutil.move(folder / "older", folder / "data")
 
 
-@pytest.mark.parametrize("revision_came_past", [False, True])
-async def test_a_client_that_lives_on_notices_an_older_copy_before_it_gives_out_an_id(
-    tmp_path: Path, revision_came_past: bool
+@pytest.mark.parametrize("revision_passed", [False, True])
+async def test_running_client_notices_an_older_copy_before_it_issues_an_id(
+    tmp_path: Path, revision_passed: bool
 ) -> None:
     etcd, port = EtcdServer(require_etcd(), tmp_path), free_port()
     async with serving(etcd, tmp_path, port) as (bookie, client), LedgerClient.connect(etcd.url) as idle:
@@ -100,30 +101,30 @@ async def test_a_client_that_lives_on_notices_an_older_copy_before_it_gives_out_
         etcd.stop()
         shutil.copytree(tmp_path / "data", tmp_path / "older")
         etcd.start()
-        # The number that was counted when the connection was found broken is dropped.
+        # Number 2 is skipped: it was counted when the client found the connection broken.
         assert [await write(client, f"late {number}") for number in (3, 4, 5)] == [3, 4, 5]
-        await counter_is_read(bookie, 5)
+        await wait_counter_read(bookie, 5)
         await idle.read_metadata(LedgerId(5))
         etcd.stop()
         put_back(tmp_path)
         etcd.start()
-        if revision_came_past:
+        if revision_passed:
             other = await open_metadata_store(etcd.url)
             for _ in range(100):
                 await other.put("/quire/something-else", b"")
             await other.close()
-        # It holds no lease, got no id after the copy was made, and asked the bookie long ago.
+        # The client holds no lease, got no id after the copy was made, and last asked the bookie before it.
         with pytest.raises(MetadataOutdatedError, match="was at 5"):
             await write(idle, "new")
 
 
-async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_an_operator_acts(
+async def test_older_copy_of_etcd_issues_no_id_and_deletes_nothing_until_an_operator_acts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    etcd, port = await copied_early(tmp_path)
+    etcd, port = await prepare_older_copy(tmp_path)
     async with serving(etcd, tmp_path, port) as (bookie, client):
         assert [await write(client, f"late {number}") for number in (2, 3, 4)] == [2, 3, 4]
-        await counter_is_read(bookie, 4)
+        await wait_counter_read(bookie, 4)
     put_back(tmp_path)
     async with serving(etcd, tmp_path, port) as (bookie, client):
         with pytest.raises(MetadataOutdatedError, match="is at 1 and was at 4"):
@@ -132,7 +133,7 @@ async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_a
         with pytest.raises(InDoubtError, match="went back in time"):
             await bookie.garbage_collection.check()
         assert await read(client, LedgerId(1)) == ["early 0", "early 1", "early 2"]
-        # A client that asks nobody, as stock clients do: the bookie refuses, and keeps what it has.
+        # A client that asks no bookie, like stock clients: the bookie refuses its adds and keeps its entries.
         async with LedgerClient.connect(etcd.url) as stock:
             without_tokens(stock)
             with monkeypatch.context() as patch:
@@ -141,7 +142,7 @@ async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_a
                     await write(stock, "new")
         held = [bytes(await bookie.storage.read(LedgerId(2), EntryId(entry))) for entry in range(3)]
         assert all(b"late 2" in body for body in held)
-        # What an operator's restore does at its end.
+        # The last step of an operator's restore.
         await raise_epoch(client._ids._metadata, SystemClock().now_ms())
         fresh = await write(client, "fresh")
         assert fresh == 5, "the ids that the bookie holds are skipped"
@@ -150,11 +151,11 @@ async def test_an_older_copy_of_etcd_gives_out_no_id_and_deletes_nothing_until_a
         await bookie.garbage_collection.check()
 
 
-async def test_a_reader_of_a_reused_id_gets_nothing_of_the_older_ledger(
+async def test_reader_of_a_reused_id_gets_no_entry_of_the_older_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bookie knows the token from its journal after the first restart, from its index after the second."""
-    etcd, port = await copied_early(tmp_path)
+    etcd, port = await prepare_older_copy(tmp_path)
     async with serving(etcd, tmp_path, port) as (_, client):
         assert [await write(client, f"late {number}") for number in (2, 3)] == [2, 3]
     put_back(tmp_path)
@@ -171,7 +172,7 @@ async def test_a_reader_of_a_reused_id_gets_nothing_of_the_older_ledger(
             with pytest.raises(ForeignLedgerError):
                 await way.ask(bookie.bookie_id, EntryId(0))
             await bookie.storage.flush()
-        assert await write(client, "ours") == 4, "our client skips what the bookie holds, without any mark"
+        assert await write(client, "ours") == 4, "our client skips ids that the bookie holds, without any mark"
         assert await read(client, LedgerId(4)) == ["ours 0", "ours 1", "ours 2"]
         new.abandon()
     async with serving(etcd, tmp_path, port) as (bookie, client):

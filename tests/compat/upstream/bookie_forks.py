@@ -1,8 +1,8 @@
 """Starts bookies for the upstream suites: `quire bookie start`, forked from a process that has imported everything.
 
-A suite starts some hundred bookies, and most of a start is imports. Reads `CONFIG<tab>LOG` lines on standard input,
-answers each with a process id; each bookie is a process of its own that can be killed, stopped and continued. They end
-with this process, and this one when its input ends.
+A suite starts about a hundred bookies, and imports take most of the time of a start. Reads `CONFIG<tab>LOG` lines from
+standard input and answers each with a process id. Each bookie is a separate process that can be killed, stopped and
+continued. The bookies end with this process, which ends with its input.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ _EARLY = ("quire_bookie.cli.serve_bookie", "uvloop", "aiohttp.web", "rocksdict",
 
 
 def serve() -> None:
-    """Until standard input ends."""
+    """Start a bookie for each line until standard input ends."""
     for name in _EARLY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave no zombies, which would pass for running
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave no zombies, which would look like running bookies
     for line in sys.stdin:
         config, log = line.rstrip("\n").split("\t")
         child = os.fork()

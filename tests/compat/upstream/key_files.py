@@ -1,4 +1,4 @@
-"""The key files that upstream's TLS tests look for by name: two self-signed certificates, one for each side."""
+"""Creates the key files of upstream's TLS tests: two self-signed certificates, one for each side."""
 
 import datetime
 from pathlib import Path
@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 HOST = "apache.bookkeeper.org"
-CLIENT_ROLES = "0:testRole,testRole1;1:testCluster"  # which these tests ask for
+CLIENT_ROLES = "0:testRole,testRole1;1:testCluster"  # required by these tests
 
 
 def write_key_files(folder: Path) -> None:
-    """`client-cert.pem`, `client-key.pem` and the same of `server`, into a new folder."""
+    """Write `client-cert.pem`, `client-key.pem` and the same files of `server` into a new folder."""
     folder.mkdir()
     _write(folder, "client", CLIENT_ROLES)
     _write(folder, "server", None)

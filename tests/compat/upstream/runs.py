@@ -1,4 +1,4 @@
-"""Runs one of upstream's own test classes on our bookies, in a JVM that `java/` beside this file makes ready for it."""
+"""Runs one of upstream's test classes on our bookies, in a JVM with the harness of `java/`."""
 
 import functools
 import json
@@ -18,30 +18,31 @@ from tests.support.java_driver import JAVA_OPTIONS, SCRIPTS
 HERE = Path(__file__).resolve().parent
 PACKAGE = "org.apache.bookkeeper."
 FETCH_TIMEOUT_S = 900
-PATIENCE = 3  # times the limit that upstream sets to one test
-_TEST_ONLY = ["java.base/java.util", "java.base/java.lang.reflect"]  # what upstream's build opens besides
+PATIENCE = 3  # factor for upstream's time limit of one test
+_TEST_ONLY = ["java.base/java.util", "java.base/java.lang.reflect"]  # packages that upstream's build opens too
 OPTIONS = [*JAVA_OPTIONS, *(word for package in _TEST_ONLY for word in ("--add-opens", f"{package}=ALL-UNNAMED"))]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one upstream test ended."""
+    """The result of one upstream test."""
 
     test: str
     outcome: str
-    """passed, failed, or skipped: it gave itself up."""
+    """passed, failed or skipped."""
     seconds: float
     reason: str
 
     @property
     def method(self) -> str:
-        """Without its parameters."""
+        """The name of the test without its parameters."""
         return self.test.split("[")[0]
 
 
 @functools.cache
 def class_path() -> str:
-    """Our harness, upstream's test jars and what they need; a skip (a failure with CI=true) where it cannot be had."""
+    """Return the class path of our harness and upstream's test jars; skip (with CI=true, fail) when it is
+    unavailable."""
     command = [str(SCRIPTS / "fetch.sh"), str(HERE / "java"), "upstream"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if done.returncode == 0:
@@ -53,9 +54,9 @@ def class_path() -> str:
 
 
 def run_class(name: str, without: frozenset[str], folder: Path, timeout_s: float) -> list[Outcome]:
-    """What became of each test of `org.apache.bookkeeper.NAME`, except of the methods to leave out.
+    """Run the tests of `org.apache.bookkeeper.NAME` except the methods in `without`; return their results.
 
-    Logs of the JVM, the bookies and etcd stay in `folder`. AssertionError when the class does not come to its end.
+    Logs of the JVM, the bookies and etcd stay in `folder`. AssertionError when the class does not finish.
     """
     keys = folder / "keys"
     write_key_files(keys)
@@ -75,12 +76,12 @@ def run_class(name: str, without: frozenset[str], folder: Path, timeout_s: float
         finally:
             _end_group(java.pid)
             java.wait()
-    assert java.returncode == 0, f"{name} did not come to its end; see {folder}"
+    assert java.returncode == 0, f"{name} did not finish; see {folder}"
     return [Outcome(**json.loads(line)) for line in output.splitlines()]
 
 
 def _end_group(leader: int) -> None:
-    """The JVM with its bookies and etcd, however it ended."""
+    """Kill the JVM with its bookies and etcd, if they still run."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:

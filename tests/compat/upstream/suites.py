@@ -1,30 +1,33 @@
-"""Which of upstream's test classes run on our bookies, and which of their methods cannot, each with the reason.
+"""The upstream test classes that run on our bookies, and their excluded methods, each with the reason.
 
-Nothing is left out because our bookie fails it. Where the reason is not plain from the test, the control experiment of
-the README beside this file told: the same harness with Java bookies fails it too.
+No test is excluded because our bookie fails it. Where the test does not show the reason, the control experiment of the
+README in this folder did: the same harness with Java bookies fails it too.
 """
 
 from dataclasses import dataclass, field
 
-CLIENT_RACE = "now and then hits a race in the Java client: closing it while an add is answered uses a recycled object"
-ZOOKEEPER = "talks to ZooKeeper itself; the cluster's metadata is in etcd"
-ON_OUR_FILES = "starts a Java bookie on the files of the bookie it killed; ours have a format of their own"
-DRIVER = "tests what the ZooKeeper metadata driver answers; the one for etcd answers otherwise, on Java bookies too"
-JAVA_BOOKIE = "looks into the Java bookie in its own JVM"
-JAVA_PLUGIN = "loads an authentication provider of its own, a Java class, into the bookie"
-LOOPBACK = "takes the machine's own host name for a bookie, which fails where that is a loopback address"
-REFUSED = "starts a bookie whose key is not that of its certificate and sees handshakes fail; ours refuses to start"
-JAVA_STORES = "its key files are in Java's own forms (JKS, PKCS12), which ours refuses by name"
+CLIENT_RACE = "sometimes hits a race in the Java client: closing it while an add is answered uses a recycled object"
+ZOOKEEPER = "uses ZooKeeper itself; the cluster's metadata is in etcd"
+ON_OUR_FILES = "starts a Java bookie on the files of the bookie it killed; ours have another format"
+DRIVER = "tests answers of the ZooKeeper metadata driver; those of the etcd driver differ, with Java bookies too"
+JAVA_BOOKIE = "reads objects of a Java bookie in its own JVM"
+JAVA_PLUGIN = "loads its own authentication provider, a Java class, into the bookie"
+LOOPBACK = "uses the machine's host name for a bookie, which fails when that is a loopback address"
+REFUSED = (
+    "starts a bookie whose key does not match its certificate and expects failed handshakes; ours refuses to start"
+)
+JAVA_STORES = "its key files are Java key stores (JKS, PKCS12), which ours refuses"
 CLOSE_TIMER = "org.apache.pulsar.metadata.coordination.impl.CoordinationServiceImpl.close("
-"""Upstream's own bound on ending a bookie's registration; a stall of the machine, or of etcd's disk, outlasts it."""
-LAC_TIMER = "asserts what a reader knows before a timer of the writer tells more; a stall of the machine outlasts it"
+"""Upstream's time limit for ending a bookie's registration; a stall of the machine or of etcd's disk may exceed it."""
+LAC_TIMER = (
+    "asserts a reader's state before a timer of the writer changes it; a stall of the machine may exceed the timer"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One class: `excluded` are its methods that cannot run, with the reason; `core` ones are run by CI. Those in
-    `racing` race with a clock of their own, which a slow machine loses: they may fail once, as everything may whose
-    reason is `CLOSE_TIMER`.
+    """One class. `excluded`: methods that cannot run, with the reason. `core`: CI runs it. `racing`: methods that
+    depend on timers, which a slow machine may miss: they may fail once, like every test that fails with `CLOSE_TIMER`.
     """
 
     core: bool = False

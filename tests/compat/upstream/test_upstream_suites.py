@@ -1,6 +1,6 @@
-"""Upstream's own client tests, unchanged, on bookies of ours: one case for each class of `suites.SUITES`.
+"""Runs upstream's unchanged client tests on our bookies: one case for each class of `suites.SUITES`.
 
-The classes marked `core` are run by CI; QUIRE_UPSTREAM=all runs every one, QUIRE_UPSTREAM=Name,Name those.
+CI runs the classes marked `core`; QUIRE_UPSTREAM=all runs all classes, QUIRE_UPSTREAM=Name,Name the named ones.
 """
 
 import os
@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.compat,
     pytest.mark.slow,
     pytest.mark.timeout(2 * CLASS_TIMEOUT_S + 900),
-    pytest.mark.xdist_group("upstream"),  # two JVMs would look for ports in the same place
+    pytest.mark.xdist_group("upstream"),  # two JVMs would choose ports from the same range
 ]
 
 
