@@ -19,10 +19,10 @@ from pathlib import Path
 from benchmarks.bookie_sides import memory_mib
 from quire_bookie import limits
 from quire_bookie.model import LedgerId
-from quire_bookie.storage.block_index import BlockSegment, merge_block
-from quire_bookie.storage.index_keys import BLOCK_SHIFT, block_key, state_key
-from quire_bookie.storage.index_rocksdb import RocksIndexStore
-from quire_bookie.storage.ledger_states import LedgerInfo, encode_state
+from quire_bookie.storage.formats.block_index import BlockSegment, merge_block
+from quire_bookie.storage.formats.index_keys import BLOCK_SHIFT, block_key, state_key
+from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, encode_state
 
 LEDGERS_PER_COMMIT = 10_000
 ENTRY_BYTES = 1024

@@ -16,8 +16,8 @@ from benchmarks.storage_reads import SETTINGS, NoMarks, put
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage import LedgerStorage
-from quire_bookie.storage.index_keys import block_key
-from quire_bookie.storage.index_rocksdb import RocksIndexStore
+from quire_bookie.storage.formats.index_keys import block_key
+from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 
 ENTRY_BYTES = 1024
 LOOKUPS = 500

@@ -3,7 +3,7 @@
 import time
 
 from quire_bookie.model import EntryId, LedgerId, Run
-from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.storage.write_cache import WriteCache
 
 TOTAL_BYTES = 48 << 20

@@ -17,7 +17,7 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.model import EntryId, LedgerId, Run
 from quire_bookie.storage import LedgerStorage, StorageSettings
-from quire_bookie.storage.index_rocksdb import RocksIndexStore
+from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 
 LEDGERS = 20
 SETTINGS = StorageSettings()

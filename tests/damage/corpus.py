@@ -14,10 +14,10 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.journal.format import HEADER_BLOCK_BYTES, JournalFormatError, decode_header, decode_mark
 from quire_bookie.journal.journals import Journals
 from quire_bookie.journal.witness import SLOT_BYTES, WITNESS_NAME, decode_slot
-from quire_bookie.server.gc_fuse import GcFuse
-from quire_bookie.server.read_only import set_stopped_read_only
-from quire_bookie.server.scrubbing import POSITION_NAME
-from quire_bookie.storage.log_set import QUARANTINE_NAME
+from quire_bookie.server.upkeep.gc_fuse import GcFuse
+from quire_bookie.server.upkeep.read_only import set_stopped_read_only
+from quire_bookie.server.upkeep.scrubbing import POSITION_NAME
+from quire_bookie.storage.logs.log_set import QUARANTINE_NAME
 from tests.damage.place import SETTINGS, Known, Place
 from tests.sim.metadata import SimMetadata
 

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from quire_bookie.errors import DamagedError, QuireError, StartupError
-from quire_bookie.storage.index_commits import PROOF_NAME
+from quire_bookie.storage.index.index_commits import PROOF_NAME
 from quire_bookie.wire.messages import Status
 from tests.damage.corpus import Image, files_of, kind_of
 from tests.damage.place import Known, Place

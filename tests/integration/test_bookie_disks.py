@@ -10,7 +10,7 @@ from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server import BookieState
-from quire_bookie.server.read_only import ReadOnlyReason, set_stopped_read_only
+from quire_bookie.server.upkeep.read_only import ReadOnlyReason, set_stopped_read_only
 from quire_bookie.storage.settings import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import Status

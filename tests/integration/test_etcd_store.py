@@ -20,7 +20,7 @@ from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoin
 from quire_bookie.metadata.settings import MetadataSettings, parse_metadata_url
 from quire_bookie.metadata.store import Event, EventKind, SessionState, Watch
 from quire_bookie.model import BookieId
-from quire_bookie.server.registration import BookieRegistration
+from quire_bookie.server.start.registration import BookieRegistration
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.golden_etcd import dump, history
 from tests.support.ports import free_port

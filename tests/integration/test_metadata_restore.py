@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.ledger_writer import LedgerWriter
+from quire_bookie.client.writing.ledger_writer import LedgerWriter
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import MetadataOutdatedError

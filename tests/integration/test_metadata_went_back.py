@@ -17,7 +17,7 @@ from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.server.collection_doubts import InDoubtError
+from quire_bookie.server.upkeep.collection_doubts import InDoubtError
 from tests.support.epochs import raise_epoch
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port

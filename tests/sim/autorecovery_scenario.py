@@ -28,7 +28,7 @@ from quire_bookie.recovery.process import RunningAutoRecovery, start_auto_recove
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.process import RunningBookie
 from quire_bookie.server.settings import BookieSettings
-from quire_bookie.server.storage_folders import CURRENT, FolderState, StorageFolders, stamp
+from quire_bookie.server.start.storage_folders import CURRENT, FolderState, StorageFolders, stamp
 from quire_bookie.wire.digest import Digest
 from tests.sim.disk import SimDisk
 from tests.sim.faults import Cast, Faults, disturb

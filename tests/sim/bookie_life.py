@@ -15,11 +15,11 @@ from quire_bookie.limits import KIB, MIB
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.model import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
-from quire_bookie.server.compaction_schedule import CompactionSettings
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.quarantine_rules import QuarantineSettings
-from quire_bookie.server.scrubbing import ScrubbingSettings
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.availability import decode

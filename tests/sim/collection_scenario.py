@@ -16,10 +16,10 @@ from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.server.compaction_schedule import CompactionSettings
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from quire_bookie.storage.settings import StorageSettings
 from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory

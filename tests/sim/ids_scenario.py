@@ -29,9 +29,9 @@ from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.write_set import write_set
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.gc_fuse import FuseSettings
-from quire_bookie.server.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.upkeep.gc_fuse import FuseSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.judge import place_of, trouble_with
 from tests.sim.ledger_scenario import Listener, read_all

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.drains import DRAIN_PROGRESS, DRAINS
-from quire_bookie.server.read_only import ReadOnlyReason
+from quire_bookie.server.upkeep.read_only import ReadOnlyReason
 from quire_operator.builders.naming import REPLACE_ANNOTATION
 from tests.sim.operator_checks import LOOK_S
 from tests.sim.operator_pool import ENSEMBLE, NAME, POOL, Pool, host_of

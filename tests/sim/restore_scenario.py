@@ -33,9 +33,9 @@ from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.places.errors import PlaceError
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.settings import RecoverySettings
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import Listener, read_all, recover
 from tests.sim.loop import SimLoop

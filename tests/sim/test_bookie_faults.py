@@ -14,7 +14,7 @@ import pytest
 
 from quire_bookie.errors import DamagedError, StartupError
 from quire_bookie.journal.format import GROUP_MAGIC
-from quire_bookie.server.storage_folders import CURRENT
+from quire_bookie.server.start.storage_folders import CURRENT
 from tests.sim.__main__ import run_seed
 from tests.sim.bookie_life import FOLDERS, Life
 from tests.sim.disk import SECTOR_BYTES, SimDisk

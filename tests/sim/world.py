@@ -14,10 +14,10 @@ from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import QuireError
 from quire_bookie.journal.settings import JournalSettings
-from quire_bookie.server.compaction_schedule import CompactionSettings
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
 from quire_bookie.server.process import RunningBookie, start_bookie
 from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
 from quire_bookie.storage.settings import StorageSettings
 from tests.sim.disk import SimDisk, Survival
 from tests.sim.index_store import SimIndexStore

@@ -22,10 +22,10 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server import BookieSettings, start_bookie
-from quire_bookie.server.compaction_schedule import CompactionSettings
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.quarantine_rules import QuarantineSettings
-from quire_bookie.server.scrubbing import ScrubbingSettings
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 from tests.support.roomy_disk import NEVER_FULL
 

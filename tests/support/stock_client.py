@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.bookie_link import BookieLink, Purpose, V3Link
-from quire_bookie.client.bound_links import BoundLinks
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.links.bookie_link import BookieLink, Purpose, V3Link
+from quire_bookie.client.links.bound_links import BoundLinks
 from quire_bookie.model import BookieId, DigestType, LedgerId
 
 

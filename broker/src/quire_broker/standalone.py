@@ -30,8 +30,8 @@ from quire_bookie.recovery import RecoverySettings, RunningAutoRecovery, start_a
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.server.read_only import ReadOnlyReason
 from quire_bookie.server.security.settings import ConnectionLimitSettings, SecuritySettings
+from quire_bookie.server.upkeep.read_only import ReadOnlyReason
 from quire_broker.broker_process import start_broker
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker

@@ -11,13 +11,13 @@ from quire_bookie.journal.files import JournalFiles
 from quire_bookie.journal.replay import Replay
 from quire_bookie.model import LedgerId, Run, RunBatch
 from quire_bookie.server import process
-from quire_bookie.server.adds import Adds
-from quire_bookie.server.collection_doubts import CollectionDoubts
-from quire_bookie.server.fences import Fences
-from quire_bookie.server.garbage_collection import GarbageCollection
-from quire_bookie.server.ports import JournalPort
-from quire_bookie.server.quarantine_rules import QuarantineSettings
+from quire_bookie.server.requests.adds import Adds
+from quire_bookie.server.requests.fences import Fences
+from quire_bookie.server.requests.ports import JournalPort
 from quire_bookie.server.settings import BookieSettings
+from quire_bookie.server.upkeep.collection_doubts import CollectionDoubts
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollection
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from tests.sim.broken.variant import Variant, replaced
 
 

@@ -4,16 +4,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from quire_bookie.client.bound_links import BoundLinks, Standing
 from quire_bookie.client.fresh_ids import FreshIds
+from quire_bookie.client.links.bound_links import BoundLinks, Standing
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.journal import JournalRecord, MasterKeyRecord
 from quire_bookie.model import BookieId, IdCounters, LedgerId
-from quire_bookie.server.repeated_adds import RepeatedAdds, Verdict
-from quire_bookie.server.replaying import ReplayTarget
-from quire_bookie.storage.id_marks import IdMarks
-from quire_bookie.storage.index_commits import IndexCommits
+from quire_bookie.server.requests.repeated_adds import RepeatedAdds, Verdict
+from quire_bookie.server.start.replaying import ReplayTarget
+from quire_bookie.storage.index.index_commits import IndexCommits
+from quire_bookie.storage.ledgers.id_marks import IdMarks
 from tests.sim.broken.variant import Variant, replaced
 
 

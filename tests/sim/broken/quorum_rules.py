@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quire_bookie.client.add_pipeline import AddPipeline, LostReplica
-from quire_bookie.client.lac_read import _Round
+from quire_bookie.client.reading.lac_read import _Round
 from quire_bookie.client.recovery import _Copying
+from quire_bookie.client.writing.add_pipeline import AddPipeline, LostReplica
 from quire_bookie.model import BookieId, EntryId
 from quire_bookie.quorum.ack_tracker import PrefixAckTracker
 from quire_bookie.quorum.recovery_plan import EntrySearch, Verdict

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from quire_bookie.client.add_pipeline import AddPipeline
-from quire_bookie.client.deferred_writer import DeferredSyncWriter, _DeferredPipeline
 from quire_bookie.client.entry_read import MISSING_ERRORS, EntryRead
-from quire_bookie.client.lac_poll import LacPolls
+from quire_bookie.client.reading.lac_poll import LacPolls
+from quire_bookie.client.writing.add_pipeline import AddPipeline
+from quire_bookie.client.writing.deferred_writer import DeferredSyncWriter, _DeferredPipeline
 from quire_bookie.errors import LedgerError, NoSuchEntryError
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId
 from quire_bookie.wire.client_codec import v3_read

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from quire_bookie.client import recovery
-from quire_bookie.client.closing import close_ledger
 from quire_bookie.client.entry_read import EntryRead, ReadWay
-from quire_bookie.client.lac_read import read_lac
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.reading.lac_read import read_lac
+from quire_bookie.client.writing.closing import close_ledger
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.versioned import Versioned

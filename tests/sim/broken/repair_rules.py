@@ -12,7 +12,7 @@ from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_copies,
 from quire_bookie.recovery.fragment_copy import Copied, copy_fragment
 from quire_bookie.recovery.fragments import Fragment
 from quire_bookie.recovery.ledger_repair import LedgerRepair
-from quire_bookie.server.damage_report import DamageReport
+from quire_bookie.server.upkeep.damage_report import DamageReport
 from quire_bookie.storage.ledger_storage import LedgerStorage
 from quire_bookie.storage.scrub import ScrubbedLog
 from tests.sim.broken.variant import Variant, replaced

@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.server import collection_doubts
+from quire_bookie.server.upkeep import collection_doubts
 from tests.sim.broken.variant import Variant, replaced
 
 

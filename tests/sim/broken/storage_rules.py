@@ -9,13 +9,13 @@ from quire_bookie.journal.journals import JournalPositions
 from quire_bookie.journal.records import FenceRecord, JournalRecord
 from quire_bookie.journal.replay import Replay
 from quire_bookie.model import LedgerId, Run
-from quire_bookie.server.adds import Adds
-from quire_bookie.server.replaying import JournalMarks, ReplayTarget
+from quire_bookie.server.requests.adds import Adds
+from quire_bookie.server.start.replaying import JournalMarks, ReplayTarget
 from quire_bookie.storage.flush_worker import FlushWorker
-from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates
 from quire_bookie.storage.ledger_storage import LedgerStorage
-from quire_bookie.storage.limbo import Limbo
-from quire_bookie.storage.log_writes import LogWrites
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates
+from quire_bookie.storage.ledgers.limbo import Limbo
+from quire_bookie.storage.logs.log_writes import LogWrites
 from quire_bookie.wire.messages import AddRequest
 from tests.sim.broken.variant import Variant, replaced
 
@@ -133,7 +133,7 @@ def _limbo_forgotten() -> tuple[Any, ...]:
     async def broken(*_: object) -> Limbo:
         return Limbo()
 
-    from quire_bookie.storage import state_changes
+    from quire_bookie.storage.ledgers import state_changes
 
     return (replaced(state_changes, "load_limbo", broken),)
 

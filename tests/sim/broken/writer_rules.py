@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from quire_bookie.client import add_pipeline
-from quire_bookie.client.add_frames import AddFrames
-from quire_bookie.client.ensemble_changes import EnsembleChanges
+from quire_bookie.client.writing import add_pipeline
+from quire_bookie.client.writing.add_frames import AddFrames
+from quire_bookie.client.writing.ensemble_changes import EnsembleChanges
 from quire_bookie.errors import BadVersionError, LedgerError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata

@@ -34,11 +34,11 @@ from quire_bookie.metrics import (
     quantile_s,
     render,
 )
-from quire_bookie.server.compaction_schedule import CompactionScheduleStats
-from quire_bookie.server.garbage_collection import GarbageCollectionStats
-from quire_bookie.server.registration import RegistrationStats
-from quire_bookie.server.scrubbing import ScrubbingStats
 from quire_bookie.server.settings import BookieStats
+from quire_bookie.server.start.registration import RegistrationStats
+from quire_bookie.server.upkeep.compaction_schedule import CompactionScheduleStats
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionStats
+from quire_bookie.server.upkeep.scrubbing import ScrubbingStats
 from quire_bookie.storage.compaction import CompactionStats
 from quire_bookie.storage.settings import StorageStats
 

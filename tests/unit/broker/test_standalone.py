@@ -14,7 +14,7 @@ from quire_bookie.metadata.drains import Drain, Drains, Wish
 from quire_bookie.model import BookieId
 from quire_bookie.recovery import RecoverySettings
 from quire_bookie.server.process import BookieState
-from quire_bookie.server.read_only import ReadOnlyReason
+from quire_bookie.server.upkeep.read_only import ReadOnlyReason
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.standalone import RunningStandalone, StandaloneSettings, quorums, with_quorums
 from tests.sim.disk import SimDisk

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, flag
-from quire_bookie.client.bookie_info import BookieSpace
+from quire_bookie.client.links.bookie_info import BookieSpace
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.layout import ROOT

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, json_object, truth
-from quire_bookie.server.compaction_schedule import Kind
 from quire_bookie.server.process import RunningBookie
+from quire_bookie.server.upkeep.compaction_schedule import Kind
 
 _ROOT = "/api/v1/bookie/gc"
 

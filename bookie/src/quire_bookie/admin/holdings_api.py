@@ -22,8 +22,8 @@ from quire_bookie.errors import DamagedError, NoSuchLedgerError, QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.model import ENTRY_HEADER_BYTES, LedgerId
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.storage_folders import CURRENT
-from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.server.start.storage_folders import CURRENT
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 
 PAGE_LEDGERS_MAX = 20_000
 """A page goes through the ids of all ledgers, so few large ones cost less."""

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, integer, whole_number
 from quire_bookie.client.ledger_description import describe
-from quire_bookie.client.ledger_reader import LedgerReader
+from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import MetadataFormatError, NoSuchEntryError, QuireError
 from quire_bookie.metadata import layout

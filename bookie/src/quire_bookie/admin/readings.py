@@ -22,7 +22,7 @@ from quire_bookie.admin.names import (
 from quire_bookie.admin.security_readings import security_readings
 from quire_bookie.metrics import LatencyHistogram, LatencyWindow, Reading, of_histogram, of_stats, of_window
 from quire_bookie.server.process import BookieState, RunningBookie
-from quire_bookie.server.read_only import ReadOnlyReason
+from quire_bookie.server.upkeep.read_only import ReadOnlyReason
 
 _STATUS = {BookieState.WRITABLE: 1, BookieState.READ_ONLY: 0, BookieState.POISONED: -1, BookieState.STOPPED: -1}
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.holdings import BookieQuestions
 from quire_bookie.backup.review import ADOPTED, missing
-from quire_bookie.client.ledger_reader import LedgerReader
+from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import LedgerError, NoSuchLedgerError, UnauthorizedError
 from quire_bookie.metadata.versioned import Versioned

@@ -12,8 +12,8 @@ from quire_bookie.journal.inspect import inspect_journal
 from quire_bookie.metadata.cookies import Cookie
 from quire_bookie.model import LedgerId
 from quire_bookie.server.settings import BookieSettings
-from quire_bookie.server.storage_folders import StorageFolders, inspect
-from quire_bookie.storage.index_rocksdb import RocksIndexStore
+from quire_bookie.server.start.storage_folders import StorageFolders, inspect
+from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 from quire_bookie.storage.inspect import inspect_ledgers
 
 

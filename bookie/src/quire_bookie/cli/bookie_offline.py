@@ -40,8 +40,8 @@ class Stopped:
     async def index(self) -> AsyncIterator["IndexStore"]:
         """The index, read-only. DamagedError names the remedy; StartupError when there is none."""
         from quire_bookie.errors import DamagedError, StartupError
-        from quire_bookie.storage.index_commits import REBUILD_REMEDY
-        from quire_bookie.storage.index_rocksdb import RocksIndexStore
+        from quire_bookie.storage.index.index_commits import REBUILD_REMEDY
+        from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 
         path = self.settings.index_path
         if not await self.disk.exists(path):
@@ -138,7 +138,7 @@ async def _with_folders(settings: "BookieSettings", work: Work) -> tuple[Tables,
     """Run on folders that are Quire's and that nobody uses. StartupError."""
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.errors import StartupError
-    from quire_bookie.server.storage_folders import StorageFolders, inspect
+    from quire_bookie.server.start.storage_folders import StorageFolders, inspect
 
     folders = StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir)
     disk = LocalDisk()
@@ -316,8 +316,8 @@ async def _scrub(stopped: Stopped, as_json: bool) -> tuple[Tables, bool]:
 
 async def _rebuild(stopped: Stopped, accept_limbo: bool, up_to: Sequence[int], as_json: bool) -> tuple[Tables, bool]:
     from quire_bookie.model import LedgerId
-    from quire_bookie.storage.index_place import IndexPlace, rebuild_in_place
     from quire_bookie.storage.inspect import list_logs
+    from quire_bookie.storage.rebuilding.index_place import IndexPlace, rebuild_in_place
 
     settings = stopped.settings
     place = IndexPlace(settings.index_path, settings.ledger_paths, settings.index_cache_bytes)

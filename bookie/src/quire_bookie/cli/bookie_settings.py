@@ -15,14 +15,14 @@ from quire_bookie.env.machine_memory import machine_memory_bytes
 from quire_bookie.errors import ConfigError
 from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.model import BookieId
-from quire_bookie.server.compaction_schedule import CompactionSettings
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.gc_fuse import FuseSettings
-from quire_bookie.server.over_replicated import OverReplicatedSettings
-from quire_bookie.server.own_rack import RackSettings
-from quire_bookie.server.quarantine_rules import QuarantineSettings
-from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.server.settings import BookieSettings, ServiceSettings
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.upkeep.gc_fuse import FuseSettings
+from quire_bookie.server.upkeep.over_replicated import OverReplicatedSettings
+from quire_bookie.server.upkeep.own_rack import RackSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 
 MIB = limits.MIB

@@ -97,8 +97,8 @@ async def _of_folders(config: "BookieConfig") -> dict[str, Any]:
     from quire_bookie.cli.bookie_settings import bookie_settings
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.errors import StartupError
-    from quire_bookie.server.read_only import operator_wish
-    from quire_bookie.server.storage_folders import StorageFolders, inspect
+    from quire_bookie.server.start.storage_folders import StorageFolders, inspect
+    from quire_bookie.server.upkeep.read_only import operator_wish
 
     settings = bookie_settings(config)
     folders = StorageFolders(settings.journal_paths, settings.ledger_paths, settings.index_dir)
@@ -133,7 +133,7 @@ async def _of_folders(config: "BookieConfig") -> dict[str, Any]:
 async def _in_limbo(disk: "Disk", ledger_folders: Sequence[str]) -> str:
     """Up to which ledger this bookie answers *unknown*; the record lies in one of the folders."""
     from quire_bookie.errors import DamagedError
-    from quire_bookie.storage.limbo import read_limbo_file
+    from quire_bookie.storage.ledgers.limbo import read_limbo_file
 
     for folder in ledger_folders:
         try:
@@ -150,7 +150,7 @@ async def _wish_in_folders(config: "BookieConfig", on: bool) -> None:
     from quire_bookie.cli.bookie_settings import bookie_settings
     from quire_bookie.env.clock import SystemClock
     from quire_bookie.env.local_disk import LocalDisk
-    from quire_bookie.server.read_only import set_stopped_read_only
+    from quire_bookie.server.upkeep.read_only import set_stopped_read_only
 
     disk = LocalDisk()
     try:

@@ -19,7 +19,7 @@ from quire_bookie.journal.mark import MARK_NAME
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies, decode_cookie
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
-from quire_bookie.storage.index_commits import PROOF_NAME
+from quire_bookie.storage.index.index_commits import PROOF_NAME
 
 _CURRENT = "current"
 _IDENTITY = ("RUN", "VERSION", "PLACE", "STATE")

@@ -28,7 +28,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.server import start_bookie
 from quire_bookie.server.process import RunningBookie
 from quire_bookie.server.settings import BookieSettings
-from quire_bookie.server.start_steps import StartSteps
+from quire_bookie.server.start.start_steps import StartSteps
 
 log = logging.getLogger("quire.bookie")
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from quire_bookie.client.bookie_link import Links, Purpose
 from quire_bookie.client.ledger_entry import LedgerEntry
+from quire_bookie.client.links.bookie_link import Links, Purpose
 from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, QuorumError
 from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, DigestType, EntryId, LedgerId

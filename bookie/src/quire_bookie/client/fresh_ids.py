@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from quire_bookie.client.bookie_link import Links
+from quire_bookie.client.links.bookie_link import Links
 from quire_bookie.errors import LedgerError, LedgerIdInUseError, MetadataOutdatedError, QuorumError
 from quire_bookie.limits import ID_INQUIRY_AGAIN_S, ID_INQUIRY_TIMEOUT_S, LEDGER_IDS_SKIPPED_MAX
 from quire_bookie.metadata.ledger_ids import LedgerIds, read_counters

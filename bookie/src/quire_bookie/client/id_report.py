@@ -1,6 +1,6 @@
 """Asks one bookie for the ledger ids and counters that it knows. Never retries."""
 
-from quire_bookie.client.one_question import ask_once
+from quire_bookie.client.links.single_request import ask_once
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, PeerProtocolError
 from quire_bookie.metadata.service_info import BookieAddress

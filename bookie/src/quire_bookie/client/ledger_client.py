@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Self
 
 from quire_bookie.client.bookie_choice import BookieChoice
-from quire_bookie.client.connection import BookieConnection
-from quire_bookie.client.deferred_writer import DeferredSyncWriter
 from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.fresh_ids import FreshIds
 from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.ledger_reader import LedgerReader
-from quire_bookie.client.ledger_writer import LedgerWriter
+from quire_bookie.client.links.connection import BookieConnection
+from quire_bookie.client.links.pool import ConnectionPool
 from quire_bookie.client.opening import Opening
-from quire_bookie.client.pool import ConnectionPool
+from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.settings import ClientSettings
+from quire_bookie.client.writing.deferred_writer import DeferredSyncWriter
+from quire_bookie.client.writing.ledger_writer import LedgerWriter
 from quire_bookie.env.chance import Chance, SystemChance
 from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.env.own_links import OwnLinks

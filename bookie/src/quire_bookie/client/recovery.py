@@ -18,21 +18,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from quire_bookie.client.add_pipeline import AddPipeline
-from quire_bookie.client.bookie_link import Purpose
-from quire_bookie.client.closing import close_ledger, recovery_conflict
 from quire_bookie.client.entry_read import EntryRead
-from quire_bookie.client.lac_read import LacFound, read_lac
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.moved_replicas import read_where_stored
-from quire_bookie.client.newcomers import behind, newcomers
-from quire_bookie.client.range_read import RangeReader
+from quire_bookie.client.links.bookie_link import Purpose
+from quire_bookie.client.reading.lac_read import LacFound, read_lac
+from quire_bookie.client.reading.moved_replicas import read_where_stored
+from quire_bookie.client.reading.range_read import RangeReader
+from quire_bookie.client.writing.add_pipeline import AddPipeline
+from quire_bookie.client.writing.closing import close_ledger, recovery_conflict
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
 from quire_bookie.limits import KIB, RECOVERY_READS_FIRST, RECOVERY_SETTLE_S
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.ensemble_change import with_replacements
+from quire_bookie.quorum.late_joiners import behind, newcomers
 from quire_bookie.quorum.recovery_plan import EntrySearch, Frontier
 from quire_bookie.quorum.write_set import write_set
 from quire_bookie.wire.client_codec import v2_adds

@@ -7,7 +7,7 @@ grows up to a longest one); never knows what is read or from whom.
 from asyncio import TimerHandle
 from typing import Protocol
 
-from quire_bookie.client.bookie_link import Links
+from quire_bookie.client.links.bookie_link import Links
 from quire_bookie.client.settings import ClientSettings
 
 

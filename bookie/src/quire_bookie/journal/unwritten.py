@@ -1,7 +1,7 @@
 """The journal of a bookie that writes none: takes every append and answers it in the loop's next step.
 
 Owns nothing on disk. Must never call a `done` from inside an append. What it answers is in memory only: whoever uses it
-has to know, at the next start, that the process did not end cleanly (quire_bookie.server.run_notes).
+has to know, at the next start, that the process did not end cleanly (quire_bookie.server.start.run_notes).
 """
 
 import asyncio

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.range_read import RangeReader
+from quire_bookie.client.reading.range_read import RangeReader
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import REPLICATION_BATCHES_IN_FLIGHT
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from quire_bookie.client.lac_read import last_entries, read_lac
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.reading.lac_read import last_entries, read_lac
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import (
     BookieIoError,

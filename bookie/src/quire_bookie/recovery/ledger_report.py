@@ -6,7 +6,7 @@ Works piece by piece, so that neither memory nor a response grows with the ledge
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 
-from quire_bookie.client.lac_read import read_lac
+from quire_bookie.client.reading.lac_read import read_lac
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerState
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail

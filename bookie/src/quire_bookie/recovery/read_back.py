@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.range_read import RangeReader
+from quire_bookie.client.reading.range_read import RangeReader
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, Segment
 from quire_bookie.recovery.fragments import Fragment
 from quire_bookie.recovery.pace import Pace

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from quire_bookie.bulk import encode_copies, encode_stored
-from quire_bookie.client.bookie_link import Purpose
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.links.bookie_link import Purpose
 from quire_bookie.errors import BookieUnavailableError, LedgerError, TooManyRequestsError
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId
 from quire_bookie.wire import v2

@@ -30,28 +30,28 @@ from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, bookie_endpoint, http_endpoint
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
-from quire_bookie.server.address_claim import hand_over, predecessors, wait_until_free
-from quire_bookie.server.bookie import Bookie
-from quire_bookie.server.connections import Connection, OpenConnections
-from quire_bookie.server.damage_marks import DamageMarks
-from quire_bookie.server.disk_fit import fit_to_disk, make_first_reserves, open_reserves
-from quire_bookie.server.disk_monitor import DiskMonitor
-from quire_bookie.server.full_disk import FullDisk
-from quire_bookie.server.metadata_doubt import MetadataDoubt
-from quire_bookie.server.opening import BookieData, OpenIndex, open_data
-from quire_bookie.server.own_rack import publish_rack
-from quire_bookie.server.read_only import ReadOnlyMode, ReadOnlyReason
-from quire_bookie.server.reclaiming import compaction_of, garbage_collection_of
-from quire_bookie.server.registration import BookieRegistration, RegistrationSettings
-from quire_bookie.server.scrubbing import Scrubbing
+from quire_bookie.server.requests.bookie import Bookie
+from quire_bookie.server.requests.connections import Connection, OpenConnections
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
 from quire_bookie.server.settings import BookieSettings
-from quire_bookie.server.start_steps import StartSteps
-from quire_bookie.server.storage_folders import StorageFolders
-from quire_bookie.server.storage_identity import ClaimOptions, StorageIdentity, claim_storage
-from quire_bookie.storage import index_place
-from quire_bookie.storage.index_place import IndexPlace
+from quire_bookie.server.start.address_claim import hand_over, predecessors, wait_until_free
+from quire_bookie.server.start.disk_fit import fit_to_disk, make_first_reserves, open_reserves
+from quire_bookie.server.start.opening import BookieData, OpenIndex, open_data
+from quire_bookie.server.start.reclaiming import compaction_of, garbage_collection_of
+from quire_bookie.server.start.registration import BookieRegistration, RegistrationSettings
+from quire_bookie.server.start.start_steps import StartSteps
+from quire_bookie.server.start.storage_folders import StorageFolders
+from quire_bookie.server.start.storage_identity import ClaimOptions, StorageIdentity, claim_storage
+from quire_bookie.server.upkeep.damage_marks import DamageMarks
+from quire_bookie.server.upkeep.disk_monitor import DiskMonitor
+from quire_bookie.server.upkeep.full_disk import FullDisk
+from quire_bookie.server.upkeep.metadata_doubt import MetadataDoubt
+from quire_bookie.server.upkeep.own_rack import publish_rack
+from quire_bookie.server.upkeep.read_only import ReadOnlyMode, ReadOnlyReason
+from quire_bookie.server.upkeep.scrubbing import Scrubbing
+from quire_bookie.storage.rebuilding import index_place
+from quire_bookie.storage.rebuilding.index_place import IndexPlace
 
 _log = logging.getLogger("quire.server")
 

@@ -9,12 +9,12 @@ from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import BookieId
-from quire_bookie.server.compaction_schedule import CompactionSettings
-from quire_bookie.server.disk_monitor import DiskRules
-from quire_bookie.server.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.own_rack import RackSettings
-from quire_bookie.server.scrubbing import ScrubbingSettings
 from quire_bookie.server.security.settings import SecuritySettings
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
+from quire_bookie.server.upkeep.disk_monitor import DiskRules
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
+from quire_bookie.server.upkeep.own_rack import RackSettings
+from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
 
 

@@ -27,17 +27,17 @@ from quire_bookie.env.space_reserve import SpaceReserve
 from quire_bookie.errors import DamagedError, DiskFullError, QuireError, StorageError
 from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES, MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_bookie.storage import log_format
-from quire_bookie.storage.block_index import BlockSegment, decode_block
-from quire_bookie.storage.block_moves import Move, moved_block, stretches
 from quire_bookie.storage.flush_worker import FlushWorker
-from quire_bookie.storage.index_commits import IndexCommits
-from quire_bookie.storage.index_keys import BLOCK_SHIFT, block_key, block_of_key, state_key
-from quire_bookie.storage.ledger_states import is_deleted
-from quire_bookie.storage.log_ages import LogAges
-from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, LedgerMap, LedgerSpan
-from quire_bookie.storage.log_set import EntryLogs
-from quire_bookie.storage.log_usages import LEDGERS_PER_LOOK, LogUsage, LogUsages
+from quire_bookie.storage.formats import log_format
+from quire_bookie.storage.formats.block_index import BlockSegment, decode_block
+from quire_bookie.storage.formats.block_moves import Move, moved_block, stretches
+from quire_bookie.storage.formats.index_keys import BLOCK_SHIFT, block_key, block_of_key, state_key
+from quire_bookie.storage.formats.log_ages import LogAges
+from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES, LedgerMap, LedgerSpan
+from quire_bookie.storage.index.index_commits import IndexCommits
+from quire_bookie.storage.ledgers.ledger_states import is_deleted
+from quire_bookie.storage.logs.log_set import EntryLogs
+from quire_bookie.storage.logs.log_usages import LEDGERS_PER_LOOK, LogUsage, LogUsages
 
 BLOCKS_PER_COMMIT: Final = 2048
 """Index blocks that are moved under one hold of the write lock."""

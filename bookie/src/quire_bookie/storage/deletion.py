@@ -16,12 +16,12 @@ from typing import Any
 from quire_bookie.errors import DiskFullError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.flush_worker import FlushWorker
-from quire_bookie.storage.index_commits import IndexCommits
-from quire_bookie.storage.index_keys import state_key
+from quire_bookie.storage.formats.index_keys import state_key
+from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledger_quarantine import LedgerQuarantine
-from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, encode_state, revived_state
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates, encode_state, revived_state
+from quire_bookie.storage.ledgers.tombstones import Tombstones
 from quire_bookie.storage.read_cache import ReadCache
-from quire_bookie.storage.tombstones import Tombstones
 from quire_bookie.storage.write_cache import WriteCache
 
 LoadLedger = Callable[[LedgerId], Coroutine[Any, Any, LedgerInfo | None]]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage.block_index import decode_block, ids_in_block
-from quire_bookie.storage.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key, block_of_key, last_block_key
+from quire_bookie.storage.formats.block_index import decode_block, ids_in_block
+from quire_bookie.storage.formats.index_keys import BLOCK_MASK, BLOCK_SHIFT, block_key, block_of_key, last_block_key
 from quire_bookie.storage.write_cache import WriteCache
 
 EntryRange = tuple[EntryId, EntryId]

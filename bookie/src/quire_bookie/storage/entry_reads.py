@@ -14,8 +14,8 @@ from quire_bookie.errors import DamagedError, NoSuchEntryError, NoSuchLedgerErro
 from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage.entry_ranges import EntryRange, cached_ranges, indexed_ranges, join_ranges
-from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates
-from quire_bookie.storage.log_reader import LogReader
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates
+from quire_bookie.storage.logs.log_reader import LogReader
 from quire_bookie.storage.read_cache import Extent, ReadCache
 from quire_bookie.storage.settings import StorageStats
 from quire_bookie.storage.write_cache import WriteCache

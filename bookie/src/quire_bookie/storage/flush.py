@@ -16,12 +16,12 @@ from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError
 from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES
 from quire_bookie.model import LedgerId
-from quire_bookie.storage.block_index import merge_encoded, segment_head
-from quire_bookie.storage.index_commits import IndexCommits
-from quire_bookie.storage.index_keys import BLOCK_SHIFT, block_key, state_key
-from quire_bookie.storage.ledger_states import LedgerInfo, encode_state
-from quire_bookie.storage.log_appender import LogAppender
-from quire_bookie.storage.log_format import RECORD_HEADER_BYTES
+from quire_bookie.storage.formats.block_index import merge_encoded, segment_head
+from quire_bookie.storage.formats.index_keys import BLOCK_SHIFT, block_key, state_key
+from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
+from quire_bookie.storage.index.index_commits import IndexCommits
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, encode_state
+from quire_bookie.storage.logs.log_appender import LogAppender
 from quire_bookie.storage.settings import StorageStats
 from quire_bookie.storage.write_cache import CacheHalf
 

@@ -12,11 +12,9 @@ from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, NoSuchLedgerError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.storage.block_index import decode_block
-from quire_bookie.storage.entry_log import log_path
 from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
-from quire_bookie.storage.index_commits import LOG_SUFFIX
-from quire_bookie.storage.index_keys import (
+from quire_bookie.storage.formats.block_index import decode_block
+from quire_bookie.storage.formats.index_keys import (
     BLOCK_SHIFT,
     LIMBO_KEY,
     LOGS_END,
@@ -31,11 +29,13 @@ from quire_bookie.storage.index_keys import (
     log_of_key,
     state_key,
 )
-from quire_bookie.storage.ledger_states import LedgerInfo, decode_state
-from quire_bookie.storage.limbo import Limbo, decode_limbo
-from quire_bookie.storage.log_catalog import LogState, decode_log_state, decode_store_state
-from quire_bookie.storage.log_format import FILE_LEDGER, STATE_ENTRY, LedgerMap
-from quire_bookie.storage.log_walk import Gap, LogAccount, LogWalk, open_log
+from quire_bookie.storage.formats.log_catalog import LogState, decode_log_state, decode_store_state
+from quire_bookie.storage.formats.log_format import FILE_LEDGER, STATE_ENTRY, LedgerMap
+from quire_bookie.storage.index.index_commits import LOG_SUFFIX
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, decode_state
+from quire_bookie.storage.ledgers.limbo import Limbo, decode_limbo
+from quire_bookie.storage.logs.entry_log import log_path
+from quire_bookie.storage.logs.log_walk import Gap, LogAccount, LogWalk, open_log
 from quire_bookie.storage.scrub import BLOCKS_END, BLOCKS_START, Damage, Scrub, ScrubbedLog, ScrubStats
 
 Progress = Callable[[int], None]

@@ -36,8 +36,7 @@ from quire_bookie.limits import QUARANTINE_REASON_BYTES_MAX
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.entry_ranges import indexed_size
 from quire_bookie.storage.flush_worker import FlushWorker
-from quire_bookie.storage.index_commits import IndexCommits
-from quire_bookie.storage.index_keys import (
+from quire_bookie.storage.formats.index_keys import (
     QUARANTINE_CLOCK_KEY,
     QUARANTINE_END,
     QUARANTINE_START,
@@ -45,7 +44,8 @@ from quire_bookie.storage.index_keys import (
     quarantine_key,
     state_key,
 )
-from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, encode_state
+from quire_bookie.storage.index.index_commits import IndexCommits
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates, encode_state
 
 QUARANTINE_VERSION: Final = 1
 RECORDS_PER_COMMIT: Final = 1000

@@ -36,15 +36,13 @@ from quire_bookie.model import (
     Run,
     RunBatch,
 )
-from quire_bookie.storage.block_index import known_top, look_up
 from quire_bookie.storage.compaction import Compaction
 from quire_bookie.storage.deletion import Deletion, Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.entry_reads import EntryReads, Stretch
 from quire_bookie.storage.flush_worker import FlushWorker, Marks
-from quire_bookie.storage.id_marks import IdMarks
-from quire_bookie.storage.index_commits import IndexCommits
-from quire_bookie.storage.index_keys import (
+from quire_bookie.storage.formats.block_index import known_top, look_up
+from quire_bookie.storage.formats.index_keys import (
     BLOCK_MASK,
     BLOCK_SHIFT,
     STATES_END,
@@ -55,17 +53,19 @@ from quire_bookie.storage.index_keys import (
     ledger_of_state_key,
     state_key,
 )
+from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledger_quarantine import LedgerQuarantine
-from quire_bookie.storage.ledger_states import LedgerInfo, LedgerStates, decode_state, is_deleted
-from quire_bookie.storage.log_directories import LogDirectories, home_of
-from quire_bookie.storage.log_reader import LogReader
-from quire_bookie.storage.log_set import EntryLogs
-from quire_bookie.storage.quarantine import QuarantinedLog
+from quire_bookie.storage.ledgers.id_marks import IdMarks
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates, decode_state, is_deleted
+from quire_bookie.storage.ledgers.state_changes import StateChanges
+from quire_bookie.storage.ledgers.tombstones import LEDGERS_PER_COMMIT, Tombstones
+from quire_bookie.storage.logs.log_directories import LogDirectories, home_of
+from quire_bookie.storage.logs.log_reader import LogReader
+from quire_bookie.storage.logs.log_set import EntryLogs
+from quire_bookie.storage.logs.quarantine import QuarantinedLog
 from quire_bookie.storage.read_cache import ReadCache
 from quire_bookie.storage.scrub import Damage, Pace, Scrub, ScrubbedLog, Verify
 from quire_bookie.storage.settings import StorageSettings, StorageStats
-from quire_bookie.storage.state_changes import StateChanges
-from quire_bookie.storage.tombstones import LEDGERS_PER_COMMIT, Tombstones
 from quire_bookie.storage.write_cache import CacheHalf, WriteCache
 
 _log = logging.getLogger("quire.storage")

@@ -18,7 +18,7 @@ from typing import Final
 
 from quire_bookie.bulk import check_records
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage.index_keys import BLOCK_SHIFT
+from quire_bookie.storage.formats.index_keys import BLOCK_SHIFT
 
 EXTENT_OVERHEAD_BYTES: Final = 600
 BLOCK_OVERHEAD_BYTES: Final = 300

@@ -16,8 +16,8 @@ from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.storage.block_index import Block, decode_block
-from quire_bookie.storage.index_keys import (
+from quire_bookie.storage.formats.block_index import Block, decode_block
+from quire_bookie.storage.formats.index_keys import (
     BLOCK_MASK,
     BLOCK_SHIFT,
     block_key,
@@ -25,10 +25,10 @@ from quire_bookie.storage.index_keys import (
     ledger_of_block_key,
     state_key,
 )
-from quire_bookie.storage.ledger_states import is_deleted
-from quire_bookie.storage.log_catalog import LogState
-from quire_bookie.storage.log_format import FILE_LEDGER, LOG_HEADER_BYTES, STATE_ENTRY, LedgerSpan
-from quire_bookie.storage.log_walk import Gap, LogAccount, LogWalk, Piece, WalkedRecord, open_log
+from quire_bookie.storage.formats.log_catalog import LogState
+from quire_bookie.storage.formats.log_format import FILE_LEDGER, LOG_HEADER_BYTES, STATE_ENTRY, LedgerSpan
+from quire_bookie.storage.ledgers.ledger_states import is_deleted
+from quire_bookie.storage.logs.log_walk import Gap, LogAccount, LogWalk, Piece, WalkedRecord, open_log
 
 BLOCKS_PER_LOOK: Final = 256
 INDEX_PATH: Final = "index"

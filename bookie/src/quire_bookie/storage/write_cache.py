@@ -24,7 +24,7 @@ from quire_bookie.bulk.plain import PLACE_SIZE_MASK as _SIZE_MASK
 from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatch
-from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 
 KEPT_ENTRY_BYTES_MIN: Final = 16 * 1024
 """From this size on an entry is kept as an object: copying costs more than the object."""

@@ -14,9 +14,15 @@ from quire_bookie.bulk.plain import CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS
 from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_bookie.storage import log_format
-from quire_bookie.storage.block_index import BlockSegment, decode_block, merge_block, merge_encoded, segment_head
-from quire_bookie.storage.index_keys import block_key
+from quire_bookie.storage.formats import log_format
+from quire_bookie.storage.formats.block_index import (
+    BlockSegment,
+    decode_block,
+    merge_block,
+    merge_encoded,
+    segment_head,
+)
+from quire_bookie.storage.formats.index_keys import block_key
 from tests.support.bulk_steps import both
 
 BOTH = both(plain_flushes, "run_segments", "encode_runs", "merge_blocks")

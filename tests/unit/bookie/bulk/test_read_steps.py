@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quire_bookie.bulk import plain_reads
 from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_bookie.storage import log_format
+from quire_bookie.storage.formats import log_format
 from quire_bookie.wire import client_codec, server_v2, v2
 from quire_bookie.wire.messages import Status, V2Origin
 from tests.support.bulk_steps import both as steps_of

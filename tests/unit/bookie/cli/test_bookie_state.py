@@ -17,7 +17,7 @@ from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
 from quire_bookie.server.process import BookieState
-from quire_bookie.storage.limbo import LIMBO_NAME, Limbo, encode_limbo
+from quire_bookie.storage.ledgers.limbo import LIMBO_NAME, Limbo, encode_limbo
 from tests.support.roomy_disk import NEVER_FULL
 
 

@@ -5,10 +5,10 @@ import pytest
 from quire_bookie.cli.bookie_settings import storage_settings
 from quire_bookie.config.bookie import StorageConfig
 from quire_bookie.errors import ConfigError
-from quire_bookie.server.compaction_schedule import CompactionSettings
-from quire_bookie.server.gc_fuse import FuseSettings
-from quire_bookie.server.over_replicated import OverReplicatedSettings
-from quire_bookie.server.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
+from quire_bookie.server.upkeep.gc_fuse import FuseSettings
+from quire_bookie.server.upkeep.over_replicated import OverReplicatedSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 
 
 def test_the_defaults_are_those_of_the_rooms() -> None:

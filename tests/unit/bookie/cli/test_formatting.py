@@ -16,8 +16,8 @@ from quire_bookie.metadata.cookies import Cookie, Cookies, encode_cookie
 from quire_bookie.metadata.layout import writable_path
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
-from quire_bookie.server.storage_folders import StorageFolders
-from quire_bookie.server.storage_identity import claim_storage
+from quire_bookie.server.start.storage_folders import StorageFolders
+from quire_bookie.server.start.storage_identity import claim_storage
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 BOOKIE = BookieId("b-1234")

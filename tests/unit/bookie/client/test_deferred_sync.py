@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
-from quire_bookie.client.deferred_writer import DeferredSyncWriter
+from quire_bookie.client.writing.deferred_writer import DeferredSyncWriter
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, QuorumError
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import EntryId, LedgerState

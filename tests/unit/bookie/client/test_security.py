@@ -12,9 +12,9 @@ import jwt
 import pytest
 
 from quire_bookie.client import ClientSettings
-from quire_bookie.client.bookie_info import BookieSpace, ask_space
-from quire_bookie.client.bookie_link import Purpose
-from quire_bookie.client.pool import ConnectionPool
+from quire_bookie.client.links.bookie_info import BookieSpace, ask_space
+from quire_bookie.client.links.bookie_link import Purpose
+from quire_bookie.client.links.pool import ConnectionPool
 from quire_bookie.client.security import ClientSecurity, ClientSecuritySettings
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.tls import TlsContext, TlsFiles, server_context

@@ -3,7 +3,7 @@
 import pytest
 
 from quire_bookie.client import ClientSettings, LedgerClient
-from quire_bookie.client.range_read import RangeReader
+from quire_bookie.client.reading.range_read import RangeReader
 from quire_bookie.model import DigestType, EntryId
 from tests.unit.bookie.client.cluster import Cluster, run
 

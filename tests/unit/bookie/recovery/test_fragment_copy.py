@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
-from quire_bookie.client.range_read import RangeReader
+from quire_bookie.client.reading.range_read import RangeReader
 from quire_bookie.errors import BookieUnavailableError, LedgerError, QuorumError
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata
 from quire_bookie.recovery.fragment_copy import _batches, _reap, _within

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from quire_bookie.client.bookie_link import Purpose
-from quire_bookie.client.bound_links import BoundLinks
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.links.bookie_link import Purpose
+from quire_bookie.client.links.bound_links import BoundLinks
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieIoError, LedgerError, TooManyRequestsError
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId

@@ -9,11 +9,11 @@ from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, TooManyRequestsError, UnknownLedgerStateError
 from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, IdCounters, IdReport, LedgerId, Run, RunBatch
-from quire_bookie.server.bookie import Bookie
-from quire_bookie.server.connections import Connection
-from quire_bookie.server.ports import BatchDone, Done
+from quire_bookie.server.requests.bookie import Bookie
+from quire_bookie.server.requests.connections import Connection
+from quire_bookie.server.requests.ports import BatchDone, Done
 from quire_bookie.server.settings import ServiceSettings
-from quire_bookie.storage.ledger_states import LedgerInfo
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.storage.read_cache import Extent
 from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.messages import Response

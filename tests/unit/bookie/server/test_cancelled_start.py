@@ -18,11 +18,11 @@ from quire_bookie.metadata import layout
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.server.start_steps import StartSteps
+from quire_bookie.server.start.start_steps import StartSteps
 from tests.support.bookie_world import RawPeer
 from tests.support.roomy_disk import NEVER_FULL
 from tests.unit.bookie.server.scene import adds
-from tests.unit.bookie.server.test_opening import NO_JOURNAL, NO_SYNC, SYNC, Machine
+from tests.unit.bookie.server.start.test_opening import NO_JOURNAL, NO_SYNC, SYNC, Machine
 
 
 async def cancelled_after(starting: "asyncio.Future[object]", turns: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from quire_bookie.errors import JournalDamagedError, QuireError
 from quire_bookie.limits import MIB
 from tests.sim.disk import SimDisk
-from tests.unit.bookie.server.test_opening import SETTINGS, SYNC, Machine
+from tests.unit.bookie.server.start.test_opening import SETTINGS, SYNC, Machine
 
 Damage = Callable[[SimDisk, list[str]], None]
 

@@ -13,14 +13,14 @@ from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
 from quire_bookie.metadata.store import SessionState
 from quire_bookie.model import LedgerId
-from quire_bookie.server import garbage_collection
-from quire_bookie.server.collection_doubts import CollectionHeldError, InDoubtError
-from quire_bookie.server.garbage_collection import GarbageCollection, GarbageCollectionSettings
-from quire_bookie.server.quarantine_rules import QuarantineSettings, due, released
+from quire_bookie.server.upkeep import garbage_collection
+from quire_bookie.server.upkeep.collection_doubts import CollectionHeldError, InDoubtError
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollection, GarbageCollectionSettings
+from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings, due, released
 from quire_bookie.storage.ledger_quarantine import QuarantinedLedger, QuarantineState
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
-from tests.unit.bookie.server.test_garbage_collection import INSTANCE, FakeStorage, add, new_fuse
+from tests.unit.bookie.server.upkeep.test_garbage_collection import INSTANCE, FakeStorage, add, new_fuse
 
 KEEP = GarbageCollectionSettings(quarantine=QuarantineSettings(100.0, 10.0))
 FULL = 101.0

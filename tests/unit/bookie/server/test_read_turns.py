@@ -3,8 +3,8 @@
 import asyncio
 
 from quire_bookie.limits import READS_PER_TURN
-from quire_bookie.server.connections import Connection
-from quire_bookie.server.read_lanes import ReadLane
+from quire_bookie.server.requests.connections import Connection
+from quire_bookie.server.requests.read_lanes import ReadLane
 from tests.unit.bookie.server.fakes import FakeConnection
 
 

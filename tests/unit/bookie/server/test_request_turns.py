@@ -2,7 +2,7 @@
 
 from quire_bookie.limits import READ_SHARE_BESIDE_ADDS, READS_PER_TURN, REQUESTS_PER_TURN
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.server.connections import PAUSED_BY_TURN
+from quire_bookie.server.requests.connections import PAUSED_BY_TURN
 from quire_bookie.wire import client_codec, client_v3
 from quire_bookie.wire.messages import ReadLacResponse, Status
 from quire_bookie.wire.server_codec import ServerCodec

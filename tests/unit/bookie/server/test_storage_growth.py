@@ -6,9 +6,9 @@ import pytest
 
 from quire_bookie.errors import MetadataError, StartupError
 from quire_bookie.metadata.cookies import Cookies
-from quire_bookie.server.storage_folders import FolderState, StorageFolders, inspect
+from quire_bookie.server.start.storage_folders import FolderState, StorageFolders, inspect
 from tests.sim.disk import SimCrashError, Survival
-from tests.unit.bookie.server.test_storage_identity import FOLDERS, Machine
+from tests.unit.bookie.server.start.test_storage_identity import FOLDERS, Machine
 
 MORE = StorageFolders(("/d/journal", "/d/journal1"), ("/d/ledgers0", "/d/ledgers1", "/d/ledgers2"))
 

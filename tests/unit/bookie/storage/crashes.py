@@ -10,11 +10,11 @@ from quire_bookie.errors import QuireError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage import LedgerStorage
 from quire_bookie.storage.compaction import Compaction
-from quire_bookie.storage.entry_log import LogFiles, LogWriter
 from quire_bookie.storage.flush_worker import FlushWorker
-from quire_bookie.storage.log_appender import LogAppender, _Lane
-from quire_bookie.storage.log_set import EntryLogs
-from quire_bookie.storage.log_writes import LogWrites
+from quire_bookie.storage.logs.entry_log import LogFiles, LogWriter
+from quire_bookie.storage.logs.log_appender import LogAppender, _Lane
+from quire_bookie.storage.logs.log_set import EntryLogs
+from quire_bookie.storage.logs.log_writes import LogWrites
 from tests.sim.disk import SimDisk, Survival
 from tests.unit.bookie.storage.store import DIRECTORY, SimMarks, Store, body_of, open_store
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from quire_bookie.storage.index_rocksdb import RocksIndexStore
+from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 
 
 async def main(path: str) -> None:

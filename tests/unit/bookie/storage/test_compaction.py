@@ -8,10 +8,10 @@ import pytest
 
 from quire_bookie.errors import DamagedError, DiskFullError, NoSuchLedgerError
 from quire_bookie.model import Buffer, LedgerId
-from quire_bookie.storage.index_keys import block_key
-from quire_bookie.storage.log_format import LOG_HEADER_BYTES
+from quire_bookie.storage.formats.index_keys import block_key
+from quire_bookie.storage.formats.log_format import LOG_HEADER_BYTES
 from tests.sim.disk import SimFile
-from tests.unit.bookie.storage.rebuilding import rebuild
+from tests.unit.bookie.storage.rebuilt_stores import rebuild
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
 
 BIG = 60_000

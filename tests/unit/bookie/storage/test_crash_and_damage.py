@@ -8,7 +8,7 @@ import pytest
 
 from quire_bookie.errors import DamagedError, NoSuchEntryError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.storage.index_keys import block_key, state_key
+from quire_bookie.storage.formats.index_keys import block_key, state_key
 from tests.sim.disk import SimDisk, Survival
 from tests.unit.bookie.storage.crashes import crash_at
 from tests.unit.bookie.storage.store import DIRECTORY, body_of, open_store

@@ -15,15 +15,15 @@ from quire_bookie.errors import (
     UnknownLedgerStateError,
 )
 from quire_bookie.model import NO_ENTRY, LedgerId
-from quire_bookie.storage.block_index import decode_block
 from quire_bookie.storage.deletion import Unchanged
-from quire_bookie.storage.index_keys import block_key
-from quire_bookie.storage.ledger_states import LedgerInfo, encode_state, revived_state
+from quire_bookie.storage.formats.block_index import decode_block
+from quire_bookie.storage.formats.index_keys import block_key
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, encode_state, revived_state
 from tests.sim.disk import SimDisk, Survival
 from tests.unit.bookie.storage.crashes import let_the_dead_rest, replay
-from tests.unit.bookie.storage.rebuilding import log_paths, rebuild
+from tests.unit.bookie.storage.ledgers.test_tombstones import WEEK_MS, _Clock, _open
+from tests.unit.bookie.storage.rebuilt_stores import log_paths, rebuild
 from tests.unit.bookie.storage.store import Store, body_of, open_store
-from tests.unit.bookie.storage.test_tombstones import WEEK_MS, _Clock, _open
 
 ONE = LedgerId(1)
 KEY = b"k" * 20

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from quire_bookie.env.disk import DiskUsage
 from quire_bookie.errors import DiskFullError, NoSuchEntryError, StartupError
 from quire_bookie.model import Buffer, LedgerId
-from quire_bookie.storage import log_window
-from quire_bookie.storage.index_commits import PROOF_NAME
-from quire_bookie.storage.log_directories import LogDirectories
+from quire_bookie.storage.index.index_commits import PROOF_NAME
+from quire_bookie.storage.logs import log_window
+from quire_bookie.storage.logs.log_directories import LogDirectories
 from tests.sim.disk import SimDisk, SimFile, Survival
 from tests.unit.bookie.storage.crashes import Expected, check, crash_at, let_the_dead_rest, note, replay, scenario
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quire_bookie.errors import DamagedError, NoSuchLedgerError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.entry_ranges import join_ranges, runs_of_mask
-from quire_bookie.storage.index_keys import block_key
+from quire_bookie.storage.formats.index_keys import block_key
 from tests.unit.bookie.storage.store import Store, open_store
 
 

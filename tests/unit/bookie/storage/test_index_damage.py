@@ -13,7 +13,7 @@ import pytest
 
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import DamagedError, StartupError
-from quire_bookie.storage.index_place import open_index, rebuild_in_place, summary
+from quire_bookie.storage.rebuilding.index_place import open_index, rebuild_in_place, summary
 from tests.unit.bookie.storage.real_store import ENTRIES, LEDGERS, fill, place_of, read_all
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -176,7 +176,7 @@ def test_a_child_ends_when_nobody_waits_for_it_any_more(folder: Path) -> None:
         "limbo_bounds": [],
     }
     child = subprocess.run(
-        [sys.executable, "-m", "quire_bookie.storage.rebuild_child"],
+        [sys.executable, "-m", "quire_bookie.storage.rebuilding.rebuild_child"],
         input=json.dumps(request).encode() + b"\n",  # and then the end of stdin
         cwd=ROOT,
         capture_output=True,

@@ -12,7 +12,7 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import DamagedError, DiskFullError, StartupError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage import LedgerStorage, StorageSettings
-from quire_bookie.storage.index_rocksdb import RocksIndexStore
+from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 from tests.unit.bookie.storage.store import body_of, run_of
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ import pytest
 
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import LedgerId
-from quire_bookie.storage.index_keys import block_key, state_key
+from quire_bookie.storage.formats.index_keys import block_key, state_key
 from quire_bookie.storage.inspect import (
     check_all,
     inspect_index,
@@ -13,7 +13,7 @@ from quire_bookie.storage.inspect import (
     inspect_log,
     list_logs,
 )
-from tests.unit.bookie.storage.rebuilding import Expected, filled, log_paths
+from tests.unit.bookie.storage.rebuilt_stores import Expected, filled, log_paths
 from tests.unit.bookie.storage.store import DIRECTORY, Store, body_of, open_store
 
 

@@ -7,7 +7,7 @@ import pytest
 from quire_bookie.errors import DamagedError, DiskFullError, NoSuchLedgerError, QuireError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.deletion import Unchanged
-from quire_bookie.storage.index_keys import QUARANTINE_CLOCK_KEY, quarantine_key
+from quire_bookie.storage.formats.index_keys import QUARANTINE_CLOCK_KEY, quarantine_key
 from quire_bookie.storage.ledger_quarantine import (
     QuarantinedLedger,
     QuarantineState,
@@ -18,7 +18,7 @@ from quire_bookie.storage.ledger_quarantine import (
 )
 from tests.sim.disk import SimDisk, Survival
 from tests.unit.bookie.storage.crashes import let_the_dead_rest, replay
-from tests.unit.bookie.storage.rebuilding import rebuild
+from tests.unit.bookie.storage.rebuilt_stores import rebuild
 from tests.unit.bookie.storage.store import Store, body_of, open_store
 
 ONE, TWO, THREE = LedgerId(1), LedgerId(2), LedgerId(3)

@@ -16,7 +16,7 @@ from quire_bookie.errors import (
     TooManyRequestsError,
 )
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.storage.index_keys import block_key, last_block_key
+from quire_bookie.storage.formats.index_keys import block_key, last_block_key
 from tests.unit.bookie.storage.store import DIRECTORY, MARK, SMALL, body_of, open_store, run_of
 
 

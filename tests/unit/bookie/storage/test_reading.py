@@ -10,7 +10,8 @@ import pytest
 from quire_bookie.errors import DamagedError
 from quire_bookie.limits import READS_PER_TURN
 from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_bookie.storage import LedgerInfo, log_format
+from quire_bookie.storage import LedgerInfo
+from quire_bookie.storage.formats import log_format
 from quire_bookie.storage.read_cache import Extent, ReadCache
 from tests.sim.disk import SimDisk
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store

@@ -8,12 +8,12 @@ import pytest
 
 from quire_bookie.errors import DamagedError, QuireError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage import log_format
-from quire_bookie.storage.index_commits import PROOF_NAME
-from quire_bookie.storage.index_keys import state_key
-from quire_bookie.storage.log_ages import AgeTable
+from quire_bookie.storage.formats import log_format
+from quire_bookie.storage.formats.index_keys import state_key
+from quire_bookie.storage.formats.log_ages import AgeTable
+from quire_bookie.storage.index.index_commits import PROOF_NAME
 from tests.sim.disk import SimDisk, Survival
-from tests.unit.bookie.storage.rebuilding import log_paths, rebuild
+from tests.unit.bookie.storage.rebuilt_stores import log_paths, rebuild
 from tests.unit.bookie.storage.store import DIRECTORY, Store, body_of, open_store
 from tests.unit.bookie.storage.test_compaction import Pace, sealed
 from tests.unit.bookie.storage.test_compaction_crash import (

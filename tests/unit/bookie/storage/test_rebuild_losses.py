@@ -6,9 +6,9 @@ import pytest
 
 from quire_bookie.errors import DamagedError, StartupError, UnknownLedgerStateError
 from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_bookie.storage import log_format
-from quire_bookie.storage.limbo import LIMBO_NAME
-from tests.unit.bookie.storage.rebuilding import log_paths, rebuild
+from quire_bookie.storage.formats import log_format
+from quire_bookie.storage.ledgers.limbo import LIMBO_NAME
+from tests.unit.bookie.storage.rebuilt_stores import log_paths, rebuild
 from tests.unit.bookie.storage.store import DIRECTORY, body_of, open_store
 
 

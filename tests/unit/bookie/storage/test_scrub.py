@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage.index_keys import block_key
-from quire_bookie.storage.log_walk import open_log
+from quire_bookie.storage.formats.index_keys import block_key
+from quire_bookie.storage.logs.log_walk import open_log
 from quire_bookie.storage.scrub import Damage, Scrub, ScrubbedLog, ScrubPosition
-from tests.unit.bookie.storage.rebuilding import Expected, filled, log_paths
+from tests.unit.bookie.storage.rebuilt_stores import Expected, filled, log_paths
 from tests.unit.bookie.storage.store import Store, body_of, open_store
 
 

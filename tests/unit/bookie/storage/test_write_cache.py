@@ -10,8 +10,8 @@ from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.env.page_memory import page_memory
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run
-from quire_bookie.storage.ledger_states import LedgerInfo
-from quire_bookie.storage.log_format import RECORD_HEADER_BYTES, encode_records
+from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES, encode_records
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.storage.write_cache import CHUNK_BYTES, KEPT_ENTRY_BYTES_MIN, WriteCache
 from tests.support.batches import batch_of
 from tests.unit.bookie.storage.store import body_of, run_of

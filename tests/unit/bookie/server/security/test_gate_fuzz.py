@@ -6,7 +6,7 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire_bookie.server.connections import Connection, OpenConnections
+from quire_bookie.server.requests.connections import Connection, OpenConnections
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.server.security.tokens import TokenAuthentication

@@ -11,7 +11,7 @@ import pytest
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.tls import TlsContext, TlsFiles, client_context, server_context
-from quire_bookie.server.connections import PAUSED_BY_ADDS
+from quire_bookie.server.requests.connections import PAUSED_BY_ADDS
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.wire import client_v3

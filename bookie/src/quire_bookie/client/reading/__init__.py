@@ -1,0 +1,1 @@
+"""Reading a ledger: ranges, batches, the LAC and long polls."""

@@ -1,0 +1,469 @@
+"""The adds of a ledger under way: sent in runs, acknowledged in batches, confirmed in order.
+
+Owns the bytes of every entry until all replicas that are counted on have it, the retries at bookies that answered
+ETOOMANYREQUESTS, and the verdict on a replica that failed or lags too far behind: it gets nothing more. Who takes its
+place is its owner's decision: `vacate` voids what the lost bookie acknowledged, `fill` seats another one (see
+`quorum.ensemble_change` for why acknowledging goes on between the two). Never confirms an entry with fewer than Qa
+acknowledgements.
+
+Work is done per run and per buffer of answers. A run's frames are joined once and shared by all replicas.
+"""
+
+from asyncio import TimerHandle
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from quire_bookie.client.links.bookie_link import Links, Purpose
+from quire_bookie.client.settings import ClientSettings
+from quire_bookie.client.writing.sent_runs import SentRun
+from quire_bookie.errors import (
+    BookieUnavailableError,
+    LedgerError,
+    LedgerFencedError,
+    LedgerIdInUseError,
+    QuorumError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
+from quire_bookie.quorum.ack_tracker import ack_tracker
+from quire_bookie.quorum.write_set import can_reach, write_sets
+
+_WATCH_S_MIN = 0.001
+_FATAL = (LedgerFencedError, UnauthorizedError)
+_new_run = tuple.__new__  # without the frame of `SentRun(...)`: one for every push
+
+
+class PipelineOwner(Protocol):
+    """Who is told what becomes of the adds. Called on the loop, never from inside `push`."""
+
+    def adds_confirmed(self, up_to: EntryId) -> None:
+        """Every entry up to here has its quorum. Once per buffer of answers."""
+        ...
+
+    def adds_failed(self, error: LedgerError) -> None:
+        """No further entry will be confirmed. Once."""
+        ...
+
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
+        """A bookie left the pipeline; the entries it has not acknowledged have a replica less.
+
+        True: another one may take its place, so the pipeline waits even without a quorum (`require_quorum` ends that).
+        """
+        ...
+
+    def adds_released(self) -> None:
+        """`pending_bytes` became less."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LostReplica:
+    """A position whose bookie answers nothing any more."""
+
+    bookie: BookieId
+    error: LedgerError
+    owed: EntryId
+    """The first entry of the position that the bookie has not acknowledged."""
+    since_s: float
+
+
+@dataclass(slots=True)
+class _Retry:
+    refused: list[tuple[int, int]] = field(default_factory=list)
+    """First entry and the one after the last."""
+    delay_s: float = 0.0
+    timer: TimerHandle | None = None
+
+
+class AddPipeline:
+    """A ledger's adds from `first` on, beginning with the last segment of its metadata.
+
+    `purpose` RECOVERY keeps its answers apart from those of a writer.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerId,
+        metadata: LedgerMetadata,
+        first: EntryId,
+        length: int,
+        *,
+        links: Links,
+        purpose: Purpose,
+        settings: ClientSettings,
+        owner: PipelineOwner,
+    ) -> None:
+        """`length`: payload bytes of the ledger before `first`."""
+        self.ledger = ledger
+        self.confirmed = EntryId(first - 1)
+        self.pushed = EntryId(first - 1)
+        self._released_length = length
+        """Payload bytes of the ledger up to the last entry whose bytes are no longer kept."""
+        self.pending_bytes = 0
+        self.error: LedgerError | None = None
+        self.lost: dict[int, LostReplica] = {}
+        """By position: nobody takes its place so far; nothing is kept for it."""
+        self.vacant: dict[int, LostReplica] = {}
+        """By position: its place is about to be taken."""
+        self.owing: frozenset[BookieId] = frozenset()
+        """Once stopped: who had not acknowledged everything that was confirmed."""
+        self._given_up: set[int] = set()
+        """Vacant positions for which bytes are no longer kept."""
+        self._quorums = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._ensemble = list(metadata.segments[-1].ensemble)
+        self._living = {bookie: position for position, bookie in enumerate(self._ensemble)}
+        self._joined_s: dict[BookieId, float] = {}
+        self._write_sets = write_sets(metadata.ensemble_size, metadata.write_quorum)
+        self._tracker = ack_tracker(*self._quorums, first)
+        self._source = links
+        self._purpose = purpose
+        self._links = {bookie: links.link(bookie, purpose) for bookie in self._ensemble}
+        self._striped = metadata.write_quorum < metadata.ensemble_size
+        self._send_to_living = [link.send_adds for link in self._links.values()]
+        self._now_s = links.now_s
+        self._settings = settings
+        self._owner = owner
+        self._kept: deque[SentRun] = deque()
+        self._retries: dict[BookieId, _Retry] = {}
+        # With a quorum timeout every push looks whether its timer runs, else only those with much under way.
+        self._watch_bytes = settings.slow_replica_bytes_max if settings.add_quorum_timeout_s is None else 0
+        self._watching: TimerHandle | None = None
+
+    @property
+    def confirmed_length(self) -> int:
+        """Payload bytes of the ledger up to and with `confirmed`, which the close writes. Walks what is kept."""
+        length, last = self._released_length, self.confirmed
+        for run in self._kept:
+            if run.first > last:
+                break
+            length = run.length if run.end <= last + 1 else run.length_at(last)
+        return length
+
+    @property
+    def failed_replicas(self) -> dict[BookieId, LedgerError]:
+        """Bookies whose places are not taken (yet), and why they lost them."""
+        return {lost.bookie: lost.error for lost in (*self.lost.values(), *self.vacant.values())}
+
+    @property
+    def ensemble(self) -> tuple[BookieId, ...]:
+        """Who is at which position, the lost ones included."""
+        return tuple(self._ensemble)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every replica that is counted on has everything."""
+        return self._tracker.settled == self.pushed
+
+    # ---- sending
+    def push(self, frames: bytes, count: int, length: int) -> EntryId:
+        """Send the complete ADD frames of the next `count` entries. Returns the id of the first.
+
+        `length`: payload bytes of the ledger up to and with the last of them.
+        """
+        assert self.error is None, "a failed pipeline takes no adds"
+        last = self.pushed
+        first: EntryId = last + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
+        run = _new_run(SentRun, (first, first + count, frames, length, self._now_s()))
+        self.pushed = last + count  # type: ignore[assignment]
+        self.pending_bytes += len(frames)
+        self._kept.append(run)
+        self._tracker.push(count)
+        if self._striped:
+            self._send_striped(run)
+        else:
+            ledger = self.ledger
+            for send_adds in self._send_to_living:
+                send_adds(ledger, frames, self)
+        if self.pending_bytes > self._watch_bytes and self._watching is None:
+            self._watch()
+        return first
+
+    def _send_striped(self, run: SentRun) -> None:
+        outgoing: list[list[memoryview]] = [[] for _ in self._ensemble]
+        size = len(self._ensemble)
+        for entry, frame in enumerate(run.split(), run.first):
+            for position in self._write_sets[entry % size]:
+                outgoing[position].append(frame)
+        for bookie, parts in zip(self._ensemble, outgoing, strict=True):
+            if parts and bookie in self._living:
+                self._links[bookie].send_adds(self.ledger, b"".join(parts), self)
+
+    # ---- answers
+    def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
+        """See AddSink."""
+        position = self._living.get(bookie)
+        if position is None:
+            return  # too late: the bookie lost its place
+        self._tracker.acked(first, count, position)
+        if self._retries and (retry := self._retries.get(bookie)) is not None and not retry.refused:
+            del self._retries[bookie]
+
+    def adds_answered(self) -> None:
+        """See AddSink. Owners may push, close or fail from inside what is called here."""
+        tracker = self._tracker
+        if self.error is None and tracker.confirmed > self.confirmed:
+            self.confirmed = tracker.confirmed
+            # Before the release: whoever is told that there is room again may end the pipeline.
+            self._owner.adds_confirmed(self.confirmed)
+        self._release()
+
+    def adds_refused(self, bookie: BookieId, first: EntryId, count: int, error: LedgerError) -> None:
+        """See AddSink."""
+        if self.error is not None or bookie not in self._living:
+            return
+        if isinstance(error, UnauthorizedError) and self._purpose is not Purpose.RECOVERY:
+            # The ledger is this writer's own, with its own key.
+            text = f"ledger {self.ledger} cannot be written: bookie {bookie} knows another ledger with that id"
+            self.fail(LedgerIdInUseError(text))
+        elif isinstance(error, _FATAL):
+            self.fail(error)
+        elif isinstance(error, TooManyRequestsError):
+            self._retry_later(bookie, first, count)
+        else:
+            self._fail_replica(bookie, error)
+
+    def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
+        """See AddSink. Nothing is lost when the bookie had answered everything."""
+        self.adds_answered()  # what it answered before it broke the protocol in the same buffer counts
+        if self.error is None and bookie in self._living and self._owes(bookie) is not None:
+            self._fail_replica(bookie, error)
+
+    def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
+        """See AddSink."""
+        if self.error is not None or bookie not in self._living:
+            return False
+        run = self._owes(bookie)
+        if run is None:
+            return False
+        waited_s = now_s - self._asked_s(bookie, run)
+        if waited_s >= self._settings.add_timeout_s:
+            text = f"bookie {bookie} did not answer an add to ledger {self.ledger} within {waited_s:.1f} s"
+            self._fail_replica(bookie, BookieUnavailableError(text))
+            return True
+        if waited_s >= self._settings.slow_replica_s:
+            self._drop_laggards(self._settings.slow_replica_s)
+        return bookie not in self._living
+
+    # ---- replacing bookies
+    def can_reach(self) -> bool:
+        """Whether the bookies that answer suffice for the ack quorum of every entry."""
+        return can_reach(self.lost.keys() | self.vacant.keys(), *self._quorums)
+
+    def require_quorum(self) -> None:
+        """Nobody takes the place of a lost replica for now: fail unless the others suffice."""
+        if self.error is not None or self.can_reach():
+            return
+        lost = [*self.vacant.values(), *self.lost.values()]
+        names = ", ".join(sorted(one.bookie for one in lost))
+        last = max(lost, key=lambda one: one.since_s).error
+        quorum = self._quorums[2]
+        failure = QuorumError(
+            f"ledger {self.ledger} cannot reach its ack quorum of {quorum}: lost {names}; last: {last}"
+        )
+        failure.__cause__ = last
+        self.fail(failure)
+
+    def vacate(self, positions: Collection[int]) -> EntryId:
+        """Begin to replace the lost replicas at `positions`; the first entry that the new bookies will hold.
+
+        From here on no acknowledgement of the former ones counts for that entry and those after it.
+        """
+        for position in positions:
+            self.vacant[position] = replace(self.lost.pop(position), since_s=self._now_s())
+            self._tracker.replace(position)
+        return EntryId(self._tracker.confirmed + 1)
+
+    def fill(self, bookies: Mapping[int, BookieId], start: EntryId) -> dict[int, LostReplica]:
+        """Seat these bookies at the vacant positions and send them everything from `start` (what `vacate` said) on.
+
+        Returns the former replicas, whose entries below `start` stay theirs. A position for which bytes were not kept
+        so long is lost again at once, with its new bookie owing everything from `start`.
+        """
+        now_s = self._now_s()
+        former: dict[int, LostReplica] = {}
+        for position, bookie in bookies.items():
+            lost = self.vacant.pop(position)
+            former[position] = lost
+            self._links.pop(lost.bookie, None)
+            self._ensemble[position] = bookie
+            link = self._links[bookie] = self._source.link(bookie, self._purpose)
+            if position in self._given_up:
+                self._given_up.discard(position)
+                self.lost[position] = LostReplica(bookie, lost.error, start, now_s)
+                continue
+            self._living[bookie] = position
+            self._joined_s[bookie] = now_s
+            for run in self._kept:
+                frames = run.frames_for(position, start, self._write_sets)
+                if frames:
+                    link.send_adds(self.ledger, frames, self)
+        self._know_living()
+        return former
+
+    def keep_nothing_for_vacant(self) -> None:
+        """Whoever may take the vacant positions will not be sent what is under way."""
+        self._give_up(self.vacant)
+        self._release()
+
+    def restore(self, positions: Collection[int]) -> None:
+        """The replacement came to nothing: the positions are lost as before, and nothing is kept for them."""
+        for position in positions:
+            self.lost[position] = self.vacant.pop(position)
+            self._given_up.discard(position)
+            self._tracker.fail(position)
+        self._release()
+
+    # ---- the end
+    def fail(self, error: LedgerError) -> None:
+        """Nothing is confirmed from here on. Tells the owner, once."""
+        if self.error is not None:
+            return
+        self.stop(error)
+        self._owner.adds_failed(error)
+
+    def stop(self, error: LedgerError) -> None:
+        """Drop everything under way without telling anybody."""
+        self.error = error
+        first_unanswered, confirmed = self._tracker.first_unanswered, self._tracker.confirmed
+        self.owing = frozenset(
+            bookie for bookie, position in self._living.items() if first_unanswered(position) <= confirmed
+        )
+        for retry in self._retries.values():
+            if retry.timer is not None:
+                retry.timer.cancel()
+        self._retries.clear()
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        for link in self._links.values():
+            link.forget_sink(self.ledger, self)
+        self._released_length = self.confirmed_length
+        self._kept.clear()
+        self.pending_bytes = 0
+
+    # ---- slow replicas
+    def _watch(self) -> None:
+        """Look again soon: much is under way, or a quorum may be overdue."""
+        wait_s = self._settings.slow_replica_grace_s
+        if (quorum_s := self._settings.add_quorum_timeout_s) is not None:
+            oldest = self._first_unconfirmed()
+            oldest_s = oldest.sent_s if oldest is not None else self._now_s()
+            # Rounding may leave a wait that the clock cannot tell from none: it would look again at once, endlessly.
+            wait_s = max(min(wait_s, oldest_s + quorum_s - self._now_s()), _WATCH_S_MIN)
+        self._watching = self._source.call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._watching = None
+        settings = self._settings
+        oldest = self._first_unconfirmed()
+        if (quorum_s := settings.add_quorum_timeout_s) is not None and oldest is not None:
+            waited_s = self._now_s() - oldest.sent_s
+            if waited_s >= quorum_s:
+                self.fail(
+                    QuorumError(
+                        f"entry {self.confirmed + 1} of ledger {self.ledger} has no ack quorum after {waited_s:.1f} s"
+                    )
+                )
+                return
+        if self.pending_bytes > settings.slow_replica_bytes_max:
+            self._drop_laggards(settings.slow_replica_grace_s)
+        if self.error is None and self.pending_bytes > self._watch_bytes:
+            self._watch()
+
+    def _drop_laggards(self, waited_s: float) -> None:
+        """Give up the replicas that owe an entry for so long for which the others were enough."""
+        now_s = self._now_s()
+        self._give_up([position for position, one in self.vacant.items() if now_s - one.since_s >= waited_s])
+        for bookie, position in list(self._living.items()):
+            entry = self._tracker.first_unanswered(position)
+            if self.error is not None or bookie not in self._living or entry > self._tracker.confirmed:
+                continue
+            waiting_s = now_s - self._asked_s(bookie, self._run_of(entry))
+            others = {*self.lost, *self.vacant, position}
+            if waiting_s >= waited_s and can_reach(others, *self._quorums):
+                behind = sum(len(run.frames) for run in self._kept if run.first <= self.confirmed)
+                text = f"bookie {bookie} is {waiting_s:.1f} s and up to {behind} bytes behind in ledger {self.ledger}"
+                self._fail_replica(bookie, BookieUnavailableError(text))
+        if self.error is None:
+            self._release()
+
+    def _asked_s(self, bookie: BookieId, run: SentRun) -> float:
+        return max(run.sent_s, self._joined_s.get(bookie, 0.0))
+
+    def _give_up(self, vacant: Collection[int]) -> None:
+        for position in set(vacant) - self._given_up:
+            self._given_up.add(position)
+            self._tracker.fail(position)
+
+    # ---- inside
+    def _owes(self, bookie: BookieId) -> SentRun | None:
+        """The run of the first entry that the bookie has not acknowledged."""
+        entry = self._tracker.first_unanswered(self._living[bookie])
+        return self._run_of(entry) if entry <= self.pushed else None
+
+    def _run_of(self, entry: EntryId) -> SentRun:
+        return next(run for run in self._kept if entry < run.end)
+
+    def _first_unconfirmed(self) -> SentRun | None:
+        """Only for slow paths: walks what is kept."""
+        return next((run for run in self._kept if run.end > self.confirmed + 1), None)
+
+    def _release(self) -> None:
+        # Settled may be ahead of what was told: that comes with the end of the buffer of answers.
+        kept, end = self._kept, min(self._tracker.settled, self.confirmed) + 1
+        if not kept or kept[0].end > end:
+            return
+        pending_bytes = self.pending_bytes
+        while kept and kept[0].end <= end:
+            run = kept.popleft()
+            pending_bytes -= len(run.frames)
+        self.pending_bytes = pending_bytes
+        self._released_length = run.length
+        self._owner.adds_released()
+
+    def _know_living(self) -> None:
+        self._send_to_living = [self._links[bookie].send_adds for bookie in self._living]
+
+    def _fail_replica(self, bookie: BookieId, error: LedgerError) -> None:
+        position = self._living.pop(bookie)
+        owed = self._tracker.first_unanswered(position)
+        self._tracker.fail(position)
+        self.lost[position] = LostReplica(bookie, error, owed, self._now_s())
+        self._joined_s.pop(bookie, None)
+        self._know_living()
+        self._links[bookie].forget_sink(self.ledger, self)
+        retry = self._retries.pop(bookie, None)
+        if retry is not None and retry.timer is not None:
+            retry.timer.cancel()
+        waits = self._owner.replica_failed(bookie, error)
+        if self.error is not None:
+            return
+        if waits or self.can_reach():
+            self._release()
+        else:
+            self.require_quorum()
+
+    def _retry_later(self, bookie: BookieId, first: EntryId, count: int) -> None:
+        low, high = self._settings.retry_backoff_s
+        retry = self._retries.setdefault(bookie, _Retry())
+        retry.refused.append((first, first + count))
+        if retry.timer is None:
+            retry.delay_s = min(retry.delay_s * 2, high) if retry.delay_s else low
+            retry.timer = self._source.call_later(retry.delay_s, lambda: self._send_again(bookie))
+
+    def _send_again(self, bookie: BookieId) -> None:
+        retry = self._retries[bookie]
+        retry.timer = None
+        refused, retry.refused = retry.refused, []
+        settled = self._tracker.settled
+        frames = b"".join(
+            run.frames_of(max(first, run.first), min(end, run.end))
+            for first, end in refused
+            for run in self._kept
+            if max(first, run.first, settled + 1) < min(end, run.end)
+        )
+        if frames:
+            self._links[bookie].send_adds(self.ledger, frames, self)

@@ -1,0 +1,251 @@
+"""The writer of a ledger with deferred sync: entries are acknowledged first, and durable after a `force`.
+
+Owns what "confirmed" means here: an entry counts when Qa bookies of its write set have it *and* have answered a force
+that was sent after their acknowledgement. The LAC, which readers and recoveries go by, moves with forces only. A bookie
+whose connection breaks between the two may have forgotten what it acknowledged: it leaves the ledger. Nobody takes its
+place, because what the newcomer would need is not kept; as long as Qa are reached the ledger goes on.
+
+Cancelling `force` leaves open how much became durable: force again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.links.bookie_link import Purpose
+from quire_bookie.client.writing.add_frames import AddFrames
+from quire_bookie.client.writing.add_pipeline import AddPipeline
+from quire_bookie.client.writing.ledger_writer import LedgerWriter, WriterState
+from quire_bookie.errors import BookieUnavailableError, LedgerError
+from quire_bookie.limits import DEFERRED_CLOSE_PATIENCE_S
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
+from quire_bookie.quorum.ack_tracker import ack_tracker
+from quire_bookie.wire.client_codec import v3_force
+from quire_bookie.wire.messages import Response, Status, error_of
+
+
+class _DeferredPipeline(AddPipeline):
+    """Acknowledgements that may be forgotten until a force."""
+
+    on_link_lost: Callable[[BookieId, LedgerError], None] | None = None
+    on_answered: Callable[[], None] | None = None
+
+    def adds_answered(self) -> None:
+        """See AddSink."""
+        super().adds_answered()
+        if self.error is None and self.on_answered is not None:
+            self.on_answered()
+
+    def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
+        """See AddSink. Also what was answered may be lost."""
+        super().link_lost(bookie, error)
+        if self.error is None and bookie in self._living and self.on_link_lost is not None:
+            self.on_link_lost(bookie, error)
+
+    def first_unanswered(self, position: int) -> EntryId:
+        """The first entry of the position that is not acknowledged."""
+        return self._tracker.first_unanswered(position)
+
+    def drop(self, bookie: BookieId, error: LedgerError) -> None:
+        """The bookie lost its place."""
+        if self.error is None and bookie in self._living:
+            self._fail_replica(bookie, error)
+
+
+class DeferredSyncWriter(LedgerWriter):
+    """See the module's text. Made by `LedgerClient.create_ledger(deferred_sync=True)`."""
+
+    PURPOSE = Purpose.DEFERRED_ADD
+    PIPELINE = _DeferredPipeline
+    _pipeline: _DeferredPipeline
+
+    def __init__(
+        self,
+        handle: LedgerHandle,
+        stored: Versioned[LedgerMetadata],
+        on_finished: "Callable[[LedgerWriter], None]",
+    ) -> None:
+        super().__init__(handle, stored, on_finished)
+        metadata = stored.value
+        self._lac = NO_ENTRY
+        self._lac_length = 0
+        self._lengths: deque[int] = deque()
+        """The ledger's length at each entry above the LAC."""
+        self._bookies = metadata.segments[-1].ensemble
+        self._durable = ack_tracker(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum, EntryId(0))
+        self._forced_end = [0] * metadata.ensemble_size
+        """By position: the first entry that no force has covered there."""
+        self._asked_end = [0] * metadata.ensemble_size
+        """The same once the forces under way are answered."""
+        self._target = NO_ENTRY
+        """What was to be made durable."""
+        self._moved = asyncio.Event()
+        self._frames = _ForcedLacFrames(self._frames, self)
+        self._pipeline.on_link_lost = self._link_lost
+        self._pipeline.on_answered = self._ask_for_forces
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that a force made durable on Qa replicas, with all before it."""
+        return self._lac
+
+    @property
+    def is_beyond_repair(self) -> bool:
+        """See LedgerWriter: nobody takes the place of a lost replica."""
+        return self.degraded
+
+    def submit(self, payloads: Sequence[Buffer | tuple[Buffer, ...]]) -> EntryId:
+        """See LedgerWriter."""
+        length = self.length
+        first = super().submit(payloads)
+        self._durable.push(len(payloads))
+        for payload in payloads:
+            length += sum(map(len, payload)) if isinstance(payload, tuple) else len(payload)
+            self._lengths.append(length)
+        return first
+
+    async def force(self) -> EntryId:
+        """Make durable what was submitted so far; the last entry that is, at least that one.
+
+        The error that the writer failed with: what was not durable by then may or may not be part of the ledger.
+        """
+        target = self._target = self.last_add_pushed
+        await self._force_until(lambda: self._lac >= target)
+        if self._lac < target and self._pipeline.error is not None:
+            raise self._pipeline.error
+        return self._lac
+
+    async def close(self) -> LedgerMetadata:
+        """Force, then close the ledger at the last entry that is durable. Otherwise as LedgerWriter."""
+        if self._state is WriterState.OPEN:
+            self._state = WriterState.CLOSING
+        if self._state is WriterState.CLOSING:
+            try:
+                await self.force()
+                await self._force_the_last()
+            except LedgerError:
+                if self._state is WriterState.CLOSING:
+                    raise
+        was_closed = self._state is WriterState.CLOSED
+        metadata = await super().close()
+        for position, bookie in enumerate(self._bookies):
+            if not was_closed and self._forced_end[position] <= metadata.last_entry:
+                self._handle.marks.mark(self.ledger_id, bookie)
+        return metadata
+
+    def bookies_changed(self) -> None:
+        """See LedgerWriter: nothing to do."""
+
+    # ---- called by the pipeline
+    def adds_confirmed(self, up_to: EntryId) -> None:
+        """See PipelineOwner. Acknowledged only: the listener hears of it after a force."""
+        listener, self.listener = self.listener, None
+        super().adds_confirmed(up_to)
+        self.listener = listener
+
+    def adds_failed(self, error: LedgerError) -> None:
+        """See PipelineOwner."""
+        super().adds_failed(error)
+        self._moved.set()
+
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
+        """See PipelineOwner."""
+        self.stats.replicas_failed += 1
+        self._handle.links.note_failure(bookie)
+        self._durable.fail(self._bookies.index(bookie))
+        self._moved.set()
+        if self._state is WriterState.CLOSED:
+            self._end_when_settled()
+        elif self.on_degraded is not None:
+            self.on_degraded(bookie, error)
+        return False
+
+    # ---- inside
+    def _end_point(self) -> tuple[EntryId, int]:
+        return self._lac, self._lac_length
+
+    def _link_lost(self, bookie: BookieId, error: LedgerError) -> None:
+        position = self._bookies.index(bookie)
+        if self._pipeline.first_unanswered(position) > self._durable.first_unanswered(position):
+            text = f"bookie {bookie} may have lost what it acknowledged of ledger {self.ledger_id}: {error}"
+            self._pipeline.drop(bookie, BookieUnavailableError(text))
+
+    async def _force_the_last(self) -> None:
+        """Give the replicas beyond Qa some time to be durable as well; whoever is not gets a mark."""
+        with_all = self.last_add_pushed
+
+        def all_durable() -> bool:
+            return all(
+                self._forced_end[position] > with_all
+                for position, bookie in enumerate(self._bookies)
+                if bookie not in self._pipeline.failed_replicas
+            )
+
+        try:
+            async with asyncio.timeout(DEFERRED_CLOSE_PATIENCE_S):
+                await self._force_until(all_durable)
+        except TimeoutError:
+            return
+
+    async def _force_until(self, reached: Callable[[], bool]) -> None:
+        """Have what is acknowledged of the target forced, and wait; ends also when the writer failed."""
+        while not reached() and self._pipeline.error is None:
+            self._ask_for_forces()
+            self._moved.clear()
+            await self._moved.wait()
+
+    def _ask_for_forces(self) -> None:
+        """Ask everybody once who has acknowledged all of the target, also who did so after the others were forced.
+
+        Whoever never does is given up by the pipeline; so is whoever fails to force.
+        """
+        for position, bookie in enumerate(self._bookies):
+            if self._asked_end[position] > self._target:
+                continue
+            end = self._pipeline.first_unanswered(position)
+            if end > self._target and bookie not in self._pipeline.failed_replicas:
+                self._asked_end[position] = end
+                link = self._handle.links.v3_link(bookie, Purpose.DEFERRED_ADD)
+                link.ask(partial(v3_force, ledger=self.ledger_id), partial(self._forced, position, end))
+
+    def _forced(self, position: int, end: EntryId, answer: Response | LedgerError) -> None:
+        bookie = self._bookies[position]
+        if isinstance(answer, LedgerError) or answer.status is not Status.OK:
+            error = answer if isinstance(answer, LedgerError) else error_of(answer.status, f"force at bookie {bookie}")
+            self._pipeline.drop(bookie, error)
+        elif bookie not in self._pipeline.failed_replicas:
+            start = self._forced_end[position]
+            if end > start:
+                self._forced_end[position] = end
+                self._durable.acked(EntryId(start), end - start, position)
+                self._advance()
+        self._moved.set()
+
+    def _advance(self) -> None:
+        lac = self._durable.confirmed
+        if lac <= self._lac or self._pipeline.error is not None:
+            return
+        for _ in range(lac - self._lac):
+            self._lac_length = self._lengths.popleft()
+        self._lac = lac
+        if self.listener is not None:
+            self.listener.on_confirmed(lac)
+
+
+class _ForcedLacFrames(AddFrames):
+    """Frames that carry the forced LAC instead of what is acknowledged."""
+
+    __slots__ = ("_frames", "_writer")
+
+    def __init__(self, frames: AddFrames, writer: DeferredSyncWriter) -> None:
+        self._frames = frames
+        self._writer = writer
+
+    def encode(
+        self, first: EntryId, lac: EntryId, length: int, payloads: Sequence[Buffer | tuple[Buffer, ...]]
+    ) -> tuple[bytes, int]:
+        """See AddFrames."""
+        return self._frames.encode(first, self._writer.last_add_confirmed, length, payloads)

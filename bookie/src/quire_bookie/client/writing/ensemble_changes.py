@@ -1,0 +1,263 @@
+"""The ensemble changes of one writer: performs what `quorum.ensemble_change` decides, one after the other.
+
+Owns the ledger's metadata as its writer knows it, and the memory of which bookies this ledger lost a moment ago. While
+a change is under way acknowledging goes on. A compare-and-set of unknown outcome is repeated until it is known: nothing
+is ever guessed. Where nobody can take a place the ledger goes on without as long as Qa replicas can be reached, and
+asks again when a bookie comes. Whatever a replica lacks for good is marked for auto-recovery.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.client.writing.add_pipeline import AddPipeline, LostReplica
+from quire_bookie.errors import (
+    BadVersionError,
+    BookieReadOnlyError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerFencedError,
+    MetadataError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+    NoSuchLedgerError,
+    QuireError,
+    QuorumError,
+)
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, SHUN_RETURNED_BOOKIE_S
+from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata
+from quire_bookie.quorum.ensemble_change import AfterLostChange, after_lost_change, with_replacements
+
+_log = logging.getLogger("quire.client.ensemble")
+
+
+@dataclass(slots=True)
+class _Shunned:
+    times: int = 0
+    until_s: float = 0.0
+
+
+class EnsembleChanges:
+    """See the module's text. Made by the writer, which passes on what its pipeline says."""
+
+    def __init__(self, handle: LedgerHandle, pipeline: AddPipeline, stored: Versioned[LedgerMetadata]) -> None:
+        self.stored = stored
+        """As last read or written."""
+        self.unsettled: LedgerMetadata | None = None
+        """What was proposed and may or may not be stored: not known (yet)."""
+        self.changes = 0
+        self._handle = handle
+        self._pipeline = pipeline
+        self._settings = handle.settings
+        self._shunned: dict[BookieId, _Shunned] = {}
+        self._marked: dict[int, LostReplica] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._impossible = False
+        self._stopped = False
+        self._unreachable_since_s: float | None = None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether a lost replica will not be replaced in this ledger."""
+        settings = self._settings
+        return self._impossible or self.changes >= settings.ensemble_changes_max or settings.delay_ensemble_change
+
+    # ---- what happens
+    def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
+        """A replica dropped out of the pipeline. True: another one may take its place."""
+        if self._stopped:
+            return True  # the ledger is being closed: all of it is confirmed
+        self._shun(bookie)
+        self.confirmed(self._pipeline.confirmed)
+        return self._consider()
+
+    def bookies_changed(self) -> None:
+        """A bookie registered, or can be reached again."""
+        if self._pipeline.lost:
+            self._consider()
+
+    def confirmed(self, up_to: EntryId) -> None:
+        """Call it with each progress while replicas are lost."""
+        for position, lost in self._pipeline.lost.items():
+            if lost.owed <= up_to:
+                self._mark(position, lost)
+
+    async def stop(self) -> None:
+        """Begin no more changes and end the one under way; `unsettled` says what it may have written."""
+        self._end()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._pipeline.keep_nothing_for_vacant()
+
+    def abort(self) -> None:
+        """The writer failed: as `stop`, without waiting. The ledger will end at what is confirmed, or later."""
+        self._end()
+        self._mark_vacant(self._pipeline.confirmed)
+
+    def closed_at(self, metadata: LedgerMetadata) -> None:
+        """The ledger is closed and nothing more is sent: mark what its last segments lack."""
+        last = metadata.last_entry
+        for position, lost in self._pipeline.lost.items():
+            if lost.owed <= last:
+                self._mark(position, lost)
+        self._mark_vacant(last)
+        for bookie in self._pipeline.owing:
+            self._handle.marks.mark(self._handle.ledger, bookie)
+
+    # ---- deciding
+    def _shun(self, bookie: BookieId) -> None:
+        """Not again at once: a bookie that answers with errors is still registered. Longer each time."""
+        shunned = self._shunned.setdefault(bookie, _Shunned())
+        cap_s = self._settings.suspect_s
+        came_back = bookie in self._handle.links.suspects  # if it does: it did not answer at all
+        shun_s = min(SHUN_RETURNED_BOOKIE_S * 2**shunned.times, cap_s) if came_back else cap_s
+        shunned.times = min(shunned.times + 1, 20)
+        shunned.until_s = self._handle.links.now_s() + shun_s
+
+    def _consider(self) -> bool:
+        """Begin a change when one is wanted and possible; whether one is under way."""
+        if self._stopped or self._pipeline.error is not None:
+            return False
+        if self._task is None and self._plan():
+            self._task = asyncio.get_running_loop().create_task(
+                self._run(), name=f"ensemble change of ledger {self._handle.ledger}"
+            )
+            self._task.add_done_callback(self._ended)
+        return self._task is not None
+
+    def _plan(self) -> dict[int, BookieId]:
+        """Who takes which position. Arms the timer that asks again when there is nobody."""
+        pipeline, settings = self._pipeline, self._settings
+        if not pipeline.lost or self._impossible or self.changes >= settings.ensemble_changes_max:
+            return {}
+        read_only = any(isinstance(lost.error, BookieReadOnlyError) for lost in pipeline.lost.values())
+        if settings.delay_ensemble_change and pipeline.can_reach() and not read_only:
+            return {}
+        now_s = self._handle.links.now_s()
+        shunned = [bookie for bookie, one in self._shunned.items() if one.until_s > now_s]
+        write_quorum = self.stored.value.write_quorum
+        plan = self._handle.bookies.replacements(pipeline.ensemble, pipeline.lost.keys(), shunned, write_quorum)
+        if not plan and shunned:
+            self._ask_again(min(self._shunned[bookie].until_s for bookie in shunned) - now_s)
+        return plan
+
+    def _ask_again(self, delay_s: float) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._handle.links.call_later(delay_s, self.bookies_changed)
+
+    # ---- performing
+    async def _run(self) -> None:
+        await asyncio.sleep(0)  # what failed in the same turn of the loop is replaced in the same change
+        while not self._stopped and self._pipeline.error is None and (plan := self._plan()):
+            await self._change(plan)
+        self._task = None
+        if not self._stopped:
+            self._pipeline.require_quorum()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if self._task is task:
+            self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s ended", task.get_name(), exc_info=error)
+            failure = LedgerError(f"an ensemble change of ledger {self._handle.ledger} failed: {error}")
+            failure.__cause__ = error
+            self._pipeline.fail(failure)
+
+    async def _change(self, plan: dict[int, BookieId]) -> None:
+        pipeline, ledger = self._pipeline, self._handle.ledger
+        start = pipeline.vacate(plan.keys())
+        _log.info("ledger %d: %s take the places %s from entry %d on", ledger, [*plan.values()], [*plan], start)
+        try:
+            stored = await self._store(start, plan)
+        except (LedgerFencedError, LedgerClosedError, NoSuchLedgerError, QuorumError) as error:
+            pipeline.fail(error)
+            return
+        except QuireError as error:
+            # A refusal for good, such as metadata that grew too large: go on without.
+            _log.error("ledger %d: no more ensemble changes: %s", ledger, error)
+            self._impossible = True
+            self.unsettled = None
+            pipeline.restore(plan.keys())
+            self.confirmed(pipeline.confirmed)
+            return
+        self.stored = stored
+        self.unsettled = None
+        self.changes += 1
+        if pipeline.error is not None:
+            return
+        for position, lost in pipeline.fill(plan, start).items():
+            if lost.owed < start:
+                self._mark(position, lost)
+            self._marked.pop(position, None)
+
+    async def _store(self, start: EntryId, plan: dict[int, BookieId]) -> Versioned[LedgerMetadata]:
+        """Write the new segment. Raises only what is known for certain."""
+        low, high = METADATA_RETRY_BACKOFF_S
+        delay_s = low
+        base = self.stored
+        self._unreachable_since_s = None
+        while True:
+            proposed = self.unsettled = with_replacements(base.value, start, plan)
+            try:
+                try:
+                    return await self._handle.nodes.update(self._handle.ledger, proposed, base.version)
+                except BadVersionError:
+                    found = await self._handle.nodes.read(self._handle.ledger)
+            except (MetadataUnavailableError, MetadataUnknownError) as error:
+                self._check_patience(error)
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, high)
+                continue
+            outcome = after_lost_change(base.value, proposed, found.value)
+            if outcome is AfterLostChange.TOOK_EFFECT:
+                return found
+            self.stored = found
+            if outcome is not AfterLostChange.PROPOSE_AGAIN:
+                raise self._lost_to(outcome)
+            base = found
+
+    def _check_patience(self, error: MetadataError) -> None:
+        """Without a quorum nothing moves: that may not last for ever."""
+        if self._pipeline.can_reach():
+            self._unreachable_since_s = None
+            return
+        now_s = self._handle.links.now_s()
+        if self._unreachable_since_s is None:
+            self._unreachable_since_s = now_s
+        if now_s - self._unreachable_since_s >= self._settings.add_timeout_s:
+            text = f"ledger {self._handle.ledger} lost its ack quorum, and its bookies cannot be replaced: {error}"
+            raise QuorumError(text) from error
+
+    def _lost_to(self, outcome: AfterLostChange) -> LedgerError:
+        ledger = self._handle.ledger
+        if outcome is AfterLostChange.CLOSED:
+            return LedgerFencedError(f"ledger {ledger} was closed by another client")
+        if outcome is AfterLostChange.FENCED:
+            return LedgerFencedError(f"ledger {ledger} is being recovered by another client")
+        return LedgerFencedError(f"the segment of ledger {ledger} that was being written was changed by another client")
+
+    # ---- inside
+    def _mark(self, position: int, lost: LostReplica) -> None:
+        if self._marked.get(position) is not lost:
+            self._marked[position] = lost
+            self._handle.marks.mark(self._handle.ledger, lost.bookie)
+
+    def _mark_vacant(self, last: EntryId) -> None:
+        """A change was cut short: neither the former bookie nor the next one, which was sent nothing, has it all."""
+        final = (self.unsettled or self.stored.value).segments[-1]
+        for position, vacant in self._pipeline.vacant.items():
+            if vacant.owed <= last:
+                self._mark(position, vacant)
+            if final.ensemble[position] != vacant.bookie and final.first_entry <= last:
+                self._handle.marks.mark(self._handle.ledger, final.ensemble[position])
+
+    def _end(self) -> None:
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()

@@ -1,0 +1,1 @@
+"""Requests of clients: adds, reads, fences, forces, explicit LACs and long polls."""

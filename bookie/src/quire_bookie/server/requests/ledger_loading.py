@@ -1,0 +1,170 @@
+"""The state of a ledger for whoever has a request for it: at once when it is in memory, else in turn once it is loaded.
+
+Owns the requests that wait for a state, and the creation of ledgers with the logging of their keys. Never answers a
+request, and never lets one overtake another of the same ledger while its state is being loaded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from quire_bookie.errors import StorageError
+from quire_bookie.model import LedgerId
+from quire_bookie.server.requests.ports import Done, JournalPort, StoragePort
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
+from quire_bookie.wire.status import Status, status_of
+
+_log = logging.getLogger("quire.server.ledger_loading")
+
+LedgerAction = Callable[[LedgerInfo | None], None]
+"""What to do once the state of a ledger is known; None: the bookie provably never had it, or cannot know (limbo)."""
+
+
+class LedgerLoading:
+    """See the module's text."""
+
+    def __init__(self, journal: JournalPort, storage: StoragePort, stats: BookieStats) -> None:
+        self._journal = journal
+        self._storage = storage
+        self._stats = stats
+        self.under_way: dict[LedgerId, list[tuple[LedgerAction, Callable[[Status], None]]]] = {}
+        """What waits, by ledger, in the order in which it came."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.unlogged_keys: dict[LedgerId, tuple[bytes, bytes]] = {}
+        """Keys and tokens that found no space in the journal."""
+
+    def with_ledger(self, ledger: LedgerId, action: LedgerAction, fail: Callable[[Status], None]) -> None:
+        """Run `action` with the ledger's state: now if it is known, else in turn once it is loaded."""
+        waiting = self.under_way.get(ledger)
+        if waiting is not None:
+            waiting.append((action, fail))
+            return
+        info = self._storage.cached_ledger(ledger)
+        if info is not None:
+            action(info)
+            return
+        self._begin(ledger, action, fail, None)
+
+    def revive(self, ledger: LedgerId, master_key: bytes, action: LedgerAction, fail: Callable[[Status], None]) -> None:
+        """As `with_ledger`, once a superfluous copy that was deleted is durably held again, or proved to be none."""
+        self.after(ledger, partial(self._revive, ledger, master_key), action, fail)
+
+    async def _revive(self, ledger: LedgerId, master_key: bytes) -> None:
+        if await self._storage.revive_copy(ledger, master_key):
+            self._stats.ledgers_revived += 1
+
+    def after(
+        self,
+        ledger: LedgerId,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        action: LedgerAction,
+        fail: Callable[[Status], None],
+    ) -> None:
+        """As `with_ledger`, once `work` is done; where something is under way for the ledger, `action` has to cope
+        with work that was not done. `work` fails with StorageError or OSError.
+        """
+        waiting = self.under_way.get(ledger)
+        if waiting is not None:
+            waiting.append((action, fail))
+            return
+        self._begin(ledger, action, fail, work)
+
+    def _begin(
+        self,
+        ledger: LedgerId,
+        action: LedgerAction,
+        fail: Callable[[Status], None],
+        work: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
+        self.under_way[ledger] = [(action, fail)]
+        task = asyncio.get_running_loop().create_task(self._load(ledger, work), name=f"load ledger {ledger}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop loading. What waits is not answered."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _load(self, ledger: LedgerId, work: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """Load a state, then run what waited for it in one step."""
+        status = Status.IO_ERROR
+        loaded = False
+        info: LedgerInfo | None = None
+        try:
+            if work is not None:
+                await work()
+            info = await self._storage.load_ledger(ledger)
+            loaded = True
+        except (StorageError, OSError) as error:
+            status = status_of(error)
+            _log.error("the state of ledger %d cannot be read: %s", ledger, error)
+        finally:
+            waiting = self.under_way.pop(ledger)
+            for at, (action, fail) in enumerate(waiting):
+                if not loaded:
+                    fail(status)
+                    continue
+                # An earlier action of this very loop may have created the ledger.
+                info = info or self._storage.cached_ledger(ledger)
+                action(info)
+                if (begun := self.under_way.get(ledger)) is not None:
+                    begun += waiting[at + 1 :]  # the action waits again: the others stay behind it
+                    break
+
+    # ---- creation
+    def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
+        """A new ledger, its key queued to the journal; only from a `LedgerAction` that got None."""
+        info = self._storage.create_ledger(ledger, master_key)
+        self._log_key(ledger, master_key, b"")
+        self._stats.ledgers_created += 1
+        return info
+
+    def bind(self, ledger: LedgerId, info: LedgerInfo | None, master_key: bytes, token: bytes, done: Done) -> None:
+        """Keep the token of a ledger that has none, or the same; `done` once it is durable. Creates one that is None.
+
+        A new ledger: only from a `LedgerAction` that got None.
+        """
+        if info is None:
+            info = self._storage.create_ledger(ledger, master_key)
+            self._stats.ledgers_created += 1
+        if not info.token:
+            self._storage.set_token(info, token)
+        self._log_key(ledger, master_key, token, done)
+
+    def log_key_again(self, ledger: LedgerId) -> bool:
+        """Whether the key is missing in the journal: it is queued now, and the caller queues its own record again.
+
+        The key's group was refused and a later one got space. Replay drops what stands before the key of its ledger,
+        so it is the copy behind the key that counts. `done` callbacks run in the order of the records: whatever is
+        not behind a durable key finds the ledger here.
+        """
+        unlogged = self.unlogged_keys.get(ledger)
+        if unlogged is None:
+            return False
+        self._log_key(ledger, *unlogged)
+        return True
+
+    def _log_key(self, ledger: LedgerId, master_key: bytes, token: bytes, done: Done | None = None) -> None:
+        logged = partial(self._key_logged, ledger, master_key, token, done)
+        self._journal.append_master_key(ledger, master_key, logged, token=token)
+
+    def _key_logged(
+        self, ledger: LedgerId, master_key: bytes, token: bytes, done: Done | None, error: BaseException | None
+    ) -> None:
+        """A key that found no space is logged again before anything that needs it is acknowledged."""
+        if error is not None:
+            self.unlogged_keys[ledger] = master_key, token
+        elif token or not self.unlogged_keys.get(ledger, (b"", b""))[1]:
+            self.unlogged_keys.pop(ledger, None)  # a key alone does not log the token that was refused
+        if done is not None:
+            done(error)
+
+
+def wrong_key_status(info: LedgerInfo) -> Status:
+    """The answer to a key that is not the ledger's. Where the ledger's own was lost, nobody can be told off."""
+    return Status.UNKNOWN_LEDGER_STATE if info.key_unknown else Status.UNAUTHORIZED

@@ -1,0 +1,279 @@
+"""Reads of a bookie: from memory at once, the others in turns. Never writes, never waits for the journal except to
+answer a fence.
+
+Owns the two lanes (normal reads, and those with high priority, which must get through while a ledger is recovered),
+the bound on what one connection has under way, and the counting of reads. What a read is answered with is
+`read_answers`'.
+"""
+
+import asyncio
+from functools import partial
+from typing import TypeAlias
+
+from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.limits import (
+    READ_RUN_BYTES_PER_TURN,
+    READ_RUN_ENTRIES_PER_TURN,
+    READ_RUN_GAP_ENTRIES,
+    READ_SHARE_BESIDE_ADDS,
+    READS_PER_TURN,
+)
+from quire_bookie.metrics import LatencyHistogram
+from quire_bookie.server.requests.connections import Connection
+from quire_bookie.server.requests.ports import StoragePort
+from quire_bookie.server.requests.read_answers import READ_ANSWER_BYTES, Answer, AnyRead, EndedPoll, ReadAnswers
+from quire_bookie.server.requests.read_lanes import ReadLane
+from quire_bookie.server.requests.request_bound import RequestBound
+from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.wire.messages import (
+    BatchReadRequest,
+    ListEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    ReadRun,
+    Status,
+)
+
+Durable: TypeAlias = asyncio.Future[BaseException | None]
+"""Of a fencing read: done when its fence record is, with the error if it never will be."""
+
+
+class Reads:
+    """All reads of a bookie."""
+
+    def __init__(
+        self, storage: StoragePort, settings: ServiceSettings, stats: BookieStats, memory: ConnectionMemory
+    ) -> None:
+        self._answers = ReadAnswers(storage, settings)
+        self._settings = settings
+        self._stats = stats
+        self._loop = asyncio.get_running_loop()
+        self._in_turn = 0
+        """Reads answered from memory in this turn of the loop."""
+        self._bytes_in_turn = 0
+        self._fenced_at_once = 0
+        self.bound = RequestBound(settings.reads_queued_per_connection, memory)
+        """Shared with everything else that may wait, adds and parked polls aside."""
+        self._normal: ReadLane[AnyRead | ReadRun] = ReadLane(
+            self._work,
+            at_once_max=settings.reads_at_once_max,
+            at_once_per_connection_max=settings.reads_at_once_per_connection,
+            bytes_per_connection_max=settings.socket_write_high_bytes,
+        )
+        self._urgent: ReadLane[AnyRead | ReadRun] = ReadLane(
+            self._work,
+            at_once_max=settings.priority_reads_at_once_max,
+            at_once_per_connection_max=settings.reads_at_once_per_connection,
+            bytes_per_connection_max=settings.socket_write_high_bytes,
+        )
+
+    def handle(self, connection: Connection, request: AnyRead) -> None:
+        """Answer a read: now if memory has it, else when it is its turn."""
+        ready = (
+            connection.takes_answers and self._in_turn < self._share(READS_PER_TURN) and not connection.memory.is_full
+        )
+        if ready and not isinstance(request, ListEntriesRequest):
+            if isinstance(request, BatchReadRequest):
+                answer = self._answers.batch_from_memory(request)
+            else:
+                answer = self._answers.from_memory(request)
+            if answer is not None:
+                self._count_turn(answer.entries, answer.entry_bytes)
+                self._send(connection, request, answer)
+                return
+        self.bound.count_in(connection)
+        urgent = isinstance(request, ReadRequest | BatchReadRequest) and request.high_priority
+        (self._urgent if urgent else self._normal).submit(connection, request)
+
+    def handle_run(self, connection: Connection, run: ReadRun) -> None:
+        """Answer plain reads: now those that memory has, and the others when it is their turn.
+
+        The same answers as `handle` gives, at a fraction of the cost: readers send reads in bursts. What memory has not
+        waits in pieces that read in order, so that what comes with the first of a piece is handed out in one go.
+        """
+        entries, at, end = run.entries, 0, len(run.entries)
+        while at < end:
+            at += self._answer_run(connection, run, at)
+            if at >= end:
+                return
+            stop = at + 1
+            while stop < end and 0 < entries[stop] - entries[stop - 1] <= READ_RUN_GAP_ENTRIES:
+                stop += 1
+            if stop == at + 1:
+                self.handle(connection, run.request(at))
+            else:
+                self.bound.count_in(connection, stop - at)
+                self._normal.submit(connection, run.part(at, stop))
+            at = stop
+
+    def _answer_run(self, connection: Connection, run: ReadRun, at: int) -> int:
+        """Answer the reads of a run from index `at` on that memory has, in one go; how many those were.
+
+        It ends at the bounds of a turn and of the answers' bytes.
+        """
+        end = min(len(run.entries), at + self._share(READ_RUN_ENTRIES_PER_TURN) - self._in_turn)
+        bytes_left = self._share(READ_RUN_BYTES_PER_TURN) - self._bytes_in_turn
+        bytes_max = min(self._settings.socket_write_high_bytes, bytes_left)
+        if end <= at or bytes_max <= 0 or connection.memory.is_full or not connection.takes_answers:
+            return 0
+        answers, count = self._answers.run_from_memory(run, at, end, bytes_max)
+        if count:
+            size_bytes = sum(map(len, answers))
+            self._count_turn(count, size_bytes)
+            connection.send(answers, count)
+            stats = self._stats
+            stats.reads += count
+            stats.read_bytes += size_bytes - count * READ_ANSWER_BYTES
+            stats.read_seconds.observe(self._loop.time() - run.arrived_s, count)
+        return count
+
+    def _count_turn(self, reads: int, size_bytes: int) -> None:
+        """So much was answered from memory without waiting."""
+        if not self._in_turn:
+            self._loop.call_soon(self._next_turn)
+        self._in_turn += reads
+        self._bytes_in_turn += size_bytes
+
+    def _share(self, whole: int) -> int:
+        """Of what a turn of the loop takes of reads, what it takes now.
+
+        An add waits for several turns: to be appended, for its journal group, for its answer. While some wait, turns
+        are short, so that reads at full speed cost an add little; reads then pay for more turns.
+        """
+        return whole // READ_SHARE_BESIDE_ADDS if self._stats.adds_in_flight_bytes else whole
+
+    @property
+    def _turn_is_full(self) -> bool:
+        entries_max, bytes_max = self._share(READ_RUN_ENTRIES_PER_TURN), self._share(READ_RUN_BYTES_PER_TURN)
+        return self._in_turn >= entries_max or self._bytes_in_turn >= bytes_max
+
+    def _next_turn(self) -> None:
+        self._in_turn = self._bytes_in_turn = 0
+
+    def handle_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
+        """Answer a fencing read once `durable` is done.
+
+        It takes no turn: no read waits for the journal behind it. Only when there are many is the entry read after
+        the sync, in turn: else the entries of all of them would be in memory together.
+        """
+        self.bound.count_in(connection)
+        if self._fenced_at_once < self._settings.priority_reads_at_once_max and connection.takes_answers:
+            self._fenced_at_once += 1
+            self._urgent.beside(self._work_fenced(connection, request, durable))
+        else:
+            durable.add_done_callback(partial(self._read_fenced, connection, request))
+
+    def refuse(self, connection: Connection, request: AnyRead, status: Status) -> None:
+        """Answer without reading."""
+        self._send(connection, request, self._answers.refusal(request, status))
+
+    async def close(self) -> None:
+        """Drop everything that is under way."""
+        await self._normal.close()
+        await self._urgent.close()
+
+    async def _work(self, connection: Connection, request: AnyRead | ReadRun) -> int:
+        """Answer; the bytes of the answer, or of the largest of a run's."""
+        if isinstance(request, ReadRun):
+            return await self._work_run(connection, request)
+        try:
+            if not connection.is_gone:
+                return await self._read(connection, request)
+            connection.send((), 1)
+            return 0
+        finally:
+            self.bound.count_out(connection)
+
+    async def _read(self, connection: Connection, request: AnyRead) -> int:
+        """Read once there is memory for the largest answer, and send what it was; its bytes."""
+        reserved = self._answers.bytes_max(request)
+        await connection.memory.reserve(reserved)
+        try:
+            answer = await self._answers.answer(request)
+            self._send(connection, request, answer)
+            return answer.entry_bytes
+        finally:
+            connection.memory.give_back(reserved)
+
+    async def _work_run(self, connection: Connection, run: ReadRun) -> int:
+        """One after the other what memory has not, and with each of them what then follows in memory."""
+        at, end, largest = 0, len(run.entries), 0
+        try:
+            while at < end and not connection.is_gone:
+                if not connection.takes_answers:
+                    rest, at = run.part(at, end), end
+                    self.bound.count_in(connection, len(rest.entries))
+                    self._normal.submit(connection, rest)
+                elif count := self._answer_run(connection, run, at):
+                    at += count
+                elif self._turn_is_full:
+                    await asyncio.sleep(0)  # what memory answers never waits: adds and their answers get their turn
+                else:
+                    request = run.request(at)
+                    at += 1
+                    largest = max(largest, await self._read(connection, request))
+            if at < end:
+                connection.send((), end - at)
+        finally:
+            self.bound.count_out(connection, end)
+        return largest
+
+    async def _work_fenced(
+        self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable
+    ) -> None:
+        reserved = self._answers.bytes_max(request)
+        try:
+            await connection.memory.reserve(reserved)
+            try:
+                answer = await self._answers.answer(request)
+                if await durable is not None:
+                    answer = self._answers.refusal(request, Status.IO_ERROR)
+                self._send(connection, request, answer)
+            finally:
+                connection.memory.give_back(reserved)
+        finally:
+            self._fenced_at_once -= 1
+            self.bound.count_out(connection)
+
+    def _read_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
+        """The fence of a read that was put off is durable, or never will be."""
+        if durable.result() is None:
+            self._urgent.submit(connection, request)
+        else:
+            self.refuse(connection, request, Status.IO_ERROR)
+            self.bound.count_out(connection)
+
+    # ---- answers
+    def _send(self, connection: Connection, request: AnyRead, answer: Answer) -> None:
+        connection.send(answer.buffers)
+        self._stats.read_bytes += answer.entry_bytes
+        failed = answer.status is not Status.OK
+        match request:
+            case ReadRequest() | BatchReadRequest():
+                latency = self._count_read(request, answer.status)
+                failed = failed and not (request.fence and answer.status is Status.NO_ENTRY)
+                arrived_s = request.arrived_s
+            case ReadLacRequest():
+                self._stats.lac_reads += 1
+                self._stats.lac_reads_failed += failed
+                latency, arrived_s = self._stats.read_lac_seconds, request.arrived_s
+            case EndedPoll():
+                self._stats.long_polls_failed += failed
+                latency, arrived_s = self._stats.long_poll_seconds, request.request.arrived_s
+            case ListEntriesRequest():
+                self._stats.entry_lists += 1
+                self._stats.entry_lists_failed += failed
+                return
+        if not failed:
+            latency.observe(self._loop.time() - arrived_s)
+
+    def _count_read(self, request: ReadRequest | BatchReadRequest, status: Status) -> LatencyHistogram:
+        stats = self._stats
+        stats.reads += 1
+        stats.batch_reads += isinstance(request, BatchReadRequest)
+        if request.fence:
+            # A ledger without entries was fenced all the same.
+            stats.fences_failed += status not in (Status.OK, Status.NO_ENTRY)
+            return stats.fence_seconds
+        stats.reads_failed += status is not Status.OK
+        return stats.read_seconds

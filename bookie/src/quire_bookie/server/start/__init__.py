@@ -1,0 +1,1 @@
+"""The start of a bookie: folders, identity, replay of the journal, registration."""

@@ -1,0 +1,149 @@
+"""From the journal into storage at start, and from storage's flushes back to the journal's mark.
+
+Replay puts every record that the mark does not cover where it was before the crash. It is safe to deliver a record
+twice: an entry is stored again with the same bytes, a key or fence is set again.
+"""
+
+import logging
+from typing import Protocol
+
+from quire_bookie.errors import TooManyRequestsError
+from quire_bookie.journal.journals import JournalPositions
+from quire_bookie.journal.records import (
+    EntryRecord,
+    ExplicitLacRecord,
+    FenceRecord,
+    JournalRecord,
+    MasterKeyRecord,
+)
+from quire_bookie.model import LedgerId, Run
+from quire_bookie.server.requests.explicit_lacs import lac_of_packet
+from quire_bookie.server.requests.ports import StoragePort
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
+
+_log = logging.getLogger("quire.server.replaying")
+
+
+class MarkedJournals(Protocol):
+    """The part of the journals that a flush needs."""
+
+    def position(self) -> JournalPositions:
+        """Per journal, the place of the next group that is not submitted yet; during replay, of what is delivered."""
+        ...
+
+    async def set_mark(self, positions: JournalPositions, /) -> None:
+        """Everything before the positions is durable in storage."""
+        ...
+
+
+class FlushableStorage(StoragePort, Protocol):
+    """Storage that replay can make room in."""
+
+    async def flush(self) -> None:
+        """Write the caches out, durably."""
+        ...
+
+    def create_ledger_without_key(self, ledger_id: LedgerId, /) -> LedgerInfo:
+        """Create one whose key was lost; only right after `load_ledger` found none, in limbo."""
+        ...
+
+    def restore_key(self, info: LedgerInfo, master_key: bytes, /) -> None:
+        """The key of a ledger that was created without."""
+        ...
+
+
+class JournalMarks:
+    """What a flush covers: put and append share a loop step, so what is swapped lies before the captured position.
+
+    Until `journals` is set no mark moves: storage is opened, and may be filled, before the journals are.
+    """
+
+    def __init__(self, journals: MarkedJournals | None = None) -> None:
+        self.journals = journals
+
+    def capture(self) -> JournalPositions:
+        """Called at the cache swap."""
+        return () if self.journals is None else self.journals.position()
+
+    async def commit(self, captured: JournalPositions, /) -> None:
+        """Called after the flush is durable."""
+        if captured and self.journals is not None:
+            await self.journals.set_mark(captured)
+
+
+class ReplayTarget:
+    """Takes the journal's records into storage."""
+
+    def __init__(self, storage: FlushableStorage) -> None:
+        self._storage = storage
+        self.entries = 0
+        self.orphans = 0
+        """Entries of ledgers whose key is neither in the journal nor in storage: never acknowledged, or collected."""
+        self._without_key: set[LedgerId] = set()
+        self._key_came_late = False
+
+    async def deliver(self, record: JournalRecord) -> None:
+        """Apply one record; makes room in the cache when it has to."""
+        match record:
+            case MasterKeyRecord(ledger, key, token):
+                known = await self._known(ledger)
+                if known is None:
+                    known = self._storage.create_ledger(ledger, key)
+                    self._key_came_late = self._key_came_late or ledger in self._without_key
+                elif known.key_unknown and not known.deleted:
+                    self._storage.restore_key(known, key)
+                if token and not known.token and not known.deleted:
+                    self._storage.set_token(known, token)
+            case EntryRecord(run):
+                await self._put(run)
+            case FenceRecord(ledger):
+                info = await self._info(ledger)
+                if info is not None and not info.fenced:
+                    self._storage.fence(info)
+            case ExplicitLacRecord(ledger, packet):
+                info = await self._content_info(ledger)
+                if info is not None and not info.deleted:
+                    self._storage.set_explicit_lac(info, packet, lac_of_packet(packet))
+
+    def again(self) -> bool:
+        """Whether a key came after records of its ledger: another journal had it, and those records were left out.
+
+        Called after everything was delivered once; what is delivered after it is counted anew.
+        """
+        if self._key_came_late:
+            self.entries = self.orphans = 0
+        return self._key_came_late
+
+    async def _known(self, ledger: LedgerId) -> LedgerInfo | None:
+        return self._storage.cached_ledger(ledger) or await self._storage.load_ledger(ledger)
+
+    async def _info(self, ledger: LedgerId) -> LedgerInfo | None:
+        info = await self._known(ledger)
+        if info is None:
+            self._without_key.add(ledger)
+        return info
+
+    async def _content_info(self, ledger: LedgerId) -> LedgerInfo | None:
+        """As `_info`. In limbo the key may be what was lost: what was acknowledged is kept without it."""
+        info = await self._info(ledger)
+        if info is None and self._storage.is_limbo(ledger):
+            self._without_key.discard(ledger)
+            info = self._storage.create_ledger_without_key(ledger)
+        elif info is not None and info.deleted and info.limbo:
+            # Its revival is durable before anything of it is logged: limbo took that with the log it was in.
+            await self._storage.revive_copy(ledger, info.master_key)
+        return info
+
+    async def _put(self, run: Run) -> None:
+        info = await self._content_info(run.ledger)
+        if info is None or info.deleted:
+            # The ledger was collected after the entries were journaled; its tombstone may be gone as well.
+            self.orphans += len(run.entries)
+            return
+        self.entries += len(run.entries)
+        while True:
+            try:
+                self._storage.put(info, run)
+                return
+            except TooManyRequestsError:
+                await self._storage.flush()

@@ -1,0 +1,1 @@
+"""Background work of a bookie: garbage collection, compaction, scrubbing, disks and read-only mode."""

@@ -1,0 +1,298 @@
+"""When entry logs are compacted, which of them, and who may stop it. The storage does the work.
+
+Owns the two intervals, suspensions and the figures of the last runs. A *minor* compaction takes logs that are almost
+empty, a *major* one those that are somewhat empty; emptiest first, since they give most space for the least work. Never
+runs two at once. On a disk that is almost full major compaction is suspended, on a full one both are, because a copy
+needs space before it gives any; with `force_when_no_space` a full disk starts one instead, out of the space that
+storage keeps for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from quire_bookie import limits
+from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import ConfigError, StorageError
+from quire_bookie.server.upkeep.compaction_pace import LatencyWatch, RatePace
+from quire_bookie.storage.compaction import Pace
+from quire_bookie.storage.logs.log_usages import LogUsage
+
+_log = logging.getLogger("quire.server.compaction")
+
+
+class DiskPressure(Enum):
+    """How full the fullest ledger folder is."""
+
+    NONE = "none"
+    ALMOST_FULL = "almost full"
+    FULL = "full"
+
+
+class Kind(Enum):
+    """What a run takes."""
+
+    MINOR = "minor"
+    MAJOR = "major"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """Thresholds are shares of a log that live, below which it is taken; 0, or an interval of 0, turns a kind off."""
+
+    minor_threshold: float = limits.MINOR_COMPACTION_THRESHOLD
+    minor_interval_s: float = limits.MINOR_COMPACTION_INTERVAL_S
+    minor_time_max_s: float = 0.0
+    """Budget of one run; 0: none."""
+    major_threshold: float = limits.MAJOR_COMPACTION_THRESHOLD
+    major_interval_s: float = limits.MAJOR_COMPACTION_INTERVAL_S
+    major_time_max_s: float = 0.0
+    throttle_by_bytes: bool = True
+    rate_bytes_s: int = limits.COMPACTION_RATE_BYTES_S
+    rate_entries_s: int = limits.COMPACTION_RATE_ENTRIES_S
+    latency_max_s: float = limits.COMPACTION_LATENCY_MAX_S
+    """It pauses while the p99 of adds or reads is above; 0: it never does."""
+    force_when_no_space: bool = True
+    """A full disk starts a compaction instead of suspending it."""
+
+    def __post_init__(self) -> None:
+        for name in ("minor", "major"):
+            if not 0.0 <= self.threshold(Kind(name)) < 1.0:
+                raise ConfigError(f"{name}CompactionThreshold is {self.threshold(Kind(name))}; take 0 to below 1")
+        if self.enabled(Kind.MINOR) and self.enabled(Kind.MAJOR):
+            if self.minor_threshold >= self.major_threshold:
+                raise ConfigError(
+                    f"minorCompactionThreshold {self.minor_threshold} is not below majorCompactionThreshold "
+                    f"{self.major_threshold}; a major compaction takes more than a minor one"
+                )
+            if self.minor_interval_s >= self.major_interval_s:
+                raise ConfigError(
+                    f"minorCompactionInterval {self.minor_interval_s:g} is not below majorCompactionInterval "
+                    f"{self.major_interval_s:g}; a major compaction is the rarer one"
+                )
+
+    def threshold(self, kind: Kind) -> float:
+        """The living share below which a log is taken."""
+        return self.minor_threshold if kind is Kind.MINOR else self.major_threshold
+
+    def interval_s(self, kind: Kind) -> float:
+        """Time between two runs."""
+        return self.minor_interval_s if kind is Kind.MINOR else self.major_interval_s
+
+    def time_max_s(self, kind: Kind) -> float:
+        """Budget of a run; 0: none."""
+        return self.minor_time_max_s if kind is Kind.MINOR else self.major_time_max_s
+
+    def enabled(self, kind: Kind) -> bool:
+        """Whether it runs by itself."""
+        return self.threshold(kind) > 0 and self.interval_s(kind) > 0
+
+
+class CompactableStorage(Protocol):
+    """What is asked of `storage.compaction.Compaction`."""
+
+    async def usages_now(self) -> list[LogUsage]:
+        """How full the sealed logs are."""
+        ...
+
+    async def compact(self, logs: Sequence[int], pace: Pace, /) -> int:
+        """Empty and remove logs; bytes freed."""
+        ...
+
+
+@dataclass(slots=True)
+class CompactionScheduleStats:
+    """Counters for the metrics collector."""
+
+    minor_runs: int = 0
+    major_runs: int = 0
+    failed_runs: int = 0
+    pauses: int = 0
+    freed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStatus:
+    """What BookKeeper's admin shows. Times in ms since the epoch, 0: never."""
+
+    force_compacting: bool
+    major_compacting: bool
+    minor_compacting: bool
+    last_major_compaction_time_ms: int
+    last_minor_compaction_time_ms: int
+    major_compaction_counter: int
+    minor_compaction_counter: int
+
+
+def chosen_logs(usages: Sequence[LogUsage], threshold: float) -> list[int]:
+    """Logs of which less than `threshold` lives, emptiest first; of equally empty ones the oldest first."""
+    taken = [usage for usage in usages if usage.share < threshold]
+    return [usage.log for usage in sorted(taken, key=lambda usage: (usage.share, usage.log))]
+
+
+class CompactionSchedule:
+    """The compactions of one bookie."""
+
+    def __init__(
+        self,
+        storage: CompactableStorage,
+        settings: CompactionSettings,
+        clock: WallClock,
+        *,
+        pressure: Callable[[], DiskPressure],
+        latencies: LatencyWatch,
+    ) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._clock = clock
+        self._pressure = pressure
+        self._latencies = latencies
+        self._suspended: set[Kind] = set()
+        self._forced: set[Kind] = set()
+        self._wanted = asyncio.Event()
+        self._running: Kind | None = None
+        self._running_forced = False
+        self._last_s: dict[Kind, float] = {}
+        self._last_rescue_s: float | None = None
+        self._last_ms = {Kind.MINOR: 0, Kind.MAJOR: 0}
+        self.stats = CompactionScheduleStats()
+
+    # ---- for operators
+    def suspend(self, *, minor: bool = False, major: bool = False) -> None:
+        """Start none of these kinds until `resume`, and end one that runs after the batch that it is at."""
+        self._suspended |= _kinds(minor, major)
+
+    def resume(self, *, minor: bool = False, major: bool = False) -> None:
+        """Let these kinds run again when they are due."""
+        self._suspended -= _kinds(minor, major)
+        self._wanted.set()
+
+    def is_suspended(self, kind: Kind) -> bool:
+        """Whether an operator suspended it."""
+        return kind in self._suspended
+
+    def force(self, *, minor: bool = False, major: bool = False) -> None:
+        """Run these kinds as soon as possible, whatever is suspended or due."""
+        self._forced |= _kinds(minor, major)
+        self._wanted.set()
+
+    def status(self) -> CompactionStatus:
+        """For the admin's `gc_details`."""
+        return CompactionStatus(
+            force_compacting=bool(self._forced) or self._running_forced,
+            major_compacting=self._running is Kind.MAJOR,
+            minor_compacting=self._running is Kind.MINOR,
+            last_major_compaction_time_ms=self._last_ms[Kind.MAJOR],
+            last_minor_compaction_time_ms=self._last_ms[Kind.MINOR],
+            major_compaction_counter=self.stats.major_runs,
+            minor_compaction_counter=self.stats.minor_runs,
+        )
+
+    # ---- running
+    async def run(self) -> None:
+        """Compact for as long as the bookie lives; cancel to end. A failed run is logged, the next one tries again."""
+        now_s = asyncio.get_running_loop().time()
+        self._last_s = {Kind.MINOR: now_s, Kind.MAJOR: now_s}
+        try:
+            await self._storage.usages_now()  # beside the requests, so that the first run begins at once
+        except (StorageError, OSError) as error:
+            _log.warning("how full the entry logs are is not known yet: %s", error)
+        while True:
+            await self._pause()
+            try:
+                await self.run_due()
+            except (StorageError, OSError) as error:
+                self.stats.failed_runs += 1
+                _log.warning("compaction ended early: %s", error)
+
+    async def run_due(self) -> Kind | None:
+        """Run what is forced or due, if anything; the kind that ran. StorageError, OSError as `compact`."""
+        due = self._due()
+        if due is None:
+            return None
+        kind, forced = due
+        self._forced.discard(kind)
+        await self._run(kind, forced=forced)
+        return kind
+
+    def _due(self) -> tuple[Kind, bool] | None:
+        """What is to run now, and whether a person, or a full disk, asks for it."""
+        for kind in (Kind.MAJOR, Kind.MINOR):
+            if kind in self._forced:
+                return kind, True
+        settings, now_s = self._settings, asyncio.get_running_loop().time()
+        pressure = self._pressure()
+        if pressure is DiskPressure.FULL and settings.force_when_no_space:
+            if self._last_rescue_s is None or now_s - self._last_rescue_s >= limits.COMPACTION_TICK_S:
+                self._last_rescue_s = now_s
+                return Kind.MAJOR if settings.major_threshold > 0 else Kind.MINOR, True
+            return None
+        for kind in (Kind.MAJOR, Kind.MINOR):
+            if not settings.enabled(kind) or self._stopped(kind, pressure):
+                continue
+            if now_s - self._last_s.setdefault(kind, now_s) >= settings.interval_s(kind):
+                return kind, False
+        return None
+
+    def _stopped(self, kind: Kind, pressure: DiskPressure) -> bool:
+        if kind in self._suspended or pressure is DiskPressure.FULL:
+            return True
+        return kind is Kind.MAJOR and pressure is DiskPressure.ALMOST_FULL
+
+    async def _run(self, kind: Kind, *, forced: bool) -> None:
+        settings, loop = self._settings, asyncio.get_running_loop()
+        start_s = loop.time()
+        budget_s = settings.time_max_s(kind)
+        pace = RatePace(
+            rate=settings.rate_bytes_s if settings.throttle_by_bytes else settings.rate_entries_s,
+            by_bytes=settings.throttle_by_bytes,
+            until_s=start_s + budget_s if budget_s > 0 else None,
+            stop=lambda: not forced and self._stopped(kind, self._pressure()),
+            slow=lambda: self._latencies.is_slow(loop.time()),
+        )
+        self._latencies.begin(start_s)
+        self._running, self._running_forced = kind, forced
+        try:
+            logs = chosen_logs(await self._storage.usages_now(), settings.threshold(kind))
+            freed = await self._storage.compact(logs, pace) if logs else 0
+        finally:
+            self._running, self._running_forced = None, False
+            self._note_run(kind, loop.time())
+            self.stats.pauses += pace.pauses
+        self.stats.freed_bytes += max(0, freed)
+        if logs:
+            _log.info(
+                "%s compaction of %d entry logs freed %d bytes in %.1f s", kind.value, len(logs), freed,
+                loop.time() - start_s,
+            )  # fmt: skip
+
+    def _note_run(self, kind: Kind, now_s: float) -> None:
+        self._last_s[kind] = now_s
+        self._last_ms[kind] = self._clock.now_ms()
+        if kind is Kind.MAJOR:
+            self._last_s[Kind.MINOR] = now_s  # a major one takes all that a minor one would
+            self.stats.major_runs += 1
+        else:
+            self.stats.minor_runs += 1
+
+    def _tick_s(self) -> float:
+        settings = self._settings
+        intervals = [settings.interval_s(kind) for kind in Kind if settings.enabled(kind)]
+        return min([limits.COMPACTION_TICK_S, *intervals])
+
+    async def _pause(self) -> None:
+        if self._forced:  # both kinds were asked for together, and one has run
+            return
+        try:
+            async with asyncio.timeout(self._tick_s()):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+        self._wanted.clear()
+
+
+def _kinds(minor: bool, major: bool) -> set[Kind]:
+    return {kind for kind, named in ((Kind.MINOR, minor), (Kind.MAJOR, major)) if named}

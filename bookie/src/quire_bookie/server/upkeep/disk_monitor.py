@@ -1,0 +1,247 @@
+"""Watches the space of a bookie's folders and says which are full and when the bookie must be read-only.
+
+Owns the rules of fullness, which are BookKeeper's (semantics section 6), and the figures that operators see. A ledger
+folder above the threshold takes no new entry logs; when all are full the bookie turns read-only, and with no folder
+writable they are taken back only once all together are below the low watermark. A journal is not judged by shares: its
+files are recycled; it says itself when it has no space, and counts as full until another file fits. Never deletes
+anything.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from quire_bookie import limits
+from quire_bookie.env.disk import Disk, DiskUsage
+from quire_bookie.env.space_reserve import SpaceReserves
+from quire_bookie.errors import StartupError, StorageError
+from quire_bookie.storage.logs.log_directories import LogDirectories, LogDirectory
+
+_log = logging.getLogger("quire.server.disk")
+_FAILED_LOOKS_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRules:
+    """Shares of a disk in use, 0 to 1; `interval_s` between looks."""
+
+    threshold: float = limits.DISK_USAGE_THRESHOLD
+    """Above it a folder is full."""
+    warn_threshold: float = limits.DISK_USAGE_WARN_THRESHOLD
+    """Above it a folder is almost full: no major compaction there."""
+    low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK
+    """A full folder is taken back below it."""
+    interval_s: float = limits.DISK_CHECK_INTERVAL_S
+    high_priority_bytes_min: int = limits.ENTRY_LOG_BYTES_MAX
+    """A read-only bookie takes adds with high priority while a folder has so much free."""
+    on_any_full: bool = False
+    """Read-only as soon as one folder is full."""
+    read_only_enabled: bool = True
+    """False: a bookie without space ends instead of turning read-only."""
+
+
+def used_share(usage: DiskUsage) -> float:
+    """What is in use of a file system, 0 to 1; of one whose size is not known, 0."""
+    return 1.0 - usage.free_bytes / usage.total_bytes if usage.total_bytes else 0.0
+
+
+def full_folders(usages: Sequence[DiskUsage], full_before: Sequence[bool], rules: DiskRules) -> list[bool]:
+    """Which folders are full now, given which were at the last look.
+
+    While another folder is writable, a full one is taken back below the low watermark. With none writable all of them
+    together must be below it, and a folder at or below the threshold.
+    """
+    shares = [used_share(usage) for usage in usages]
+    if all(full_before):
+        together = used_share(sum_of(usages))
+        return [share > rules.threshold or together >= rules.low_watermark for share in shares]
+    return [
+        share >= rules.low_watermark if before else share > rules.threshold
+        for share, before in zip(shares, full_before, strict=True)
+    ]
+
+
+def sum_of(usages: Sequence[DiskUsage]) -> DiskUsage:
+    """All folders together, each file system counted once; folders of an unknown one count for themselves."""
+    distinct = {usage.file_system or -1 - at: usage for at, usage in enumerate(usages)}
+    return DiskUsage(
+        sum(usage.total_bytes for usage in distinct.values()), sum(usage.free_bytes for usage in distinct.values())
+    )
+
+
+class DiskMonitor:
+    """Looks at the folders from time to time. `set_read_only` is called on each change of mind.
+
+    `reserves`: the bookie is read-only while a part of them is missing. `relieve` is called before each look: it fills
+    them again, and makes space. `storage_full`: whether the last flush found no space anywhere; it is tried again by
+    itself. `on_failure`: a folder cannot be read any more, or there is no space and read-only is not allowed: the
+    bookie must end. `on_look` is called after each look.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directories: LogDirectories,
+        rules: DiskRules,
+        set_read_only: Callable[[bool], Awaitable[None]],
+        *,
+        journal_folders: Sequence[str] = (),
+        journal_needs_bytes: int = 0,
+        storage_full: Callable[[], bool] = lambda: False,
+        reserves: SpaceReserves | None = None,
+        write_cache_bytes: int = 0,
+        relieve: Callable[[], Awaitable[None]] | None = None,
+        on_failure: Callable[[BaseException], None] = lambda _error: None,
+        on_look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._disk = disk
+        self._directories = directories
+        self._rules = rules
+        self._set_read_only = set_read_only
+        self._journal_folders = tuple(dict.fromkeys(journal_folders))
+        self._journal_needs_bytes = journal_needs_bytes
+        self._storage_full = storage_full
+        self._reserves = reserves or SpaceReserves()
+        self._write_cache_bytes = write_cache_bytes
+        self._relieve = relieve
+        self._on_failure = on_failure
+        self._on_look = on_look
+        self._reported = asyncio.Event()
+        self._journal_full = False
+        self._failed_looks = 0
+        self.read_only = False
+        self.accepts_high_priority = True
+        self.total_bytes = 0
+        self.free_bytes = 0
+
+    @property
+    def folders(self) -> Sequence[LogDirectory]:
+        """The ledger folders, with their usage at the last look."""
+        return self._directories.all
+
+    @property
+    def any_full(self) -> bool:
+        """Whether a ledger folder takes no new entry logs."""
+        return any(_is_full(folder) for folder in self.folders)
+
+    @property
+    def any_almost_full(self) -> bool:
+        """Whether a ledger folder is above the warning threshold."""
+        return any(used_share(folder.usage) > self._rules.warn_threshold for folder in self.folders)
+
+    @property
+    def excess_bytes(self) -> int:
+        """Bytes in use above the warning threshold, over all file systems of the ledger folders; while the bookie is
+        read-only, at least what its reserve and its next journal file lack."""
+        usages = {folder.usage.file_system or -1 - at: folder.usage for at, folder in enumerate(self.folders)}
+        share = 1.0 - self._rules.warn_threshold
+        excess = sum(max(0, int(usage.total_bytes * share) - usage.free_bytes) for usage in usages.values())
+        lacking = self._reserves.missing_bytes + self._journal_needs_bytes - self.free_bytes if self.read_only else 0
+        return max(excess, lacking)
+
+    @property
+    def writable_folders(self) -> int:
+        """How many ledger folders take new entry logs."""
+        return sum(not _is_full(folder) and folder.error is None for folder in self.folders)
+
+    def disk_full(self) -> None:
+        """The journal found no space: turn read-only now."""
+        self._journal_full = True
+        self._reported.set()
+
+    async def first_look(self) -> bool:
+        """Whether to start read-only. StartupError when it must and may not be."""
+        self.read_only = await self._wanted()
+        if self.read_only and not self._rules.read_only_enabled:
+            raise StartupError(f"no space, and readOnlyModeEnabled is false: {self._directories.describe()}")
+        self._on_look()
+        return self.read_only
+
+    async def look(self) -> None:
+        """One look; adjusts the mode."""
+        wanted = await self._wanted()
+        self._on_look()
+        if wanted == self.read_only:
+            return
+        if wanted and not self._rules.read_only_enabled:
+            self._on_failure(
+                StorageError(f"no space, and readOnlyModeEnabled is false: {self._directories.describe()}")
+            )
+            return
+        self.read_only = wanted
+        mode = "full" if wanted else "taken back"
+        _log.warning("the disks are %s: %d of %d bytes are free", mode, self.free_bytes, self.total_bytes)
+        await self._set_read_only(wanted)
+
+    async def _wanted(self) -> bool:
+        reported = self._reported.is_set()
+        self._reported.clear()
+        if self._relieve is not None:
+            await self._relieve()
+        await self._directories.look()
+        self._check_errors()
+        self._judge([folder for folder in self.folders if folder.error is None])
+        if self._journal_full:
+            self._journal_full = not await self._journal_has_room()
+        full = [_is_full(folder) or folder.error is not None for folder in self.folders]
+        no_room = any(full) if self._rules.on_any_full else all(full)
+        return no_room or reported or self._journal_full or self._storage_full() or not self._reserves.complete
+
+    def _judge(self, folders: Sequence[LogDirectory]) -> None:
+        usages = [folder.usage for folder in folders]
+        total = sum_of(usages)
+        self.total_bytes, self.free_bytes = total.total_bytes, total.free_bytes
+        roomy = any(usage.free_bytes >= self._rules.high_priority_bytes_min for usage in usages)
+        self.accepts_high_priority = roomy or self._can_flush()
+        fulls = full_folders(usages, [_is_full(folder) for folder in folders], self._rules)
+        for folder, full in zip(folders, fulls, strict=True):
+            if full != _is_full(folder):
+                share = 100.0 * used_share(folder.usage)
+                _log.warning("%s is %s: %.1f %% are in use", folder.path, "full" if full else "taken back", share)
+            folder.over_threshold = full
+            folder.out_of_space = folder.out_of_space and full
+
+    def _can_flush(self) -> bool:
+        """Whether the reserve still takes a whole write cache: recovery goes on with it on a full disk."""
+        reserve = next(iter(self._reserves.all), None)
+        if reserve is None:
+            return False
+        return reserve.held_bytes + self.folders[0].usage.free_bytes >= self._write_cache_bytes
+
+    def _check_errors(self) -> None:
+        """A folder that cannot be looked at twice in a row has failed, and its bookie with it."""
+        failed = [folder for folder in self.folders if folder.error is not None]
+        self._failed_looks = self._failed_looks + 1 if failed else 0
+        for folder in failed:
+            _log.error("the space of %s cannot be read: %s", folder.path, folder.error)
+        if self._failed_looks >= _FAILED_LOOKS_MAX:
+            self._on_failure(StorageError(f"the disk of {failed[0].path} has failed: {failed[0].error}"))
+
+    async def _journal_has_room(self) -> bool:
+        for folder in self._journal_folders:
+            try:
+                usage = await self._disk.usage(folder)
+            except OSError as error:
+                _log.error("the space of %s cannot be read: %s", folder, error)
+                return False
+            if usage.free_bytes < self._journal_needs_bytes:
+                return False
+        return True
+
+    async def run(self) -> None:
+        """Look for as long as the bookie lives; cancel to end."""
+        while True:
+            try:
+                async with asyncio.timeout(self._rules.interval_s):
+                    await self._reported.wait()
+            except TimeoutError:
+                pass
+            await self.look()
+            if self.read_only:
+                # A full disk reports itself with every write: one look per interval is enough.
+                await asyncio.sleep(self._rules.interval_s)
+
+
+def _is_full(folder: LogDirectory) -> bool:
+    return folder.over_threshold or folder.out_of_space

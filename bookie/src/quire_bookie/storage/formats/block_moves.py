@@ -1,0 +1,75 @@
+"""What compaction does to one value of the block index. Pure: plans what is read, says what changes, touches nothing.
+
+A move only takes effect for an entry whose place is still the old one: an entry that was stored again or deleted while
+its record was copied keeps what it has by then.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from quire_bookie.storage.formats.block_index import BlockSegment, decode_block, encode_block, overlay
+from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
+
+
+class Move(NamedTuple):
+    """The same entries of one block, where they lie and where their copies lie: same ids, same sizes."""
+
+    old: BlockSegment
+    new: BlockSegment
+
+
+def moved_block(key: bytes, value: bytes, moves: Sequence[Move]) -> bytes | None:
+    """The value after the moves that still apply; None when none does. DamagedError when the value is not intact."""
+    block = decode_block(key, value)
+    whole = {(move.old.log, move.old.base): move for move in moves}
+    segments: list[BlockSegment] = []
+    changed = False
+    for segment in block.segments:
+        move = whole.get((segment.log, segment.base))
+        if (
+            move is not None
+            and list(move.old.lows) == list(segment.lows)
+            and list(move.old.sizes) == list(segment.sizes)
+        ):
+            segments.append(move.new)
+            changed = True
+        else:
+            segments.append(segment)
+    if changed and len(moves) == 1:
+        return encode_block(key, type(block)(segments, block.lost))
+    single = list(_still_there(segments, moves))
+    if not single and not changed:
+        return None
+    return encode_block(key, type(block)(overlay([*segments, *single]), block.lost))
+
+
+def _still_there(segments: Sequence[BlockSegment], moves: Sequence[Move]) -> Iterator[BlockSegment]:
+    """The new places of entries of a stretch that changed since, one by one."""
+    places = {
+        low: (segment.log, offset)
+        for segment in segments
+        for low, offset in zip(segment.lows, segment.offsets(), strict=False)
+    }
+    for old, new in moves:
+        for low, size, was, goes in zip(old.lows, old.sizes, old.offsets(), new.offsets(), strict=False):
+            if places.get(low) == (old.log, was):
+                yield BlockSegment(new.log, goes, [low], [size])
+
+
+def stretches(
+    segment: BlockSegment, bytes_max: int, cuts: Callable[[int, int], Sequence[int]] = lambda _start, _end: ()
+) -> Iterator[BlockSegment]:
+    """A segment in parts of at most `bytes_max` bytes of records, at least one record each.
+
+    `cuts`: the offsets between two at which a part must end, because what follows has another age.
+    """
+    start, offset, size = 0, segment.base, 0
+    end = segment.base + sum(segment.sizes) + len(segment.sizes) * RECORD_HEADER_BYTES
+    must_end = frozenset(cuts(segment.base, end))
+    for at, body in enumerate(segment.sizes):
+        record = body + RECORD_HEADER_BYTES
+        if size and (size + record > bytes_max or offset + size in must_end):
+            yield BlockSegment(segment.log, offset, segment.lows[start:at], segment.sizes[start:at])
+            start, offset, size = at, offset + size, 0
+        size += record
+    yield BlockSegment(segment.log, offset, segment.lows[start:], segment.sizes[start:])

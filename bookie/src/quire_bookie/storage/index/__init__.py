@@ -1,0 +1,1 @@
+"""The index of entries: RocksDB, its commits, and how lookups go through several stores."""

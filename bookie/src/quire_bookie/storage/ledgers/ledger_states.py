@@ -1,0 +1,369 @@
+"""What a bookie knows of each ledger beside its entries: master key, fence, explicit LAC, deletion.
+
+Owns the one `LedgerInfo` per ledger: whoever holds one sees every fence, because an evicted object that somebody still
+holds is found again. Never evicts a state that is not in the index yet, and never makes up a ledger: `create` wants
+the proof that the index has none (`note_absent`). A deleted ledger leaves a tombstone that counts as fenced, so that
+a late writer cannot bring it back to life. One that was deleted as a superfluous copy, while the cluster still has the
+ledger, can be revived: see `deletion`. A ledger in limbo (see `limbo`) is fenced as well.
+
+    state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1 to 4   5  flags u8 (1 fenced, 2 deleted,
+                  4 has explicit LAC, 8 contents lost, 16 key unknown, 32 superfluous copy)   6  explicit LAC id i64
+                  14  key size u16   16  packet size u32   [version 2 and 3: generation of limbo that ended for this
+                  ledger u32   [version 3 and 4: how often it was revived u32   [version 4: token size u8, token]]]
+                   -  master key   then the explicit LAC packet                          (little-endian)
+
+A version is written only where a lower one cannot say it: 2 for ledgers that were in limbo or lost something, 3 for
+those that were ever deleted as a superfluous copy, 4 for those whose creator named a token.
+"""
+
+import struct
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from quire_bookie.crc import crc32c
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
+from quire_bookie.storage.formats.index_keys import state_key
+from quire_bookie.storage.ledgers.limbo import Limbo
+
+STATE_VERSION: Final = 1
+STATE_VERSION_LIMBO: Final = 2
+STATE_VERSION_COPY: Final = 3
+STATE_VERSION_TOKEN: Final = 4
+UNKNOWN_KEY_BYTES: Final = 32
+_FENCED, _DELETED, _HAS_LAC, _CONTENTS_LOST, _KEY_UNKNOWN, _SUPERFLUOUS = 1, 2, 4, 8, 16, 32
+_STATE = struct.Struct("<BBqHI")
+_LIMBO_ENDED = struct.Struct("<I")
+_LIMBO_ENDED_AND_REVIVALS = struct.Struct("<II")
+_LOOKS_PER_ADMISSION = 8
+_CRC = struct.Struct("<I")
+
+
+class LedgerInfo:
+    """The state of one ledger. Read it freely; change it only through `LedgerStorage`.
+
+    `lac` is the highest last-add-confirmed seen (a lower bound), `last_entry` the highest id held. `last_unproven`:
+    damage hides what the index held last, so that `last_entry` is only a lower bound. `deleted` implies `fenced`;
+    `superfluous` says of a deleted one that the cluster still had the ledger, so that it may be revived.
+    `limbo`: what is missing here may have been lost, so a miss is *unknown*; implies `fenced`. `contents_lost`: this
+    ledger is in limbo by itself, because a rebuild of the index found its records damaged. `key_unknown`: its master
+    key was lost, and `master_key` is a value that no client can know. `token`: which of the ledgers that ever had this
+    id it is, as its creator named it; empty where that is not known.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "contents_lost",
+        "deleted",
+        "dirty",
+        "explicit_lac",
+        "explicit_lac_entry",
+        "fenced",
+        "key_unknown",
+        "lac",
+        "last_entry",
+        "last_unproven",
+        "ledger_id",
+        "limbo",
+        "limbo_ended",
+        "master_key",
+        "read_ahead_bytes",
+        "read_ahead_entry",
+        "revivals",
+        "rewrites",
+        "superfluous",
+        "token",
+        "touched",
+    )
+
+    def __init__(self, ledger_id: LedgerId, master_key: bytes) -> None:
+        self.ledger_id = ledger_id
+        self.master_key = master_key
+        self.token = b""
+        self.fenced = False
+        self.deleted = False
+        self.superfluous = False
+        self.revivals = 0
+        """How often it came back after it had been deleted as a superfluous copy."""
+        self.limbo = False
+        self.limbo_ended = 0
+        """The generation of limbo that ended for this ledger; 0: none."""
+        self.contents_lost = False
+        self.key_unknown = False
+        self.explicit_lac: bytes | None = None
+        self.explicit_lac_entry = NO_ENTRY
+        self.lac = NO_ENTRY
+        self.last_entry = NO_ENTRY
+        self.last_unproven = False
+        self.dirty = False
+        self.touched = False
+        self.rewrites = 0
+        """Grows when an id is stored again, and when the ledger is deleted, so that a read in flight does not cache the
+        older bytes."""
+        self.read_ahead_entry = NO_ENTRY
+        """The entry at which a sequential reader would go on."""
+        self.read_ahead_bytes = 0
+
+
+def encode_state(info: LedgerInfo) -> bytes:
+    """The value under the ledger's state key; also the body of a state record in an entry log."""
+    packet = info.explicit_lac or b""
+    flags = (
+        (_FENCED if info.fenced else 0)
+        | (_DELETED if info.deleted else 0)
+        | (_HAS_LAC if info.explicit_lac is not None else 0)
+        | (_CONTENTS_LOST if info.contents_lost else 0)
+        | (_KEY_UNKNOWN if info.key_unknown else 0)
+        | (_SUPERFLUOUS if info.superfluous else 0)
+    )
+    version, more = STATE_VERSION, b""
+    if info.token:
+        version = STATE_VERSION_TOKEN
+        more = _LIMBO_ENDED_AND_REVIVALS.pack(info.limbo_ended, info.revivals) + bytes((len(info.token),)) + info.token
+    elif info.superfluous or info.revivals:
+        version, more = STATE_VERSION_COPY, _LIMBO_ENDED_AND_REVIVALS.pack(info.limbo_ended, info.revivals)
+    elif info.limbo_ended or info.contents_lost or info.key_unknown:
+        version, more = STATE_VERSION_LIMBO, _LIMBO_ENDED.pack(info.limbo_ended)
+    rest = (
+        _STATE.pack(version, flags, info.explicit_lac_entry, len(info.master_key), len(packet))
+        + more
+        + info.master_key
+        + packet
+    )
+    return _CRC.pack(crc32c(rest, crc32c(state_key(info.ledger_id)))) + rest
+
+
+def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> LedgerInfo:
+    """The state in a value; DamagedError when it is not intact."""
+    head = _CRC.size + _STATE.size
+    if len(value) < head or crc32c(value[4:], crc32c(state_key(ledger))) != _CRC.unpack_from(value)[0]:
+        raise DamagedError(path, 0, f"the state of ledger {ledger} does not match its checksum")
+    version, flags, lac, key_size, packet_size = _STATE.unpack_from(value, _CRC.size)
+    more = {STATE_VERSION: 0, STATE_VERSION_LIMBO: 4, STATE_VERSION_COPY: 8}.get(version)
+    token = b""
+    if version == STATE_VERSION_TOKEN and len(value) > head + 8:
+        token = bytes(value[head + 9 : head + 9 + value[head + 8]])
+        more = 9 + value[head + 8]
+    if more is None or len(value) != head + more + key_size + packet_size:
+        raise DamagedError(path, 0, f"the state of ledger {ledger} is of version {version}, {len(value)} bytes")
+    limbo_ended = _LIMBO_ENDED.unpack_from(value, head)[0] if more else 0
+    revivals = _LIMBO_ENDED_AND_REVIVALS.unpack_from(value, head)[1] if version >= STATE_VERSION_COPY else 0
+    head += more
+    info = LedgerInfo(ledger, bytes(value[head : head + key_size]))
+    info.fenced = bool(flags & _FENCED)
+    info.deleted = bool(flags & _DELETED)
+    info.contents_lost = bool(flags & _CONTENTS_LOST)
+    info.key_unknown = bool(flags & _KEY_UNKNOWN)
+    info.superfluous = bool(flags & _SUPERFLUOUS)
+    info.limbo_ended = limbo_ended
+    info.revivals = revivals
+    info.token = token
+    if flags & _HAS_LAC:
+        info.explicit_lac = bytes(value[head + key_size :])
+        info.explicit_lac_entry = EntryId(lac)
+    info.lac = info.explicit_lac_entry
+    return info
+
+
+def revived_state(info: LedgerInfo, master_key: bytes) -> LedgerInfo:
+    """A superfluous copy that was deleted as what it is to become: fenced, under its own key, and without an entry.
+
+    `master_key` counts where its own was lost: nothing is held that it could open.
+    """
+    assert info.deleted and info.superfluous, f"ledger {info.ledger_id} was not deleted as a copy"
+    revived = LedgerInfo(info.ledger_id, bytes(master_key) if info.key_unknown else info.master_key)
+    revived.fenced = True
+    revived.revivals = info.revivals + 1
+    revived.limbo_ended = info.limbo_ended
+    revived.token = info.token
+    return revived
+
+
+def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
+    """One state out of two records of it: a fence or the end of limbo is never undone, a LAC never lower."""
+    known = older if newer.key_unknown else newer
+    merged = LedgerInfo(newer.ledger_id, known.master_key)
+    merged.key_unknown = known.key_unknown
+    merged.token = newer.token or older.token
+    merged.fenced = older.fenced or newer.fenced
+    merged.deleted = newer.deleted
+    merged.revivals = max(older.revivals, newer.revivals)
+    merged.limbo_ended = max(older.limbo_ended, newer.limbo_ended)
+    merged.contents_lost = newer.contents_lost
+    later = older if older.explicit_lac_entry > newer.explicit_lac_entry else newer
+    merged.explicit_lac, merged.explicit_lac_entry = later.explicit_lac, later.explicit_lac_entry
+    return encode_state(merged)
+
+
+def is_deleted(ledger: LedgerId, value: Buffer) -> bool:
+    """Whether a state value is a tombstone. DamagedError when it is not intact."""
+    return decode_state(ledger, value).deleted
+
+
+class LedgerStates:
+    """The bounded cache of states. `states_max` counts the clean ones that nobody holds; dirty ones are pinned."""
+
+    def __init__(self, states_max: int) -> None:
+        self._states_max = states_max
+        self._limbo = Limbo()
+        self._recent: dict[LedgerId, LedgerInfo] = {}
+        self._alive: weakref.WeakValueDictionary[LedgerId, LedgerInfo] = weakref.WeakValueDictionary()
+        self._dirty: dict[LedgerId, LedgerInfo] = {}
+        self._flushing: dict[LedgerId, LedgerInfo] = {}
+        self._absent: OrderedDict[LedgerId, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+    def get(self, ledger: LedgerId) -> LedgerInfo | None:
+        """The one object of this ledger, if it is in memory."""
+        info = self._recent.get(ledger)
+        if info is not None:
+            info.touched = True
+            return info
+        info = self._alive.get(ledger)
+        if info is not None:
+            self._admit(info)
+            info.touched = True
+        return info
+
+    def add_loaded(self, info: LedgerInfo) -> LedgerInfo:
+        """Take over a state read from the index, unless the ledger came to memory meanwhile."""
+        known = self.get(info.ledger_id)
+        if known is not None:
+            return known
+        self._settle_limbo(info)
+        self._alive[info.ledger_id] = info
+        self._admit(info)
+        return info
+
+    @property
+    def limbo(self) -> Limbo:
+        """Which ledgers may have lost something."""
+        return self._limbo
+
+    def set_limbo(self, limbo: Limbo) -> None:
+        """From now on; every state in memory follows in this loop step."""
+        self._limbo = limbo
+        for info in list(self._alive.values()):
+            self._settle_limbo(info)
+
+    def end_limbo(self, info: LedgerInfo) -> None:
+        """What this ledger lacks is provably absent again. It stays fenced."""
+        info.limbo_ended = self._limbo.generation
+        info.contents_lost = info.limbo = False
+        self.mark_dirty(info)
+
+    def revive(self, info: LedgerInfo, revived: LedgerInfo) -> None:
+        """What `revived_state` gave is durable: from now on the ledger is held again."""
+        info.master_key, info.key_unknown = revived.master_key, revived.key_unknown
+        info.deleted = info.superfluous = info.contents_lost = info.last_unproven = False
+        info.revivals = revived.revivals
+        info.rewrites += 1
+        info.explicit_lac, info.explicit_lac_entry = None, NO_ENTRY
+        info.lac = info.last_entry = NO_ENTRY
+        info.read_ahead_entry, info.read_ahead_bytes = NO_ENTRY, 0
+        self._settle_limbo(info)
+
+    def _settle_limbo(self, info: LedgerInfo) -> None:
+        covered = self._limbo.covers(info.ledger_id) and info.limbo_ended < self._limbo.generation
+        # Of a superfluous copy that was revived, the revival may be what is lost.
+        is_gone = info.deleted and not info.superfluous
+        info.limbo = not is_gone and ((info.contents_lost and not info.deleted) or (covered and self._limbo.active))
+        info.fenced = info.fenced or covered or info.contents_lost
+
+    def note_absent(self, ledger: LedgerId) -> None:
+        """The index proved that it has no such ledger."""
+        self._absent[ledger] = None
+        if len(self._absent) > self._states_max:
+            self._absent.popitem(last=False)
+
+    def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
+        """A new ledger, or the one that was created meanwhile (compare its key)."""
+        info = self.get(ledger)
+        if info is not None:
+            return info
+        # Without this proof a fence or a tombstone in the index would be overwritten by an empty state.
+        assert ledger in self._absent, f"load ledger {ledger} before creating it"
+        del self._absent[ledger]
+        info = LedgerInfo(ledger, master_key)
+        if not self._limbo.active and self._limbo.covers(ledger):
+            info.limbo_ended = self._limbo.generation  # nothing of it was ever lost here: it is new, after limbo
+        self._settle_limbo(info)
+        self._alive[ledger] = info
+        self._admit(info)
+        self.mark_dirty(info)
+        return info
+
+    def mark_dirty(self, info: LedgerInfo) -> None:
+        """The state must reach the index with the next flush."""
+        info.dirty = True
+        self._dirty[info.ledger_id] = info
+
+    def set_token(self, info: LedgerInfo, token: bytes) -> None:
+        """Keep the token of a ledger that has none."""
+        assert not info.token, f"ledger {info.ledger_id} has a token"
+        info.token = bytes(token)
+        self.mark_dirty(info)
+
+    def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
+        """Keep the packet in place of any former one. The known LAC never falls."""
+        info.explicit_lac, info.explicit_lac_entry = bytes(packet), lac
+        info.lac = max(info.lac, lac)
+        self.mark_dirty(info)
+
+    def begin_flush(self) -> dict[LedgerId, LedgerInfo]:
+        """The states that became dirty since the last call; they stay pinned until `end_flush`.
+
+        They are encoded later: a state that changes until then reaches the index early, and once more with the next
+        flush. Encoding thousands of them here would stall the loop in the middle of an add.
+        """
+        assert not self._flushing, "one flush at a time"
+        self._flushing, self._dirty = self._dirty, {}
+        return self._flushing
+
+    def end_flush(self) -> None:
+        """The states of `begin_flush` are durable."""
+        for ledger, info in self._flushing.items():
+            info.dirty = ledger in self._dirty
+        self._flushing = {}
+
+    def dirty_ledgers(self) -> Iterator[LedgerInfo]:
+        """States whose present form the index may not have."""
+        yield from self._dirty.values()
+        yield from (info for ledger, info in self._flushing.items() if ledger not in self._dirty)
+
+    def let_go(self, ledger: LedgerId) -> bool:
+        """Drop a clean state from memory. False: it waits for a flush, or somebody holds it."""
+        info = self._alive.get(ledger)
+        if info is None:
+            return True
+        if info.dirty:
+            return False
+        self._recent.pop(ledger, None)
+        del info
+        return ledger not in self._alive
+
+    @property
+    def dirty_count(self) -> int:
+        """States that wait for a flush that has not begun."""
+        return len(self._dirty)
+
+    @property
+    def has_dirty(self) -> bool:
+        """Whether a flush would write a state."""
+        return bool(self._dirty)
+
+    def _admit(self, info: LedgerInfo) -> None:
+        """Second chance, with a bounded number of looks per admission. Dirty ones stay, whatever the bound."""
+        self._recent[info.ledger_id] = info
+        for look in range(_LOOKS_PER_ADMISSION):
+            if len(self._recent) <= self._states_max:
+                return
+            ledger = next(iter(self._recent))
+            oldest = self._recent.pop(ledger)
+            if oldest.dirty or (oldest.touched and look < _LOOKS_PER_ADMISSION - 1):
+                oldest.touched = False
+                self._recent[ledger] = oldest

@@ -1,0 +1,1 @@
+"""Entry logs: writing, reading, walking and choosing files."""

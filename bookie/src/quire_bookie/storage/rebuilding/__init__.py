@@ -1,0 +1,1 @@
+"""Building the index again from the entry logs."""

@@ -1,0 +1,316 @@
+"""One connection to a bookie in memory: matching of answers, losses, timeouts, lazy connecting."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from quire_bookie.client import ClientSettings
+from quire_bookie.client.links.bookie_link import Purpose
+from quire_bookie.client.links.connection import BookieConnection
+from quire_bookie.client.links.pool import ConnectionPool
+from quire_bookie.errors import BookieUnavailableError, LedgerError, LedgerFencedError, NoSuchLedgerError
+from quire_bookie.metadata.service_info import BookieAddress
+from quire_bookie.model import NO_ENTRY, BookieId, Buffer, DigestType, EntryId, LedgerId
+from quire_bookie.wire.client_codec import v2_adds
+from quire_bookie.wire.digest import Digest, master_key
+from quire_bookie.wire.messages import AddRequest, ReadRequest, Status
+from tests.sim.loop import SimLoop, simulate
+from tests.unit.bookie.client.cluster import QUICK
+from tests.unit.bookie.client.fake_bookie import Asked, FakeBookie
+
+_KEY = master_key(b"")
+_DIGEST = Digest(DigestType.DUMMY, b"")
+
+
+def _frames(ledger: int, first: int, count: int) -> bytes:
+    entries = [
+        (_DIGEST.encode_entry(LedgerId(ledger), EntryId(entry), NO_ENTRY, 1, (b"x",)), b"x")
+        for entry in range(first, first + count)
+    ]
+    return b"".join(v2_adds(_KEY, entries))
+
+
+class _Sink:
+    def __init__(self) -> None:
+        self.stored: list[tuple[int, int]] = []
+        self.refused: list[tuple[int, int, type[LedgerError]]] = []
+        self.batches = 0
+        self.lost: list[LedgerError] = []
+        self.checked = 0
+        self.impatient = False
+
+    def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
+        self.stored.append((first, count))
+
+    def adds_refused(self, bookie: BookieId, first: EntryId, count: int, error: LedgerError) -> None:
+        self.refused.append((first, count, type(error)))
+
+    def adds_answered(self) -> None:
+        self.batches += 1
+
+    def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
+        self.lost.append(error)
+
+    def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
+        self.checked += 1
+        return self.impatient
+
+
+class _World:
+    def __init__(self, loop: SimLoop, settings: ClientSettings) -> None:
+        self.loop = loop
+        self.bookie = FakeBookie("b")
+        self.known = True
+        self.pool = ConnectionPool(lambda _: BookieAddress("b", 3181) if self.known else None, settings)
+        self.node = loop.start_node("b")
+
+    @property
+    def link(self) -> BookieConnection:
+        return self.pool.link(BookieId("b"), Purpose.READ)
+
+    async def listen(self) -> None:
+        await self.loop.run_on(self.node, self.bookie.start(3181))
+
+    async def read(self, entry: int, fence_key: bytes | None = None) -> bytes | LedgerError:
+        answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
+        self.link.read(LedgerId(1), EntryId(entry), answer.set_result, fence_key=fence_key, high_priority=False)
+        found = await answer
+        return found if isinstance(found, LedgerError) else bytes(found)
+
+
+def _run(scenario: Callable[[_World], Coroutine[None, None, None]], settings: ClientSettings = QUICK) -> None:
+    async def work(loop: SimLoop) -> None:
+        world = _World(loop, settings)
+        await world.listen()
+        try:
+            await scenario(world)
+        finally:
+            await world.pool.close()
+        assert loop.failures == []
+
+    simulate(work, seed=1)
+
+
+def test_a_connection_is_made_when_first_used_and_shared() -> None:
+    async def scenario(world: _World) -> None:
+        assert world.link.stats.connects == 0
+        answers = await asyncio.gather(*(world.read(entry) for entry in range(10)))
+        assert all(isinstance(answer, NoSuchLedgerError) for answer in answers)
+        assert world.link.stats.connects == 1
+        assert len(world.bookie.asked) == 10
+
+    _run(scenario)
+
+
+def test_what_one_step_sends_arrives_as_one_run() -> None:
+    async def scenario(world: _World) -> None:
+        sink = _Sink()
+        await world.read(0)
+        for first in range(0, 30, 10):
+            world.link.send_adds(LedgerId(1), _frames(1, first, 10), sink)
+        await asyncio.sleep(1)
+        assert sum(count for _, count in sink.stored) == 30
+        # The simulated network may cut the bytes; without cuts one run comes of three.
+        assert len([r for r in world.bookie.asked if isinstance(r, AddRequest)]) <= 3 + 3
+        assert sink.batches >= 1
+
+    _run(scenario)
+
+
+def test_refusals_reach_the_sink_with_their_error() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: Status.FENCED
+        sink = _Sink()
+        world.link.send_adds(LedgerId(1), _frames(1, 5, 1), sink)
+        await asyncio.sleep(1)
+        assert sink.refused == [(5, 1, LedgerFencedError)]
+
+    _run(scenario)
+
+
+def test_a_forgotten_sink_hears_nothing() -> None:
+    async def scenario(world: _World) -> None:
+        forgotten, kept = _Sink(), _Sink()
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 3), forgotten)
+        world.link.send_adds(LedgerId(2), _frames(2, 0, 3), kept)
+        world.link.forget_sink(LedgerId(1), forgotten)
+        world.link.forget_sink(LedgerId(2), forgotten)
+        await asyncio.sleep(1)
+        assert forgotten.stored == []
+        assert sum(count for _, count in kept.stored) == 3
+
+    _run(scenario)
+
+
+def test_a_fencing_read_is_never_answered_by_a_plain_read_of_the_same_entry() -> None:
+    async def scenario(world: _World) -> None:
+        def slow_plain_reads(request: Asked) -> float | None:
+            return 0.5 if isinstance(request, ReadRequest) and not request.fence else None
+
+        world.bookie.fault = slow_plain_reads
+        plain = asyncio.get_running_loop().create_task(world.read(-1))
+        await asyncio.sleep(0.1)
+        await world.read(-1, fence_key=_KEY)
+        assert world.bookie.ledgers[LedgerId(1)].fenced, "answered only after the fence"
+        assert plain.done()
+
+    _run(scenario)
+
+
+def test_a_lost_connection_fails_what_is_unanswered_and_the_next_request_makes_a_new_one() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: -1.0
+        sink = _Sink()
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 2), sink)
+        reads = [asyncio.get_running_loop().create_task(world.read(entry)) for entry in (1, 1, 2)]
+        await asyncio.sleep(0.1)
+        world.bookie.hang_up()
+        assert all(isinstance(answer, BookieUnavailableError) for answer in await asyncio.gather(*reads))
+        assert len(sink.lost) == 1
+        world.bookie.fault = lambda request: None
+        assert isinstance(await world.read(1), NoSuchLedgerError)
+        assert world.link.stats.connects == 2
+
+    _run(scenario)
+
+
+def test_a_read_without_an_answer_fails_after_its_timeout() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: -1.0
+        started = world.loop.time()
+        assert isinstance(await world.read(1), BookieUnavailableError)
+        assert QUICK.read_timeout_s <= world.loop.time() - started <= QUICK.read_timeout_s * 1.5
+
+    _run(scenario)
+
+
+def test_sinks_are_asked_about_their_overdue_adds_from_time_to_time() -> None:
+    async def scenario(world: _World) -> None:
+        sink = _Sink()
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 1), sink)
+        await asyncio.sleep(QUICK.add_timeout_s)
+        assert sink.checked >= 4
+        world.link.forget_sink(LedgerId(1), sink)
+        await asyncio.sleep(QUICK.add_timeout_s)
+        checked = sink.checked
+        await asyncio.sleep(QUICK.add_timeout_s * 3)
+        assert sink.checked == checked
+
+    _run(scenario)
+
+
+def test_an_unreachable_bookie_is_suspect_until_it_answers_again() -> None:
+    async def scenario(world: _World) -> None:
+        changes: list[bool] = []
+        world.pool.on_suspects_changed(lambda: changes.append(bool(world.pool.suspects)))
+        world.bookie.stop()
+        assert isinstance(await world.read(1), BookieUnavailableError)
+        assert isinstance(await world.read(1), BookieUnavailableError)
+        assert set(world.pool.suspects) == {BookieId("b")}
+        await world.listen()
+        await asyncio.sleep(2)
+        assert not world.pool.suspects, "asked again without anybody's request"
+        assert changes == [True, False]
+
+    _run(scenario)
+
+
+def test_suspicion_ends_after_its_time() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.stop()
+        await world.read(1)
+        await asyncio.sleep(QUICK.suspect_s + 2)
+        assert not world.pool.suspects
+
+    _run(scenario)
+
+
+def test_a_bookie_that_nobody_knows_fails_at_once() -> None:
+    async def scenario(world: _World) -> None:
+        world.known = False
+        answer = await world.read(1)
+        assert isinstance(answer, BookieUnavailableError)
+        assert "never was" in str(answer)
+
+    _run(scenario)
+
+
+def test_a_peer_that_breaks_the_protocol_is_hung_up_on() -> None:
+    async def scenario(world: _World) -> None:
+        class Babbler(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                transport.write(b"\xff\xff\xff\xff nonsense")  # type: ignore[attr-defined]
+
+        world.bookie.stop()
+        loop = asyncio.get_running_loop()
+        await world.loop.run_on(world.node, loop.create_server(Babbler, "b", 3181))
+        assert isinstance(await world.read(1), BookieUnavailableError)
+
+    _run(scenario)
+
+
+def test_a_closed_pool_fails_everything() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: -1.0
+        pending = asyncio.get_running_loop().create_task(world.read(1))
+        await asyncio.sleep(0.1)
+        await world.pool.close()
+        assert isinstance(await pending, BookieUnavailableError)
+        assert isinstance(await world.read(2), BookieUnavailableError)
+
+    _run(scenario)
+
+
+def test_a_bookie_that_a_sink_gave_up_and_that_is_silent_is_disconnected() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: -1
+        sink, other = _Sink(), _Sink()
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 3), sink)
+        world.link.send_adds(LedgerId(2), _frames(2, 0, 3), other)
+        sink.impatient = True
+        await asyncio.sleep(1.4)
+        assert world.link.stats.losses == 0, "it has not been silent for long enough"
+        await asyncio.sleep(1.2)
+        assert world.link.stats.losses == 1
+        assert len(other.lost) == 1, "every ledger on that connection learns it"
+        assert "b" in world.pool.suspects
+
+    _run(scenario)
+
+
+def test_a_bookie_that_answers_other_ledgers_keeps_its_connection() -> None:
+    async def scenario(world: _World) -> None:
+        world.bookie.fault = lambda request: -1 if isinstance(request, AddRequest) and request.run.ledger == 1 else None
+        slow, good = _Sink(), _Sink()
+        slow.impatient = True
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 3), slow)
+        for first in range(10):
+            world.link.send_adds(LedgerId(2), _frames(2, first, 1), good)
+            await asyncio.sleep(1.0)
+        assert world.link.stats.losses == 0
+        assert len(good.stored) == 10
+
+    _run(scenario)
+
+
+def test_an_address_that_cannot_be_is_a_failure_like_any_other() -> None:
+    async def scenario(world: _World) -> None:
+        async def refuse(*_: object, **__: object) -> None:
+            raise UnicodeError("label empty or too long")
+
+        world.loop.create_connection = refuse  # type: ignore[method-assign]
+        assert isinstance(await world.read(0), BookieUnavailableError)
+        assert isinstance(await world.read(0), BookieUnavailableError), "it tries again"
+
+    _run(scenario)
+
+
+def test_who_has_the_address_by_the_time_the_connection_is_there_is_not_asked_for_what_another_one_had() -> None:
+    async def scenario(world: _World) -> None:
+        await world.pool.close()
+        known = [BookieAddress("b", 3181)]
+        world.pool = ConnectionPool(lambda _: known.pop() if known else None, QUICK)
+        answer = await world.read(1)
+        assert isinstance(answer, BookieUnavailableError) and "not its own any more" in str(answer)
+        assert world.bookie.asked == []
+
+    _run(scenario)

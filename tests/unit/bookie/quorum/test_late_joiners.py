@@ -1,0 +1,45 @@
+"""Bookies that a dead writer may have named without sending them anything."""
+
+from dataclasses import replace
+
+from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.quorum.late_joiners import behind, newcomers
+
+A, B, C, D = (BookieId(name) for name in "abcd")
+
+
+def ledger(*segments: tuple[int, tuple[BookieId, ...]]) -> LedgerMetadata:
+    return LedgerMetadata(
+        ensemble_size=3,
+        write_quorum=3,
+        ack_quorum=2,
+        segments=tuple(Segment(EntryId(first), ensemble) for first, ensemble in segments),
+        state=LedgerState.OPEN,
+    )
+
+
+def test_only_who_came_with_the_last_change_and_has_confirmed_entries_to_hold_is_suspect() -> None:
+    changed = ledger((0, (A, B, C)), (10, (A, D, C)))
+    assert newcomers(changed, EntryId(10)) == [D]
+    assert newcomers(changed, EntryId(9)) == [], "recovery sends it all that belongs to the segment"
+    assert newcomers(ledger((0, (A, B, C))), EntryId(5)) == []
+    assert newcomers(ledger((0, (A, B, D)), (4, (A, B, C)), (10, (D, B, C))), EntryId(20)) == [D]
+
+
+def test_where_a_bookie_took_its_own_place_again_all_are_suspect() -> None:
+    back = ledger((0, (A, B, C)), (10, (A, B, C)))
+    assert newcomers(back, EntryId(10)) == [A, B, C]
+    assert newcomers(back, EntryId(9)) == []
+
+
+def test_who_says_that_it_holds_less_than_its_share_is_behind() -> None:
+    one = ledger((0, (A, B, C)))
+    held = {A: EntryId(7), B: EntryId(4), C: EntryId(-1)}
+    assert behind(one, EntryId(5), held) == [B, C]
+    assert behind(one, EntryId(4), held) == [C]
+    assert behind(one, EntryId(-1), held) == []
+    assert behind(one, EntryId(5), {A: EntryId(7)}) == [], "who said nothing may hold all"
+    striped = replace(one, write_quorum=2)
+    assert behind(striped, EntryId(4), {C: EntryId(2)}) == [C], "4 belongs to B and C"
+    assert behind(striped, EntryId(3), {C: EntryId(2)}) == [], "3 belongs to A and B"
+    assert behind(ledger((0, (A, B, D)), (4, (A, B, C))), EntryId(3), {C: EntryId(-1)}) == []

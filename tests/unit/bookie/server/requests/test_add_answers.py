@@ -1,0 +1,97 @@
+"""Answers gathered in one turn of the loop: per connection, complete, in order, timed by the arrival of each run."""
+
+from quire_bookie.model import EntryId, LedgerId, Run
+from quire_bookie.server.requests.add_answers import AddAnswers
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.wire import client_codec
+from quire_bookie.wire.messages import AddRequest, AddResponse, Status
+from quire_bookie.wire.server_codec import ServerCodec
+from tests.unit.bookie.server.fakes import FakeConnection
+from tests.unit.bookie.server.scene import KEY, LEDGER, Scene, adds, entry_bytes
+
+
+class Turn:
+    """Counts how often the end of the turn was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self) -> None:
+        """Ask."""
+        self.asked += 1
+
+
+def run_of(first: int, count: int, arrived_s: float) -> AddRequest:
+    """A run of V2."""
+    entries = [entry_bytes(each) for each in range(first, first + count)]
+    run = Run(LEDGER, EntryId(first), entries, EntryId(-1), sum(map(len, entries)))
+    header = 0x0201_0000
+    return AddRequest(run, KEY, False, False, False, LEDGER, EntryId(first), header, arrived_s=arrived_s)
+
+
+async def test_the_answers_of_one_connection_leave_together_and_in_order() -> None:
+    stats, turn, client = BookieStats(), Turn(), FakeConnection()
+    answers = AddAnswers(stats, turn)
+    client.unanswered = 4
+    for request in (run_of(0, 1, 0.0), run_of(5, 2, 0.0), run_of(9, 1, 0.0)):
+        answers.add(client.real, request)
+    assert (client.sent, turn.asked) == ([], 1)
+    answers.send()
+    assert len(client.sent) == 1 and client.unanswered == 0
+    assert client.responses() == [
+        AddResponse(Status.OK, LEDGER, EntryId(0)),
+        AddResponse(Status.OK, LEDGER, EntryId(5), 2),
+        AddResponse(Status.OK, LEDGER, EntryId(9)),
+    ]
+
+
+async def test_another_connection_sends_what_was_gathered_and_begins_anew() -> None:
+    answers, first, second = AddAnswers(BookieStats(), Turn()), FakeConnection(), FakeConnection()
+    answers.add(first.real, run_of(0, 1, 0.0))
+    answers.add(second.real, run_of(1, 1, 0.0))
+    assert (len(first.sent), len(second.sent)) == (1, 0)
+    answers.send()
+    answers.send()
+    assert (len(first.sent), len(second.sent)) == (1, 1)
+
+
+async def test_every_entry_is_timed_from_the_arrival_of_its_run() -> None:
+    stats, client = BookieStats(), FakeConnection()
+    answers = AddAnswers(stats, Turn())
+    now_s = answers._loop.time()
+    for request in (run_of(0, 3, now_s), run_of(3, 1, now_s), run_of(4, 2, now_s - 100.0)):
+        answers.add(client.real, request)
+    answers.send()
+    assert stats.add_seconds.total == 6
+    assert stats.add_seconds.counts[-1] == 2, "two entries took longer than the largest bound"
+
+
+async def test_runs_of_both_generations_are_answered_each_in_its_own(scene: Scene) -> None:
+    """One connection speaks one generation; what is gathered for it may still be of both kinds of run."""
+    other = LedgerId(8)
+    v3 = b"".join(
+        client_codec.v3_add(7 + each, other, EntryId(each), KEY, entry_bytes(each, ledger=other)) for each in range(2)
+    )
+    third = FakeConnection()
+    scene.bookie.handle(scene.connection.real, ServerCodec().feed(adds(0) + adds(5)))
+    scene.bookie.handle(third.real, ServerCodec().feed(v3))
+    await scene.turn()
+    scene.journal.settle()
+    assert [one.first for one in scene.connection.responses() if isinstance(one, AddResponse)] == [0, 5]
+    assert [one.transaction for one in third.responses(3) if isinstance(one, AddResponse)] == [7, 8]
+
+
+async def test_an_add_behind_ones_that_wait_for_room_does_not_overtake_them(scene: Scene) -> None:
+    await scene.stored(adds(0))
+    scene.storage.room = False
+    await scene.handle(adds(1))
+    assert scene.connection.paused
+    scene.storage.room = True
+    await scene.handle(adds(2))
+    assert scene.journal.appended[2:] == []
+    scene.bookie.flush_soon(scene.connection.real)  # the next end of a turn tries again
+    scene.connection.flush = lambda: None  # type: ignore[attr-defined]
+    await scene.turn()
+    scene.journal.settle()
+    assert scene.connection.responses() == [AddResponse(Status.OK, LEDGER, EntryId(1), 2)]
+    assert not scene.connection.paused

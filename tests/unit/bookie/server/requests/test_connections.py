@@ -1,0 +1,247 @@
+"""One connection: answers leave in one write, reading pauses for each reason apart, the end waits for what is due."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from quire_bookie.server.requests.connections import PAUSED_BY_ADDS, PAUSED_BY_REQUESTS, Connection, OpenConnections
+from quire_bookie.server.security.guard import Guard
+from quire_bookie.server.security.settings import ConnectionLimitSettings
+from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.wire.messages import ReadRun, Request
+from tests.sim.loop import simulate
+
+
+class Handler:
+    """Remembers requests and flushes when told."""
+
+    def __init__(self) -> None:
+        self.stats = BookieStats()
+        self.requests: list[Request] = []
+        self.to_flush: list[Connection] = []
+        self.left: list[Connection] = []
+
+    def handle(self, connection: Connection, requests: list[Request]) -> None:
+        """Take requests."""
+        for request in requests:
+            self.requests += request.requests() if isinstance(request, ReadRun) else [request]
+        connection.unanswered += sum(len(each.entries) if isinstance(each, ReadRun) else 1 for each in requests)
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Remember."""
+        self.to_flush.append(connection)
+
+    def leaving(self, connection: Connection) -> None:
+        """Remember."""
+        self.left.append(connection)
+
+
+class Transport:
+    """A socket in the hands of a test."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.reading = True
+        self.closed = False
+        self.unsent = 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Not looked at."""
+
+    def get_extra_info(self, name: str) -> str:
+        """Somebody."""
+        return "peer"
+
+    def is_closing(self) -> bool:
+        """Whether it was closed."""
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        """What the client has not taken."""
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        """Stop."""
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        """One write."""
+        self.writes.append(data)
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        """One write of several buffers."""
+        self.writes.append(b"".join(buffers))
+
+    def close(self) -> None:
+        """Hang up."""
+        self.closed = True
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        self.closed = True
+
+
+@pytest.fixture
+def handler() -> Handler:
+    """A fresh handler."""
+    return Handler()
+
+
+@pytest.fixture
+def transport() -> Transport:
+    """A fresh socket."""
+    return Transport()
+
+
+@pytest.fixture
+async def connection(handler: Handler, transport: Transport) -> Connection:
+    """A connection between the two."""
+    connection = Connection(handler, OpenConnections(), ServiceSettings(socket_write_high_bytes=1000))
+    connection.connection_made(cast(asyncio.Transport, transport))
+    return connection
+
+
+READ = bytes.fromhex("000000140202000000000000000000070000000000000000")
+
+
+async def test_the_answers_of_one_turn_are_one_write(
+    connection: Connection, handler: Handler, transport: Transport
+) -> None:
+    connection.data_received(READ * 3)
+    for answer in (b"a", b"b", b"c"):
+        connection.send((answer, b"-"))
+    assert handler.to_flush == [connection]
+    assert transport.writes == []
+    connection.flush()
+    assert transport.writes == [b"a-b-c-"]
+    assert connection.unanswered == 0
+    connection.send((b"d",))
+    assert len(handler.to_flush) == 2
+
+
+async def test_reading_goes_on_only_when_every_reason_to_pause_is_gone(
+    connection: Connection, transport: Transport
+) -> None:
+    connection.pause(PAUSED_BY_ADDS)
+    connection.pause(PAUSED_BY_REQUESTS)
+    connection.pause_writing()
+    connection.resume(PAUSED_BY_ADDS)
+    connection.resume_writing()
+    assert not transport.reading
+    connection.resume(PAUSED_BY_REQUESTS)
+    assert transport.reading
+
+
+async def test_a_slow_reader_holds_back_large_answers(connection: Connection) -> None:
+    assert connection.takes_answers
+    connection.send((bytes(1000),))
+    assert not connection.takes_answers
+    connection.flush()
+    assert connection.takes_answers
+    connection.pause_writing()
+    waiting = asyncio.ensure_future(connection.wait_to_take_answers())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    connection.resume_writing()
+    await waiting
+
+
+async def test_whoever_waits_for_a_slow_reader_is_woken_when_it_goes(connection: Connection) -> None:
+    connection.pause_writing()
+    waiting = asyncio.ensure_future(connection.wait_to_take_answers())
+    await asyncio.sleep(0)
+    connection.connection_lost(None)
+    await waiting
+    assert connection.is_gone
+
+
+async def test_a_broken_frame_closes_after_the_answers_that_are_due(
+    connection: Connection, handler: Handler, transport: Transport
+) -> None:
+    connection.data_received(READ + bytes(4))
+    assert len(handler.requests) == 1
+    assert handler.stats.protocol_failures == 1
+    assert not transport.closed
+    connection.data_received(READ)
+    assert len(handler.requests) == 1
+    connection.send((b"answer",))
+    connection.flush()
+    assert transport.writes == [b"answer"]
+    assert transport.closed
+
+
+async def test_answers_to_a_client_that_is_gone_go_nowhere(
+    connection: Connection, handler: Handler, transport: Transport
+) -> None:
+    connection.data_received(READ)
+    connection.connection_lost(None)
+    connection.send((b"answer",))
+    connection.flush()
+    assert transport.writes == []
+    assert connection.unanswered == 0
+    assert handler.stats.connections_open == 0
+
+
+async def test_a_connection_that_is_lost_keeps_nothing_of_a_begun_frame(connection: Connection) -> None:
+    connection.data_received(READ[:-4])
+    assert connection._codec.held_bytes == len(READ) - 4
+    connection.connection_lost(None)
+    assert connection._codec.held_bytes == 0 and not connection._codec._straddler._parts
+
+
+async def test_open_connections_tell_when_the_last_one_is_gone() -> None:
+    handler = Handler()
+    every = OpenConnections()
+    both = [Connection(handler, every, ServiceSettings()) for _ in range(2)]
+    for each in both:
+        each.connection_made(cast(asyncio.Transport, Transport()))
+    waiting = asyncio.ensure_future(every.wait_until_none())
+    both[0].connection_lost(None)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    both[1].connection_lost(None)
+    await waiting
+
+
+async def test_open_connections_are_listed_in_the_order_of_their_arrival() -> None:
+    handler, every = Handler(), OpenConnections()
+    arrived = [Connection(handler, every, ServiceSettings()) for _ in range(50)]
+    for each in arrived:
+        each.connection_made(cast(asyncio.Transport, Transport()))
+    arrived[20].connection_lost(None)
+    assert list(every) == [*arrived[:20], *arrived[21:]]
+
+
+async def test_a_connection_that_is_closing_reads_no_more_whatever_is_answered(
+    connection: Connection, transport: Transport
+) -> None:
+    connection.pause(PAUSED_BY_REQUESTS)
+    connection.data_received(READ + bytes(4))
+    connection.resume(PAUSED_BY_REQUESTS)
+    assert not transport.reading
+
+
+def test_a_connection_without_a_request_stays_unless_more_than_half_of_those_allowed_are_open() -> None:
+    guard, settings = Guard(ConnectionLimitSettings(connections_max=4)), ServiceSettings()
+
+    def opened() -> tuple[Connection, Transport]:
+        connection, transport = Connection(Handler(), OpenConnections(), settings, guard), Transport()
+        connection.connection_made(cast(asyncio.Transport, transport))
+        return connection, transport
+
+    async def scenario() -> None:
+        made = [opened(), opened()]
+        await asyncio.sleep(10 * settings.first_request_s)
+        assert [transport.closed for _, transport in made] == [False, False]
+        made.append(opened())
+        await asyncio.sleep(1.5 * settings.first_request_s)
+        assert all(transport.closed for _, transport in made)
+        for connection, _ in made:
+            connection.connection_lost(None)
+
+    simulate(lambda _: scenario(), seed=1)

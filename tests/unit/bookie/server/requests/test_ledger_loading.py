@@ -1,0 +1,63 @@
+"""Requests for a ledger whose state is not in memory: in their order, and all of them are answered."""
+
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import DamagedError
+from quire_bookie.model import LedgerId
+from quire_bookie.server.requests.ledger_loading import LedgerLoading
+from quire_bookie.wire.messages import Status
+from quire_bookie.wire.server_codec import ServerCodec
+from tests.unit.bookie.server.scene import LEDGER, Scene, adds, fencing_read
+
+
+async def test_requests_of_a_ledger_that_is_being_loaded_go_on_in_their_order(scene: Scene) -> None:
+    await scene.handle(adds(0))
+    scene.journal.settle()
+    scene.storage.hidden.add(LEDGER)
+    scene.connection.responses()
+    await scene.handle(adds(1) + fencing_read() + adds(2))
+    assert scene.journal.appended[2:] == [("entries", LEDGER), ("fence", LEDGER)]
+    assert scene.statuses() == [Status.FENCED]
+
+
+async def test_a_state_that_cannot_be_read_is_an_io_error_for_everything_that_waited(scene: Scene) -> None:
+    scene.storage.load_error = DamagedError("index", 0, "bits")
+    await scene.handle(adds(0, 2) + fencing_read())
+    assert scene.statuses() == [Status.IO_ERROR, Status.IO_ERROR]
+    assert scene.journal.appended == []
+
+
+async def test_an_add_waits_behind_a_fence_that_waits_for_the_state_even_when_the_state_came_to_memory(
+    scene: Scene,
+) -> None:
+    await scene.stored(adds(0))
+    scene.storage.hidden.add(LEDGER)
+    scene.bookie.handle(scene.connection.real, ServerCodec().feed(fencing_read()))
+    scene.storage.hidden.clear()
+    await scene.handle(adds(1))
+    assert scene.journal.appended[-1] == ("fence", LEDGER)
+    assert scene.statuses() == [Status.FENCED]
+
+
+async def test_a_ledger_in_memory_takes_adds_the_short_way_while_another_one_is_loaded(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many ledgers some state is always being loaded: every add took the long way."""
+    await scene.stored(adds(0))
+    asked: list[int] = []
+    with_ledger = LedgerLoading.with_ledger
+
+    def noted(self: LedgerLoading, ledger: LedgerId, *actions: Any) -> None:
+        asked.append(ledger)
+        with_ledger(self, ledger, *actions)
+
+    monkeypatch.setattr(LedgerLoading, "with_ledger", noted)
+    other = LedgerId(LEDGER + 1)
+    scene.bookie.handle(scene.connection.real, ServerCodec().feed(adds(0, ledger=other) + adds(1)))
+    assert asked == [other]
+    assert scene.journal.appended[-1] == ("entries", LEDGER)
+    await scene.turn()
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK, Status.OK]

@@ -1,0 +1,150 @@
+"""Replay: records find their way back into storage, in any number of repetitions."""
+
+from quire_bookie.journal import (
+    EntryRecord,
+    ExplicitLacRecord,
+    FenceRecord,
+    JournalPosition,
+    JournalPositions,
+    MasterKeyRecord,
+)
+from quire_bookie.journal.records import JournalRecord
+from quire_bookie.model import EntryId, LedgerId, Run
+from quire_bookie.server.start.replaying import JournalMarks, ReplayTarget
+from tests.unit.bookie.server.fakes import FakeStorage
+
+LEDGER = LedgerId(4)
+PACKET = (4).to_bytes(8, "big") + (9).to_bytes(8, "big")
+RECORDS: tuple[JournalRecord, ...] = (
+    MasterKeyRecord(LEDGER, b"key"),
+    EntryRecord(Run(LEDGER, EntryId(0), [b"a", b"b"], EntryId(-1), 2)),
+    FenceRecord(LEDGER),
+    ExplicitLacRecord(LEDGER, PACKET),
+)
+
+
+async def test_everything_is_applied_and_a_second_time_changes_nothing() -> None:
+    storage = FakeStorage()
+    for _ in range(2):
+        target = ReplayTarget(storage)
+        for record in RECORDS:
+            await target.deliver(record)
+        info = storage.infos[LEDGER]
+        assert (info.master_key, info.fenced, info.explicit_lac, info.explicit_lac_entry) == (b"key", True, PACKET, 9)
+        assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
+        assert (target.entries, target.orphans) == (2, 0)
+
+
+async def test_a_full_cache_is_flushed_and_nothing_is_dropped() -> None:
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    await target.deliver(RECORDS[0])
+    storage.room = False
+    await target.deliver(RECORDS[1])
+    assert len(storage.entries) == 2
+
+
+async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_left_out() -> None:
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    await target.deliver(RECORDS[1])
+    storage.create_ledger(LEDGER, b"key").deleted = True
+    for record in RECORDS[1:]:
+        await target.deliver(record)
+    assert target.orphans == 4
+    assert storage.entries == {}
+    assert storage.infos[LEDGER].explicit_lac is None
+
+
+async def test_the_mark_moves_to_where_the_journals_stood_at_the_swap_and_not_at_the_commit() -> None:
+    class Journals:
+        stands: JournalPositions = (JournalPosition(1, 4096, 0), JournalPosition(7, 8192, 3))
+        marked: JournalPositions | None = None
+
+        def position(self) -> JournalPositions:
+            return self.stands
+
+        async def set_mark(self, positions: JournalPositions, /) -> None:
+            self.marked = positions
+
+    journals = Journals()
+    marks = JournalMarks(journals)
+    captured = marks.capture()
+    journals.stands = (JournalPosition(2, 4096, 9), JournalPosition(7, 8192, 3))
+    await marks.commit(captured)
+    assert journals.marked == (JournalPosition(1, 4096, 0), JournalPosition(7, 8192, 3))
+
+
+async def test_records_before_the_key_of_their_ledger_are_asked_for_a_second_time() -> None:
+    key, others = RECORDS[0], RECORDS[1:]
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    for record in (*others, key):
+        await target.deliver(record)
+    assert storage.entries == {}
+    assert target.again()
+    for record in (*others, key):
+        await target.deliver(record)
+    info = storage.infos[LEDGER]
+    assert (info.fenced, info.explicit_lac) == (True, PACKET)
+    assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
+    assert (target.entries, target.orphans) == (2, 0)
+
+
+async def test_records_that_stay_without_a_key_are_not_asked_for_again() -> None:
+    target = ReplayTarget(FakeStorage())
+    for record in RECORDS[1:]:
+        await target.deliver(record)
+    await target.deliver(MasterKeyRecord(LedgerId(LEDGER + 1), b"key"))
+    assert not target.again()
+
+
+async def test_in_limbo_entries_are_kept_although_the_key_of_their_ledger_was_lost() -> None:
+    storage = FakeStorage()
+    storage.limbo.add(LEDGER)
+    target = ReplayTarget(storage)
+    for record in RECORDS[1:]:
+        await target.deliver(record)
+    info = storage.infos[LEDGER]
+    assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
+    assert info.key_unknown and info.fenced and info.explicit_lac == PACKET
+    assert (target.entries, target.orphans) == (2, 0)
+    await target.deliver(RECORDS[0])  # another journal had it
+    assert info.master_key == b"key" and not info.key_unknown
+    assert not target.again()
+
+
+async def test_in_limbo_a_fence_alone_makes_no_ledger() -> None:
+    storage = FakeStorage()
+    storage.limbo.add(LEDGER)
+    await ReplayTarget(storage).deliver(FenceRecord(LEDGER))
+    assert not storage.infos, "limbo fences it; without a key it would refuse the copies of a recovery"
+
+
+async def test_in_limbo_the_revival_of_a_superfluous_copy_is_what_was_lost_and_its_entries_are_kept() -> None:
+    storage = FakeStorage()
+    info = storage.create_ledger(LEDGER, b"key")
+    info.deleted = info.fenced = info.superfluous = True
+    target = ReplayTarget(storage)
+    await target.deliver(RECORDS[1])
+    assert storage.entries == {} and target.orphans == 2, "of before the deletion"
+    info.limbo = True
+    await target.deliver(RECORDS[1])
+    assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"} and not info.deleted
+    assert info.master_key == b"key" and info.fenced
+
+
+async def test_a_token_is_replayed_with_the_key_or_after_it_and_never_replaced() -> None:
+    storage = FakeStorage()
+    target = ReplayTarget(storage)
+    other = LedgerId(LEDGER + 1)
+    for record in (
+        MasterKeyRecord(LEDGER, b"key", b"token"),
+        MasterKeyRecord(other, b"key"),
+        FenceRecord(other),
+        MasterKeyRecord(other, b"key", b"late"),
+        MasterKeyRecord(other, b"key", b"later"),
+        MasterKeyRecord(LEDGER, b"key"),
+    ):
+        await target.deliver(record)
+    assert (storage.infos[LEDGER].token, storage.infos[other].token) == (b"token", b"late")

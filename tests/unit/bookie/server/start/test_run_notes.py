@@ -1,0 +1,89 @@
+"""What a start concludes from the note of earlier runs, and that the note cannot be misread."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire_bookie.errors import DamagedError
+from quire_bookie.journal.settings import JournalSettings
+from quire_bookie.server.start.run_notes import UNKNOWN_BOOT, RunNote, RunNotes, decode_note, encode_note, judge
+from tests.sim.disk import SimDisk
+
+NO_SYNC, NO_JOURNAL = JournalSettings(sync_data=False), JournalSettings(write_data=False)
+NOTES = st.builds(
+    RunNote,
+    unsynced_boot=st.none() | st.sampled_from(["0b5a-4c", UNKNOWN_BOOT]),
+    unwritten=st.booleans(),
+    modes=st.sampled_from([(), ("no-sync",), ("no-journal", "no-sync")]),
+)
+
+
+def test_a_run_that_syncs_leaves_no_risk_behind() -> None:
+    note = RunNote().begun(JournalSettings(), "boot")
+    assert note == RunNote() and not note.risks
+    assert judge(note, "another") == judge(note, None)
+    assert judge(note, "boot").limbo is None
+
+
+def test_a_run_without_syncs_lost_nothing_while_the_machine_runs() -> None:
+    note = RunNote().begun(NO_SYNC, "boot")
+    judgement = judge(note, "boot")
+    assert (judgement.limbo, judgement.salvage, judgement.sync_first) == (None, False, True)
+
+
+@pytest.mark.parametrize(("then", "now"), [("boot", "another"), ("boot", None), (None, "boot"), (None, None)])
+def test_a_run_without_syncs_may_have_lost_anything_once_the_machine_restarted_or_may_have(
+    then: str | None, now: str | None
+) -> None:
+    judgement = judge(RunNote().begun(NO_SYNC, then), now)
+    assert judgement.limbo is not None and judgement.salvage and not judgement.sync_first
+
+
+def test_a_run_without_a_journal_may_have_lost_anything_even_while_the_machine_runs() -> None:
+    judgement = judge(RunNote().begun(NO_JOURNAL, "boot"), "boot")
+    assert judgement.limbo is not None and not judgement.salvage
+
+
+def test_both_risks_at_once_are_both_judged() -> None:
+    note = RunNote("boot", unwritten=True)
+    assert judge(note, "boot").sync_first and judge(note, "boot").limbo
+    assert judge(note, "another").salvage and judge(note, "another").limbo
+
+
+def test_what_was_risked_once_stays_noted_when_nothing_is_at_risk_any_more() -> None:
+    note = RunNote().begun(NO_SYNC, "boot").settled().begun(NO_JOURNAL, "boot").settled()
+    assert not note.risks
+    assert note.modes == ("no-journal", "no-sync")
+    assert judge(note, "another").limbo is None
+
+
+def test_an_unjudged_note_cannot_be_written_over() -> None:
+    with pytest.raises(AssertionError):
+        RunNote().begun(NO_SYNC, "boot").begun(NO_SYNC, "boot")
+
+
+@given(NOTES)
+def test_a_note_comes_back_as_it_was(note: RunNote) -> None:
+    assert decode_note(encode_note(note), "RUN") == note
+
+
+@given(NOTES, st.data())
+def test_a_damaged_note_is_never_read_as_another(note: RunNote, data: st.DataObject) -> None:
+    content = bytearray(encode_note(note))
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DamagedError):
+        decode_note(bytes(content), "RUN")
+    with pytest.raises(DamagedError):
+        decode_note(bytes(content[:at]), "RUN")
+
+
+async def test_the_note_is_durable_when_written_and_not_written_when_it_says_nothing_new() -> None:
+    disk = SimDisk()
+    await disk.make_dirs("/l/current")
+    notes = await RunNotes.open(disk, "/l")
+    await notes.write(RunNote())
+    assert disk.steps == 0, "a bookie that syncs has no such file"
+    await notes.write(RunNote().begun(NO_SYNC, "boot"))
+    disk = disk.crash()
+    assert (await RunNotes.open(disk, "/l")).note == RunNote("boot", modes=("no-sync",))

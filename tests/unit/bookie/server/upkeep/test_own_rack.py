@@ -1,0 +1,141 @@
+"""How a bookie learns its rack, and that the cluster knows it before the bookie is registered."""
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import pytest
+
+from quire_bookie.errors import StartupError
+from quire_bookie.metadata.rack_map import RACK_MAP
+from quire_bookie.model import BookieId
+from quire_bookie.server.upkeep.own_rack import RackSettings, annotation_in, place_of, publish_rack
+from tests.sim.disk import SimDisk
+from tests.sim.loop import SimLoop, simulate
+from tests.sim.metadata import SimMetadata, SimMetadataStore
+from tests.sim.world import SimChance
+
+BOOKIE = BookieId("b-1")
+FILE = "/podinfo/annotations"
+TEXT = 'kubernetes.io/config.seen="2026-01-01"\nquire.dev/zone="eu-1a"\nquire.dev/zones="x"\n'
+
+
+@pytest.mark.parametrize(
+    ("rack", "place"),
+    [("eu-1a", "/eu-1a"), ("/eu-1/r7/", "/eu-1/r7"), ("", None), (" ", None), ("//", None)],
+)
+def test_a_rack_is_written_as_a_path(rack: str, place: str | None) -> None:
+    assert place_of(rack) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (TEXT, "eu-1a"),
+        ('quire.dev/zone=""\n', ""),
+        ('quire.dev/zone="a\\"b\\\\c"', 'a"b\\c'),
+        ("", None),
+        ('other="quire.dev/zone"', None),
+        ('xquire.dev/zone="no"', None),
+        ("quire.dev/zone=bare", None),
+    ],
+)
+def test_an_annotation_is_read_as_kubernetes_writes_it(text: str, value: str | None) -> None:
+    assert annotation_in(text, "quire.dev/zone") == value
+
+
+class Scene:
+    """A store, a disk, and a bookie that tells its rack."""
+
+    def __init__(self) -> None:
+        self.server = SimMetadata(random.Random(1))
+        self.store = SimMetadataStore(self.server)
+        self.disk = SimDisk()
+
+    async def annotate(self, text: str) -> None:
+        await self.disk.make_dirs("/podinfo")
+        await self.disk.replace_file(FILE, text.encode())
+
+    async def publish(self, settings: RackSettings, bookie: BookieId = BOOKIE) -> None:
+        await publish_rack(settings, self.store, self.disk, SimChance(3), bookie, f"host-of-{bookie}")
+
+    def map(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.server.nodes[RACK_MAP].value)
+        return found
+
+
+def test_a_configured_rack_is_published_and_the_entries_of_others_stay() -> None:
+    async def scenario(_: SimLoop) -> None:
+        scene = Scene()
+        by_hand = {"default": {"b-9": {"rack": "/r9", "hostname": "h", "more": 1}}, "tight": {"b-1": {"rack": "/old"}}}
+        scene.server.write(RACK_MAP, json.dumps(by_hand).encode(), None)
+        await scene.publish(RackSettings(rack="eu-1a"))
+        assert scene.map() == {
+            "default": {"b-9": {"rack": "/r9", "hostname": "h", "more": 1}},
+            "tight": {"b-1": {"rack": "/eu-1a", "hostname": "host-of-b-1"}},
+        }
+        version = scene.server.nodes[RACK_MAP].version
+        await scene.publish(RackSettings(rack="eu-1a"))
+        assert scene.server.nodes[RACK_MAP].version == version, "saying it again writes nothing"
+
+    simulate(scenario, seed=1)
+
+
+def test_nothing_is_said_without_settings_and_none_for_a_node_without_a_zone() -> None:
+    async def scenario(_: SimLoop) -> None:
+        scene = Scene()
+        await scene.publish(RackSettings())
+        await scene.annotate('quire.dev/zone=""\n')
+        await scene.publish(RackSettings(annotations_path=FILE))
+        assert RACK_MAP not in scene.server.nodes
+
+    simulate(scenario, seed=1)
+
+
+def test_an_annotation_that_comes_late_is_waited_for() -> None:
+    async def scenario(_: SimLoop) -> None:
+        scene = Scene()
+        told = asyncio.ensure_future(scene.publish(RackSettings(annotations_path=FILE, wait_s=60)))
+        await asyncio.sleep(20)
+        await scene.annotate('other="x"\n')
+        await asyncio.sleep(20)
+        assert not told.done()
+        await scene.annotate(TEXT)
+        await told
+        assert scene.map()["default"]["b-1"]["rack"] == "/eu-1a"
+
+    simulate(scenario, seed=1)
+
+
+def test_a_new_bookie_without_its_annotation_ends_and_one_that_is_known_stays_where_it_was() -> None:
+    async def scenario(_: SimLoop) -> None:
+        scene = Scene()
+        settings = RackSettings(annotations_path=FILE, wait_s=5)
+        with pytest.raises(StartupError, match=r"quire\.dev/zone in /podinfo/annotations did not come within 5 s"):
+            await scene.publish(settings)
+        await scene.publish(RackSettings(rack="eu-1b"))
+        await scene.publish(settings)
+        assert scene.map()["default"]["b-1"]["rack"] == "/eu-1b"
+
+    simulate(scenario, seed=1)
+
+
+def test_a_map_that_does_not_parse_is_left_alone_and_keeps_nobody_from_starting() -> None:
+    async def scenario(_: SimLoop) -> None:
+        scene = Scene()
+        scene.server.write(RACK_MAP, b"[1]", None)
+        await scene.publish(RackSettings(rack="eu-1a"))
+        assert scene.server.nodes[RACK_MAP].value == b"[1]"
+
+    simulate(scenario, seed=1)
+
+
+def test_a_whole_pool_that_starts_at_once_is_in_the_map() -> None:
+    async def scenario(_: SimLoop) -> None:
+        scene = Scene()
+        names = [BookieId(f"b-{number}") for number in range(40)]
+        await asyncio.gather(*(scene.publish(RackSettings(rack=f"r{int(name[2:]) % 3}"), name) for name in names))
+        assert set(scene.map()["default"]) == set(names)
+
+    simulate(scenario, seed=1)
