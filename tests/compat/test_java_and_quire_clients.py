@@ -1,4 +1,4 @@
-"""Ledgers that pass between the stock Java client and ours: written by one, read and recovered by the other."""
+"""Tests of ledgers that the stock Java client writes and ours reads and recovers, and the reverse."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ quorums = pytest.mark.parametrize("quorums", QUORUMS, ids=lambda quorums: "E{}Qw
 
 @pytest.fixture
 async def ours(cluster: EtcdCluster, java: JavaDriver) -> AsyncIterator[LedgerClient]:
-    """Our client on the cluster that the Java client uses."""
+    """Open our client on the cluster of the Java client."""
     metadata = await open_metadata_store(cluster.etcd.url)
     client = await LedgerClient.open(metadata, clock=SystemClock(), chance=SystemChance())
     yield client
@@ -49,7 +49,7 @@ def written(ledger: int, count: int) -> list[bytes]:
 
 @quorums
 @digests
-async def test_our_client_reads_and_recovers_what_java_wrote(
+async def test_our_client_reads_and_recovers_ledgers_of_java(
     java: JavaDriver, ours: LedgerClient, client: str, digest: DigestType, quorums: tuple[int, int, int]
 ) -> None:
     ledger = create(java, client, quorums, digest=JAVA_NAMES[digest], password="secret", custom={"by": "java"})
@@ -71,7 +71,7 @@ async def test_our_client_reads_and_recovers_what_java_wrote(
 
 @quorums
 @digests
-async def test_java_reads_and_recovers_what_our_client_wrote(
+async def test_java_reads_and_recovers_ledgers_of_our_client(
     java: JavaDriver, ours: LedgerClient, client: str, digest: DigestType, quorums: tuple[int, int, int]
 ) -> None:
     ensemble, write_quorum, ack_quorum = quorums
@@ -103,7 +103,7 @@ async def test_java_reads_and_recovers_what_our_client_wrote(
     assert await on(java, "check_ledger", **open_) == []
 
 
-async def test_java_reads_what_our_client_closed(java: JavaDriver, ours: LedgerClient, client: str) -> None:
+async def test_java_reads_ledgers_that_our_client_closed(java: JavaDriver, ours: LedgerClient, client: str) -> None:
     writer = await ours.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
     ledger = writer.ledger_id
     writer.submit([payload(ledger, entry, SIZE) for entry in range(500)])
@@ -131,5 +131,5 @@ async def test_our_client_recovers_a_ledger_under_a_java_writer_at_full_speed(
 
 
 async def on(java: JavaDriver, op: str, **arguments: Any) -> Any:
-    """A command of the Java driver that leaves our client's loop running."""
+    """Run a command of the Java driver without blocking the event loop of our client."""
     return await asyncio.wrap_future(java.send(op, **arguments))

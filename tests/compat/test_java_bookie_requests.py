@@ -1,6 +1,6 @@
-"""Single requests of the stock Java client to one of our bookies: what each operation answers, and every error code.
+"""Tests of single requests of the stock Java client to one of our bookies: the answers and all error codes.
 
-The Java half reports what its own client makes of an answer, so the names are those of the Java client.
+The result codes are those that the Java client reports, so their names are from the Java client.
 """
 
 import itertools
@@ -15,11 +15,11 @@ from tests.support.java_driver import JavaDriver, payload
 pytestmark = pytest.mark.compat
 
 HEADER_BYTES = 32
-_ledgers = itertools.count(10_000_000_000)  # far from the ids that clients are given
+_ledgers = itertools.count(10_000_000_000)  # far above the ids that clients get
 
 
 class Peer:
-    """One Java client talking to one bookie about one ledger that the metadata does not know."""
+    """A Java client that sends requests to one bookie about one ledger without metadata."""
 
     def __init__(self, java: JavaDriver, client: str, bookie: str) -> None:
         self.java = java
@@ -32,15 +32,15 @@ class Peer:
         return answer
 
     def start(self, op: str, **arguments: Any) -> Any:
-        """As `ask`; the future of the answer."""
+        """Send a request like `ask`; return the future of the answer."""
         return self.java.send(f"bookie_{op}", **{**self.fixed, **arguments})
 
     def add(self, *entries: int, size: int = 20, **options: Any) -> list[str]:
-        """One add each, one after the other; LAC as a writer would send it."""
+        """Add single entries one after the other, with the LAC that a writer would send."""
         return [self.ask("add", entry=entry, size=size, **{"lac": entry - 1, **options})["code"] for entry in entries]
 
     def read(self, entry: int, **options: Any) -> tuple[str, bytes]:
-        """The result code and the payload that came."""
+        """Return the result code and the payload."""
         answer = self.ask("read", entry=entry, **options)
         return answer["code"], bytes.fromhex(answer["bytes"] or "")[HEADER_BYTES + 4 :]
 
@@ -69,7 +69,7 @@ def test_an_entry_is_added_and_read(peer: Peer) -> None:
     assert peer.read(-1) == ("OK", peer.payload(2))
 
 
-def test_what_is_not_there_is_named(peer: Peer) -> None:
+def test_missing_entries_and_ledgers_have_their_error_codes(peer: Peer) -> None:
     assert peer.read(0) == ("NoSuchLedgerExists", b"")
     assert peer.read(-1) == ("NoSuchLedgerExists", b"")
     peer.add(0, 5)
@@ -78,7 +78,7 @@ def test_what_is_not_there_is_named(peer: Peer) -> None:
     assert peer.read(-1) == ("OK", peer.payload(5))
 
 
-def test_a_wrong_key_neither_adds_nor_fences(peer: Peer) -> None:
+def test_wrong_key_neither_adds_nor_fences(peer: Peer) -> None:
     peer.add(0)
     assert peer.add(1, password="wrong") == ["UnauthorizedAccess"]
     assert peer.add(1, password="wrong", recovery=True) == ["UnauthorizedAccess"]
@@ -87,7 +87,7 @@ def test_a_wrong_key_neither_adds_nor_fences(peer: Peer) -> None:
     assert peer.read(1) == ("OK", peer.payload(1))
 
 
-def test_a_fence_keeps_the_writer_out_and_lets_recovery_add(peer: Peer) -> None:
+def test_fence_refuses_the_writer_and_lets_recovery_add(peer: Peer) -> None:
     peer.add(0, 1)
     assert peer.read(-1, fence=True) == ("OK", peer.payload(1))
     assert peer.add(2) == ["LedgerFenced"]
@@ -99,7 +99,7 @@ def test_a_fence_keeps_the_writer_out_and_lets_recovery_add(peer: Peer) -> None:
     assert peer.add(4) == ["LedgerFenced"]
 
 
-def test_fencing_a_ledger_that_was_never_written_keeps_its_writer_out(peer: Peer) -> None:
+def test_fence_of_an_unwritten_ledger_refuses_its_writer(peer: Peer) -> None:
     assert peer.read(-1, fence=True) == ("NoSuchEntry", b"")
     assert peer.add(0) == ["LedgerFenced"]
     assert peer.add(0, password="wrong", recovery=True) == ["UnauthorizedAccess"]
@@ -108,7 +108,7 @@ def test_fencing_a_ledger_that_was_never_written_keeps_its_writer_out(peer: Peer
     assert peer.read(-1) == ("OK", peer.payload(0))
 
 
-def test_an_entry_that_comes_again_is_acknowledged(peer: Peer) -> None:
+def test_repeated_entry_is_acknowledged(peer: Peer) -> None:
     assert peer.add(0, 1, 0, 1) == ["OK"] * 4
     assert peer.read(0) == ("OK", peer.payload(0))
     assert peer.read(-1) == ("OK", peer.payload(1))
@@ -120,7 +120,7 @@ def test_entries_of_all_sizes_are_stored(peer: Peer, size: int) -> None:
     assert peer.read(1) == ("OK", peer.payload(1, size))
 
 
-def test_an_entry_of_the_frame_that_pulsar_allows_is_stored(java: JavaDriver, cluster: EtcdCluster) -> None:
+def test_entry_with_the_largest_frame_of_pulsar_is_stored(java: JavaDriver, cluster: EtcdCluster) -> None:
     limit = 5_253_120  # the length field is part of the frame for Java peers
     java.call(
         "open_client",
@@ -139,7 +139,7 @@ def test_an_entry_of_the_frame_that_pulsar_allows_is_stored(java: JavaDriver, cl
     java.call("close_client", client="pulsar")
 
 
-def test_a_frame_over_the_limit_costs_its_connection_and_nothing_else(java: JavaDriver, cluster: EtcdCluster) -> None:
+def test_frame_over_the_limit_only_closes_its_connection(java: JavaDriver, cluster: EtcdCluster) -> None:
     settings = {"nettyMaxFrameSizeBytes": str(8 << 20), "addEntryTimeoutSec": "5"}
     java.call("open_client", client="large", uri=cluster.java_uri, settings={"useV2WireProtocol": "true", **settings})
     peer = Peer(java, "large", cluster.bookies[0].bookie_id)
@@ -153,7 +153,7 @@ def test_a_frame_over_the_limit_costs_its_connection_and_nothing_else(java: Java
 
 
 # ---- batch read: V2
-def test_a_batch_read_ends_at_its_count_its_bytes_or_a_gap(v2: Peer) -> None:
+def test_batch_read_ends_at_its_count_its_bytes_or_a_gap(v2: Peer) -> None:
     assert v2.ask("batch_read", entry=0, count=10, max_bytes=1000)["code"] == "NoSuchLedgerExists"
     v2.add(*range(10), *range(11, 14), size=100)
 
@@ -172,8 +172,8 @@ def test_a_batch_read_ends_at_its_count_its_bytes_or_a_gap(v2: Peer) -> None:
     assert v2.ask("batch_read", entry=10, count=4, max_bytes=1 << 20)["code"] == "NoSuchEntry"
 
 
-# ---- only V3 has these; a V2 client opens a V3 connection for some of them
-def test_an_explicit_lac_is_kept_and_read_beside_the_last_entry(peer: Peer) -> None:
+# ---- requests that only V3 has; a V2 client opens a V3 connection for some of them
+def test_explicit_lac_is_stored_and_read_with_the_last_entry(peer: Peer) -> None:
     assert peer.ask("read_lac")["code"] == "NoSuchEntry"
     peer.add(0, 1, 2)
     answer = peer.ask("read_lac")
@@ -186,20 +186,20 @@ def test_an_explicit_lac_is_kept_and_read_beside_the_last_entry(peer: Peer) -> N
     assert bytes.fromhex(answer["last"])[HEADER_BYTES + 4 :] == peer.payload(2)
 
 
-def test_an_explicit_lac_may_be_the_first_thing_that_a_ledger_is_told(v3: Peer) -> None:
+def test_explicit_lac_may_be_the_first_request_of_a_ledger(v3: Peer) -> None:
     assert v3.ask("write_lac", lac=7)["code"] == "OK"
     answer = v3.ask("read_lac")
     assert (answer["code"], bytes.fromhex(answer["explicit"])[8:16]) == ("OK", (7).to_bytes(8, "big"))
     assert v3.add(8, password="wrong") == ["UnauthorizedAccess"]
 
 
-def test_a_fence_is_no_obstacle_to_an_explicit_lac(v3: Peer) -> None:
+def test_explicit_lac_is_accepted_after_a_fence(v3: Peer) -> None:
     v3.add(0)
     v3.read(0, fence=True)
     assert v3.ask("write_lac", lac=0)["code"] == "OK"
 
 
-def test_a_read_tells_the_lac_that_the_bookie_knows(v3: Peer) -> None:
+def test_read_returns_the_lac_that_the_bookie_knows(v3: Peer) -> None:
     v3.add(0, 1, 2)
     assert v3.ask("read", entry=0)["lac"] == 1
     v3.ask("write_lac", lac=2)
@@ -218,7 +218,7 @@ def test_a_force_of_an_unknown_ledger_succeeds(v3: Peer) -> None:
     assert v3.ask("force")["code"] == "OK"
 
 
-def test_the_disk_space_is_told_as_asked(peer: Peer) -> None:
+def test_disk_space_is_returned_as_requested(peer: Peer) -> None:
     both = peer.ask("info", requested=3)
     assert both["code"] == "OK"
     assert 0 < both["free"] < both["total"]
@@ -227,7 +227,7 @@ def test_the_disk_space_is_told_as_asked(peer: Peer) -> None:
     assert peer.ask("info", requested=2)["total"] == 0
 
 
-def test_the_list_of_entries_names_exactly_what_is_stored(v3: Peer) -> None:
+def test_list_of_entries_contains_exactly_the_stored_entries(v3: Peer) -> None:
     assert v3.java.fails("bookie_entries", **v3.fixed, upto=5) == "NoSuchLedgerExists"
     present = [0, 1, 2, 5, 6, 9, *range(20, 60), 300, 301, 700]
     assert set(v3.add(*present)) == {"OK"}
@@ -249,7 +249,7 @@ def lac_and_payload(answer: dict[str, Any]) -> tuple[str, int, bytes]:
     return answer["code"], answer["lac"], bytes.fromhex(answer["bytes"] or "")[HEADER_BYTES + 4 :]
 
 
-def test_a_long_poll_is_answered_at_once_when_the_lac_is_past(v3: Peer) -> None:
+def test_long_poll_is_answered_at_once_when_the_lac_is_higher(v3: Peer) -> None:
     v3.add(0, 1, 2, 3)
     assert lac_and_payload(poll(v3, 0, 60_000).result(20)) == ("OK", 2, v3.payload(1))
     assert lac_and_payload(poll(v3, -1, 60_000).result(20)) == ("OK", 2, v3.payload(0))
@@ -274,7 +274,7 @@ def test_a_long_poll_wakes_when_an_explicit_lac_is_written(v3: Peer) -> None:
     assert lac_and_payload(waiting.result(20)) == ("OK", 1, v3.payload(1))
 
 
-def test_a_long_poll_ends_at_its_time_with_the_lac_as_it_is(v3: Peer) -> None:
+def test_long_poll_ends_at_its_timeout_with_the_unchanged_lac(v3: Peer) -> None:
     v3.add(0, 1)
     assert lac_and_payload(poll(v3, 0, 300).result(20)) == ("OK", 0, b"")
     assert lac_and_payload(poll(v3, 5, 1, entry=1, piggyback=False).result(20)) == ("OK", 0, v3.payload(1))
@@ -288,13 +288,13 @@ def test_a_fence_ends_a_long_poll(v3: Peer) -> None:
     v3.add(0, 1)
     waiting = poll(v3, 0, 60_000)
     for _ in range(20):
-        v3.read(0)  # each request has a thread of its own: the fence would overtake a poll that is slow to start
+        v3.read(0)  # each request has its own thread, so the fence could overtake a poll that starts late
     v3.read(-1, fence=True)
     assert lac_and_payload(waiting.result(20))[:2] == ("OK", 0)
 
 
 # ---- after a kill
-def test_keys_fences_and_explicit_lacs_outlive_a_kill(java: JavaDriver, cluster: EtcdCluster, client: str) -> None:
+def test_keys_fences_and_explicit_lacs_survive_a_kill(java: JavaDriver, cluster: EtcdCluster, client: str) -> None:
     bookie = cluster.bookies[1]
     written = Peer(java, client, bookie.bookie_id)
     fenced = Peer(java, client, bookie.bookie_id)

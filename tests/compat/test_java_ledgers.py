@@ -1,4 +1,4 @@
-"""The stock Java client's ledgers on our bookies: each operation, in both protocol generations, with all digests."""
+"""Tests of ledgers of the stock Java client on our bookies: each operation, both protocol versions, all digests."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.compat
 DIGESTS = ["CRC32", "CRC32C", "MAC", "DUMMY"]
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2)]
 FRAME_BYTES = 5 << 20  # the Java client's own limit
-OVERHEAD_BYTES = 200  # of a frame around its payload, in either generation
+OVERHEAD_BYTES = 200  # bytes of a frame besides its payload, in either version
 
 
 def create(java: JavaDriver, client: str, quorums: tuple[int, int, int] = (3, 3, 2), **options: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def create(java: JavaDriver, client: str, quorums: tuple[int, int, int] = (3, 3,
 
 
 def append(java: JavaDriver, ledger: dict[str, Any], count: int, size: int, **options: Any) -> None:
-    """Append that must succeed, in order."""
+    """Append entries in order; every append must succeed."""
     done = java.call("append", handle=ledger["handle"], count=count, size=size, **options)
     assert done["error"] == "OK"
     assert done["out_of_order"] == 0
@@ -33,7 +33,7 @@ def append(java: JavaDriver, ledger: dict[str, Any], count: int, size: int, **op
 
 
 def entries(ledger: dict[str, Any], sizes: Iterable[int]) -> list[Any]:
-    """How the driver reports entries of these sizes."""
+    """Return entries of these sizes as the driver reports them."""
     length = 0
     found = []
     for entry, size in enumerate(sizes):
@@ -49,7 +49,7 @@ def read(java: JavaDriver, ledger: dict[str, Any], first: int, last: int, **opti
 
 @pytest.mark.parametrize("quorums", QUORUMS, ids=lambda quorums: "E{}Qw{}Qa{}".format(*quorums))
 @pytest.mark.parametrize("digest", DIGESTS)
-def test_a_ledger_is_written_closed_and_read_again(
+def test_ledger_is_written_closed_and_read(
     java: JavaDriver, client: str, digest: str, quorums: tuple[int, int, int]
 ) -> None:
     protection = {"digest": digest, "password": "secret"}
@@ -73,7 +73,7 @@ def test_a_ledger_is_written_closed_and_read_again(
 
 
 @pytest.mark.parametrize("digest", DIGESTS)
-def test_a_batch_read_brings_entries_up_to_its_count_and_bytes(java: JavaDriver, digest: str) -> None:
+def test_batch_read_returns_entries_up_to_its_count_and_bytes(java: JavaDriver, digest: str) -> None:
     ledger = create(java, "v2", digest=digest, password="secret")
     append(java, ledger, 100, 1000)
     wanted = entries(ledger, [1000] * 100)
@@ -99,7 +99,7 @@ def test_a_batch_read_of_a_ledger_with_striped_entries_falls_back_to_single_read
 
 
 @pytest.mark.parametrize("password", ["wrong", ""])
-def test_a_wrong_password_neither_recovers_nor_reads(java: JavaDriver, client: str, password: str) -> None:
+def test_wrong_password_neither_recovers_nor_reads(java: JavaDriver, client: str, password: str) -> None:
     ledger = create(java, client, digest="MAC", password="secret")
     append(java, ledger, 5, 100)
     for recovery in (True, False):
@@ -108,7 +108,7 @@ def test_a_wrong_password_neither_recovers_nor_reads(java: JavaDriver, client: s
     append(java, ledger, 5, 100)
 
 
-def test_what_is_not_there_is_named(java: JavaDriver, client: str) -> None:
+def test_missing_entries_and_ledgers_have_their_error_codes(java: JavaDriver, client: str) -> None:
     options = {"client": client, "digest": "CRC32C", "recovery": False}
     assert java.fails("open", ledger=999_999, **options) == "NoSuchLedgerExistsOnMetadataServer"
     ledger = create(java, client)
@@ -120,7 +120,7 @@ def test_what_is_not_there_is_named(java: JavaDriver, client: str) -> None:
     assert missing in ("NoSuchLedgerExists", "NoSuchEntry")
 
 
-def test_a_deleted_ledger_is_gone(java: JavaDriver, client: str) -> None:
+def test_deleted_ledger_cannot_be_opened(java: JavaDriver, client: str) -> None:
     ledger = create(java, client)
     append(java, ledger, 3, 10)
     java.call("close", handle=ledger["handle"])
@@ -147,11 +147,11 @@ def test_entries_up_to_the_clients_frame_limit_are_stored_and_read(java: JavaDri
     assert read(java, ledger, 0, 2) == entries(ledger, [size] * 3)
 
 
-def test_reads_see_the_lac_that_the_protocol_gives(java: JavaDriver, client: str) -> None:
+def test_reads_see_the_lac_of_the_last_entry(java: JavaDriver, client: str) -> None:
     ledger = create(java, client)
     append(java, ledger, 100, 50, window=1)
     opened = java.call("open", client=client, ledger=ledger["ledger"], digest="CRC32C", recovery=False)
-    # The LAC travels with the next entry: a reader sees one less than what was confirmed.
+    # Each entry carries the LAC before it, so a reader sees one less than the confirmed entry.
     assert opened["lac"] == 98
     assert java.call("read_lac", handle=opened["handle"], how="read") == 98
     assert java.call("read_lac", handle=opened["handle"], how="try") == 98
@@ -161,7 +161,7 @@ def test_reads_see_the_lac_that_the_protocol_gives(java: JavaDriver, client: str
     assert read(java, opened, 100, 100, unconfirmed=True) == [described(ledger["ledger"], 100, 50)]
 
 
-def test_entries_may_come_in_any_order_under_ids_that_the_writer_chose(java: JavaDriver, client: str) -> None:
+def test_entries_with_ids_of_the_writer_may_come_in_any_order(java: JavaDriver, client: str) -> None:
     ledger = create(java, client, adv=True, ledger=5_000_000_000 + (client == "v3"))
     wanted = list(range(40))
     done = java.call("append_at", handle=ledger["handle"], entries=wanted[::-1], size=64)
@@ -182,7 +182,7 @@ def test_many_ledgers_at_once_keep_their_entries_apart(java: JavaDriver, client:
         assert read(java, opened, 0, 19) == entries(opened, [300] * 20)
 
 
-def test_both_generations_write_and_read_side_by_side(java: JavaDriver) -> None:
+def test_both_protocol_versions_write_and_read_at_once(java: JavaDriver) -> None:
     ledgers = [create(java, name, (3, 2, 2)) for name in ("v2", "v3") * 4]
     running = [java.send("append", handle=ledger["handle"], count=2000, size=1024) for ledger in ledgers]
     for ledger, writing in zip(ledgers, running, strict=True):

@@ -1,6 +1,6 @@
-"""Auto-recovery in a cluster of stock Java bookies and ours: either kind lost, either auto-recovery at work.
+"""Tests of auto-recovery in a cluster of stock Java bookies and ours: bookies and auto-recovery of either kind.
 
-The Java bookies use DbLedgerStorage, Pulsar's default, which answers no requests for lists of entries.
+The Java bookies use DbLedgerStorage, Pulsar's default, which does not answer requests for lists of entries.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ LEDGERS = 12
 ENTRIES = 60
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
 REPAIRED_TIMEOUT_S = 180
-"""48 ledgers took the Java auto-recovery 28 s; ours waited 10 s for each and cleared no mark."""
+"""The Java auto-recovery took 28 s for 48 ledgers; ours once waited 10 s for each and cleared no mark."""
 
 
 @contextmanager
 def java_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
-    """The stock auditor and replication worker as a process."""
+    """Run the stock auditor and replication worker as a process."""
     settings = {
         "metadataServiceUri": cluster.java_uri,
         "bookiePort": 0,
@@ -56,7 +56,7 @@ def java_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
 
 @contextmanager
 def our_auto_recovery(cluster: EtcdCluster) -> Iterator[None]:
-    """`quire autorecovery` as a process, which waits for no bookie."""
+    """Run `quire autorecovery` as a process, with no delay before a bookie counts as lost."""
     with auto_recovery(cluster, lostBookieRecoveryDelay="0"):
         yield
 
@@ -65,12 +65,12 @@ AUTO_RECOVERY = {"java": java_auto_recovery, "ours": our_auto_recovery}
 
 
 def payload(ledger: LedgerId, entry: int) -> bytes:
-    """What a ledger's entry holds."""
+    """Return the content of an entry."""
     return b"ledger %d entry %d;" % (ledger, entry) * 20
 
 
 async def written(client: LedgerClient) -> list[LedgerId]:
-    """Closed ledgers of all quorums."""
+    """Write closed ledgers with all quorums."""
     found = []
     for number in range(LEDGERS):
         ensemble, write, ack = QUORUMS[number % len(QUORUMS)]
@@ -82,7 +82,7 @@ async def written(client: LedgerClient) -> list[LedgerId]:
     return found
 
 
-async def until_repaired(store: MetadataStore, client: LedgerClient, ledgers: list[LedgerId], lost: str) -> None:
+async def wait_repaired(store: MetadataStore, client: LedgerClient, ledgers: list[LedgerId], lost: str) -> None:
     """Wait until no ledger names the lost bookie and no mark is left."""
     marks = UnderReplication(store, SystemClock())
     async with asyncio.timeout(REPAIRED_TIMEOUT_S):
@@ -103,7 +103,7 @@ async def check_every_replica(client: LedgerClient, ledgers: list[LedgerId]) -> 
 
 
 @pytest.mark.parametrize("kind", sorted(AUTO_RECOVERY))
-async def test_what_a_lost_bookie_of_either_kind_held_is_copied(tmp_path: Path, kind: str) -> None:
+async def test_entries_of_a_lost_bookie_of_either_kind_are_copied(tmp_path: Path, kind: str) -> None:
     class_path()
     cluster = EtcdCluster(tmp_path / "cluster")
     both = [JavaBookie(cluster.folder / f"java{number}", cluster) for number in range(3)]
@@ -121,7 +121,7 @@ async def test_what_a_lost_bookie_of_either_kind_held_is_copied(tmp_path: Path, 
                     ids.remove(lost.bookie_id)
                     await until_registered(store, ids)
                     await RecoveryControls(store).set_lost_bookie_delay_s(0)
-                    await until_repaired(store, client, ledgers, lost.bookie_id)
+                    await wait_repaired(store, client, ledgers, lost.bookie_id)
                     await check_every_replica(client, ledgers)
     finally:
         for bookie in both:

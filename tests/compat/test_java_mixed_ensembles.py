@@ -1,4 +1,4 @@
-"""Ensembles of stock Java bookies and ours, on one etcd, under stock Java clients and our own."""
+"""Tests of ensembles of stock Java bookies and ours on one etcd, with stock Java clients and our own."""
 
 import asyncio
 import time
@@ -31,14 +31,14 @@ POLL_S = 300.0
 
 @dataclass
 class Mixed:
-    """Two of each: every ensemble of three has both kinds."""
+    """Two bookies of each kind, so that every ensemble of three has both."""
 
     cluster: EtcdCluster
     java_bookies: list[JavaBookie]
 
     @property
     def ids(self) -> list[str]:
-        """Of all bookies."""
+        """The ids of all bookies."""
         return [bookie.bookie_id for bookie in self.java_bookies] + [
             bookie.bookie_id for bookie in self.cluster.bookies
         ]
@@ -74,7 +74,7 @@ def client(request: pytest.FixtureRequest) -> str:
 
 
 def wait_registered(java: JavaDriver, wanted: list[str]) -> None:
-    """Until the Java clients know exactly these bookies as writable."""
+    """Wait until the Java clients know exactly these bookies as writable."""
     deadline = time.monotonic() + REGISTERED_TIMEOUT_S
     while {str(sorted(java.call("bookies", client=name)["writable"])) for name in ("mixed v2", "mixed v3")} != {
         str(sorted(wanted))
@@ -84,7 +84,7 @@ def wait_registered(java: JavaDriver, wanted: list[str]) -> None:
 
 
 def wait_whole(java: JavaDriver, client: str, ledger: dict[str, Any], digest: str) -> None:
-    """Until the slowest replica has all of it: a fence would turn away what is still on its way, which is no loss."""
+    """Wait until the slowest replica is complete. A fence would refuse adds still in flight, which is not a loss."""
     deadline = time.monotonic() + WHOLE_TIMEOUT_S
     while bad := java.call("check_ledger", client=client, ledger=ledger["ledger"], digest=digest):
         assert time.monotonic() < deadline, bad
@@ -93,7 +93,7 @@ def wait_whole(java: JavaDriver, client: str, ledger: dict[str, Any], digest: st
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2), (4, 2, 2)], ids=lambda q: "E{}Qw{}Qa{}".format(*q))
 @pytest.mark.parametrize("digest", ["CRC32C", "MAC"])
-def test_a_ledger_lies_on_both_kinds_of_bookies(
+def test_ledger_is_stored_on_both_kinds_of_bookies(
     java: JavaDriver, mixed: Mixed, client: str, digest: str, quorums: tuple[int, int, int]
 ) -> None:
     ledger = create(java, client, quorums, digest=digest)
@@ -110,8 +110,8 @@ def test_a_ledger_lies_on_both_kinds_of_bookies(
     assert java.call("append", handle=ledger["handle"], count=1, size=SIZE)["error"] in ("LedgerFenced", "LedgerClosed")
 
 
-def test_bookies_of_both_kinds_answer_a_client_the_same(java: JavaDriver, mixed: Mixed, client: str) -> None:
-    """The same requests in the same order; only what differs by nature (disk space) is left out."""
+def test_bookies_of_both_kinds_give_a_client_the_same_answers(java: JavaDriver, mixed: Mixed, client: str) -> None:
+    """Send the same requests in the same order; only values that always differ (disk space) are excluded."""
     v2 = client == "mixed v2"
     said = []
     for bookie in (mixed.java_bookies[0].bookie_id, mixed.cluster.bookies[0].bookie_id):
@@ -122,7 +122,7 @@ def test_bookies_of_both_kinds_answer_a_client_the_same(java: JavaDriver, mixed:
 
 
 def script(v2: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Requests about one new ledger."""
+    """Return requests about one new ledger."""
     right = {"password": "secret"}
     steps: list[tuple[str, dict[str, Any]]] = [
         ("read", {"entry": 0}),
@@ -170,7 +170,7 @@ def script(v2: bool) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def test_a_writer_moves_from_dead_bookies_of_one_kind_to_the_other(java: JavaDriver, mixed: Mixed, client: str) -> None:
+def test_writer_replaces_dead_bookies_by_the_other_kind(java: JavaDriver, mixed: Mixed, client: str) -> None:
     for dead in (mixed.java_bookies[1], mixed.cluster.bookies[1]):
         ledger = create(java, client, (3, 2, 2))
         append(java, ledger, 20, SIZE)
@@ -199,10 +199,10 @@ async def test_our_client_writes_and_recovers_on_both_kinds_of_bookies(java: Jav
 
 
 @pytest.mark.parametrize("digest", list(DigestType), ids=lambda digest: digest.name)
-async def test_our_reader_hears_from_java_bookies_by_long_polls_and_explicit_lacs(
+async def test_our_reader_follows_java_bookies_by_long_polls_and_explicit_lacs(
     java: JavaDriver, mixed: Mixed, digest: DigestType
 ) -> None:
-    """One poll for each step, at one bookie, that would last far longer than the test if nothing woke it."""
+    """Poll one bookie for each step, with a timeout far longer than the test, so that only an event ends the poll."""
     ids = [BookieId(bookie.bookie_id) for bookie in mixed.java_bookies]
     metadata = await open_metadata_store(mixed.cluster.etcd.url)
     ours = await LedgerClient.open(metadata, clock=SystemClock(), chance=SystemChance())
@@ -221,8 +221,8 @@ async def test_our_reader_hears_from_java_bookies_by_long_polls_and_explicit_lac
         await (writer.append(payload(ledger, 1, SIZE)) if beyond < 0 else writer.tell_lac())
         return await asyncio.wait_for(polling, WOKEN_TIMEOUT_S), pending
 
-    assert await woken(-1) == (0, True), "the header of the next entry vouches for it"
-    assert await woken(0) == (1, True), "no entry does: it was told"
+    assert await woken(-1) == (0, True), "confirmed by the header of the next entry"
+    assert await woken(0) == (1, True), "confirmed by the explicit LAC, not by an entry"
     assert await reader.read_explicit_lac() == 1
     found = await reader.read(EntryId(0), EntryId(1))
     assert [bytes(entry.payload) for entry in found] == [payload(ledger, entry, SIZE) for entry in range(2)]

@@ -1,4 +1,4 @@
-"""A stock Java client reads a ledger that was created with two copies and raised to three."""
+"""Tests that a stock Java client reads a ledger that was created with two copies and raised to three."""
 
 import asyncio
 from pathlib import Path
@@ -21,20 +21,20 @@ RAISED_TIMEOUT_S = 180
 
 
 def open_ledger(java: JavaDriver, client: str, ledger: LedgerId) -> int:
-    """A handle of a closed ledger; does not recover."""
+    """Open a closed ledger without recovery; return its handle."""
     found = java.call("open", client=client, ledger=ledger, digest="CRC32C", password="", recovery=False)
     assert found["lac"] == ENTRIES - 1
     return int(found["handle"])
 
 
 def check_read(java: JavaDriver, handle: int, ledger: LedgerId) -> None:
-    """Every entry has its content."""
+    """Read all entries and check their content."""
     found: list[Any] = java.call("read", handle=handle, first=0, last=ENTRIES - 1)
     assert found == [described(ledger, entry, SIZE) for entry in range(ENTRIES)]
 
 
 async def written(client: LedgerClient) -> LedgerId:
-    """A closed ledger that a broker would create now."""
+    """Write a closed ledger as a broker creates it."""
     writer = await client.create_ledger(fewer_bookies=True)
     for entry in range(ENTRIES):
         await writer.append(payload(writer.ledger_id, entry, SIZE))
@@ -43,14 +43,14 @@ async def written(client: LedgerClient) -> LedgerId:
 
 
 async def ensemble(client: LedgerClient, ledger: LedgerId, copies: int) -> tuple[BookieId, ...]:
-    """The bookies of a ledger once it has `copies` copies."""
+    """Wait until the ledger has `copies` copies; return its bookies."""
     async with asyncio.timeout(RAISED_TIMEOUT_S):
         while (metadata := await client.read_metadata(ledger)).write_quorum != copies:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
     return metadata.segments[0].ensemble
 
 
-async def test_a_stock_reader_goes_on_and_a_new_one_needs_only_the_new_copy(tmp_path: Path) -> None:
+async def test_open_stock_reader_continues_and_a_new_one_needs_only_the_new_copy(tmp_path: Path) -> None:
     class_path()
     cluster = EtcdCluster(tmp_path / "cluster")
     java = None

@@ -1,4 +1,4 @@
-"""Fencing and recovery with the stock Java client: a writer that dies, a writer that is fenced, bookies that die."""
+"""Tests of fencing and recovery with the stock Java client: dead writers, fenced writers and dead bookies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def open_ledger(
 
 @pytest.fixture
 def victim(cluster: EtcdCluster, tmp_path: Path) -> Iterator[JavaDriver]:
-    """A JVM to kill."""
+    """Start a JVM that a test kills."""
     driver = JavaDriver(tmp_path, "victim")
     open_clients(driver, cluster)
     yield driver
@@ -39,7 +39,7 @@ def victim(cluster: EtcdCluster, tmp_path: Path) -> Iterator[JavaDriver]:
 
 @pytest.mark.parametrize("digest", ["CRC32C", "MAC"])
 @pytest.mark.parametrize("quorums", QUORUMS, ids=quorum_name)
-def test_recovery_fences_a_writer_and_keeps_what_it_was_promised(
+def test_recovery_fences_a_writer_and_keeps_acknowledged_entries(
     java: JavaDriver, client: str, quorums: tuple[int, int, int], digest: str
 ) -> None:
     ledger = create(java, client, quorums, digest=digest)
@@ -57,7 +57,7 @@ def test_recovery_fences_a_writer_and_keeps_what_it_was_promised(
     assert java.call("check_ledger", client=client, ledger=ledger["ledger"], digest=digest) == []
 
 
-def test_what_a_killed_writer_was_acknowledged_is_recovered(java: JavaDriver, victim: JavaDriver) -> None:
+def test_acknowledged_entries_of_a_killed_writer_are_recovered(java: JavaDriver, victim: JavaDriver) -> None:
     ledgers = [create(victim, name, quorums) for name in ("v2", "v3") for quorums in QUORUMS]
     for ledger in ledgers:
         victim.send("write_until_error", handle=ledger["handle"], size=SIZE, window=200)
@@ -73,7 +73,7 @@ def test_what_a_killed_writer_was_acknowledged_is_recovered(java: JavaDriver, vi
         assert java.call("check_ledger", client=recoverer, ledger=ledger["ledger"], digest="CRC32C") == []
 
 
-def test_opening_without_recovery_leaves_the_writer_alone(java: JavaDriver, client: str) -> None:
+def test_opening_without_recovery_does_not_disturb_the_writer(java: JavaDriver, client: str) -> None:
     ledger = create(java, client)
     append(java, ledger, 10, SIZE)
     opened = open_ledger(java, client, ledger["ledger"], recovery=False)
@@ -93,7 +93,7 @@ def test_two_recoveries_at_once_agree(java: JavaDriver, client: str) -> None:
     assert read(java, found[0], 0, found[0]["lac"]) == entries(ledger, [SIZE] * (found[0]["lac"] + 1))
 
 
-def test_bookies_killed_all_at_once_have_every_acknowledged_entry(java: JavaDriver, cluster: EtcdCluster) -> None:
+def test_bookies_killed_at_once_keep_every_acknowledged_entry(java: JavaDriver, cluster: EtcdCluster) -> None:
     ledgers = {name: create(java, name, (3, 2, 2)) for name in ("v2", "v3")}
     running = {
         name: java.send("write_until_error", handle=ledger["handle"], size=SIZE) for name, ledger in ledgers.items()
@@ -116,7 +116,7 @@ def test_bookies_killed_all_at_once_have_every_acknowledged_entry(java: JavaDriv
 
 @pytest.fixture(scope="module")
 def larger(cluster: EtcdCluster) -> Iterator[EtcdCluster]:
-    """The cluster with a fourth bookie: the Java client gives up where it cannot replace one that fails."""
+    """Add a fourth bookie: the Java client gives up when it cannot replace a failed one."""
     (spare,) = cluster.add_bookies(1)
     yield cluster
     spare.stop()
@@ -142,7 +142,7 @@ def test_a_ledger_is_recovered_while_one_of_its_bookies_is_dead(java: JavaDriver
         assert read(java, reopened, 0, 199) == entries(ledger, [SIZE] * 200)
 
 
-def test_a_writer_goes_on_over_the_kill_of_a_bookie(java: JavaDriver, larger: EtcdCluster, client: str) -> None:
+def test_writer_continues_after_a_bookie_is_killed(java: JavaDriver, larger: EtcdCluster, client: str) -> None:
     ledgers = [create(java, client, quorums) for quorums in QUORUMS]
     for ledger in ledgers:
         append(java, ledger, 50, SIZE)
@@ -168,7 +168,7 @@ def test_a_writer_goes_on_over_the_kill_of_a_bookie(java: JavaDriver, larger: Et
         assert read(java, reopened, 0, 3049) == entries(ledger, [SIZE] * 3050)
 
 
-def test_the_admin_copies_what_a_dead_bookie_held(java: JavaDriver, larger: EtcdCluster, client: str) -> None:
+def test_admin_copies_entries_of_a_dead_bookie(java: JavaDriver, larger: EtcdCluster, client: str) -> None:
     ledger = create(java, client, (3, 2, 2), digest="MAC")
     append(java, ledger, 300, SIZE)
     java.call("close", handle=ledger["handle"])

@@ -1,4 +1,4 @@
-"""A stock Java client gets a ledger id that bookies hold: they refuse its first add, and keep what they have."""
+"""Tests that bookies refuse the first add of a stock Java client whose new ledger has an id that they hold."""
 
 from collections.abc import Iterator
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.compat
 ENTRIES = 5
 OLD_SIZE = 100
 NEW_SIZE = 200
-"""Of the driver's payloads: those of one size are equal bytes under one id, which a bookie takes for a repetition."""
+"""Sizes of the driver's payloads. Payloads of one size are equal, so a bookie would take them for a repeated add."""
 REFUSED = ("UnauthorizedAccess", "LedgerFenced")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    """A cluster of this module, since its counter goes back."""
+    """Create a cluster for this module alone, since its id counter is set back."""
     cluster = EtcdCluster(tmp_path_factory.mktemp("reused"))
     try:
         cluster.add_bookies(3)
@@ -46,14 +46,14 @@ def java(cluster: EtcdCluster) -> Iterator[JavaDriver]:
 
 
 async def set_counter_back(store: MetadataStore, ledger: int) -> None:
-    """Make the counter anew, so that its next number is `ledger`."""
+    """Create the counter again, so that its next number is `ledger`."""
     await store.delete(layout.ID_COUNTER)
     while await store.put(layout.ID_COUNTER, b"") < ledger - 1:
         continue
 
 
 async def held(client: LedgerClient, cluster: EtcdCluster, ledger: LedgerId) -> dict[str, list[bytes]]:
-    """The payloads that each bookie answers, whatever the metadata say of the ledger."""
+    """Return the payloads that each bookie returns, independent of the metadata of the ledger."""
     way = client._handle(ledger, DigestType.CRC32C, b"", b"").read_way
     found: dict[str, list[bytes]] = {}
     for bookie in map(BookieId, (one.bookie_id for one in cluster.bookies)):
@@ -71,10 +71,10 @@ def written(java: JavaDriver, client: str) -> LedgerId:
 
 
 @pytest.mark.parametrize("chosen", [False, True], ids=["counted", "chosen"])
-async def test_the_first_add_under_an_id_that_bookies_hold_is_refused(
+async def test_first_add_with_an_id_that_bookies_hold_is_refused(
     java: JavaDriver, cluster: EtcdCluster, client: str, chosen: bool
 ) -> None:
-    for _ in range(3):  # so that the counter can go back
+    for _ in range(3):  # so that the counter can be set back
         create(java, client)
     ledger = written(java, client)
     async with opened(cluster) as (store, ours):
@@ -94,16 +94,16 @@ async def test_the_first_add_under_an_id_that_bookies_hold_is_refused(
             done = java.call("append", handle=new["handle"], count=1, size=NEW_SIZE)
         assert done["error"] in REFUSED
         assert await held(ours, cluster, ledger) == old
-        # What an operator does who finds the older ledger again.
+        # An operator finds the older ledger and restores its metadata.
         await store.put(layout.ledger_path(ledger), before.value)
         found = await ours.open_ledger(ledger, recover=False)
         entries = await found.read(EntryId(0), EntryId(ENTRIES - 1))
         assert [bytes(entry.payload) for entry in entries] == payloads
-        # A stock client makes another ledger then, whose id is free.
+        # The next ledger of a stock client then has a free id.
         assert written(java, client) > ledger
 
 
-async def test_our_readers_get_nothing_of_our_older_ledger_under_a_stock_clients_id(
+async def test_our_readers_of_a_reused_id_get_no_entry_of_our_older_ledger(
     java: JavaDriver, cluster: EtcdCluster, client: str
 ) -> None:
     async with opened(cluster) as (store, ours):

@@ -1,4 +1,4 @@
-"""The stock Java client at secured bookies: TLS, certificate roles and tokens, in both protocol generations."""
+"""Tests of the stock Java client with secured bookies: TLS, certificate roles and tokens, in both protocol versions."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +24,13 @@ ENTRIES, SIZE_BYTES = 200, 5000
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whom both sides trust."""
+    """Create the authority that both sides trust."""
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaDriver]:
-    """A JVM."""
+    """Start a JVM."""
     class_path()
     driver = JavaDriver(tmp_path_factory.mktemp("java"))
     yield driver
@@ -38,7 +38,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaDriver]:
 
 
 def bookie_settings(authority: Authority, **more: str) -> dict[str, str]:
-    """TLS as an operator of BookKeeper sets it."""
+    """Return settings of a bookie with TLS, under BookKeeper's keys."""
     pem = authority.issue("bookie")
     return {
         "tlsProviderFactoryClass": FACTORY,
@@ -52,7 +52,7 @@ def bookie_settings(authority: Authority, **more: str) -> dict[str, str]:
 
 
 def client_settings(authority: Authority, generation: str, own: Pem | None = None, **more: str) -> dict[str, str]:
-    """The same of a Java client."""
+    """Return the matching settings of a Java client."""
     settings = {
         "useV2WireProtocol": GENERATIONS[generation],
         "tlsProvider": "JDK",
@@ -73,8 +73,8 @@ def client_settings(authority: Authority, generation: str, own: Pem | None = Non
 
 
 def serve(folder: Path, settings: dict[str, str]) -> Iterator[EtcdCluster]:
-    """A cluster of one bookie with these settings."""
-    class_path()  # skips before anything is started
+    """Run a cluster of one bookie with these settings."""
+    class_path()  # skips the test before a process is started
     cluster = EtcdCluster(folder)
     try:
         cluster.add_bookies(1, **settings)
@@ -85,7 +85,7 @@ def serve(folder: Path, settings: dict[str, str]) -> Iterator[EtcdCluster]:
 
 @pytest.fixture(scope="module")
 def with_roles(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[EtcdCluster]:
-    """Mutual TLS, nothing in clear, and only for brokers."""
+    """Run a cluster with mutual TLS, without plain connections, and only for brokers."""
     settings = bookie_settings(
         authority,
         tlsClientAuthentication="true",
@@ -98,7 +98,7 @@ def with_roles(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -
 
 @pytest.fixture(scope="module")
 def with_tokens(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[EtcdCluster]:
-    """Tokens, in TLS or in clear."""
+    """Run a cluster with tokens, with and without TLS."""
     folder = tmp_path_factory.mktemp("tokens")
     (folder / "secret").write_text(SECRET)
     settings = bookie_settings(
@@ -111,14 +111,14 @@ def with_tokens(tmp_path_factory: pytest.TempPathFactory, authority: Authority) 
 
 
 class Opened:
-    """Clients of one test, closed at its end."""
+    """The clients of one test, closed at its end."""
 
     def __init__(self, java: JavaDriver) -> None:
         self.java = java
         self._names: list[str] = []
 
     def client(self, cluster: EtcdCluster, settings: dict[str, str]) -> str:
-        """A new one; its name."""
+        """Open a new client; return its name."""
         name = f"secured {len(self._names)}"
         timeouts = {"addEntryTimeoutSec": "10", "readEntryTimeoutSec": "10"}
         self.java.call("open_client", client=name, uri=cluster.java_uri, settings={**timeouts, **settings})
@@ -126,14 +126,14 @@ class Opened:
         return name
 
     def close(self) -> None:
-        """All of them."""
+        """Close all clients."""
         for name in self._names:
             self.java.call("close_client", client=name)
 
 
 @pytest.fixture
 def opened(java: JavaDriver) -> Iterator[Opened]:
-    """Where a test gets its clients."""
+    """Give a test its clients."""
     found = Opened(java)
     yield found
     found.close()
@@ -146,7 +146,7 @@ def create(java: JavaDriver, client: str) -> dict[str, Any]:
 
 
 def works(java: JavaDriver, client: str, cluster: EtcdCluster) -> None:
-    """A ledger is written and read, and the request that only V3 has, on a connection of its own, is answered."""
+    """Write and read a ledger, and send a request that only V3 has, on its own connection."""
     ledger = create(java, client)
     done = java.call("append", handle=ledger["handle"], count=ENTRIES, size=SIZE_BYTES)
     assert done["error"] == "OK"
@@ -157,14 +157,14 @@ def works(java: JavaDriver, client: str, cluster: EtcdCluster) -> None:
 
 
 def refused(java: JavaDriver, client: str) -> str:
-    """With what an append ends."""
+    """Return the error with which an append ends."""
     ledger = create(java, client)
     error: str = java.call("append", handle=ledger["handle"], count=1, size=10)["error"]
     return error
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_a_certificate_with_the_role_is_enough(
+def test_certificate_with_the_role_is_sufficient(
     java: JavaDriver, opened: Opened, with_roles: EtcdCluster, authority: Authority, generation: str
 ) -> None:
     own = authority.issue("broker", unit="0:broker;1:cluster")
@@ -172,7 +172,7 @@ def test_a_certificate_with_the_role_is_enough(
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_whoever_has_no_such_certificate_is_refused(
+def test_client_without_such_a_certificate_is_refused(
     java: JavaDriver, opened: Opened, with_roles: EtcdCluster, authority: Authority, generation: str, tmp_path: Path
 ) -> None:
     guest = authority.issue("guest", unit="0:guest")
@@ -185,7 +185,7 @@ def test_whoever_has_no_such_certificate_is_refused(
         "clear": refused(java, opened.client(with_roles, clear)),
     }
     unauthorized, unreachable = "UnauthorizedAccess", "NotEnoughBookies"
-    # The handshake's refusal and that of the first add are under way at once: a V2 client acts on what it sees first.
+    # The refusals of the handshake and of the first add are sent at once: a V2 client reports the one it gets first.
     assert outcomes.pop("role") in (unauthorized, unreachable)
     assert outcomes == {
         "authority": unreachable,
@@ -196,7 +196,7 @@ def test_whoever_has_no_such_certificate_is_refused(
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("tls", [True, False], ids=["TLS", "clear"])
-def test_a_token_is_enough(
+def test_token_is_sufficient(
     java: JavaDriver, opened: Opened, with_tokens: EtcdCluster, authority: Authority, generation: str, tls: bool
 ) -> None:
     settings = client_settings(authority, generation) if tls else {"useV2WireProtocol": GENERATIONS[generation]}
@@ -205,7 +205,7 @@ def test_a_token_is_enough(
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_without_a_good_token_nothing_is_taken(
+def test_requests_without_a_valid_token_are_refused(
     java: JavaDriver, opened: Opened, with_tokens: EtcdCluster, generation: str
 ) -> None:
     settings = {"useV2WireProtocol": GENERATIONS[generation]}

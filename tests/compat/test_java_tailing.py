@@ -1,4 +1,4 @@
-"""Readers that follow a stock Java writer through its own API: explicit LACs, long polls and deferred sync."""
+"""Tests of readers that follow a stock Java writer by its API: explicit LACs, long polls and deferred sync."""
 
 import time
 
@@ -18,7 +18,7 @@ QUORUMS = [(3, 3, 2), (3, 2, 2)]
 
 @pytest.fixture(scope="module", autouse=True)
 def explicit(java: JavaDriver, cluster: EtcdCluster) -> str:
-    """A V3 client that tells the bookies its LAC every 100 ms."""
+    """Open a V3 client that sends its LAC to the bookies every 100 ms."""
     settings = {"useV2WireProtocol": "false", "explicitLacInterval": "100", **TIMEOUTS}
     java.call("open_client", client="explicit", uri=cluster.java_uri, settings=settings)
     return "explicit"
@@ -64,7 +64,7 @@ def test_a_tail_reader_waits_for_a_writer_that_pauses(java: JavaDriver) -> None:
     assert (found["lac"], found["entry"]) == (5, described(ledger["ledger"], 5, SIZE))
 
 
-def test_a_tail_reader_whose_time_is_over_gets_the_lac_and_no_entry(java: JavaDriver) -> None:
+def test_tail_reader_gets_only_the_lac_after_its_timeout(java: JavaDriver) -> None:
     ledger = create(java, "v3")
     append(java, ledger, 3, SIZE, window=1)
     opened = java.call("open", client="v3", ledger=ledger["ledger"], digest="CRC32C", recovery=False)
@@ -98,7 +98,7 @@ def test_the_lac_of_a_deferred_sync_ledger_moves_with_each_force(
     assert java.call("metadata", client="v3", ledger=ledger["ledger"])["last"] == 149
 
 
-def test_what_was_forced_outlives_the_kill_of_all_bookies(java: JavaDriver, cluster: EtcdCluster) -> None:
+def test_forced_entries_survive_the_kill_of_all_bookies(java: JavaDriver, cluster: EtcdCluster) -> None:
     ledger = create(java, "v3", (3, 2, 2), deferred_sync=True)
     append(java, ledger, 100, SIZE)
     java.call("force", handle=ledger["handle"])
@@ -117,6 +117,6 @@ def test_what_was_forced_outlives_the_kill_of_all_bookies(java: JavaDriver, clus
     assert read(java, opened, 0, 99) == wanted
 
 
-def test_a_client_of_v2_refuses_deferred_sync_by_itself(java: JavaDriver) -> None:
+def test_v2_client_itself_refuses_deferred_sync(java: JavaDriver) -> None:
     ledger = create(java, "v2", deferred_sync=True)
     assert java.call("append", handle=ledger["handle"], count=1, size=SIZE)["error"] == "IllegalOp"

@@ -1,4 +1,4 @@
-"""The commands of the upstream shell that speak to bookies or metadata, and read-only bookies seen by Java clients."""
+"""Tests of the commands of the upstream shell for bookies or metadata, and of Java clients with read-only bookies."""
 
 import json
 import time
@@ -17,7 +17,7 @@ REGISTERED_TIMEOUT_S = 90
 
 
 def shell(java: JavaDriver, cluster: EtcdCluster, *words: str, **settings: str) -> str:
-    """`bookkeeper shell WORDS`, which must succeed; what it printed."""
+    """Run `bookkeeper shell WORDS`, which must succeed; return its output."""
     done = java.call("shell", uri=cluster.java_uri, words=words, settings=settings)
     assert done["exit"] == 0, done["printed"]
     printed: str = done["printed"]
@@ -69,13 +69,13 @@ def test_the_shell_shows_ledgers_and_their_entries(java: JavaDriver, cluster: Et
     from_one = shell(
         java, cluster, "readledger", "-ledgerid", number, "-lastentryid", "9", "-b", cluster.bookies[0].bookie_id
     )
-    for entry in range(9):  # this command leaves the last one out
+    for entry in range(9):  # this command omits the last entry
         assert f"Lid={number}, Eid={entry} " in from_one
     shell(java, cluster, "deleteledger", "-ledgerid", number, "-force")
     assert ledger["ledger"] not in java.call("list_ledgers", client=client)
 
 
-def test_java_clients_weigh_our_bookies_by_their_free_space(java: JavaDriver, cluster: EtcdCluster) -> None:
+def test_java_clients_weight_our_bookies_by_free_space(java: JavaDriver, cluster: EtcdCluster) -> None:
     for client in ("v2", "v3"):
         told = java.call("bookie_infos", client=client)
         assert sorted(told) == ids(cluster)
@@ -84,7 +84,7 @@ def test_java_clients_weigh_our_bookies_by_their_free_space(java: JavaDriver, cl
 
 # ---- read-only
 def set_read_only(java: JavaDriver, bookie: ClusterBookie, on: bool) -> None:
-    """As an operator does; until the Java clients know."""
+    """Switch the bookie's state like an operator; wait until the Java clients know."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{bookie.http_port}/api/v1/bookie/state/readonly",
         json.dumps({"readOnly": on}).encode(),
@@ -99,7 +99,7 @@ def set_read_only(java: JavaDriver, bookie: ClusterBookie, on: bool) -> None:
         time.sleep(0.1)
 
 
-def test_a_read_only_bookie_serves_reads_and_recovery_and_takes_no_adds(
+def test_read_only_bookie_serves_reads_and_recovery_and_refuses_adds(
     java: JavaDriver, cluster: EtcdCluster, client: str
 ) -> None:
     bookie = cluster.bookies[0]

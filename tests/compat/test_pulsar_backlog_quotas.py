@@ -1,6 +1,6 @@
-"""The stock Python client (C++ core) on topics with backlog quotas: held back, refused, let in again, and evicted.
+"""Tests of the stock Python client (C++ core) on topics with backlog quotas: delay, refusal, return and eviction.
 
-One process, which looks at the backlogs every second, serves all tests; each has a namespace of its own.
+One process, which checks the backlogs every second, serves all tests; each test has its own namespace.
 """
 
 import itertools
@@ -56,7 +56,7 @@ def namespace(broker: StandaloneProcess) -> str:
 
 
 def limit(broker: StandaloneProcess, namespace: str, policy: str, *, size: int = -1, age_s: int = -1) -> None:
-    """Set a quota of the kind whose limit is given."""
+    """Set a quota of the kind for which a limit is given."""
     kind = "destination_storage" if size > 0 else "message_age"
     quota = {"limitSize": size, "limitTime": age_s, "policy": policy}
     broker.request("POST", f"/admin/v2/namespaces/{namespace}/backlogQuota?backlogQuotaType={kind}", quota)
@@ -69,8 +69,8 @@ def stats(broker: StandaloneProcess, topic: str) -> Any:
 def until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + GUARD_S
     while not holds():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)  # another process: there is no event to wait on
+        assert time.monotonic() < deadline, "the state was not reached"
+        time.sleep(0.05)  # another process, so there is no event to wait for
 
 
 def publish(client: Any, url: str, count: int) -> None:
@@ -85,7 +85,7 @@ def number_of(message: Any) -> int:
 
 
 def numbers(consumer: Any, last: int) -> list[int]:
-    """What comes, up to and including the message `last`, acknowledged."""
+    """Receive and acknowledge up to and including the message `last`; return the numbers."""
     found: list[int] = []
     while not found or found[-1] != last:
         message = consumer.receive(RECEIVE_MS)
@@ -115,7 +115,7 @@ def test_producers_are_refused_until_the_backlog_is_consumed(
 
 
 class Sender:
-    """Sends numbers one after the other from a thread of its own; the policy decides whether its client fails it."""
+    """Sends numbers one after the other in its own thread. The policy decides whether its client fails."""
 
     def __init__(self, client: Any, url: str) -> None:
         self.stored: list[int] = []
@@ -142,7 +142,7 @@ class Sender:
             number += 1
 
     def _come_back(self) -> None:
-        """As an application does whose producer failed: another one, as soon as it is let in."""
+        """Create another producer as soon as the broker accepts it, like an application whose producer failed."""
         while not self._ended.is_set():
             try:
                 self._producer = self._make()
@@ -152,13 +152,13 @@ class Sender:
 
     @property
     def ended(self) -> bool:
-        """Tells it to end, and whether it has: a send that is held back ends when it is let through."""
+        """Stop sending; return whether the thread has ended. A delayed send ends once the broker accepts it."""
         self._ended.set()
         return not self._thread.is_alive()
 
 
 @pytest.mark.parametrize("policy", ["producer_request_hold", "producer_exception"])
-def test_a_connected_producer_is_closed_and_nothing_is_lost_or_doubled_when_it_comes_back(
+def test_closed_producer_loses_and_repeats_nothing_when_it_returns(
     broker: StandaloneProcess, client: Any, policy: str
 ) -> None:
     within = namespace(broker)
@@ -167,7 +167,7 @@ def test_a_connected_producer_is_closed_and_nothing_is_lost_or_doubled_when_it_c
     consumer = client.subscribe(url, "s")
     sender = Sender(client, url)
     try:
-        # Its client hears of the refusal a little after it was closed, when it connects anew.
+        # Its client gets the refusal shortly after the producer was closed, when it reconnects.
         until(lambda: sender.stored and not stats(broker, name)["publishers"])
         until(lambda: policy == "producer_request_hold" or sender.failures)
         reached = len(sender.stored)
@@ -200,7 +200,7 @@ def _what_is_there(consumer: Any) -> list[int]:
         found.append(number_of(message))
 
 
-def test_eviction_takes_from_the_slowest_subscription_only_and_readers_go_on(
+def test_eviction_affects_only_the_slowest_subscription_and_readers_continue(
     broker: StandaloneProcess, client: Any
 ) -> None:
     within = namespace(broker)
@@ -228,7 +228,7 @@ def test_eviction_takes_from_the_slowest_subscription_only_and_readers_go_on(
     assert any(line.startswith("pulsar_storage_backlog_quota_limit{") and line.endswith("20000") for line in lines)
 
 
-def test_by_age_messages_go_and_producers_wait(broker: StandaloneProcess, client: Any) -> None:
+def test_age_quotas_evict_messages_and_delay_producers(broker: StandaloneProcess, client: Any) -> None:
     evicting, holding = namespace(broker), namespace(broker)
     consumers = {}
     for found in (evicting, holding):
@@ -246,7 +246,7 @@ def test_by_age_messages_go_and_producers_wait(broker: StandaloneProcess, client
     publish(client, f"persistent://{holding}/t", 1)
 
 
-def test_quotas_are_kept_shown_and_removed_and_nonsense_is_refused(broker: StandaloneProcess) -> None:
+def test_quotas_are_stored_shown_and_removed_and_invalid_ones_refused(broker: StandaloneProcess) -> None:
     name = namespace(broker)
     limit(broker, name, "producer_exception", size=1000)
     root = f"/admin/v2/namespaces/{name}"

@@ -1,4 +1,4 @@
-"""A stock Pulsar broker whose bookies are ours, on one etcd: `scripts/peers/fetch.sh` brings the broker once.
+"""Tests of a stock Pulsar broker on our bookies with one etcd; `scripts/peers/fetch.sh` installs the broker once.
 
 make peers && make test ARGS="-m peers tests/compat"
 """
@@ -25,7 +25,7 @@ RECEIVE_MS = 30_000
 
 
 class StockBroker:
-    """Starts and stops the broker by its script."""
+    """Starts and stops the broker with its script."""
 
     def __init__(self, cluster: EtcdCluster) -> None:
         self.folder = cluster.folder / "run"
@@ -43,7 +43,7 @@ class StockBroker:
         }
 
     def run(self, *words: str) -> str:
-        """One call of the script; its output."""
+        """Run the script once; return its output."""
         done = subprocess.run(
             [str(SCRIPT), *words],
             env=self._environment,
@@ -63,18 +63,18 @@ class StockBroker:
         assert "broker up" in said, said
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Stop it by SIGTERM."""
         self.run("stop")
 
     def call(self, method: str, path: str) -> bytes:
-        """A call of its REST."""
+        """Send a REST request to it; return the answer."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.web_port}{path}", method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
             body: bytes = answer.read()
             return body
 
     def client(self) -> Any:
-        """A stock Python client of it."""
+        """Return a stock Python client of it."""
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         return pulsar.Client(f"pulsar://127.0.0.1:{self.port}", operation_timeout_seconds=60, logger=logger)
 
@@ -115,7 +115,7 @@ def publish(client: Any, topic: str, first: int, count: int) -> None:
 
 
 def consume(consumer: Any, first: int, count: int) -> None:
-    """Each message once, in order."""
+    """Receive each message once, in order."""
     for number in range(first, first + count):
         message = consumer.receive(RECEIVE_MS)
         assert message.data() == b"%d:" % number + bytes(1000)
@@ -131,7 +131,7 @@ def read_all(client: Any, topic: str) -> list[int]:
     return found
 
 
-def test_messages_outlive_unloads_restarts_and_dead_bookies(broker: StockBroker, cluster: EtcdCluster) -> None:
+def test_messages_survive_unloads_restarts_and_dead_bookies(broker: StockBroker, cluster: EtcdCluster) -> None:
     topic = "persistent://public/default/on-quire"
     client = broker.client()
     client.subscribe(topic, "keeper").close()
@@ -160,7 +160,7 @@ def test_messages_outlive_unloads_restarts_and_dead_bookies(broker: StockBroker,
     client.close()
 
 
-def test_a_broker_whose_bookies_all_died_loses_nothing(broker: StockBroker, cluster: EtcdCluster) -> None:
+def test_broker_loses_nothing_when_all_bookies_died(broker: StockBroker, cluster: EtcdCluster) -> None:
     topic = "persistent://public/default/killed"
     client = broker.client()
     client.subscribe(topic, "keeper").close()

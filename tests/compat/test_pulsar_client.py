@@ -1,6 +1,6 @@
-"""The stock Python client (C++ core) against a broker with one real bookie: everything a user was promised.
+"""Tests of the stock Python client (C++ core) with a broker and one real bookie: all features for its users.
 
-One broker process serves all tests of this module; each test has topics of its own.
+One broker process serves all tests of this module; each test has its own topics.
 """
 
 import itertools
@@ -32,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def connect(broker: BrokerProcess) -> Iterator[Callable[[], Any]]:
-    """Makes clients, each with a connection of its own."""
+    """Return a function that creates clients, each with its own connection."""
     clients = []
 
     def make() -> Any:
@@ -57,7 +57,7 @@ def topic() -> str:
 
 
 def publish(client: Any, topic: str, count: int, **options: Any) -> list[Any]:
-    """`count` messages `m0`, `m1`, ..., one after the other; their ids."""
+    """Publish `count` messages `m0`, `m1`, ..., one after the other; return their ids."""
     options.setdefault("batching_enabled", False)
     producer = client.create_producer(topic, **options)
     ids = [producer.send(f"m{number}".encode()) for number in range(count)]
@@ -89,14 +89,14 @@ def nothing_comes(consumer: Any) -> bool:
 
 @pytest.mark.parametrize("batching", [False, True], ids=["unbatched", "batched"])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_messages_of_every_size_come_back_whole_and_in_order(
+def test_messages_of_every_size_are_returned_complete_and_in_order(
     client: Any, topic: str, batching: bool, compression: str
 ) -> None:
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(
         topic, batching_enabled=batching, compression_type=getattr(pulsar.CompressionType, compression)
     )
-    # The C++ core cannot decompress an empty zlib payload of its own making: empty goes without compression only.
+    # The C++ core cannot decompress its own empty zlib payload, so empty messages are sent uncompressed.
     sizes = [0 if compression == "NONE" else 2, 1, 100, 1024, 65_536, 1_000_000]
     payloads = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     payloads += [f"line {number}".encode() for number in range(200)]
@@ -126,7 +126,7 @@ def test_keys_properties_and_times_arrive(client: Any, topic: str, batching: boo
     assert message.topic_name() == topic
 
 
-def test_a_large_message_travels_in_chunks(client: Any, topic: str) -> None:
+def test_large_message_is_sent_in_chunks(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
     payload = b"".join(number.to_bytes(4, "big") for number in range(3_500_000))
@@ -137,7 +137,7 @@ def test_a_large_message_travels_in_chunks(client: Any, topic: str) -> None:
     assert small.data() == b"after"
 
 
-def test_a_message_above_the_limit_is_refused_and_the_producer_goes_on(client: Any, topic: str) -> None:
+def test_message_above_the_limit_is_refused_and_the_producer_continues(client: Any, topic: str) -> None:
     producer = client.create_producer(topic, batching_enabled=False)
     with pytest.raises(pulsar.MessageTooBig):
         producer.send(b"x" * (5 * 1024 * 1024 + 1))
@@ -152,7 +152,7 @@ def test_an_exclusive_subscription_has_one_consumer(connect: Callable[[], Any], 
     connect().subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Exclusive)
 
 
-def test_a_shared_subscription_spreads_messages_and_returns_what_a_leaver_held(
+def test_shared_subscription_distributes_messages_and_redelivers_those_of_a_closed_consumer(
     connect: Callable[[], Any], topic: str
 ) -> None:
     options = {"consumer_type": pulsar.ConsumerType.Shared, "receiver_queue_size": 10}
@@ -160,13 +160,13 @@ def test_a_shared_subscription_spreads_messages_and_returns_what_a_leaver_held(
     publish(connect(), topic, 40)
     of_first = receive(first, 10, ack=False)
     of_second = receive(second, 10)
-    first.close()  # its unacknowledged messages go to the other
+    first.close()  # its unacknowledged messages are redelivered to the other
     rest = receive(second, 30)
     assert set(texts(of_second)) | set(texts(rest)) == {f"m{number}" for number in range(40)}
     assert set(texts(of_first)) <= set(texts(rest))
 
 
-def test_a_failover_subscription_goes_over_to_the_next_consumer(connect: Callable[[], Any], topic: str) -> None:
+def test_failover_subscription_switches_to_the_next_consumer(connect: Callable[[], Any], topic: str) -> None:
     options = {"consumer_type": pulsar.ConsumerType.Failover}
     first, second = (connect().subscribe(topic, "s", consumer_name=name, **options) for name in "ab")
     producer = connect().create_producer(topic, batching_enabled=False)
@@ -229,7 +229,7 @@ def test_individual_acknowledgements_are_remembered(client: Any, topic: str) -> 
 
 
 @pytest.mark.parametrize("batching", [False, True], ids=["unbatched", "batched"])
-def test_a_cumulative_acknowledgement_takes_everything_before_along(client: Any, topic: str, batching: bool) -> None:
+def test_cumulative_acknowledgement_includes_all_earlier_messages(client: Any, topic: str, batching: bool) -> None:
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic, batching_enabled=batching, batching_max_messages=5)
     for number in range(20):
@@ -243,7 +243,7 @@ def test_a_cumulative_acknowledgement_takes_everything_before_along(client: Any,
 
 
 @pytest.mark.parametrize("kind", ["Shared", "Exclusive"])
-def test_a_negative_acknowledgement_brings_the_message_back(client: Any, topic: str, kind: str) -> None:
+def test_negative_acknowledgement_redelivers_the_message(client: Any, topic: str, kind: str) -> None:
     consumer = client.subscribe(
         topic, "s", consumer_type=getattr(pulsar.ConsumerType, kind), negative_ack_redelivery_delay_ms=200
     )
@@ -265,10 +265,10 @@ def test_seek_by_id_and_by_time(client: Any, topic: str) -> None:
     ids = []
     for number in range(10):
         ids.append(producer.send(f"m{number}".encode()))
-        time.sleep(0.005)  # publish times of their own
+        time.sleep(0.005)  # gives each message its own publish time
     messages = receive(consumer, 10)
     consumer.seek(ids[4])
-    # The C++ core drops the very message it seeks to unless told otherwise: what counts is what comes after.
+    # By default the C++ core drops the message that it seeks to, so only later messages are compared.
     after = texts(receive(consumer, 5))
     assert after in ([f"m{number}" for number in range(5, 10)], [f"m{number}" for number in range(4, 9)])
     consumer.seek(messages[7].publish_timestamp())
@@ -312,7 +312,7 @@ def test_the_last_message_id_of_a_topic(client: Any, topic: str) -> None:
     assert (found.ledger_id(), found.entry_id()) == (last.ledger_id(), last.entry_id())
 
 
-def test_a_new_subscription_starts_where_it_says(client: Any, topic: str) -> None:
+def test_new_subscription_starts_at_its_initial_position(client: Any, topic: str) -> None:
     publish(client, topic, 3)
     earliest = client.subscribe(topic, "e", initial_position=pulsar.InitialPosition.Earliest)
     latest = client.subscribe(topic, "l")
@@ -351,7 +351,7 @@ def test_a_pattern_finds_topics(client: Any) -> None:
     assert len(receive(consumer, 3)) == 3
 
 
-def test_a_partitioned_topic_made_over_rest(broker: BrokerProcess, client: Any) -> None:
+def test_partitioned_topic_created_over_rest(broker: BrokerProcess, client: Any) -> None:
     name = f"p{next(_names)}"
     path = f"/admin/v2/persistent/public/default/{name}"
     broker.rest("PUT", path + "/partitions", 3)
@@ -390,7 +390,7 @@ def test_keys_choose_the_partition(broker: BrokerProcess, client: Any) -> None:
     assert all(len(found) == 1 for found in places.values())
 
 
-def test_unsubscribe_forgets_the_position(client: Any, topic: str) -> None:
+def test_unsubscribe_deletes_the_position(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, 2)
     receive(consumer, 1)
@@ -407,7 +407,7 @@ def test_a_producer_name_is_used_once(connect: Callable[[], Any], topic: str) ->
     connect().create_producer(topic, producer_name="p")
 
 
-def test_an_exclusive_producer_keeps_others_out(connect: Callable[[], Any], topic: str) -> None:
+def test_exclusive_producer_excludes_others(connect: Callable[[], Any], topic: str) -> None:
     exclusive = connect().create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)
     with pytest.raises(pulsar.PulsarException):
         connect().create_producer(topic)
@@ -439,7 +439,7 @@ def test_dead_letters_go_to_their_topic(client: Any, topic: str) -> None:
     assert texts(receive(dead, 1)) == ["m0"]
 
 
-def test_delayed_messages_wait(client: Any, topic: str) -> None:
+def test_delayed_messages_are_delivered_after_their_delay(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(topic, batching_enabled=False)
     from datetime import timedelta
@@ -507,7 +507,7 @@ def test_deduplication_of_a_namespace(broker: BrokerProcess, client: Any) -> Non
     producer.send(b"six")
     producer.close()
     assert texts(receive(consumer, 2)) == ["five", "six"]
-    consumer.close()  # which sends the acknowledgements that the client still holds together
+    consumer.close()  # sends the acknowledgements that the client still groups
     broker.rest("PUT", topic.replace("persistent://", "/admin/v2/persistent/") + "/unload")
     again = client.create_producer(topic, producer_name="d", batching_enabled=False, initial_sequence_id=3)
     for text in (b"four again", b"five again", b"six again", b"seven"):

@@ -1,6 +1,6 @@
-"""The stock Python client (C++ core) against a broker with TLS, tokens, certificates and permissions.
+"""Tests of the stock Python client (C++ core) with a broker with TLS, tokens, certificates and permissions.
 
-One process serves all tests; each has topics, and where it grants something a namespace, of its own.
+One process serves all tests; each test has its own topics, and its own namespace if it grants permissions.
 """
 
 import itertools
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.compat, pytest.mark.slow]
 SECRET = b"a secret of tests that is long enough for HS256"
 RECEIVE_MS = 20_000
 OPERATION_S = 4
-# The C++ core does not tell its user about an ERROR that answers its CONNECT: it tries again until its time is over.
+# The C++ core does not report an ERROR that answers its CONNECT: it retries until its timeout.
 KEPT_OUT = (pulsar.AuthenticationError, pulsar.Timeout)
 _names = itertools.count()
 
@@ -46,7 +46,7 @@ def token(role: str, *, lasts_s: float | None = None, secret: bytes = SECRET) ->
 
 
 class Secured:
-    """A standalone with everything on."""
+    """A standalone with all security features on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class Secured:
         self.http = f"https://127.0.0.1:{http}"
 
     def rest(self, method: str, path: str, body: Any = None, *, auth: str | None = None) -> Any:
-        """One REST call over TLS; HTTPError for codes from 400 on."""
+        """Send a REST request over TLS. HTTPError for codes from 400 on."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} | ({} if auth is None else {"Authorization": f"Bearer {auth}"})
         request = Request(self.http + path, data, headers, method=method)
@@ -86,7 +86,7 @@ class Secured:
         return json.loads(text) if text else None
 
     def namespace(self, **granted: list[str]) -> str:
-        """A namespace of its own, where these roles may do something."""
+        """Create a namespace in which these roles have these permissions; return its name."""
         name = f"public/n{next(_names)}"
         self.rest("PUT", f"/admin/v2/namespaces/{name}", auth=token("admin"))
         for role, actions in granted.items():
@@ -103,7 +103,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture
 def connect(broker: Secured) -> Iterator[Callable[..., Any]]:
-    """Makes clients that trust the broker's authority, with what they show."""
+    """Return a function that creates clients that trust the broker's authority, with given credentials."""
     clients = []
 
     def make(authentication: Any = None, *, url: str = broker.url, trust: str = broker.authority.trust) -> Any:
@@ -146,7 +146,7 @@ def test_a_client_with_tls_and_a_token_of_a_permitted_role_produces_and_consumes
     send_and_receive(connect(with_token("app")), f"persistent://{namespace}/t", 200)
 
 
-def test_the_sink_of_spark_talks_only_to_the_host_that_the_certificate_names(broker: Secured) -> None:
+def test_sink_of_spark_connects_only_to_the_host_of_the_certificate(broker: Secured) -> None:
     topic = f"persistent://{broker.namespace(app=['produce', 'consume'])}/t"
     access = ClientAccess(token("app"), trust=broker.authority.trust)
 
@@ -160,19 +160,19 @@ def test_the_sink_of_spark_talks_only_to_the_host_that_the_certificate_names(bro
         pytest.fail("localhost is not in the certificate")
 
 
-def test_the_port_in_clear_asks_for_the_same_proof(broker: Secured, connect: Callable[..., Any]) -> None:
+def test_plain_port_requires_the_same_credentials(broker: Secured, connect: Callable[..., Any]) -> None:
     namespace = broker.namespace(app=["produce", "consume"])
     send_and_receive(connect(with_token("app"), url=broker.process.url), f"persistent://{namespace}/t")
     with pytest.raises(KEPT_OUT):
         connect(url=broker.process.url).create_producer(f"persistent://{namespace}/t")
 
 
-def test_a_probe_that_only_connects_to_the_port_of_tls_is_no_connection(broker: Secured) -> None:
+def test_probe_that_only_connects_to_the_tls_port_is_not_counted(broker: Secured) -> None:
     before = open_connections(broker)
     host, port = broker.url.removeprefix("pulsar+ssl://").split(":")
     for _ in range(20):
         socket.create_connection((host, int(port)), timeout=30).close()
-    # Each was met, and ended, before one that comes after it is.
+    # Connections are handled in order, so each probe has ended before a later connection.
     with socket.create_connection((host, int(port)), timeout=30) as later:
         context = ssl.create_default_context(cafile=broker.authority.trust)
         context.wrap_socket(later, server_hostname=host).close()
@@ -180,7 +180,7 @@ def test_a_probe_that_only_connects_to_the_port_of_tls_is_no_connection(broker: 
 
 
 def open_connections(broker: Secured) -> float:
-    """As the metrics have it: made less ended."""
+    """Return the open connections by the metrics: created minus closed."""
     context = ssl.create_default_context(cafile=broker.authority.trust)
     request = Request(broker.http + "/metrics", headers={"Authorization": f"Bearer {token('admin')}"})
     with urlopen(request, timeout=30, context=context) as answer:
@@ -200,7 +200,7 @@ def open_connections(broker: Secured) -> float:
         pytest.param({"lasts_s": -60.0}, id="expired"),
     ],
 )
-def test_who_does_not_prove_who_it_is_is_told_so(
+def test_client_without_valid_credentials_gets_an_error(
     broker: Secured, connect: Callable[..., Any], shown: dict[str, Any] | None
 ) -> None:
     client = connect(None if shown is None else with_token("admin", **shown))
@@ -219,7 +219,7 @@ def test_a_client_that_trusts_another_authority_does_not_connect(
     assert time.monotonic() - began < 60
 
 
-def test_a_role_may_do_what_was_granted_and_nothing_else(broker: Secured, connect: Callable[..., Any]) -> None:
+def test_role_has_only_the_granted_permissions(broker: Secured, connect: Callable[..., Any]) -> None:
     namespace = broker.namespace(writer=["produce"], reader=["consume"])
     topic = f"persistent://{namespace}/t"
     writer, reader, other = (connect(with_token(role)) for role in ("writer", "reader", "other"))
@@ -239,7 +239,7 @@ def test_a_role_may_do_what_was_granted_and_nothing_else(broker: Secured, connec
             attempt()
 
 
-def test_a_grant_on_one_topic_holds_for_its_partitions_and_no_other_topic(
+def test_grant_on_a_topic_includes_its_partitions_and_no_other_topic(
     broker: Secured, connect: Callable[..., Any]
 ) -> None:
     namespace = broker.namespace()
@@ -258,7 +258,7 @@ def test_a_grant_on_one_topic_holds_for_its_partitions_and_no_other_topic(
         client.create_producer(f"persistent://{namespace}/one")
 
 
-def test_a_tenants_admin_may_do_everything_in_it(broker: Secured, connect: Callable[..., Any]) -> None:
+def test_admin_of_a_tenant_has_all_permissions_in_it(broker: Secured, connect: Callable[..., Any]) -> None:
     info = {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
     broker.rest("PUT", "/admin/v2/tenants/acme", info, auth=token("admin"))
     broker.rest("PUT", "/admin/v2/namespaces/acme/own", auth=token("boss"))
@@ -268,7 +268,7 @@ def test_a_tenants_admin_may_do_everything_in_it(broker: Secured, connect: Calla
     assert refused.value.code == 403
 
 
-def test_a_certificate_is_a_role_too(broker: Secured, connect: Callable[..., Any], tmp_path: Path) -> None:
+def test_certificate_gives_a_role(broker: Secured, connect: Callable[..., Any], tmp_path: Path) -> None:
     own = broker.authority.issue("ops", "ops.example", unit="team")
     client = connect(pulsar.AuthenticationTLS(own.certificate, own.key))
     send_and_receive(client, f"persistent://{broker.namespace()}/t")
@@ -277,7 +277,7 @@ def test_a_certificate_is_a_role_too(broker: Secured, connect: Callable[..., Any
         connect(pulsar.AuthenticationTLS(stranger.certificate, stranger.key)).create_producer("public/default/t")
 
 
-def test_a_token_that_runs_out_is_replaced_on_the_open_connection(broker: Secured, connect: Callable[..., Any]) -> None:
+def test_expiring_token_is_replaced_on_the_open_connection(broker: Secured, connect: Callable[..., Any]) -> None:
     topic = f"persistent://{broker.namespace(app=['produce', 'consume'])}/t"
     asked = []
 
@@ -292,13 +292,11 @@ def test_a_token_that_runs_out_is_replaced_on_the_open_connection(broker: Secure
     while time.monotonic() < ends:
         producer.send(b"x")
         time.sleep(0.1)
-    assert len(asked) > before, "the broker asked for another"
+    assert len(asked) > before, "the broker requested another token"
     assert producer.is_connected()
 
 
-def test_a_token_that_runs_out_and_is_not_replaced_ends_the_connection(
-    broker: Secured, connect: Callable[..., Any]
-) -> None:
+def test_expired_token_that_is_not_replaced_ends_the_connection(broker: Secured, connect: Callable[..., Any]) -> None:
     topic = f"persistent://{broker.namespace(app=['produce'])}/t"
     producer = connect(with_token("app", lasts_s=2)).create_producer(topic, send_timeout_millis=2000)
     producer.send(b"x")
@@ -308,7 +306,7 @@ def test_a_token_that_runs_out_and_is_not_replaced_ends_the_connection(
             time.sleep(0.1)
 
 
-def test_rest_asks_for_a_token_and_for_a_role_that_may(broker: Secured) -> None:
+def test_rest_requires_a_token_and_a_permitted_role(broker: Secured) -> None:
     for auth, code in ((None, 401), (token("app", secret=b"x" * 40), 401), (token("app"), 403)):
         with pytest.raises(HTTPError) as refused:
             broker.rest("GET", "/admin/v2/tenants", auth=auth)
@@ -325,7 +323,7 @@ def test_rest_asks_for_a_token_and_for_a_role_that_may(broker: Secured) -> None:
     assert refused.value.code == 412
 
 
-def test_a_subscription_with_roles_of_its_own_is_for_those_only(broker: Secured, connect: Callable[..., Any]) -> None:
+def test_subscription_with_roles_admits_only_those(broker: Secured, connect: Callable[..., Any]) -> None:
     namespace = broker.namespace(first=["consume"], second=["consume"])
     path = f"/admin/v2/namespaces/{namespace}/permissions/subscription/s"
     broker.rest("POST", path, ["first"], auth=token("admin"))
@@ -360,10 +358,10 @@ def test_new_certificates_are_served_without_a_restart(
     finally:
         for path, content in before.items():
             Path(path).write_bytes(content)
-        time.sleep(2.5)  # another process: there is no event to wait on
+        time.sleep(2.5)  # another process, so there is no event to wait for
 
 
-def test_our_own_commands_take_tls_and_a_token_from_the_environment(broker: Secured, tmp_path: Path) -> None:
+def test_our_commands_read_tls_and_token_settings_from_the_environment(broker: Secured, tmp_path: Path) -> None:
     import os
     import subprocess
 

@@ -1,4 +1,4 @@
-"""A standalone without authentication, asked from another address than loopback: stock clients, and admin requests."""
+"""Tests of a standalone without authentication, reached from a non-loopback address: stock clients, admin requests."""
 
 import json
 import re
@@ -17,7 +17,7 @@ TIMEOUT_MS = 30_000
 
 
 class Note(Record):  # type: ignore[misc]
-    """A message whose schema the client asks for over HTTP."""
+    """A message whose schema the client requests over HTTP."""
 
     text = String()
 

@@ -1,6 +1,6 @@
-"""The stock Python client (C++ core) when a role's rights change while it is connected, and admins of namespaces.
+"""Tests of the stock Python client (C++ core) when a role's rights change during a connection, and of namespace admins.
 
-One process with tokens, which looks at permissions every second, serves all tests; each has a namespace of its own.
+One process with tokens, which checks permissions every second, serves all tests; each test has its own namespace.
 """
 
 import time
@@ -49,13 +49,11 @@ def connect(broker: Guarded) -> Iterator[Callable[[str], Any]]:
 def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + GUARD_S
     while not holds():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)  # another process: there is no event to wait on
+        assert time.monotonic() < deadline, "the state was not reached"
+        time.sleep(0.05)  # another process, so there is no event to wait for
 
 
-def test_a_producer_and_a_consumer_end_when_their_permission_is_revoked_and_others_go_on(
-    broker: Guarded, connect: Callable[[str], Any]
-) -> None:
+def test_revoked_permission_ends_only_its_producer_and_consumer(broker: Guarded, connect: Callable[[str], Any]) -> None:
     namespace = broker.namespace(app=["produce", "consume"], other=["produce", "consume"])
     topic = f"persistent://{namespace}/t"
     app, other = connect("app"), connect("other")
@@ -81,9 +79,7 @@ def test_a_producer_and_a_consumer_end_when_their_permission_is_revoked_and_othe
     assert stats()["msgInCounter"] == 2
 
 
-def test_who_may_only_consume_by_now_produces_no_more_and_goes_on_consuming(
-    broker: Guarded, connect: Callable[[str], Any]
-) -> None:
+def test_role_without_produce_permission_continues_to_consume(broker: Guarded, connect: Callable[[str], Any]) -> None:
     namespace = broker.namespace(app=["produce", "consume"])
     topic = f"persistent://{namespace}/t"
     client = connect("app")
@@ -96,7 +92,7 @@ def test_who_may_only_consume_by_now_produces_no_more_and_goes_on_consuming(
     assert [consumer.receive(RECEIVE_MS).data() for _ in range(2)] == [b"one", b"two"]
 
 
-def test_an_admin_of_a_namespace_does_everything_there_and_nothing_elsewhere(
+def test_admin_of_a_namespace_has_all_permissions_there_and_none_elsewhere(
     broker: Guarded, connect: Callable[[str], Any]
 ) -> None:
     namespace, other = broker.namespace(), broker.namespace()
@@ -125,8 +121,8 @@ def test_an_admin_of_a_namespace_does_everything_there_and_nothing_elsewhere(
     until(lambda: not broker.rest("GET", f"/admin/v2/persistent/{namespace}/t/stats")["publishers"])
 
 
-def test_where_a_namespace_offloads_to_is_for_super_users(broker: Guarded, tmp_path: Path) -> None:
-    """A broker goes to whatever folder or endpoint is named, with its own credentials."""
+def test_only_super_users_set_the_offload_target_of_a_namespace(broker: Guarded, tmp_path: Path) -> None:
+    """A broker connects to any configured folder or endpoint with its own credentials."""
     namespace = broker.namespace()
     broker.rest("POST", f"/admin/quire/namespaces/{namespace}/admins", ["keeper"])
     path = f"/admin/v2/namespaces/{namespace}"
@@ -142,7 +138,7 @@ def test_where_a_namespace_offloads_to_is_for_super_users(broker: Guarded, tmp_p
     broker.rest("PUT", topic, role="keeper")
     attempt = {"ledgerId": 999_999, "driver": "quire-folder", "properties": {"bucket": f"{tmp_path}/other"}}
     assert broker.refused("POST", f"{topic}/offload/begin", attempt, role="keeper") == 403
-    assert broker.refused("POST", f"{topic}/offload/begin", attempt, role="root") == 409  # there is no such ledger
+    assert broker.refused("POST", f"{topic}/offload/begin", attempt, role="root") == 409  # the ledger does not exist
     attempt["properties"] = {"bucket": str(tmp_path)}
     assert broker.refused("POST", f"{topic}/offload/begin", attempt, role="keeper") == 409
 

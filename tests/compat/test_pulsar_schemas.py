@@ -1,4 +1,4 @@
-"""Schemas of the stock Python client: registered, checked, evolved, fetched by version, and shown over REST."""
+"""Tests of schemas with the stock Python client: registration, checks, evolution, versions, and REST."""
 
 import itertools
 import json
@@ -39,12 +39,12 @@ def topic() -> str:
 
 
 def record(name: str, /, **fields: Any) -> Any:
-    """A class of records, as a user of the client writes it."""
+    """Create a class of records as a user of the client would."""
     return type(name, (schema.Record,), fields)
 
 
 def as_bytes(version: Any) -> bytes:
-    """A version as the message carries it; the client hands out text or bytes."""
+    """Return a version as the bytes in the message; the client returns text or bytes."""
     return version if isinstance(version, bytes) else version.encode("latin-1")
 
 
@@ -77,7 +77,7 @@ def test_records_are_registered_evolved_and_read_back_by_version(
     assert of_topic(broker, topic, "schema/0") == shown[0]
 
 
-def test_what_is_not_compatible_is_refused_for_producers_and_consumers(client: Any, topic: str) -> None:
+def test_incompatible_schemas_are_refused_for_producers_and_consumers(client: Any, topic: str) -> None:
     good = record("P", name=schema.String())
     bad = record("P", name=schema.Integer(required=True))
     client.create_producer(topic, schema=schema.AvroSchema(good)).send(good(name="a"))
@@ -89,13 +89,13 @@ def test_what_is_not_compatible_is_refused_for_producers_and_consumers(client: A
     client.create_producer(topic).send(b"without a schema")
 
 
-def test_a_topic_of_bytes_takes_no_consumer_with_a_schema(client: Any, topic: str) -> None:
+def test_topic_of_bytes_refuses_a_consumer_with_a_schema(client: Any, topic: str) -> None:
     client.create_producer(topic).send(b"x")
     with pytest.raises(pulsar.IncompatibleSchema):
         client.subscribe(topic, "s", schema=schema.AvroSchema(record("P", name=schema.String())))
 
 
-def test_the_namespace_decides_how_strict_it_is(broker: BrokerProcess, client: Any) -> None:
+def test_namespace_policy_sets_the_compatibility_check(broker: BrokerProcess, client: Any) -> None:
     broker.rest("PUT", "/admin/v2/namespaces/public/free")
     broker.rest("PUT", "/admin/v2/namespaces/public/free/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
     topic = "persistent://public/free/t"
