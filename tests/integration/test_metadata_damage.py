@@ -251,7 +251,7 @@ def test_a_review_needs_a_stopped_standalone_that_was_repaired(server: Standalon
         server.start()
         assert "in use by another process" in metadata_command(server, "orphans", "list").stderr
         server.stop()
-        assert "nothing to review" in metadata_command(server, "orphans", "list").stderr
+        assert "no restore is under review" in metadata_command(server, "orphans", "list").stderr
         assert "only the commands of a review" in metadata_command(server, "backup", "--to", "file:///tmp/x").stderr
     finally:
         server.close()

@@ -42,9 +42,8 @@ async def initialise_cluster(store: PolicyStore, urls: BrokerUrls) -> None:
     for namespace in (PUBLIC_DEFAULT, SYSTEM):
         if namespace.tenant not in tenants:
             info: Json = {"adminRoles": [], "allowedClusters": [store.cluster]}
-            await _unless_there(store.create_tenant(namespace.tenant, info))
-            bundles = Bundles.even(DEFAULT_NAMESPACE_BUNDLES).to_json()
-            await _unless_there(store.create_namespace(namespace, {"bundles": bundles}))
+            bundles = Bundles.even(DEFAULT_NAMESPACE_BUNDLES)
+            await _unless_there(store.create_tenant_with_namespace(namespace, info, bundles))
 
 
 async def _unless_there(creation: Coroutine[Any, Any, None]) -> None:

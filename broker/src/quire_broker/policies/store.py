@@ -24,7 +24,7 @@ from quire_bookie.errors import (
     MetadataUnknownError,
     NodeMissingError,
 )
-from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_bookie.metadata.store import ABSENT, Check, MetadataStore, Put
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.names import NamespaceName, TopicName, decode_name, topic_of
@@ -292,6 +292,23 @@ class PolicyStore:
         if not value["replication_clusters"]:
             value["replication_clusters"] = [self._cluster]
         await self._create(f"{POLICIES}/{namespace}", value, f"Namespace {namespace}")
+
+    async def create_tenant_with_namespace(self, namespace: NamespaceName, info: Json, bundles: Bundles) -> None:
+        """Create a tenant and its first namespace in one transaction. ConflictError when either exists.
+
+        A process that is killed in between would leave a tenant that counts as set up by a user.
+        """
+        policies = new_policies(self._cluster, bundles)
+        puts = [
+            Put(f"{POLICIES}/{namespace.tenant}", encode_json(info)),
+            Put(f"{POLICIES}/{namespace}", encode_json(policies)),
+        ]
+        try:
+            await self._metadata.transact([Check(put.key, ABSENT) for put in puts], puts)
+        except BadVersionError as error:
+            raise ConflictError(f"tenant {namespace.tenant} or namespace {namespace} already exists") from error
+        for put in puts:
+            self._cache.pop(put.key, None)
 
     async def update_policies(self, namespace: NamespaceName, change: Callable[[Json], None]) -> Json:
         """Compare-and-set `change` on the policies. NotFoundError; NotAllowedError for what a field cannot hold.

@@ -1,5 +1,6 @@
 """Clusters, tenants, namespaces and partitioned topics: the JSON of a stock store, and who loses a race."""
 
+import asyncio
 import json
 import random
 from pathlib import Path
@@ -59,6 +60,18 @@ async def test_a_cluster_that_somebody_set_up_is_not_touched() -> None:
     await initialise_cluster(store, BrokerUrls("pulsar://h:2", "http://h:1"))
     assert {key: server.nodes[key].value for key in before} == before
     assert "/admin/clusters/global" not in server.nodes
+
+
+@pytest.mark.parametrize("killed_after", range(1, 6))
+async def test_a_start_that_is_killed_leaves_no_tenant_without_its_namespace(killed_after: int) -> None:
+    server, _, store = make()
+    starting = asyncio.ensure_future(initialise_cluster(store, BrokerUrls("pulsar://h:2", "http://h:1")))
+    while len(server.nodes) < killed_after and not starting.done():  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    starting.cancel()
+    assert len(server.nodes) >= killed_after
+    for tenant, namespace in (("public", "public/default"), ("pulsar", "pulsar/system")):
+        assert (f"/admin/policies/{tenant}" in server.nodes) == (f"/admin/policies/{namespace}" in server.nodes)
 
 
 async def test_two_brokers_at_once_initialise_one_cluster() -> None:
