@@ -1,10 +1,10 @@
-"""Names of topics and namespaces: texts of clients to checked values, and from there to paths. Pure.
+"""Names of topics and namespaces: parses and checks texts of clients, and encodes names for paths. Pure.
 
     {persistent|non-persistent}://tenant/namespace/local   short: `tenant/ns/local` or `local` (persistent)
-    <name>-partition-<k>                                      partition k of a partitioned topic
-    tenant/namespace/persistent/<encoded local>               name of the managed ledger
+    <name>-partition-<k>                                   partition k of a partitioned topic
+    tenant/namespace/persistent/<encoded local>            name of the managed ledger
 
-Local names are encoded in paths as forms are (space becomes `+`). Source: spec pulsar-wire, section 11.
+Local names are form-encoded in paths (space becomes `+`). Source: spec pulsar-wire, section 11.
 """
 
 import re
@@ -23,7 +23,7 @@ NAME_CHARACTERS_MAX = 1024
 _OF_PATHS = (".", "..")
 """Clients of the admin REST leave them out of a path, so that it names something else."""
 _SHOWN_CHARACTERS = 100
-"""Of an invalid name, in an error."""
+"""Characters of an invalid name that an error shows."""
 SYSTEM_NAMESPACE = "pulsar/system"
 _CLUSTER_TOPICS = frozenset(
     {
@@ -36,7 +36,7 @@ _CLUSTER_TOPICS = frozenset(
 )
 _CLUSTER_PREFIXES = ("__transaction_log_",)
 _PENDING_ACKS = "__transaction_pending_ack"
-"""Source: stock Pulsar's SystemTopicNames."""
+"""Source: Pulsar's SystemTopicNames."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,12 +64,12 @@ class TopicName:
 
     @property
     def flaw(self) -> str | None:
-        """Why no topic of this name is made; None: it may be. One that was made before can be deleted."""
+        """Why no topic of this name may be created, or None. An existing one can be deleted."""
         if has_control_characters(self.local):
-            return f"topic name '{escaped(str(self))}' holds a control character: choose a name without"
+            return f"topic name '{escaped(str(self))}' holds a control character: choose another name"
         if self.local in _OF_PATHS:
             return (
-                f"topic name '{self}' ends in '{self.local}', which admin paths take for a folder: choose another name"
+                f"topic name '{self}' ends in '{self.local}', which admin paths treat as a folder: choose another name"
             )
         size = len(str(self.partitioned))
         if size > NAME_CHARACTERS_MAX:
@@ -77,7 +77,7 @@ class TopicName:
         return None
 
     def require_creatable(self) -> None:
-        """InvalidTopicNameError when it has a flaw."""
+        """Raise InvalidTopicNameError if the name has a flaw."""
         if self.flaw is not None:
             raise InvalidTopicNameError(self.flaw)
 
@@ -88,18 +88,18 @@ class TopicName:
 
     @property
     def partitioned(self) -> "TopicName":
-        """The topic that this is a partition of; itself if it is none."""
+        """The topic of which this is a partition; the topic itself if it is none."""
         if self.partition < 0:
             return self
         return TopicName(self.domain, self.namespace, self.local.rsplit("-partition-", 1)[0])
 
     def partition_of(self, index: int) -> "TopicName":
-        """Partition `index` of this topic."""
+        """Return partition `index` of this topic."""
         return TopicName(self.domain, self.namespace, f"{self.local}-partition-{index}", index)
 
     @property
     def encoded_local(self) -> str:
-        """The local name as it stands in paths."""
+        """The local name as encoded in paths."""
         return encode_name(self.local)
 
     @property
@@ -109,7 +109,7 @@ class TopicName:
 
     @property
     def is_of_the_cluster(self) -> bool:
-        """Whether brokers themselves keep their state in it, by the names that stock Pulsar has for such topics."""
+        """Whether brokers keep their own state in the topic, according to Pulsar's names of such topics."""
         local = self.partitioned.local
         return (
             str(self.namespace) == SYSTEM_NAMESPACE
@@ -120,22 +120,22 @@ class TopicName:
 
     @property
     def is_system(self) -> bool:
-        """Topics of the cluster itself, left out of listings for clients."""
+        """Whether it is a topic of the cluster itself, which listings for clients omit."""
         return self.local.startswith("__") or str(self.namespace) == SYSTEM_NAMESPACE
 
 
 def encode_name(name: str) -> str:
-    """As a path component: letters, digits and `.-*_` stay, space becomes `+`, the rest %XX of its UTF-8."""
+    """Encode a path component: letters, digits and `.-*_` stay, space becomes `+`, the rest %XX of its UTF-8."""
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def decode_name(component: str) -> str:
-    """The inverse of encode_name."""
+    """Decode a path component; the inverse of encode_name."""
     return unquote_plus(component)
 
 
 def parse_namespace(text: str) -> NamespaceName:
-    """`tenant/namespace`; InvalidTopicNameError for anything else."""
+    """Parse `tenant/namespace`; InvalidTopicNameError for anything else."""
     parts = text.split("/")
     wrong = any(_PART.fullmatch(part) is None or part in _OF_PATHS for part in parts)
     if len(parts) != 2 or len(text) > NAME_CHARACTERS_MAX or wrong:
@@ -147,7 +147,7 @@ def parse_namespace(text: str) -> NamespaceName:
 
 
 def check_part(what: str, text: str) -> None:
-    """InvalidTopicNameError unless a tenant or a cluster may be called this."""
+    """Raise InvalidTopicNameError unless `text` is a valid name of a tenant or a cluster."""
     if len(text) > NAME_CHARACTERS_MAX or not _PART.fullmatch(text):
         raise InvalidTopicNameError(
             f"'{_shown(text)}' is not a valid name of a {what}: expected letters, digits, -=:._, "
@@ -161,13 +161,13 @@ def _shown(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def parse_topic(text: str) -> TopicName:
-    """A topic name in any of its forms; InvalidTopicNameError says what is wrong with it."""
+    """Parse a topic name in any of its forms. InvalidTopicNameError with the reason."""
     if len(text) > NAME_CHARACTERS_MAX:
         raise InvalidTopicNameError(
             f"topic name of {len(text)} characters; the limit is {NAME_CHARACTERS_MAX}: choose a shorter name"
         )
     if has_control_characters(text):
-        raise InvalidTopicNameError(f"topic name '{escaped(text)}' holds a control character: choose a name without")
+        raise InvalidTopicNameError(f"topic name '{escaped(text)}' holds a control character: choose another name")
     domain, scheme, rest = text.partition("://")
     if not scheme:
         domain, rest = PERSISTENT, text
@@ -185,12 +185,12 @@ def parse_topic(text: str) -> TopicName:
 
 
 def topic_of(domain: str, namespace: NamespaceName, local: str) -> TopicName:
-    """A topic name of its parts; the local name tells the partition."""
+    """Build a topic name from its parts; the partition is taken from the local name."""
     match = _PARTITION.fullmatch(local)
     return TopicName(domain, namespace, local, int(match[2]) if match else -1)
 
 
 def topic_of_ledger(ledger_name: str) -> TopicName:
-    """The topic of a managed ledger's name (`tenant/ns/domain/encoded`)."""
+    """Return the topic of a managed ledger's name (`tenant/ns/domain/encoded`)."""
     tenant, namespace, domain, encoded = ledger_name.split("/", 3)
     return topic_of(domain, NamespaceName(tenant, namespace), decode_name(encoded))

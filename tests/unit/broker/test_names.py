@@ -1,4 +1,4 @@
-"""Topic names: all their forms, partitions, and the way into paths and back."""
+"""Topic names: all their forms, partitions, and their encoding in paths."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ def test_all_forms_of_a_name(text: str, full: str) -> None:
     ["", "t/n", "a/b/c/d", "weird://t/n/a", "persistent://t/n", "persistent://t/n/", "persistent://t/n/ ",
      "persistent:///n/a", "persistent://t//a", "persistent://t s/n/a", "x" * 2000],
 )  # fmt: skip
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_invalid_names_are_refused(text: str) -> None:
     with pytest.raises(InvalidTopicNameError):
         parse_topic(text)
 
@@ -80,13 +80,13 @@ def test_system_topics_are_known() -> None:
 @pytest.mark.parametrize(
     "text", ["a\nb", "persistent://t/n/a\x1bb", "t/n/a\u2028", "t\n/n/a", "x" * 1025, "a/" * 1_000_000]
 )
-def test_control_characters_and_endless_names_are_refused_in_a_short_line(text: str) -> None:
+def test_control_characters_and_very_long_names_are_refused_in_a_short_line(text: str) -> None:
     with pytest.raises(InvalidTopicNameError) as error:
         parse_topic(text)
     assert str(error.value).isprintable() and len(str(error.value)) < 1200
 
 
-def test_a_stored_topic_keeps_its_odd_name_and_says_what_is_wrong_with_it() -> None:
+def test_a_stored_topic_keeps_its_odd_name_and_reports_its_flaw() -> None:
     name = topic_of_ledger("t/n/persistent/a%0Ab-partition-1")
     assert (name.local, name.partition) == ("a\nb-partition-1", 1)
     assert name.flaw is not None and "a\\nb" in name.flaw
@@ -96,7 +96,7 @@ def test_a_stored_topic_keeps_its_odd_name_and_says_what_is_wrong_with_it() -> N
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a/b", "a\nb", "x" * 1025, "ä"])
-def test_a_tenant_has_letters_and_few_of_them(text: str) -> None:
+def test_names_of_tenants_are_short_and_of_letters(text: str) -> None:
     with pytest.raises(InvalidTopicNameError, match="is not a valid name of a tenant"):
         check_part("tenant", text)
     check_part("tenant", "acme-1=x:y.z_")

@@ -1,10 +1,10 @@
-"""What a namespace allows its topics' subscriptions to be behind. Values only.
+"""The backlog quotas of a namespace. Values only.
 
     backlog_quota_map   {"destination_storage": {"limitSize": bytes, "limitTime": s, "policy": ...},
                          "message_age":         {the same}}
 
-The first kind looks at `limitSize` only, the second at `limitTime`; -1 is no limit, also where the broker has one by
-default. Source: stock Pulsar's namespace policies.
+The first kind uses only `limitSize`, the second only `limitTime`. -1 is no limit, even if the broker has a default.
+Source: Pulsar's namespace policies.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ NO_LIMIT = -1
 
 
 class QuotaKind(StrEnum):
-    """What is measured: bytes behind the slowest subscription, or the age of the oldest message that it has not."""
+    """The measured quantity: bytes behind the slowest subscription, or the age of its oldest unconsumed message."""
 
     SIZE = "destination_storage"
     AGE = "message_age"
@@ -29,7 +29,7 @@ class QuotaKind(StrEnum):
 
 
 class QuotaPolicy(StrEnum):
-    """What happens beyond the limit."""
+    """The action when the limit is exceeded."""
 
     HOLD = "producer_request_hold"
     REFUSE = "producer_exception"
@@ -38,7 +38,7 @@ class QuotaPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuota:
-    """A limit, in bytes or in seconds as its kind says, above 0."""
+    """A limit above 0, in bytes or in seconds depending on its kind."""
 
     limit: int
     policy: QuotaPolicy = QuotaPolicy.HOLD
@@ -46,14 +46,14 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuotas:
-    """Of one topic. None: no limit of that kind."""
+    """The quotas of one topic. None means no limit of that kind."""
 
     size: BacklogQuota | None = None
     age: BacklogQuota | None = None
 
 
 def quotas_of(policies: Mapping[str, Any], default: BacklogQuotas) -> BacklogQuotas:
-    """What holds in a namespace. What its node says in another form than above is taken as not said."""
+    """Return the quotas of a namespace. Fields of its node that do not have the form above are ignored."""
     stored = policies.get(QUOTA_KEY)
     if not isinstance(stored, Mapping) or not stored:
         return default
@@ -71,13 +71,13 @@ def _quota(stored: object, kind: QuotaKind, default: BacklogQuota | None) -> Bac
 
 
 def flaw_of_quota(stored: Mapping[str, Any], kind: QuotaKind) -> str | None:
-    """What is wrong with a stored quota, if anything."""
+    """Return the error in a stored quota, or None."""
     for field in (each.field for each in QuotaKind):
         limit = stored.get(field, NO_LIMIT)
         if type(limit) is not int or limit < NO_LIMIT:
-            return f"{field} is {limit!r}; needed is a number above 0, or -1 for no limit"
+            return f"{field} is {limit!r}; use a number above 0, or -1 for no limit"
     if stored.get(kind.field, NO_LIMIT) == 0:
-        return f"{kind.field} is 0; needed is a number above 0, or -1 for no limit"
+        return f"{kind.field} is 0; use a number above 0, or -1 for no limit"
     if stored.get("policy") not in list(QuotaPolicy):
-        return f"policy is {stored.get('policy')!r}; there are {', '.join(QuotaPolicy)}"
+        return f"policy is {stored.get('policy')!r}; use one of {', '.join(QuotaPolicy)}"
     return None

@@ -1,1 +1,1 @@
-"""A topic with its producers and subscriptions."""
+"""Topics with their producers and subscriptions."""

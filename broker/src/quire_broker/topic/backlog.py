@@ -1,7 +1,7 @@
-"""How far the durable subscriptions of one topic are behind, and what they lose when that is too far.
+"""Measures how far the durable subscriptions of one topic are behind, and evicts messages of those too far behind.
 
-Only the slowest count: a subscription that is nearer to the end than what is taken away loses nothing. Readers and the
-broker's own cursors are neither counted nor moved. What is taken away is acknowledged, no more: trimming does the rest.
+Only the slowest subscription counts; a subscription beyond the evicted messages loses nothing. Readers and the broker's
+own cursors are neither counted nor moved. Evicted messages are only acknowledged: trimming does the rest.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from quire_broker.topic.subscription import Subscription
 from quire_broker.wire.entry import peek
 
 EVICTED_TO_PERCENT = 90
-"""Of the limit: eviction goes a little below it, or the next message would be over it again."""
+"""Percentage of the limit: eviction goes a little below the limit, otherwise the next message would exceed it again."""
 _NEVER = 1 << 62
 
 
 @dataclass(slots=True)
 class BacklogStats:
-    """Counted since the topic was loaded."""
+    """Counters since the topic was loaded."""
 
     size_evictions: int = 0
     age_evictions: int = 0
@@ -30,7 +30,10 @@ class BacklogStats:
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """The oldest message that some subscription has not consumed. `time_ms`: when it was published, at the latest."""
+    """The oldest message that some subscription has not consumed. `time_ms`.
+
+    Latest possible time of its publication.
+    """
 
     subscription: str
     position: Position
@@ -38,17 +41,17 @@ class Oldest:
 
 
 class Backlog:
-    """Of one topic."""
+    """Measures and evicts the backlog of one topic."""
 
     def __init__(self, ledger: ManagedLedger, subscriptions: Mapping[str, Subscription]) -> None:
         self.stats = BacklogStats()
         self.quotas = BacklogQuotas()
-        """As they were at the last check."""
+        """Quotas at the last check."""
         self.oldest: Oldest | None = None
-        """As it was at the last look; None: there was no backlog, or nobody looked."""
+        """Oldest message at the last check; None if there was no backlog, or no check."""
         self._ledger = ledger
         self._subscriptions = subscriptions
-        self._published = (Position(-1, -1), 0)  # of the entry that was read last, and when
+        self._published = (Position(-1, -1), 0)  # position and publish time of the entry that was read last
 
     def _slowest(self) -> Subscription | None:
         durable = (found for found in self._subscriptions.values() if found.durable and not found.closed)
@@ -56,16 +59,16 @@ class Backlog:
 
     @property
     def size_bytes(self) -> int:
-        """What the slowest durable subscription has before it, estimated; 0 without one."""
+        """Estimated bytes of the backlog of the slowest durable subscription; 0 if there is none."""
         slowest = self._slowest()
         return 0 if slowest is None else self.size_of(slowest)
 
     def size_of(self, subscription: Subscription) -> int:
-        """The same of one subscription."""
+        """Return the estimated bytes of the backlog of one subscription."""
         return bytes_after(self._ledger.ledgers, subscription.cursor.mark_delete)
 
     async def find_oldest(self) -> Oldest | None:
-        """Look for the oldest message. Its entry is read once. Errors of reads."""
+        """Find the oldest unconsumed message. Its entry is read only once. Raises errors of reads."""
         slowest = self._slowest()
         if slowest is None or not slowest.cursor.backlog:
             self.oldest = None
@@ -73,7 +76,7 @@ class Backlog:
         position = self._ledger.next_position(slowest.cursor.mark_delete)
         if self._published[0] != position:
             self._published = (position, await self._published_ms(position))
-        # Publish times are the producers' clocks; but nothing is younger than the end of its ledger.
+        # Publish times are from the producers' clocks, but no message is newer than the close of its ledger.
         time_ms = min(self._published[1], self._closed_ms(position))
         self.oldest = Oldest(slowest.name, position, time_ms) if time_ms < _NEVER else None
         return self.oldest
@@ -83,14 +86,14 @@ class Backlog:
         try:
             return peek(entries[0].data).publish_time_ms if entries else _NEVER
         except PeerProtocolError:
-            return _NEVER  # stored by something that is no Pulsar producer: its ledger's end has to do
+            return _NEVER  # not stored by a Pulsar producer: use the close time of its ledger instead
 
     def _closed_ms(self, position: Position) -> int:
         ledgers = self._ledger.ledgers
         return next((one.closed_ms or _NEVER for one in ledgers if one.ledger_id == position.ledger_id), _NEVER)
 
     async def evict_size(self, limit_bytes: int) -> None:
-        """Skip, on each subscription that is behind it, to where less than the limit is left."""
+        """Skip messages on each subscription that is too far behind, until its backlog is below the limit."""
         through = end_of_excess(self._ledger.ledgers, limit_bytes * EVICTED_TO_PERCENT // 100)
         for subscription in self._durable():
             if through is not None and subscription.cursor.mark_delete < through:
@@ -98,7 +101,7 @@ class Backlog:
         self.stats.size_evictions += 1
 
     async def evict_age(self, before_ms: int) -> None:
-        """Skip what was published before that time, in ms since the epoch."""
+        """Skip messages published before that time, in ms since the epoch."""
         for subscription in self._durable():
             if subscription.cursor.backlog:
                 await subscription.expire(before_ms)

@@ -1,11 +1,11 @@
-"""Keeps the backlog quotas of the topics that are loaded here: rounds over them, and a look at each new producer.
+"""Enforces the backlog quotas of the topics that are loaded here, periodically and for each new producer.
 
-    consumer_backlog_eviction   a round skips the oldest messages of the subscriptions that are too far behind
-    producer_request_hold       a round closes the producers; new ones are refused until the backlog is below the
-    producer_exception          limit, the first kind in words that have a client wait, the second that have it fail
+    consumer_backlog_eviction   a check skips the oldest messages of the subscriptions that are too far behind
+    producer_request_hold       a check closes the producers; new ones are refused until the backlog is below the
+    producer_exception          limit: the first kind makes clients wait, the second makes them fail
 
-Between two rounds a topic may be over its quota by what comes in meanwhile. It must never refuse a producer for a
-message that cannot be read now.
+Between two checks a topic may exceed its quota by the messages that arrive meanwhile. A producer must never be refused
+because of a message that cannot be read now.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger("quire.broker.topic")
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuotaSettings:
-    """What holds where a namespace says nothing. `enabled` false: nothing is looked at, whatever namespaces say."""
+    """The quotas of namespaces without their own. If `enabled` is false, nothing is checked in any namespace."""
 
     enabled: bool = True
     check_interval_s: float = BACKLOG_QUOTA_CHECK_S
@@ -35,12 +35,12 @@ class BacklogQuotaSettings:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A limit that a topic is over, and what is to be done."""
+    """A limit that a topic exceeds, and the measured value."""
 
     kind: QuotaKind
     quota: BacklogQuota
     found: int
-    """Bytes or seconds."""
+    """The measured value in bytes or seconds."""
 
     def __str__(self) -> str:
         unit = "bytes" if self.kind is QuotaKind.SIZE else "s"
@@ -48,7 +48,7 @@ class Exceeded:
 
 
 class BacklogQuotaCheck:
-    """Of one broker."""
+    """Checks the quotas of one broker's topics."""
 
     def __init__(self, topics: Topics, policies: PolicyStore, settings: BacklogQuotaSettings, clock: WallClock) -> None:
         self._topics = topics
@@ -57,7 +57,10 @@ class BacklogQuotaCheck:
         self._clock = clock
 
     async def admit(self, topic: Topic) -> None:
-        """ProducerHoldError or ProducerQuotaError while a topic takes no producers; errors of the metadata store."""
+        """Raise ProducerHoldError or ProducerQuotaError if a topic accepts no producers.
+
+        Errors of the metadata store.
+        """
         if not self._settings.enabled:
             return
         for found in await self._exceeded(topic):
@@ -67,20 +70,20 @@ class BacklogQuotaCheck:
                 raise ProducerQuotaError(f"Cannot create producer on topic with backlog quota exceeded: {found}")
 
     async def run(self) -> None:
-        """A round after each interval, until cancelled."""
+        """Check all topics after each interval, until cancelled."""
         while self._settings.enabled:
             await asyncio.sleep(self._settings.check_interval_s)
             await self.round()
 
     async def round(self) -> None:
-        """Every topic once. What cannot be done now is done in the next round."""
+        """Check every topic once. A topic that cannot be checked now is checked in the next round."""
         for topic in self._topics.loaded:
             try:
                 for found in await self._exceeded(topic):
                     if not topic.closing:
                         await self._act(topic, found)
             except QuireError as error:
-                log.info("the backlog of %s is looked at later: %s", topic.name, error)
+                log.info("could not check the backlog of %s, trying again later: %s", topic.name, error)
 
     async def _exceeded(self, topic: Topic) -> list[Exceeded]:
         policies = await self._policies.policies(topic.name.namespace)
@@ -99,7 +102,7 @@ class BacklogQuotaCheck:
         try:
             oldest = await topic.backlog.find_oldest()
         except QuireError as error:
-            log.info("the oldest message of %s cannot be read now: %s", topic.name, error)
+            log.info("could not read the oldest message of %s now: %s", topic.name, error)
             return 0
         return 0 if oldest is None else self._clock.now_ms() - oldest.time_ms
 
@@ -107,11 +110,11 @@ class BacklogQuotaCheck:
         if found.quota.policy is not QuotaPolicy.EVICT:
             producers = topic.producers.everyone
             if producers:
-                log.warning("%s: %s: %d producers are disconnected", topic.name, found, len(producers))
+                log.warning("%s: %s: disconnecting %d producers", topic.name, found, len(producers))
             for producer in producers:
                 topic.release_producer(producer)
             return
-        log.warning("%s: %s: the oldest messages are taken from the slowest subscriptions", topic.name, found)
+        log.warning("%s: %s: skipping the oldest messages of the slowest subscriptions", topic.name, found)
         if found.kind is QuotaKind.SIZE:
             await topic.backlog.evict_size(found.quota.limit)
         else:

@@ -1,7 +1,7 @@
-"""Names and properties that clients choose for subscriptions, producers and consumers: which are refused. Pure.
+"""Decides which names and properties of subscriptions, producers and consumers are refused. Pure.
 
-Statistics show them again and again, so they are short. A control character could forge a line of a log, or act on the
-terminal of the person who reads it.
+Statistics show these names repeatedly, so they must be short. A control character could forge a log line or manipulate
+the terminal of its reader.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class _Property(Protocol):
 
 
 def check_name(what: str, name: str, characters_max: int, *, required: bool = False) -> None:
-    """NotAllowedError for a name that is too long, holds a control character or is empty though it is required.
+    """Raise NotAllowedError if a name is too long, has a control character, or is empty although it is required.
 
     `what`: subscription, producer or consumer.
     """
@@ -30,11 +30,11 @@ def check_name(what: str, name: str, characters_max: int, *, required: bool = Fa
             "choose a shorter name"
         )
     if has_control_characters(name):
-        raise NotAllowedError(f"the {what} name '{escaped(name)}' holds a control character: choose a name without")
+        raise NotAllowedError(f"the {what} name '{escaped(name)}' holds a control character: choose another name")
 
 
 def check_properties(what: str, properties: Iterable[_Property]) -> None:
-    """NotAllowedError for keys and values that are too long together. `what`: as above."""
+    """Raise NotAllowedError if keys and values together are too long. `what`: as for `check_name`."""
     size = sum(len(one.key) + len(one.value) for one in properties)
     if size > PROPERTIES_CHARACTERS_MAX:
         raise NotAllowedError(

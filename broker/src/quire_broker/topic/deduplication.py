@@ -1,11 +1,12 @@
 """Deduplication of a producer's sends by sequence id.
 
-Per producer name it keeps the highest sequence id pushed to the ledger and the highest persisted. The compare uses
-the SEND's sequence id, the update the higher of that and its highest sequence id. Of a chunked message only the last
-chunk is checked and recorded. The map is kept as properties of the cursor `pulsar.dedup`, whose mark-delete says up
-to where it holds; loading replays what came after. Source: spec pulsar-wire section 7, managed-ledger section 6.7.
+For each producer name it keeps the highest sequence id passed to the ledger and the highest one persisted. A SEND is
+compared by its sequence id and recorded by the higher of that and its highest sequence id. Of a chunked message only
+the last chunk is checked and recorded. The map is stored as properties of the cursor `pulsar.dedup`, whose mark-delete
+position is the end of the entries that it covers; loading replays later entries. Source: spec pulsar-wire section 7,
+managed-ledger section 6.7.
 
-It must never forget a persisted id of a producer that is connected.
+It must never forget a persisted id of a connected producer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,16 +30,16 @@ REPLAY_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Verdict(Enum):
-    """What to do with a SEND."""
+    """How to treat a SEND."""
 
     PUSH = "push"
-    DUPLICATE = "duplicate"  # it is stored: acknowledge it without an id
-    UNKNOWN = "unknown"  # on its way: whether it will be stored is open, the client must ask again
+    DUPLICATE = "duplicate"  # already stored: acknowledge it without an id
+    UNKNOWN = "unknown"  # pending: it may or may not be stored, so the client must try again
 
 
 @dataclass(frozen=True, slots=True)
 class DeduplicationSettings:
-    """When the map is written down, and how much it may hold."""
+    """When the map is saved, and its bounds."""
 
     entries_interval: int = DEDUPLICATION_ENTRIES_INTERVAL
     interval_s: float = DEDUPLICATION_INTERVAL_S
@@ -47,7 +48,7 @@ class DeduplicationSettings:
 
 
 class SequenceIds:
-    """The map itself. Pure: the caller says what time it is."""
+    """The map itself. Pure: the caller supplies the time."""
 
     def __init__(self, persisted: Mapping[str, int] | None = None) -> None:
         self._persisted: dict[str, int] = dict(persisted or {})
@@ -60,11 +61,11 @@ class SequenceIds:
         return self._persisted
 
     def last_of(self, producer: str) -> int:
-        """Highest persisted sequence id of a producer; -1 when nothing is known of it."""
+        """Return the highest persisted sequence id of a producer; -1 if there is none."""
         return self._persisted.get(producer, -1)
 
     def push(self, producer: str, sequence_id: int, highest: int) -> Verdict:
-        """Judge a SEND; PUSH also records it as pushed."""
+        """Return how to treat a SEND; for PUSH also record it as pushed."""
         pushed = self._pushed.get(producer, -1)
         if sequence_id <= pushed:
             return Verdict.DUPLICATE if sequence_id <= self._persisted.get(producer, -1) else Verdict.UNKNOWN
@@ -72,29 +73,29 @@ class SequenceIds:
         return Verdict.PUSH
 
     def stored(self, producer: str, highest: int) -> None:
-        """A pushed entry is durable."""
+        """Note that a pushed entry is durable."""
         if highest > self._persisted.get(producer, -1):
             self._persisted[producer] = highest
         if highest > self._pushed.get(producer, -1):
             self._pushed[producer] = highest
 
     def replay(self, summaries: Iterable[EntrySummary]) -> None:
-        """Learn from entries that were stored after the snapshot."""
+        """Add the sequence ids of entries that were stored after the snapshot."""
         for summary in summaries:
             if summary.marker is None and summary.is_last_chunk:
                 self.stored(summary.producer_name, summary.highest_sequence_id)
 
     def connected(self, producer: str) -> None:
-        """The producer is here: it is not forgotten."""
+        """Note that the producer is connected, so that it is not forgotten."""
         self._gone_since.pop(producer, None)
 
     def disconnected(self, producer: str, now_s: float) -> None:
-        """From now on the producer counts as idle."""
-        if producer in self._pushed:  # what it pushed last may not be stored yet
+        """Note that the producer is idle from now on."""
+        if producer in self._pushed:  # its last push may not be stored yet
             self._gone_since[producer] = now_s
 
     def forget_idle(self, now_s: float, idle_s: float, producers_max: int) -> None:
-        """Drop producers that are gone for long, and the longest gone above the bound."""
+        """Drop producers that have been idle for `idle_s`, and the longest idle ones above `producers_max`."""
         longest_gone_first = sorted(self._gone_since.items(), key=lambda item: item[1])
         excess = len(self._persisted) - producers_max
         for name, since in longest_gone_first:
@@ -119,7 +120,7 @@ class Deduplication:
         self._snapshot_at = now_s()
 
     async def recover(self) -> None:
-        """Replay the entries behind the snapshot."""
+        """Replay the entries after the snapshot."""
         self._cursor.rewind()
         now = self._now_s()
         while self._cursor.has_more:
@@ -134,25 +135,25 @@ class Deduplication:
         self.snapshot_when_due()
 
     def last_of(self, producer: str) -> int:
-        """What PRODUCER_SUCCESS tells the client to go on from."""
+        """Return the sequence id from which the client continues, for PRODUCER_SUCCESS."""
         return self._ids.last_of(producer)
 
     def connected(self, producer: str) -> None:
-        """A producer of that name joined."""
+        """Note that a producer of that name connected."""
         self._ids.connected(producer)
 
     def disconnected(self, producer: str) -> None:
-        """It left."""
+        """Note that the producer left."""
         self._ids.disconnected(producer, self._now_s())
 
-    def judge(self, producer: str, sequence_id: int, highest: int, summary: EntrySummary) -> Verdict:
-        """Judge a SEND. Markers and chunks before the last are always pushed."""
+    def check(self, producer: str, sequence_id: int, highest: int, summary: EntrySummary) -> Verdict:
+        """Return how to treat a SEND. Markers and chunks before the last are always pushed."""
         if summary.marker is not None or not summary.is_last_chunk:
             return Verdict.PUSH
         return self._ids.push(producer, sequence_id, highest)
 
     def stored(self, producer: str, highest: int | None, position: Position) -> None:
-        """An entry is durable; `highest` is None for what is not recorded (markers, chunks before the last)."""
+        """Note that an entry is durable; `highest` is None if it is not recorded (markers, chunks before the last)."""
         if highest is not None:
             self._ids.stored(producer, highest)
         self._last = position
@@ -161,13 +162,13 @@ class Deduplication:
             self.snapshot()
 
     def snapshot_when_due(self) -> None:
-        """Called now and then: write the map down when enough has happened or enough time has passed."""
+        """Save the map if enough entries were stored or enough time has passed. Called periodically."""
         due = self._now_s() - self._snapshot_at >= self._settings.interval_s
         if self._since_snapshot and (due or self._since_snapshot >= self._settings.entries_interval):
             self.snapshot()
 
     def snapshot(self) -> None:
-        """Hand the map and the position up to which it holds to the cursor, which persists both in one record."""
+        """Pass the map and its end position to the cursor, which persists both in one record."""
         if self._last is None:
             return
         self._ids.forget_idle(self._now_s(), self._settings.idle_s, self._settings.producers_max)
@@ -182,4 +183,4 @@ def _summaries(entries: Iterable[StoredEntry]) -> Iterable[EntrySummary]:
         try:
             yield peek(entry.data)
         except PeerProtocolError:
-            continue  # stored by something that is not a Pulsar producer: it has no sequence id
+            continue  # not stored by a Pulsar producer: it has no sequence id

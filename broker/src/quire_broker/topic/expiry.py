@@ -1,7 +1,8 @@
-"""Messages that nobody consumed in time: acknowledged by the broker, as the namespace's `messageTTL` says.
+"""Expires messages that were not consumed in time: acknowledges them as the namespace's `messageTTL` requires.
 
-Publish times are the producers' clocks: a message that is young enough by its own keeps those behind it, until its
-ledger was closed that long ago. It must never acknowledge one that may still be wanted because another one is old.
+Publish times are from the producers' clocks. A message that is young by its own publish time keeps all later ones,
+until its ledger was closed that long ago. A message that may still be needed must never be acknowledged because another
+one is old.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ log = logging.getLogger("quire.broker.topic")
 
 
 class Expiry:
-    """Of the topics that are loaded here."""
+    """Expires messages of the topics that are loaded here."""
 
     def __init__(self, topics: Topics, policies: PolicyStore, clock: WallClock) -> None:
         self._topics = topics
@@ -26,22 +27,23 @@ class Expiry:
         self._clock = clock
 
     async def run(self, interval_s: float = CHECK_INTERVAL_S) -> None:
-        """A round after each interval, until cancelled."""
+        """Check all topics after each interval, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             await self.round()
 
     async def round(self) -> None:
-        """Every topic once. What cannot be done now is done in the next round."""
+        """Check every topic once. A topic that fails now is checked in the next round."""
         for topic in self._topics.loaded:
             try:
                 policies = await self._policies.policies(topic.name.namespace)
                 ttl_s = (policies or {}).get("message_ttl_in_seconds")
-                # Namespaces are also written by others: what is no number of seconds must neither expire nor end this.
+                # Other programs also write namespaces: a value that is not a number of seconds must not expire messages
+                # or end the loop.
                 if type(ttl_s) is int and ttl_s > 0:
                     await self._expire(topic, self._clock.now_ms() - ttl_s * 1000)
             except QuireError as error:
-                log.info("messages of %s expire later: %s", topic.name, error)
+                log.info("could not expire messages of %s, trying again later: %s", topic.name, error)
 
     @staticmethod
     async def _expire(topic: Topic, before_ms: int) -> None:

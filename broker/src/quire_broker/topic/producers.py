@@ -1,8 +1,8 @@
-"""The producers of one topic: who may publish, and the way of each one's sends and receipts.
+"""The producers of one topic: their admission, and the order of their sends and receipts.
 
-Receipts go out in the order of the sends, also where one was refused or a duplicate. A producer whose entry failed
-publishes nothing more: the client must reconnect and send again from the failed one on, else a later send would
-overtake it. It never acknowledges what the ledger has not confirmed.
+Receipts are sent in the order of the sends, also for refused sends and duplicates. A producer whose entry failed
+publishes nothing more: the client must reconnect and send again from the failed message on, otherwise a later send
+would overtake it. A send is never acknowledged before the ledger confirmed it.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ NO_POSITION = Position(-1, -1)
 
 
 class ProducerLink(Protocol):
-    """The connection of a producer, as far as its topic knows it."""
+    """The connection of a producer, as its topic uses it."""
 
     @property
     def peer(self) -> str:
@@ -30,36 +30,36 @@ class ProducerLink(Protocol):
 
     @property
     def client_version(self) -> str:
-        """What the client calls itself."""
+        """The version string that the client sent."""
         ...
 
     def answers_ready(self, producer: "Producer") -> None:
-        """`producer.answers` became non-empty: send them soon, joined with those of others."""
+        """Send `producer.answers`, which became non-empty, soon, together with those of other producers."""
         ...
 
     def publish_done(self, count: int, size_bytes: int) -> None:
-        """So many sends of this connection are answered: its budget is free again."""
+        """Free the budget of `count` answered sends of this connection."""
         ...
 
     def close_producer(self, producer: "Producer") -> None:
-        """Tell the client that the broker closed its producer."""
+        """Notify the client that the broker closed its producer."""
         ...
 
     def producer_ready(self, producer: "Producer") -> None:
-        """A waiting producer got the topic: the second PRODUCER_SUCCESS."""
+        """Send the second PRODUCER_SUCCESS to a waiting producer that got the topic."""
         ...
 
     def producer_refused(self, producer: "Producer", error: QuireError) -> None:
-        """A waiting producer will never get the topic."""
+        """Reject a waiting producer: it will not be admitted."""
         ...
 
     async def alive(self) -> bool:
-        """Whether the client answers a PING."""
+        """Return whether the client answers a PING."""
         ...
 
 
 class Receipt(NamedTuple):
-    """A SEND that is answered with ids; (-1, -1) for a duplicate."""
+    """The answer to a SEND that was stored, with its ids; (-1, -1) for a duplicate."""
 
     sequence_id: int
     highest_sequence_id: int
@@ -68,7 +68,7 @@ class Receipt(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A SEND that is answered with an error."""
+    """The answer to a SEND that failed."""
 
     sequence_id: int
     code: ServerError
@@ -76,13 +76,14 @@ class Refusal(NamedTuple):
 
 
 _Pending: TypeAlias = tuple[int, int, int, int | None, Receipt | Refusal | None]
-"""A send that is not answered yet: sequence id, highest sequence id, bytes, the id for deduplication to record (None:
-not recorded), and the answer if it is decided and only waits for its turn. A plain tuple: there is one per message."""
+"""A send that is not answered yet: sequence id, highest sequence id, bytes, the id that deduplication records (None:
+not recorded), and the answer if it is known and only waits for earlier ones. A plain tuple, since each message has one.
+"""
 
 
 @dataclass(slots=True)
 class ProducerStats:
-    """Counted since the producer was made."""
+    """Counters since the producer was created."""
 
     messages: int = 0
     entries: int = 0
@@ -118,11 +119,11 @@ class Producer:
 
     @property
     def leaving(self) -> bool:
-        """Whether it takes nothing more, and ends when everything is answered."""
+        """Whether it accepts nothing more and ends when everything is answered."""
         return self._on_answered is not None
 
     def leave(self, on_answered: Callable[[], None]) -> None:
-        """Take nothing more; call back once all that was taken is answered, at once if it is."""
+        """Accept nothing more. Call back when all accepted sends are answered, at once if they already are."""
         if self._pending:
             self._on_answered = on_answered
         else:
@@ -130,15 +131,15 @@ class Producer:
 
     @property
     def pending(self) -> int:
-        """Sends that are not answered yet."""
+        """Number of sends that are not answered yet."""
         return len(self._pending)
 
     def pushed(self, sequence_id: int, highest_sequence_id: int, size_bytes: int, recorded: int | None) -> None:
-        """A send goes to the ledger; call before the append, whose `done` is `stored`."""
+        """Note that a send goes to the ledger. Call it before the append, whose `done` is `stored`."""
         self._pending.append((sequence_id, highest_sequence_id, size_bytes, recorded, None))
 
     def answered(self, size_bytes: int, answer: Receipt | Refusal) -> None:
-        """A send that does not go to the ledger; its answer takes its turn."""
+        """Note the answer to a send that does not go to the ledger. It is sent after the answers to earlier sends."""
         if self._pending:
             self._pending.append((answer.sequence_id, 0, size_bytes, None, answer))
             return
@@ -146,7 +147,10 @@ class Producer:
         self.link.publish_done(1, size_bytes)
 
     def stored(self, position: Position | None, error: QuireError | None) -> None:
-        """The oldest pending send is durable, or failed. Runs once per entry, in the order of the appends."""
+        """Note that the oldest pending send is durable or failed.
+
+        Called once per entry, in the order of the appends.
+        """
         sequence_id, highest_sequence_id, size_bytes, recorded, _ = self._pending.popleft()
         if position is None:
             self.on_failure(error or ServiceNotReadyError("the entry was not stored"))
@@ -175,7 +179,7 @@ EpochWriter = Callable[[int], Awaitable[None]]
 
 
 class Producers:
-    """Admission by name and access mode. After each await the state is looked at again."""
+    """Admits producers by name and access mode. After each await the state is checked again."""
 
     def __init__(self, topic_epoch: int | None, write_epoch: EpochWriter) -> None:
         self._by_name: dict[str, Producer] = {}
@@ -188,33 +192,33 @@ class Producers:
         return len(self._by_name)
 
     def has(self, name: str) -> bool:
-        """Whether a producer of that name may publish or waits to."""
+        """Return whether a producer of that name may publish or waits."""
         return name in self._by_name or any(waiter.name == name for waiter in self._waiting)
 
     @property
     def connected(self) -> list[Producer]:
-        """Those that may publish."""
+        """Producers that may publish."""
         return list(self._by_name.values())
 
     @property
     def everyone(self) -> list[Producer]:
-        """Those that wait for exclusive access, in their order, then those that may publish."""
+        """Producers that wait for exclusive access, in their order, then producers that may publish."""
         return [*self._waiting, *self._by_name.values()]
 
     @property
     def waiting(self) -> int:
-        """Producers that wait for exclusive access."""
+        """Number of producers that wait for exclusive access."""
         return len(self._waiting)
 
     @property
     def topic_epoch(self) -> int | None:
-        """Epoch of the newest exclusive producer there ever was."""
+        """Epoch of the newest exclusive producer that ever existed."""
         return self._topic_epoch
 
     async def add(self, producer: Producer, presented_epoch: int | None) -> None:
-        """Admit a producer; `ready` says whether it may publish already.
+        """Admit a producer; its `ready` is true if it may publish already.
 
-        ProducerBusyError: the name is in use, or the topic is held; ProducerFencedError: somebody else owns it.
+        ProducerBusyError: the name is in use, or the topic is held; ProducerFencedError: another producer owns it.
         """
         await self._displace(producer)
         match producer.mode:
@@ -237,7 +241,7 @@ class Producers:
                     await self._hold(producer, presented_epoch)
 
     async def _displace(self, producer: Producer) -> None:
-        """Make room for the name, where its holder is this one's predecessor or dead."""
+        """Evict the present holder of the name if it is an older epoch of this producer or its connection is dead."""
         existing = self._by_name.get(producer.name)
         if existing is None:
             return
@@ -261,7 +265,7 @@ class Producers:
         current = self._topic_epoch
         if presented is not None and current is not None and presented < current:
             raise ProducerFencedError(f"Topic epoch {presented} was overtaken by {current}")
-        self._exclusive = producer  # before the await: nobody slips in
+        self._exclusive = producer  # before the await, so that no other producer is admitted meanwhile
         if presented is None or current is None or presented > current:
             epoch = 0 if current is None else current + 1
             if presented is not None:
@@ -292,7 +296,7 @@ class Producers:
         self._exclusive = None
 
     def remove(self, producer: Producer) -> bool:
-        """The producer left. True when a waiting one can be promoted now."""
+        """Remove a producer that left. Return whether a waiting one can be promoted now."""
         producer.closed = True
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]
@@ -303,7 +307,7 @@ class Producers:
         return bool(self._waiting) and not self._by_name and self._exclusive is None
 
     async def promote(self) -> None:
-        """Give the topic to the producer that waits longest."""
+        """Give the topic to the producer that has waited longest."""
         while self._waiting and not self._by_name and self._exclusive is None:
             waiter = self._waiting.popleft()
             try:

@@ -1,8 +1,9 @@
-"""One subscription of a topic: its cursor, its consumers and the dispatcher of its type. A facade: it checks who may
-join, takes acknowledgements to the cursor, and moves the cursor on a seek. Who gets which entry is the dispatcher's.
+"""One subscription of a topic: its cursor, its consumers and the dispatcher of its type. A facade: it decides whether
+a consumer may join, passes acknowledgements to the cursor, and moves the cursor on a seek. The dispatcher chooses the
+consumer of each entry.
 
-`add_consumer`, seeks, `unsubscribe` and `close` hold one lock, because each awaits between looking and doing; what a
-client sends for a consumer (FLOW, ACK, redelivery) is synchronous. It must never delete itself because it is idle.
+`add_consumer`, seeks, `unsubscribe` and `close` hold one lock, because each awaits between checking and acting. The
+commands of a consumer (FLOW, ACK, redelivery) are synchronous. A subscription must never be deleted for being idle.
 """
 
 import asyncio
@@ -31,13 +32,13 @@ from quire_broker.wire.kinds import AckKind, SubscriptionType
 __all__ = ["Consumer", "Subscription", "SubscriptionSettings"]
 
 SubscriptionSettings = DispatchSettings
-_EXPIRED_AT_ONCE = 1000  # entries that are read to be expired before others get the lock
-_SKIP_PAUSE_ENTRIES = 10_000  # counting so many entries takes a few milliseconds: then others get the loop
+_EXPIRED_AT_ONCE = 1000  # entries that are read for expiry before the lock is released for others
+_SKIP_PAUSE_ENTRIES = 10_000  # counting this number of entries takes a few milliseconds; then other tasks run
 log = logging.getLogger("quire.broker.subscription")
 
 
 class Subscription:
-    """A subscription as sessions, topics and REST see it."""
+    """A subscription as sessions, topics and REST use it."""
 
     def __init__(
         self, topic: TopicName, ledger: ManagedLedger, cursor: Cursor, settings: SubscriptionSettings, clock: WallClock
@@ -59,7 +60,7 @@ class Subscription:
         self._terminated = ledger.state is ManagedLedgerState.TERMINATED
         self._stop_listening = ledger.on_append(self._appended)
 
-    # what others look at
+    # state for callers
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -73,21 +74,21 @@ class Subscription:
 
     @property
     def type_name(self) -> str:
-        """The same as people write it."""
+        """The type as Pulsar's tools write it."""
         return TYPE_NAMES[self._type]
 
     @property
     def active_consumer(self) -> Consumer | None:
-        """The one that gets everything on Exclusive and Failover; None on the other types."""
+        """The consumer that gets all entries on Exclusive and Failover; None on the other types."""
         return getattr(self._dispatcher, "active", None)
 
     @property
     def stats(self) -> DispatchStats:
-        """Counted since the subscription was loaded."""
+        """Counters since the subscription was loaded."""
         return self._dispatcher.stats if self._dispatcher is not None else DispatchStats()
 
     def sample_rates(self, now_s: float) -> None:
-        """Called now and then: what goes out, per second."""
+        """Update the outgoing rates per second. Called periodically."""
         if self._dispatcher is not None:
             self._dispatcher.stats.sample_rates(now_s)
             for consumer in self._dispatcher.consumers:
@@ -102,7 +103,7 @@ class Subscription:
     async def add_consumer(self, spec: ConsumerSpec, link: ConsumerLink) -> Consumer:
         """Attach a consumer. ConsumerBusyError, ConsumerAssignError, NotAllowedError, ServiceNotReadyError.
 
-        A consumer in the way whose client does not answer a PING is removed first.
+        A conflicting consumer whose client does not answer a PING is removed first.
         """
         self._check_open()
         if self._moving:
@@ -129,15 +130,15 @@ class Subscription:
             return consumer
 
     def _dispatcher_of(self, spec: ConsumerSpec) -> Dispatcher:
-        """The dispatcher, made anew when the first consumer comes: it may ask for another type or mode."""
+        """Return the dispatcher, a new one for the first consumer, which may request another type or mode."""
         if self._dispatcher is not None and self._dispatcher.consumers:
             return self._dispatcher
         kept = self._dispatcher
         made = dispatcher_for(spec, kept, self.cursor, self._ledger, self._settings, self._clock, self._topic)
         if made is not kept:
             if kept is not None:
-                made.stats = kept.stats  # counted since the subscription was loaded
-                # A read of the old one may be in flight, and moves the cursor when it ends: the new one waits for it.
+                made.stats = kept.stats  # counters continue since the subscription was loaded
+                # A read of the old one may be in flight and moves the cursor when it ends: the new one waits for it.
                 made.step_lock = kept.step_lock
                 kept.retire()
             self._type = spec.subscription_type
@@ -146,7 +147,7 @@ class Subscription:
         return made
 
     async def remove_consumer(self, consumer: Consumer) -> None:
-        """Detach a consumer; one that is gone already changes nothing. What it held is delivered to others."""
+        """Detach a consumer; an unknown one changes nothing. Its entries are delivered to others."""
         self._detach(consumer)
 
     def _detach(self, consumer: Consumer) -> None:
@@ -160,23 +161,23 @@ class Subscription:
             self._detach(consumer)
             consumer.link.close_consumer(consumer.spec.consumer_id)
 
-    # what clients send, in order
+    # commands of clients, in order
 
     def _appended(self) -> None:
         if self._dispatcher is not None:
             self._dispatcher.appended()
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """The client takes so many messages more."""
+        """Add permits that the client granted."""
         if consumer.removed or self._dispatcher is None:
             return
         consumer.flow(permits)
         self._dispatcher.wake()
         if self._terminated:
-            self._tell_end()
+            self._notify_end()
 
     def acknowledge(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> None:
-        """Take an ACK. What makes no sense is logged and ignored: the client could do nothing about it."""
+        """Process an ACK. Invalid ids are logged and ignored, because the client could do nothing about them."""
         dispatcher = self._dispatcher
         if dispatcher is None or consumer.removed:
             return
@@ -189,19 +190,19 @@ class Subscription:
         else:
             self._acks.cumulative(ids[0])
         if self._terminated:
-            self._tell_end()
+            self._notify_end()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Send entries again: these, or (None) all that the consumer did not acknowledge."""
+        """Deliver entries again: these, or (None) all that the consumer did not acknowledge."""
         if self._dispatcher is not None and not consumer.removed:
             self._dispatcher.redeliver(consumer, positions, epoch)
 
     def topic_terminated(self) -> None:
-        """Nothing comes any more: consumers hear of it when everything is acknowledged."""
+        """Note that no more entries arrive. Consumers are notified when everything is acknowledged."""
         self._terminated = True
-        self._tell_end()
+        self._notify_end()
 
-    def _tell_end(self) -> None:
+    def _notify_end(self) -> None:
         if self.cursor.backlog:
             return
         for consumer in self.consumers:
@@ -212,11 +213,11 @@ class Subscription:
     # moving the cursor
 
     async def seek_position(self, position: Position) -> None:
-        """Close all consumers, then start again at `position`, durably: that entry is the next one delivered."""
+        """Close all consumers, then durably start again at `position`: that entry is delivered next."""
         await self._move(position, None)
 
     async def seek_time(self, time_ms: int) -> None:
-        """The same, at the first entry published at or after that time (ms since the epoch); the end without one."""
+        """Seek to the first entry published at or after that time (ms since the epoch), or else to the end."""
         await self._move(None, time_ms)
 
     async def _move(self, position: Position | None, time_ms: int | None) -> None:
@@ -238,7 +239,7 @@ class Subscription:
         if self._dispatcher is None:
             await self.cursor.reset(position)
             return
-        # A read in flight would otherwise end after the reset, with entries from before it.
+        # Otherwise a read in flight would end after the reset, with entries from before it.
         async with self._dispatcher.step_lock:
             await self.cursor.reset(position)
             self._dispatcher.reset()
@@ -248,7 +249,7 @@ class Subscription:
             try:
                 return peek(data).publish_time_ms >= time_ms
             except PeerProtocolError:
-                return False  # without a time; like an old one, so that nothing is skipped because of it
+                return False  # an entry without a publish time counts as old, so that no entry is skipped because of it
 
         found = await self._ledger.find_first(published_since)
         return LATEST if found is None else found
@@ -257,7 +258,7 @@ class Subscription:
         await self._reset(await self._first_since(self._clock.now_ms() - rollback_s * 1000))
 
     async def skip(self, entries: int) -> None:
-        """Acknowledge the next so many unacknowledged entries, whoever holds them."""
+        """Acknowledge the next `entries` unacknowledged entries, whichever consumers hold them."""
         async with self._lock:
             self._check_open()
             position = self.cursor.mark_delete
@@ -271,10 +272,10 @@ class Subscription:
             self._skip_through(position)
 
     async def expire(self, before_ms: int) -> None:
-        """Acknowledge the entries at the head that were published before that time (ms since the epoch).
+        """Acknowledge the first entries that were published before that time (ms since the epoch).
 
-        Never one behind an entry that stays: publish times are producers' clocks, which need not agree. What is in a
-        ledger that was closed before that time was published before it, whatever those clocks say.
+        Stops at the first entry that stays, because publish times are from producers' clocks, which need not agree.
+        Entries of a ledger that was closed before that time were published before it, whatever those clocks show.
         """
         async with self._lock:
             self._check_open()
@@ -282,12 +283,12 @@ class Subscription:
             ends = [Position(record.ledger_id, record.entries - 1) for record in old if record.entries]
             if ends and ends[-1] > self.cursor.mark_delete:
                 self._skip_through(ends[-1])
-        entries_max = 1  # mostly the first one stays
+        entries_max = 1  # usually the first one stays
         while await self._expire_some(before_ms, entries_max):
             entries_max = _EXPIRED_AT_ONCE
 
     async def _expire_some(self, before_ms: int, entries_max: int) -> bool:
-        """One stretch of it, so that others get the lock in between; whether there may be more."""
+        """Expire one run of entries, so that others get the lock in between. Return whether there may be more."""
         async with self._lock:
             self._check_open()
             entries = await self._ledger.read(self._ledger.next_position(self.cursor.mark_delete), entries_max)
@@ -299,13 +300,13 @@ class Subscription:
             return bool(entries) and len(old) == len(entries)
 
     async def skip_all(self) -> None:
-        """Acknowledge everything there is now."""
+        """Acknowledge all present entries."""
         async with self._lock:
             self._check_open()
             self._skip_through(self._ledger.last_confirmed)
 
     async def skip_through(self, position: Position) -> None:
-        """Acknowledge everything up to a position, that one included; nothing when it was passed already."""
+        """Acknowledge everything up to and including a position; does nothing if it was already passed."""
         async with self._lock:
             self._check_open()
             self._skip_through(position)
@@ -315,7 +316,7 @@ class Subscription:
         if self._dispatcher is not None:
             self._dispatcher.acknowledged_through(position)
         if self._terminated:
-            self._tell_end()
+            self._notify_end()
 
     # the end
 
@@ -328,7 +329,10 @@ class Subscription:
         await self.delete()
 
     async def delete(self) -> None:
-        """Disconnect everybody and delete the cursor with its state. Errors of the metadata store: try again."""
+        """Disconnect all consumers and delete the cursor with its state.
+
+        After an error of the metadata store try again.
+        """
         async with self._lock:
             self._disconnect_all()
             if self.durable:
@@ -338,7 +342,7 @@ class Subscription:
             await self._stop()
 
     async def close(self) -> None:
-        """Disconnect everybody; the clients look the topic up again. A durable cursor is the ledger's to close."""
+        """Disconnect all consumers; the clients look the topic up again. The ledger closes a durable cursor."""
         async with self._lock:
             if self.closed:
                 return
@@ -356,7 +360,7 @@ class Subscription:
 
 
 def _older(data: Buffer, time_ms: int) -> bool:
-    """Whether an entry was published before that time; one that cannot be read stays."""
+    """Return whether an entry was published before that time; an unreadable one counts as not."""
     try:
         return peek(data).publish_time_ms < time_ms
     except PeerProtocolError:

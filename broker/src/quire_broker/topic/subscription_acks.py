@@ -1,4 +1,4 @@
-"""Acknowledgements on their way to the cursor. Filters what a client cannot mean; never decides about delivery."""
+"""Passes acknowledgements to the cursor. Filters invalid ones; never decides about delivery."""
 
 import logging
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ log = logging.getLogger("quire.broker.subscription")
 
 
 class Acknowledgements:
-    """Takes ids of ACK commands to one cursor. Without `batch_index_acks`, parts of batches mean nothing."""
+    """Passes ids of ACK commands to one cursor. Without `batch_index_acks`, parts of batches are ignored."""
 
     def __init__(self, ledger: ManagedLedger, cursor: Cursor, *, batch_index_acks: bool) -> None:
         self._ledger = ledger
@@ -23,7 +23,7 @@ class Acknowledgements:
         self._batch_index_acks = batch_index_acks
 
     def individual(self, dispatcher: Dispatcher, consumer: Consumer, ids: Sequence[AckId]) -> None:
-        """Entries, or parts of batches. One list may name an entry more than once."""
+        """Acknowledge entries or parts of batches. One list may name an entry more than once."""
         whole: list[Position] = []
         beyond: Position | None = None
         last = self._ledger.last_confirmed
@@ -40,7 +40,7 @@ class Acknowledgements:
             dispatcher.acknowledged(consumer, whole)
 
     def _part(self, dispatcher: Dispatcher, consumer: Consumer, item: AckId) -> bool:
-        """A part of a batch; whether with it the whole entry is done."""
+        """Acknowledge a part of a batch. Return whether the whole entry is acknowledged then."""
         batch_size = item.batch_size if item.batch_size > 0 else _WORD_BITS * len(item.ack_set)
         if self._cursor.acknowledge_batch(item.position, item.ack_set, batch_size):
             return True
@@ -51,7 +51,7 @@ class Acknowledgements:
         return False
 
     def cumulative(self, item: AckId) -> None:
-        """Everything up to an entry; of a batch with an ack set, only its cleared bits."""
+        """Acknowledge everything up to an entry; of a batch with an ack set, only its cleared bits."""
         position = item.position
         if position > self._ledger.last_confirmed:
             log.warning("acknowledgement of %s beyond the end of %s ignored", position, self._ledger.name)

@@ -1,4 +1,4 @@
-"""Who may join a subscription, and with which dispatcher. Decides only; the subscription performs it."""
+"""Decides which consumers may join a subscription, and with which dispatcher. The subscription performs it."""
 
 from typing import NamedTuple
 
@@ -25,19 +25,22 @@ _SINGLE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
 class Rival(NamedTuple):
-    """A consumer in the way, and the refusal if its client is alive."""
+    """A conflicting consumer, and the error if its client is alive."""
 
     consumer: Consumer
     error: BrokerError
 
 
 def key_shared_of(spec: ConsumerSpec) -> KeyShared:
-    """What a Key_Shared consumer asks for, or the default."""
+    """Return the Key_Shared options of a consumer, or the default."""
     return spec.key_shared if spec.key_shared is not None else KeyShared()
 
 
 def refusal(spec: ConsumerSpec, current: SubscriptionType, dispatcher: Dispatcher | None) -> BrokerError | None:
-    """Why a consumer cannot join, whoever else is alive; None when it can. ConsumerAssignError for bad ranges."""
+    """Return why a consumer cannot join, regardless of live rivals.
+
+    None if it can. ConsumerAssignError for bad ranges.
+    """
     if spec.read_compacted and spec.subscription_type not in _SINGLE:
         return NotAllowedError("readCompacted only allowed on failover or exclusive subscriptions")
     if dispatcher is None or not dispatcher.consumers:
@@ -58,7 +61,7 @@ def refusal(spec: ConsumerSpec, current: SubscriptionType, dispatcher: Dispatche
 
 
 def conflicting(spec: ConsumerSpec, dispatcher: Dispatcher | None) -> Rival | None:
-    """A consumer that holds what this one wants: the whole subscription, or some of the key ranges."""
+    """Return a consumer that holds what this one requests: the whole subscription, or some of the key ranges."""
     if spec.subscription_type is SubscriptionType.EXCLUSIVE and dispatcher is not None and dispatcher.consumers:
         return Rival(dispatcher.consumers[0], ConsumerBusyError("Exclusive consumer is already connected"))
     if spec.subscription_type is not SubscriptionType.KEY_SHARED:
@@ -74,7 +77,7 @@ def conflicting(spec: ConsumerSpec, dispatcher: Dispatcher | None) -> Rival | No
 
 
 def conflict_of(wanted: KeyShared, sticky: StickyRanges[Consumer] | None) -> Consumer | None:
-    """Who holds a part of the wanted ranges. ConsumerAssignError for ranges that nobody could have."""
+    """Return the holder of a part of the wanted ranges. ConsumerAssignError for impossible ranges."""
     return (sticky if sticky is not None else StickyRanges[Consumer]()).conflict(wanted.ranges)
 
 
@@ -87,7 +90,7 @@ def dispatcher_for(
     clock: WallClock,
     topic: TopicName,
 ) -> Dispatcher:
-    """The dispatcher for a first consumer: `kept` if it fits (it knows redelivery counts), else a new one."""
+    """Return the dispatcher for a first consumer: `kept` if it fits (it has redelivery counts), else a new one."""
     wanted = spec.subscription_type
     if wanted is SubscriptionType.KEY_SHARED:
         asked = key_shared_of(spec)

@@ -1,10 +1,10 @@
-"""One topic: a managed ledger with its producers and subscriptions. The facade that sessions and REST talk to.
+"""One topic: a managed ledger with its producers and subscriptions. The facade for sessions and REST.
 
-    Producer SENDs -> publish: checksum, metadata, deduplication -> ManagedLedger.append, all in one loop step
+    Producer SENDs -> publish: checksum, metadata, deduplication -> ManagedLedger.append, all in one loop iteration
     ManagedLedger confirms -> Producer.stored, in order -> receipts of the batch in one write
 
 A failed append ends the topic's life in this process (`on_failed`): it is unloaded, and the next use opens it again
-from what is durable. Otherwise a later send of the same producer could overtake the failed one. It must never delete
+from its durable state. Otherwise a later send of the same producer could overtake the failed one. It must never delete
 itself because it is idle.
 """
 
@@ -43,7 +43,7 @@ log = logging.getLogger("quire.broker.topic")
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What holds for all topics of a broker, or of a namespace where its policies say so."""
+    """Settings of all topics of a broker, or of a namespace whose policies override them."""
 
     deduplication: bool = False
     deduplication_snapshots: DeduplicationSettings = field(default_factory=DeduplicationSettings)
@@ -52,7 +52,7 @@ class TopicSettings:
 
 @dataclass(slots=True)
 class TopicStats:
-    """Counted since the topic was loaded."""
+    """Counters since the topic was loaded."""
 
     messages_in: int = 0
     entries_in: int = 0
@@ -64,14 +64,14 @@ class TopicStats:
 
 @dataclass(slots=True)
 class TopicRates:
-    """Growth of the counters, per second, over the last tick."""
+    """Growth of the counters per second over the last tick."""
 
     messages: Rate = field(default_factory=Rate)
     size_bytes: Rate = field(default_factory=Rate)
 
 
 class Topic:
-    """A loaded topic. `load` makes one; `close` ends it."""
+    """A loaded topic. `load` creates one; `close` ends it."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class Topic:
         self._closing = False
         epoch = ledger.properties.get(EPOCH_PROPERTY)
         self.producers = Producers(int(epoch) if epoch is not None else None, self._write_epoch)
-        self._opening = asyncio.Lock()  # making a subscription is rare: one at a time
+        self._opening = asyncio.Lock()  # subscriptions are rarely created, so one at a time
         ledger.on_fenced = self._fenced
 
     async def load(self) -> None:
-        """Open the durable subscriptions and, where it is on, the deduplication map."""
+        """Open the durable subscriptions and, if enabled, the deduplication map."""
         if self.settings.deduplication:
             await self._load_deduplication()
         for cursor_name in list(self.ledger.cursors):
@@ -128,12 +128,12 @@ class Topic:
 
     @property
     def closing(self) -> bool:
-        """Whether the topic no longer takes anything."""
+        """Whether the topic no longer accepts requests."""
         return self._closing or self._failure is not None
 
     @property
     def terminated(self) -> bool:
-        """Whether nothing may be published any more."""
+        """Whether publishing has been ended permanently."""
         return self.ledger.state is ManagedLedgerState.TERMINATED
 
     def _require_open(self) -> None:
@@ -147,14 +147,14 @@ class Topic:
         if self._failure is not None or self._closing:
             return
         self._failure = error
-        log.warning("%s is unloaded after a failure: %s", self.name, error)
+        log.warning("unloading %s after a failure: %s", self.name, error)
         self.producers.disconnect_all()
         self._on_failed(self, error)
 
     # producers
 
     async def add_producer(self, producer: Producer, presented_epoch: int | None) -> int:
-        """Admit a producer. Returns the sequence id it goes on from (-1: none is known)."""
+        """Admit a producer. Return the sequence id from which it continues (-1: unknown)."""
         self._require_open()
         if self.terminated:
             raise TopicTerminatedError("Topic was already terminated")
@@ -170,7 +170,7 @@ class Topic:
         return self.deduplication.last_of(producer.name)
 
     def remove_producer(self, producer: Producer) -> None:
-        """The producer left; the next in line for exclusive access is promoted."""
+        """Remove a producer that left, and promote the next one that waits for exclusive access."""
         promotable = self.producers.remove(producer)
         if self.deduplication is not None and not self.producers.has(producer.name):
             self.deduplication.disconnected(producer.name)  # unless a successor took the name over
@@ -178,9 +178,10 @@ class Topic:
             self._background.start(self.producers.promote(), f"promote a producer of {self.name}")
 
     def release_producer(self, producer: Producer) -> None:
-        """Close a producer from our side, once what it has sent is answered; its client asks for another.
+        """Close a producer from the broker's side when its sends are answered; its client requests another.
 
-        What it sends from now on is dropped: the client sends it again by the new one, and nothing is stored twice.
+        Later sends of this producer are dropped. The client sends them again through the new one, so nothing is stored
+        twice.
         """
         producer.leave(lambda: self._released(producer))
 
@@ -196,28 +197,28 @@ class Topic:
             self._fail(error)
 
     def publish(self, producer: Producer, sends: Iterable[Send]) -> int:
-        """Append a run of sends, in one loop step. Answers come through the producer's link, in order.
+        """Append a run of sends, in one loop iteration. Answers are sent through the producer's link, in order.
 
-        Returns how many were taken; the others, after a failure, are never answered: the producer is closed.
+        Returns how many were accepted. The others, after a failure, are never answered: the producer is closed.
         """
         taken = messages = entries = size_bytes = chunks = 0
         append, done, pushed = self.ledger.append, producer.stored, producer.pushed
         for send in sends:
             if self._failure is not None or self._closing:
-                break  # an append failed at once; what follows would overtake it
+                break  # an append failed at once; later ones would overtake it
             taken += 1
             sequence_id, given_highest, num_messages, is_chunk, _, entry = send
             size = len(entry)
             highest = given_highest or 0
             flaw = flaw_of(entry)
             if flaw is not None:
-                # This error makes clients give the one message up; any other makes them send it again for ever.
+                # This error makes clients drop only this message; any other would make them send it again forever.
                 self.stats.checksum_errors += 1
                 producer.answered(size, Refusal(max(sequence_id, highest), ServerError.CHECKSUM, flaw))
                 continue
             recorded: int | None = None
             if self.deduplication is not None:
-                verdict, recorded = self._judge(producer, send)
+                verdict, recorded = self._check_repeat(producer, send)
                 if verdict is not Verdict.PUSH:
                     self._answer_repeated(producer, send, verdict)
                     continue
@@ -241,11 +242,11 @@ class Topic:
         ours.bytes_in += size_bytes
         ours.chunks_in += chunks
 
-    def _judge(self, producer: Producer, send: Send) -> tuple[Verdict, int | None]:
+    def _check_repeat(self, producer: Producer, send: Send) -> tuple[Verdict, int | None]:
         assert self.deduplication is not None
         highest = max(send.sequence_id, send.highest_sequence_id or 0)
         summary = peek(send.entry)
-        verdict = self.deduplication.judge(producer.name, send.sequence_id, highest, summary)
+        verdict = self.deduplication.check(producer.name, send.sequence_id, highest, summary)
         recorded = highest if summary.marker is None and summary.is_last_chunk else None
         return verdict, recorded
 
@@ -263,14 +264,14 @@ class Topic:
     async def subscription(
         self, name: str, *, create: bool, initial: Position = LATEST, properties: dict[str, str] | None = None
     ) -> Subscription:
-        """The durable subscription of that name; SubscriptionNotFoundError when it may not be made."""
+        """Return the durable subscription of that name; SubscriptionNotFoundError if it must not be created."""
         self._require_open()
         async with self._opening:
             existing = self.subscriptions.get(name)
             if existing is not None:
                 return existing
             if name in _RESERVED_CURSORS:
-                raise BrokerError(f"'{name}' is a name of the broker's own")
+                raise BrokerError(f"subscription name '{name}' is reserved for the broker")
             if not create:
                 raise SubscriptionNotFoundError(f"Subscription '{name}' does not exist")
             cursor = await self.ledger.open_cursor(name, initial, properties or {})
@@ -278,7 +279,7 @@ class Topic:
             return self._add_subscription(cursor)
 
     async def reader_subscription(self, name: str, start: Position) -> Subscription:
-        """A non-durable subscription from `start` on; it goes when its consumer goes."""
+        """Return a non-durable subscription from `start` on; it ends with its last consumer."""
         self._require_open()
         existing = self.subscriptions.get(name)
         if existing is not None:
@@ -297,18 +298,18 @@ class Topic:
         self.subscriptions.pop(name, None)
 
     def forget_subscription(self, subscription: Subscription) -> None:
-        """A subscription deleted itself (unsubscribe, or a reader that left)."""
+        """Remove a subscription that deleted itself (unsubscribe, or a reader that left)."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
 
     async def consumer_left(self, subscription: Subscription) -> None:
-        """A consumer was detached: a reader's subscription goes with its last one."""
+        """Handle that a consumer was detached: a reader's subscription is closed with its last one."""
         if not subscription.durable and not subscription.consumers:
             self.forget_subscription(subscription)
             await subscription.close()
 
     async def last_message(self) -> tuple[Position, int]:
-        """Position and batch index (-1: not a batch) of the last message; (-1, -1) and -1 for an empty topic."""
+        """Return position and batch index (-1: not a batch) of the last message; (-1, -1) and -1 for an empty topic."""
         position = self.ledger.last_confirmed
         if position.entry_id < 0:
             return NO_POSITION, -1
@@ -318,13 +319,13 @@ class Topic:
         try:
             summary = peek(entries[-1].data)
         except PeerProtocolError:
-            return entries[-1].position, -1  # stored by something that is no Pulsar producer
+            return entries[-1].position, -1  # not stored by a Pulsar producer
         return entries[-1].position, summary.num_messages - 1 if summary.is_batch else -1
 
     # the end
 
     async def terminate(self) -> Position:
-        """Nothing is published any more; consumers go on to the end. Returns the last position."""
+        """End publishing permanently; consumers continue to the end. Return the last position."""
         position = await self.ledger.terminate()
         self.producers.disconnect_all()
         for subscription in list(self.subscriptions.values()):
@@ -332,7 +333,7 @@ class Topic:
         return position
 
     def tick(self) -> None:
-        """Called now and then by the registry."""
+        """Run periodic work. Called by the registry."""
         now_s = asyncio.get_running_loop().time()
         self.rates.messages.sample(self.stats.messages_in, now_s)
         self.rates.size_bytes.sample(self.stats.bytes_in, now_s)
@@ -345,25 +346,25 @@ class Topic:
             self.deduplication.snapshot_when_due()
 
     async def close(self) -> None:
-        """Store what is pending, write state down, disconnect everybody. The clients look up again."""
-        self._closing = True  # from here on sends are dropped; the clients repeat them elsewhere
+        """Store pending appends, save the state, disconnect all clients. The clients look the topic up again."""
+        self._closing = True  # from here on sends are dropped; the clients send them again elsewhere
         try:
             await self._close_subscriptions()
             if self.deduplication is not None and self._failure is None:
                 self.deduplication.snapshot()  # the ledger saves it with its cursors
             await self.ledger.close()
         finally:
-            self.producers.disconnect_all()  # last: the receipts of what was pending have gone out
+            self.producers.disconnect_all()  # last, since the receipts of pending sends have been sent
 
     def check_deletable(self, *, force: bool) -> None:
-        """ConflictError while it is used, unless forced; ServiceNotReadyError while somebody else ends it."""
+        """Raise ConflictError while it is used, unless forced; ServiceNotReadyError while another call ends it."""
         self._require_open()
         used = len(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
         if used and not force:
             raise ConflictError("Topic has active producers/subscriptions")
 
     async def prepare_delete(self) -> None:
-        """Let go of everybody. The data is the caller's to delete."""
+        """Disconnect all clients. The caller deletes the data."""
         self._closing = True
         self.producers.disconnect_all()
         await self._close_subscriptions()

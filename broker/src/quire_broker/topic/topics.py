@@ -1,7 +1,7 @@
-"""The topics that this broker has loaded: each is loaded once, kept until it is unloaded, and found by name.
+"""The topics that this broker has loaded: loads each topic once, keeps it until it is unloaded, finds it by name.
 
-Concurrent loads of one topic are one load. Whether a missing topic may be made is decided here; that a topic is ours
-is the caller's to have made sure (`tenure`). Nothing is deleted for being idle.
+Concurrent loads of one topic share one load. This module decides whether a missing topic may be created. The caller
+makes sure that this broker owns the topic (`tenure`). No topic is deleted for being idle.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from quire_broker.topic.topic import Topic, TopicSettings
 
 log = logging.getLogger("quire.broker.topic")
 _TAKEN = "quire.subscriptions-taken"
-"""Property of the managed ledger of an added partition that has the subscriptions of the first one."""
+"""Property of the managed ledger of an added partition that has received the subscriptions of the first partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsSettings:
-    """What a broker does by default."""
+    """Defaults of a broker."""
 
     auto_create: bool = True
     topic: TopicSettings = field(default_factory=TopicSettings)
@@ -46,12 +46,12 @@ class TopicsSettings:
 
 
 def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedgerSettings:
-    """The broker's settings with what the namespace's policies say about quorums, retention and offloading."""
+    """Return the broker's settings with the namespace's policies for quorums, retention and offloading."""
     changes: Json = {}
     try:
         offload = with_policies(base.offload, policies)
-    except (ConfigError, OffloadError) as error:  # stored by another kind of broker: the topic is served all the same
-        log.warning("offload policies of a namespace are not acted on: %s", error)
+    except (ConfigError, OffloadError) as error:  # stored by another broker implementation: the topic is served anyway
+        log.warning("ignoring the invalid offload policies of a namespace: %s", error)
     else:
         if offload != base.offload:
             changes["offload"] = offload
@@ -71,7 +71,7 @@ def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedge
 
 
 class Topics:
-    """The registry."""
+    """Registry of the loaded topics."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Topics:
         clock: WallClock,
         tenure: Callable[[TopicName], Awaitable[int]],
     ) -> None:
-        """`tenure`: of our ownership of a topic; see `Owners.confirmed_tenure`."""
+        """Create the registry. `tenure` of a topic's ownership: see `Owners.confirmed_tenure`."""
         self._factory = factory
         self._policies = policies
         self._settings = settings
@@ -100,12 +100,12 @@ class Topics:
         return list(self._loaded.values())
 
     def find(self, name: TopicName) -> Topic | None:
-        """The topic if it is in memory and usable."""
+        """Return the topic if it is in memory and usable."""
         topic = self._loaded.get(name)
         return None if topic is None or topic.closing else topic
 
     async def get(self, name: TopicName, *, create: bool = True) -> Topic:
-        """The topic, loaded if need be. TopicNotFoundError when it does not exist and may not be made."""
+        """Return the topic, loaded if necessary. TopicNotFoundError if it does not exist and must not be created."""
         return await self._get(name, create=create, may_create=False)
 
     async def _get(self, name: TopicName, *, create: bool, may_create: bool) -> Topic:
@@ -125,7 +125,7 @@ class Topics:
                 raise TooManyOperationsError(f"{self._settings.loads_max} topics are being loaded already")
             future = asyncio.get_running_loop().create_future()
             self._loading[name] = future
-            # Its own task: a client that gives up must not take the load down for the others.
+            # A separate task: the cancellation by one client must not cancel the load for the others.
             self._background.start(self._load_into(future, name, create, may_create), f"load {name}")
         return await asyncio.shield(future)
 
@@ -141,7 +141,7 @@ class Topics:
             self._loading.pop(name, None)
             if not future.done():
                 future.set_exception(failure)
-                future.exception()  # nobody may be waiting any more
+                future.exception()  # all waiters may be gone
 
     async def _load(self, name: TopicName, create: bool, may_create: bool) -> Topic:
         policies = await self._policies.policies(name.namespace)
@@ -163,7 +163,7 @@ class Topics:
         usable = False
         try:
             await topic.load()
-            await self._take_subscriptions(topic)
+            await self._copy_subscriptions(topic)
             if await self._tenure(name) != tenure:
                 raise ServiceNotReadyError(f"{name} was taken over by another broker while it was loaded")
             usable = True
@@ -173,10 +173,10 @@ class Topics:
         self._loaded[name] = topic
         return topic
 
-    async def _take_subscriptions(self, topic: Topic) -> None:
-        """A partition that was added begins with the subscriptions of the first one, so that they miss no message.
+    async def _copy_subscriptions(self, topic: Topic) -> None:
+        """Create the subscriptions of the first partition on an added one, so that they miss no message.
 
-        Before anybody uses it; until they all stand it is done again at each load.
+        Done before any client uses it, and repeated at each load until all exist.
         """
         name, ledger = topic.name, topic.ledger
         if name.partition < 1 or _TAKEN in ledger.properties or ledger.entries:
@@ -204,11 +204,11 @@ class Topics:
     # existence
 
     async def exists(self, name: TopicName) -> bool:
-        """Whether the (plain) topic exists."""
+        """Return whether the (plain) topic exists."""
         return self.find(name) is not None or await self._factory.exists(name.ledger_name)
 
     async def partitions_for_client(self, name: TopicName, *, auto_create: bool) -> int:
-        """The partitions a client is told: 0 for a plain topic. TopicNotFoundError when there is none."""
+        """Return the number of partitions for clients: 0 for a plain topic. TopicNotFoundError if it does not exist."""
         if self.find(name) is not None:
             return 0
         policies = await self._policies.policies(name.namespace)
@@ -225,7 +225,7 @@ class Topics:
         override = policies.get("autoTopicCreationOverride")
         if isinstance(override, dict) and override.get("topicType") == "partitioned":
             wanted = override.get("defaultNumPartitions") or 1
-            self._check_partitions(wanted)  # namespaces are also written by others, and without a check
+            self._check_partitions(wanted)  # other programs also write namespaces, without a check
             try:
                 await self._policies.create_partitions(name, wanted)
             except ConflictError:
@@ -234,11 +234,11 @@ class Topics:
         return 0
 
     async def create(self, name: TopicName) -> Topic:
-        """Make a plain topic because a person said so: whether clients may is another question. It must be ours."""
+        """Create a plain topic for an administrator, regardless of whether clients may. This broker must own it."""
         return await self._get(name, create=True, may_create=True)
 
     async def create_partitioned(self, name: TopicName, count: int) -> None:
-        """Record a partitioned topic. ConflictError when a topic of that name exists; InvalidTopicNameError."""
+        """Record a partitioned topic. ConflictError if a topic of that name exists; InvalidTopicNameError."""
         name.require_creatable()
         self._check_partitions(count)
         if await self._policies.policies(name.namespace) is None:
@@ -250,7 +250,7 @@ class Topics:
         await self._policies.create_partitions(name, count)
 
     async def grow_partitioned(self, name: TopicName, count: int) -> None:
-        """More partitions for a partitioned topic; they are made when they are first used."""
+        """Increase the number of partitions; the new ones are created at their first use."""
         self._check_partitions(count)
         await self._policies.grow_partitions(name, count)
 
@@ -260,7 +260,7 @@ class Topics:
             raise NotAllowedError(f"Number of partitions should be between 1 and {PARTITIONS_MAX}; got {count}")
 
     async def list(self, namespace: NamespaceName) -> list[TopicName]:
-        """The persistent topics of a namespace, partitions of partitioned ones included, by name."""
+        """Return the persistent topics of a namespace by name, including partitions of partitioned ones."""
         names = await self._factory.list(f"{namespace}/{PERSISTENT}")
         found = {topic_of_ledger(name) for name in names}
         async for partitioned in self._policies.partitioned_topics(namespace, PERSISTENT):
@@ -271,7 +271,7 @@ class Topics:
     # the end
 
     async def unload(self, name: TopicName) -> None:
-        """Close a topic; nothing when it is not loaded."""
+        """Close a topic; does nothing if it is not loaded."""
         topic = self._loaded.get(name)
         if topic is not None:
             await self._unload(topic)
@@ -289,7 +289,7 @@ class Topics:
         try:
             await topic.close()
         except QuireError as error:
-            log.warning("%s was closed with an error: %s", name, error)
+            log.warning("closed %s with an error: %s", name, error)
         finally:
             if self._loaded.get(name) is topic:
                 del self._loaded[name]
@@ -305,12 +305,12 @@ class Topics:
         try:
             await topic.prepare_delete()
             await self._factory.delete(name.ledger_name)
-        finally:  # also when it failed: what is left is loaded anew by whoever comes
+        finally:  # also after a failure: the next client loads the rest again
             if self._loaded.get(name) is topic:
                 del self._loaded[name]
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete every partition, then the record that there were any."""
+        """Delete every partition, then the record of the partitioned topic."""
         count = await self._policies.partitions(name)
         if not count:
             raise NotFoundError(f"Partitioned Topic not found: {name}")
@@ -321,17 +321,17 @@ class Topics:
         await self._policies.delete_partitions(name)
 
     async def reload_namespace(self, namespace: NamespaceName) -> None:
-        """Unload its topics, so that changed policies count; clients come back at once."""
+        """Unload its topics, so that changed policies take effect; clients reconnect at once."""
         for topic in self.loaded:
             if topic.name.namespace == namespace:
                 await self._unload(topic)
 
     def tick(self) -> None:
-        """Called now and then: what topics do by time."""
+        """Run periodic work of the topics."""
         for topic in self.loaded:
             topic.tick()
 
     async def close(self) -> None:
-        """Unload everything, several at once."""
+        """Unload everything, several topics at once."""
         self._closed = True
         await asyncio.gather(*(self._unload(topic) for topic in self.loaded))

@@ -1,4 +1,4 @@
-"""What holds in a namespace: its own quota, the broker's, or none, whoever wrote the node."""
+"""The quotas of a namespace: its own, the broker's or none, with any content of its node."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ def stored(**kinds: Any) -> dict[str, Any]:
     return {"backlog_quota_map": kinds}
 
 
-def test_a_namespace_that_says_nothing_has_what_the_broker_says() -> None:
+def test_a_namespace_without_quotas_has_those_of_the_broker() -> None:
     for policies in ({}, stored(), {"backlog_quota_map": None}, {"backlog_quota_map": [1]}):
         assert quotas_of(policies, DEFAULT) == DEFAULT
 
 
-def test_each_kind_is_said_by_itself_and_looks_at_its_own_limit() -> None:
+def test_each_kind_is_set_separately_and_uses_its_own_limit() -> None:
     said = {"limitSize": 7, "limitTime": 9, "policy": EVICT}
     assert quotas_of(stored(destination_storage=said), DEFAULT) == BacklogQuotas(
         BacklogQuota(7, QuotaPolicy.EVICT), DEFAULT.age
@@ -27,7 +27,7 @@ def test_each_kind_is_said_by_itself_and_looks_at_its_own_limit() -> None:
     assert quotas_of(stored(message_age=said), DEFAULT).age == BacklogQuota(9, QuotaPolicy.EVICT)
 
 
-def test_minus_one_is_no_limit_whatever_the_broker_says() -> None:
+def test_minus_one_is_no_limit_with_any_default_of_the_broker() -> None:
     said = {"limitSize": -1, "limitTime": -1, "policy": EVICT}
     assert quotas_of(stored(destination_storage=said, message_age=said), DEFAULT) == BacklogQuotas()
 
@@ -40,5 +40,5 @@ def test_minus_one_is_no_limit_whatever_the_broker_says() -> None:
         {"limitSize": 1, "limitTime": 0.5, "policy": EVICT},
     ],
 )
-def test_what_cannot_be_read_is_taken_as_not_said(said: Any) -> None:
+def test_unreadable_quotas_are_ignored(said: Any) -> None:
     assert quotas_of(stored(**{QuotaKind.SIZE: said}), DEFAULT) == DEFAULT

@@ -1,4 +1,4 @@
-"""Rounds and admissions on real topics over simulated bookies: who is refused, who is closed, what is taken away."""
+"""Checks and admissions on real topics over simulated bookies: refused and closed producers, evicted messages."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def message(sequence_id: int, time_ms: int) -> Send:
 
 
 async def filled(broker: Broker, count: int, *, age_s: int = 0) -> Topic:
-    """A topic with the subscription `s` behind `count` messages of a kilobyte."""
+    """Return a topic with the subscription `s` behind `count` messages of a kilobyte."""
     topic = await broker.topics.get(TOPIC)
     await topic.subscription("s", create=True, initial=EARLIEST)
     producer, link, _ = await broker.producer(topic, "filler")
@@ -48,7 +48,7 @@ def check(
     ("policy", "error"), [(QuotaPolicy.HOLD, ProducerHoldError), (QuotaPolicy.REFUSE, ProducerQuotaError)]
 )
 @pytest.mark.parametrize("kind", ["size", "age"])
-def test_a_topic_over_its_quota_admits_nobody_until_it_is_below(
+def test_a_topic_over_its_quota_admits_no_producer_until_it_is_below(
     policy: QuotaPolicy, error: type[Exception], kind: str
 ) -> None:
     async def work(world: World, broker: Broker) -> None:
@@ -76,7 +76,7 @@ def test_a_quota_is_not_in_force_below_it_nor_switched_off_nor_for_eviction_nor_
     scenario(work)
 
 
-def test_a_namespace_overrules_the_broker_and_its_quota_is_shown() -> None:
+def test_a_namespace_overrides_the_broker_and_its_quota_is_shown() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await filled(broker, 10)
         said: dict[str, Any] = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
@@ -89,7 +89,7 @@ def test_a_namespace_overrules_the_broker_and_its_quota_is_shown() -> None:
     scenario(work)
 
 
-def test_a_round_closes_producers_after_what_they_sent_is_answered_and_takes_nothing_from_anybody() -> None:
+def test_a_check_closes_producers_after_their_sends_are_answered_and_skips_no_messages() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await filled(broker, 10)
         producer, link, _ = await broker.producer(topic)
@@ -105,7 +105,7 @@ def test_a_round_closes_producers_after_what_they_sent_is_answered_and_takes_not
     scenario(work)
 
 
-def test_a_round_closes_those_that_wait_for_their_turn_and_promotes_none_of_them() -> None:
+def test_a_check_closes_waiting_producers_and_promotes_none_of_them() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await filled(broker, 10)
         links: list[Link] = []
@@ -119,7 +119,7 @@ def test_a_round_closes_those_that_wait_for_their_turn_and_promotes_none_of_them
     scenario(work)
 
 
-def test_eviction_by_size_stops_short_of_the_limit_and_moves_only_who_is_behind_it() -> None:
+def test_eviction_by_size_stops_below_the_limit_and_moves_only_subscriptions_behind_it() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await filled(broker, 20)
         ahead = await topic.subscription("ahead", create=True, initial=EARLIEST)
@@ -137,7 +137,7 @@ def test_eviction_by_size_stops_short_of_the_limit_and_moves_only_who_is_behind_
     scenario(work)
 
 
-def test_eviction_by_age_takes_what_is_older_and_no_more() -> None:
+def test_eviction_by_age_skips_only_older_messages() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await filled(broker, 3, age_s=100)
         await filled(broker, 2, age_s=10)
@@ -151,7 +151,7 @@ def test_eviction_by_age_takes_what_is_older_and_no_more() -> None:
     scenario(work)
 
 
-def test_the_oldest_message_is_read_once_and_counts_from_the_end_of_its_ledger_whatever_its_producer_says() -> None:
+def test_the_oldest_message_is_read_once_and_is_at_least_as_old_as_the_end_of_its_ledger() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await filled(broker, 1, age_s=-1000)  # a producer whose clock is ahead
         assert (await topic.backlog.find_oldest()) is not None

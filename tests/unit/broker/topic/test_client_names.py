@@ -1,4 +1,4 @@
-"""Names and properties of clients: which are refused, and that the refusal says why."""
+"""Names and properties of clients: which are refused, and the reason in the error."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 
 @pytest.mark.parametrize("name", ["s", "a b", "Grüße, 東京", "x" * 100, "a/b", "..", "\xa0", "%0A"])
-def test_odd_names_are_taken(name: str) -> None:
+def test_odd_names_are_accepted(name: str) -> None:
     check_name("subscription", name, 100, required=True)
 
 

@@ -1,4 +1,4 @@
-"""Deduplication: the rule by tables and by random search, the snapshot, the replay."""
+"""Deduplication: the rule in tables and by random search, the snapshot, the replay."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -83,7 +83,7 @@ def test_every_sequence_id_is_stored_at_most_once_and_duplicates_were_stored(act
             ids.stored("p", max(durable))
 
 
-def test_idle_producers_are_forgotten_but_never_connected_ones() -> None:
+def test_idle_producers_are_dropped_but_never_connected_ones() -> None:
     ids = SequenceIds({"gone": 1, "here": 2, "old": 3})
     ids.disconnected("gone", 100.0)
     ids.disconnected("old", 0.0)
@@ -95,7 +95,7 @@ def test_idle_producers_are_forgotten_but_never_connected_ones() -> None:
     assert set(ids.persisted) == {"here"}
 
 
-async def test_loading_takes_the_snapshot_and_replays_what_came_after() -> None:
+async def test_loading_uses_the_snapshot_and_replays_later_entries() -> None:
     entries = stored(entry("p", 1), entry("p", 2), entry("q", 7, highest_sequence_id=9), entry("p", 3), b"no message")
     deduplication = Deduplication(Cursor(entries, {"p": 2}, mark=1), DeduplicationSettings(), lambda: 0.0)  # type: ignore[arg-type]
     await deduplication.recover()
@@ -108,10 +108,10 @@ async def test_chunks_before_the_last_are_neither_checked_nor_recorded() -> None
     deduplication = Deduplication(cursor, DeduplicationSettings(), lambda: 0.0)  # type: ignore[arg-type]
     await deduplication.recover()
     assert deduplication.last_of("p") == -1
-    verdicts = [deduplication.judge("p", 4, 4, peek(chunk)) for chunk in chunks]
+    verdicts = [deduplication.check("p", 4, 4, peek(chunk)) for chunk in chunks]
     assert verdicts == [Verdict.PUSH] * 3
     deduplication.stored("p", 4, Position(1, 2))
-    assert [deduplication.judge("p", 4, 4, peek(chunk)) for chunk in chunks] == [
+    assert [deduplication.check("p", 4, 4, peek(chunk)) for chunk in chunks] == [
         Verdict.PUSH,
         Verdict.PUSH,
         Verdict.DUPLICATE,
@@ -120,15 +120,15 @@ async def test_chunks_before_the_last_are_neither_checked_nor_recorded() -> None
 
 async def test_markers_bypass_it() -> None:
     deduplication = Deduplication(Cursor([], {"p": 9}), DeduplicationSettings(), lambda: 0.0)  # type: ignore[arg-type]
-    assert deduplication.judge("p", 1, 1, peek(entry("p", 1, marker_type=21))) is Verdict.PUSH
+    assert deduplication.check("p", 1, 1, peek(entry("p", 1, marker_type=21))) is Verdict.PUSH
 
 
 @pytest.mark.parametrize("count", [3, 7])
-async def test_a_snapshot_is_taken_each_so_many_entries_with_the_position_it_holds_for(count: int) -> None:
+async def test_a_snapshot_is_taken_after_a_number_of_entries_with_its_end_position(count: int) -> None:
     cursor = Cursor([])
     deduplication = Deduplication(cursor, DeduplicationSettings(entries_interval=count), lambda: 0.0)  # type: ignore[arg-type]
     for number in range(count * 2):
-        deduplication.judge("p", number, number, peek(entry("p", number)))
+        deduplication.check("p", number, number, peek(entry("p", number)))
         deduplication.stored("p", number, Position(1, number))
     assert cursor.saved == [
         ({"p": count - 1}, Position(1, count - 1)),
@@ -136,7 +136,7 @@ async def test_a_snapshot_is_taken_each_so_many_entries_with_the_position_it_hol
     ]
 
 
-async def test_a_snapshot_is_taken_after_so_much_time_if_anything_happened() -> None:
+async def test_a_snapshot_is_taken_after_an_interval_if_anything_happened() -> None:
     cursor = Cursor([])
     now = [0.0]
     deduplication = Deduplication(cursor, DeduplicationSettings(interval_s=10.0), lambda: now[0])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Rounds over the loaded topics: which of their messages' times count, and that no namespace ends the rounds."""
+"""Checks of the loaded topics: which publish times count, and that no content of a namespace ends the checks."""
 
 import random
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ class Clock:
 
 
 class Subscription:
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.closed, self.cursor, self._error = False, SimpleNamespace(backlog=1), error
@@ -51,13 +51,13 @@ async def test_messages_expire_by_the_time_of_their_namespace() -> None:
 
 
 @pytest.mark.parametrize("ttl", [None, 0, -1, True, "60", [1], {"a": 1}, 0.5])
-async def test_what_is_no_time_expires_nothing_and_the_next_topic_has_its_turn(ttl: Any) -> None:
+async def test_an_invalid_time_expires_nothing_and_the_next_topic_is_checked(ttl: Any) -> None:
     first, second = Subscription(), Subscription()
     await _round((ttl, first), (60, second))
     assert (first.told, len(second.told)) == ([], 1)
 
 
-async def test_a_topic_whose_messages_cannot_expire_now_keeps_no_other_from_it() -> None:
+async def test_a_topic_whose_messages_cannot_expire_now_does_not_stop_the_others() -> None:
     second = Subscription()
     await _round((60, Subscription(ServiceNotReadyError("it moves"))), (60, second))
     assert len(second.told) == 1

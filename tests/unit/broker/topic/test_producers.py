@@ -12,7 +12,7 @@ from quire_broker.wire.kinds import AccessMode
 
 
 class Link:
-    """A connection that records."""
+    """A connection that records its calls."""
 
     def __init__(self, *, living: bool = True) -> None:
         self.living = living
@@ -48,7 +48,7 @@ class Link:
 
 
 class Epochs:
-    """Where epochs are written."""
+    """Records the epochs that are written."""
 
     def __init__(self) -> None:
         self.written: list[int] = []
@@ -70,7 +70,7 @@ def make(name: str, link: Link | None = None, mode: AccessMode = AccessMode.SHAR
     return Producer(fields.pop("producer_id", 1), name, link or Link(), mode=mode, **fields)  # type: ignore[arg-type]
 
 
-async def test_a_name_is_used_once_while_its_holder_lives() -> None:
+async def test_a_name_is_used_once_while_its_holder_is_connected() -> None:
     topic, _ = producers()
     holder = Link()
     await topic.add(make("p", holder), None)
@@ -105,7 +105,7 @@ async def test_the_successor_on_the_same_connection_replaces_at_once() -> None:
     assert link.asked == 0
 
 
-async def test_exclusive_is_refused_while_anybody_is_there_and_keeps_others_out() -> None:
+async def test_exclusive_is_refused_while_producers_exist_and_excludes_others() -> None:
     topic, epochs = producers()
     shared = make("s")
     await topic.add(shared, None)
@@ -158,7 +158,7 @@ async def test_waiting_producers_are_promoted_in_order() -> None:
     assert not topic.remove(made[1])
 
 
-async def test_fencing_takes_the_topic_from_everybody() -> None:
+async def test_fencing_closes_all_other_producers() -> None:
     topic, _ = producers()
     holder, waiter = Link(), Link()
     await topic.add(make("h", holder, AccessMode.EXCLUSIVE), None)
@@ -190,7 +190,7 @@ async def test_answers_keep_the_order_of_the_sends() -> None:
     assert producer.pending == 0
 
 
-async def test_an_answer_without_anything_pending_goes_at_once() -> None:
+async def test_an_answer_without_pending_sends_is_sent_at_once() -> None:
     link = Link()
     producer = make("p", link)
     producer.answered(10, Receipt(3, 0, -1, -1))
@@ -211,7 +211,7 @@ async def test_a_failed_entry_is_reported_and_never_acknowledged() -> None:
     assert link.done == [(1, 10)]
 
 
-async def test_a_closed_producer_is_not_answered_but_gives_its_budget_back() -> None:
+async def test_a_closed_producer_is_not_answered_but_its_budget_is_freed() -> None:
     link = Link()
     producer = make("p", link)
     producer.pushed(1, 0, 10, None)

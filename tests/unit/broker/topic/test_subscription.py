@@ -27,7 +27,7 @@ FAILOVER, KEY_SHARED = SubscriptionType.FAILOVER, SubscriptionType.KEY_SHARED
 
 
 class Bench:
-    """One subscription with what surrounds it."""
+    """One subscription with its surroundings."""
 
     def __init__(
         self, *, durable: bool = True, topic: str = "persistent://public/default/t", **settings: object
@@ -89,7 +89,7 @@ async def test_no_more_messages_are_sent_than_permits_were_given(bench: Bench, k
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-async def test_what_is_appended_later_is_delivered_when_it_comes(bench: Bench, kind: SubscriptionType) -> None:
+async def test_later_entries_are_delivered_when_they_are_appended(bench: Bench, kind: SubscriptionType) -> None:
     await bench.join(0, kind, permits=100)
     bench.publish(2)
     await settle()
@@ -119,7 +119,7 @@ async def test_a_batch_may_overshoot_the_permits_but_only_once(bench: Bench) -> 
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
-async def test_nothing_goes_to_a_client_that_does_not_read(bench: Bench, kind: SubscriptionType) -> None:
+async def test_nothing_is_sent_to_a_client_that_does_not_read(bench: Bench, kind: SubscriptionType) -> None:
     bench.link.writable = False
     bench.publish(3)
     await bench.join(0, kind, permits=10)
@@ -170,14 +170,14 @@ async def test_an_exclusive_consumer_that_does_not_answer_is_replaced(bench: Ben
     first = await bench.join(0, EXCLUSIVE, permits=10)
     bench.link.is_alive = False
     await bench.join(1, EXCLUSIVE, permits=10)
-    await bench.sub.remove_consumer(first)  # its session notices later
+    await bench.sub.remove_consumer(first)  # its session notices this later
     bench.publish(1)
     await settle()
     assert bench.link.entries(1) == [0]
     assert bench.link.entries(0) == []
 
 
-async def test_another_type_is_refused_with_the_words_of_the_stock_broker(bench: Bench) -> None:
+async def test_another_type_is_refused_with_the_error_text_of_pulsar(bench: Bench) -> None:
     await bench.join(0, EXCLUSIVE)
     with pytest.raises(ConsumerBusyError) as caught:
         await bench.join(1, SHARED)
@@ -187,7 +187,7 @@ async def test_another_type_is_refused_with_the_words_of_the_stock_broker(bench:
     )
 
 
-async def test_the_type_may_change_when_nobody_is_connected(bench: Bench) -> None:
+async def test_the_type_may_change_when_no_consumer_is_connected(bench: Bench) -> None:
     bench.publish(4)
     first = await bench.join(0, SHARED, permits=2)
     await bench.sub.remove_consumer(first)
@@ -264,7 +264,7 @@ async def test_acks_inside_a_batch_are_joined_as_in_the_capture(benches: list[Be
     assert (consumer.unacked, bench.cursor.backlog) == (0, 0)
 
 
-async def test_acks_inside_a_batch_mean_nothing_where_they_are_off(bench: Bench) -> None:
+async def test_acks_inside_a_batch_are_ignored_if_they_are_disabled(bench: Bench) -> None:
     bench.publish(1, num_messages_in_batch=2)
     consumer = await bench.join(0, SHARED, permits=10)
     bench.sub.acknowledge(consumer, AckKind.INDIVIDUAL, [AckId(Position(LEDGER, 0), (0b10,), 2)])
@@ -283,7 +283,7 @@ async def test_another_consumer_of_a_shared_subscription_may_acknowledge(bench: 
 # redelivery
 
 
-async def test_negative_acks_come_again_with_their_count_as_captured(bench: Bench) -> None:
+async def test_negatively_acknowledged_entries_are_redelivered_with_their_count_as_captured(bench: Bench) -> None:
     bench.publish(5)
     consumer = await bench.join(0, SHARED, permits=1000)
     bench.ack(consumer, 0, 2, 4)
@@ -362,7 +362,7 @@ async def test_a_subscription_at_its_limit_waits_until_half_is_acknowledged(benc
 # failover
 
 
-async def test_failover_tells_as_captured(benches: list[Bench]) -> None:
+async def test_failover_notifies_consumers_as_captured(benches: list[Bench]) -> None:
     bench = Bench(topic="persistent://public/default/g-sub-failover")
     benches.append(bench)
     first = await bench.join(0, FAILOVER, permits=5, name="c1")
@@ -425,7 +425,7 @@ async def test_a_seek_beyond_all_times_goes_to_the_end_and_to_latest_as_well(ben
     assert bench.cursor.backlog == 0
 
 
-async def test_what_was_read_before_a_seek_is_never_delivered_after_it(bench: Bench) -> None:
+async def test_entries_read_before_a_seek_are_never_delivered_after_it(bench: Bench) -> None:
     bench.publish(5)
     bench.ledger.pause = asyncio.Event()
     await bench.join(0, SHARED, permits=10)
@@ -439,7 +439,7 @@ async def test_what_was_read_before_a_seek_is_never_delivered_after_it(bench: Be
     assert bench.link.entries() == [4]
 
 
-async def test_a_rollback_starts_so_many_seconds_ago(bench: Bench) -> None:
+async def test_a_rollback_starts_the_given_seconds_ago(bench: Bench) -> None:
     bench.clock.now = 10_000
     for publish_time in (1_000, 6_000, 9_000):
         bench.publish(1, publish_time=publish_time)
@@ -447,7 +447,7 @@ async def test_a_rollback_starts_so_many_seconds_ago(bench: Bench) -> None:
     assert bench.link.entries() == [1, 2]
 
 
-async def test_the_end_of_a_terminated_topic_is_told_once_after_the_last_ack(bench: Bench) -> None:
+async def test_the_end_of_a_terminated_topic_is_notified_once_after_the_last_ack(bench: Bench) -> None:
     bench.publish(2)
     consumer = await bench.join(0, EXCLUSIVE, permits=10)
     bench.sub.topic_terminated()
@@ -470,7 +470,7 @@ async def test_unsubscribe_is_refused_while_others_are_attached(bench: Bench) ->
         await bench.sub.add_consumer(spec(2), bench.link)
 
 
-async def test_closing_disconnects_everybody_and_keeps_a_durable_cursor(bench: Bench) -> None:
+async def test_closing_disconnects_all_consumers_and_keeps_a_durable_cursor(bench: Bench) -> None:
     await bench.join(0, SHARED)
     await bench.sub.close()
     assert bench.link.take() == [("close", 0, None)]
@@ -478,7 +478,7 @@ async def test_closing_disconnects_everybody_and_keeps_a_durable_cursor(bench: B
     assert bench.ledger.listeners == []
 
 
-async def test_skipping_takes_the_entries_from_whoever_holds_them(bench: Bench) -> None:
+async def test_skipping_releases_the_entries_from_their_holders(bench: Bench) -> None:
     bench.publish(6)
     consumer = await bench.join(0, SHARED, permits=3)
     bench.ack(consumer, 0)

@@ -108,7 +108,7 @@ def test_replays_cross_ledgers(kind: SubscriptionType) -> None:
     run(scenario, ledger_entries_max=ENTRIES_PER_LEDGER)
 
 
-def test_after_a_crash_the_unacknowledged_comes_again_uncounted() -> None:
+def test_after_a_crash_unacknowledged_entries_are_delivered_again_uncounted() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -196,7 +196,7 @@ def test_a_failover_switch_takes_its_delay() -> None:
     run(scenario)
 
 
-def test_a_terminated_topic_tells_its_end_also_to_who_comes_later() -> None:
+def test_a_terminated_topic_notifies_later_consumers_of_its_end_too() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -214,7 +214,7 @@ def test_a_terminated_topic_tells_its_end_also_to_who_comes_later() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 7, 8, 14, 29, 30])
-def test_what_is_older_than_its_time_is_acknowledged_and_nothing_behind_it(kept: int) -> None:
+def test_entries_older_than_the_time_to_live_are_acknowledged_and_no_later_ones(kept: int) -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -240,7 +240,7 @@ def _published(*times_ms: int) -> list[bytes]:
 @pytest.mark.parametrize(
     ("times_ms", "left"),
     [
-        # A producer whose clock is wrong: a search by halves would land on its messages and pass over the others.
+        # A producer whose clock is wrong: a binary search would find its messages and skip the others.
         ([10, 900, 900, 10, 10, 10, 10, 900], 7),
         ([900, 10, 10, 10, 10, 10, 10, 10], 8),
         ([10, 10, 10, 10, 900], 1),
@@ -260,7 +260,7 @@ def test_a_message_that_is_young_is_never_expired_because_later_ones_are_old(tim
     run(scenario)
 
 
-def test_a_young_message_that_was_acknowledged_keeps_nothing() -> None:
+def test_an_acknowledged_young_message_does_not_keep_later_ones() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()
@@ -277,7 +277,7 @@ def test_a_young_message_that_was_acknowledged_keeps_nothing() -> None:
     run(scenario)
 
 
-def test_what_was_stored_long_ago_expires_though_a_producers_clock_says_that_it_is_of_the_future() -> None:
+def test_entries_stored_long_ago_expire_even_with_a_publish_time_in_the_future() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
         ledger = await process.open()

@@ -1,4 +1,4 @@
-"""Topics and their registry on simulated metadata and fake bookies: loading, failing, deduplication over a crash."""
+"""Topics and their registry on simulated metadata and fake bookies: loading, failing, deduplication across a crash."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ NAMESPACE = NamespaceName("public", "default")
 
 
 class Link:
-    """A connection that records, in order, what a producer is told."""
+    """A connection that records, in order, the calls for a producer."""
 
     peer = "/client"
     client_version = "test"
@@ -106,7 +106,7 @@ def send(sequence_id: int, *, bad: bool = False, producer: str = "p") -> Send:
 def scenario(
     work: Callable[[World, Broker], Coroutine[Any, Any, None]], *, deduplication: bool = False, **settings: Any
 ) -> None:
-    """Play `work` in the first process of a world that has public/default."""
+    """Run `work` in the first process of a world that has public/default."""
     settings.setdefault("topic", TopicSettings(deduplication=deduplication))
 
     async def play(world: World) -> None:
@@ -123,13 +123,13 @@ def scenario(
 
 
 async def settle(link: Link, count: int) -> None:
-    """Until so many sends are answered or given up."""
+    """Wait until `count` sends are answered or failed."""
     while link.done < count:  # noqa: ASYNC110  virtual time
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.01)
 
 
-def test_a_topic_is_loaded_once_however_many_ask() -> None:
+def test_a_topic_is_loaded_once_for_any_number_of_requests() -> None:
     async def work(world: World, broker: Broker) -> None:
         topics = await asyncio.gather(*(broker.topics.get(TOPIC) for _ in range(10)))
         assert len({id(topic) for topic in topics}) == 1
@@ -139,7 +139,7 @@ def test_a_topic_is_loaded_once_however_many_ask() -> None:
     scenario(work)
 
 
-def test_a_client_that_gives_up_does_not_take_the_load_along() -> None:
+def test_a_client_that_disconnects_does_not_cancel_the_load() -> None:
     async def work(world: World, broker: Broker) -> None:
         impatient = asyncio.ensure_future(broker.topics.get(TOPIC))
         patient = asyncio.ensure_future(broker.topics.get(TOPIC))
@@ -150,7 +150,7 @@ def test_a_client_that_gives_up_does_not_take_the_load_along() -> None:
     scenario(work)
 
 
-def test_what_may_not_be_made_is_not_found() -> None:
+def test_a_topic_that_may_not_be_created_is_not_found() -> None:
     async def work(world: World, broker: Broker) -> None:
         with pytest.raises(TopicNotFoundError):
             await broker.topics.get(TOPIC)
@@ -160,7 +160,7 @@ def test_what_may_not_be_made_is_not_found() -> None:
             await broker.topics.partitions_for_client(TOPIC, auto_create=True)
         with pytest.raises(NotAllowedError, match="non-persistent"):
             await broker.topics.get(parse_topic("non-persistent://public/default/t"))
-        assert (await broker.topics.create(TOPIC)).name == TOPIC, "a person may"
+        assert (await broker.topics.create(TOPIC)).name == TOPIC, "an administrator may"
         assert await broker.topics.partitions_for_client(TOPIC, auto_create=False) == 0
 
     scenario(work, auto_create=False)
@@ -176,7 +176,7 @@ def test_a_topic_of_another_broker_is_not_ready() -> None:
     scenario(work)
 
 
-def test_a_partition_beyond_the_count_is_not_made() -> None:
+def test_a_partition_beyond_the_count_is_not_created() -> None:
     async def work(world: World, broker: Broker) -> None:
         await broker.topics.create_partitioned(TOPIC, 2)
         assert await broker.topics.partitions_for_client(TOPIC, auto_create=True) == 2
@@ -214,7 +214,7 @@ def test_an_added_partition_has_the_subscriptions_of_the_first_one_before_its_fi
     scenario(work)
 
 
-def test_a_subscription_that_was_dropped_from_an_added_partition_stays_away() -> None:
+def test_a_subscription_dropped_from_an_added_partition_is_not_created_again() -> None:
     async def work(world: World, broker: Broker) -> None:
         await broker.topics.create_partitioned(TOPIC, 1)
         await (await broker.topics.get(TOPIC.partition_of(0))).subscription("s", create=True)
@@ -227,13 +227,13 @@ def test_a_subscription_that_was_dropped_from_an_added_partition_stays_away() ->
     scenario(work)
 
 
-def test_subscriptions_that_an_added_partition_could_not_take_are_taken_at_its_next_load() -> None:
+def test_subscriptions_that_an_added_partition_could_not_get_are_created_at_its_next_load() -> None:
     async def work(world: World, broker: Broker) -> None:
         await broker.topics.create_partitioned(TOPIC, 1)
         await (await broker.topics.get(TOPIC.partition_of(0))).subscription("s", create=True)
         await broker.topics.grow_partitioned(TOPIC, 2)
         added = TOPIC.partition_of(1)
-        # A broker that made the ledger and died before it had the subscriptions.
+        # A broker that created the ledger and died before it created the subscriptions.
         await (await broker.process.factory.open(added.ledger_name)).close()
         assert set((await broker.topics.get(added)).subscriptions) == {"s"}
 
@@ -241,10 +241,10 @@ def test_subscriptions_that_an_added_partition_could_not_take_are_taken_at_its_n
 
 
 @pytest.mark.parametrize("count", [10**9, -1, "3", True, [3]])
-def test_a_namespace_may_not_make_topics_of_senseless_many_partitions(count: Any) -> None:
+def test_a_namespace_may_not_create_topics_of_too_many_partitions(count: Any) -> None:
     async def work(world: World, broker: Broker) -> None:
         override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": count}
-        node = {"autoTopicCreationOverride": override}  # as a broker writes it that checks nothing
+        node = {"autoTopicCreationOverride": override}  # as written by a broker without checks
         await broker.process.store.put(f"{POLICIES}/{NAMESPACE}", json.dumps(node).encode())
         with pytest.raises(NotAllowedError):
             await broker.topics.partitions_for_client(TOPIC, auto_create=True)
@@ -254,7 +254,7 @@ def test_a_namespace_may_not_make_topics_of_senseless_many_partitions(count: Any
 
 
 @pytest.mark.parametrize("local", ["a\nb", "a\x1bb", "x" * 1100])
-def test_no_topic_of_a_refused_name_is_made(local: str) -> None:
+def test_no_topic_with_a_refused_name_is_created(local: str) -> None:
     async def work(world: World, broker: Broker) -> None:
         name = topic_of(PERSISTENT, NAMESPACE, local)
         for making in (
@@ -288,7 +288,7 @@ def test_a_topic_that_has_a_refused_name_already_can_be_deleted(local: str) -> N
     scenario(work)
 
 
-def test_a_namespace_may_make_partitioned_topics_by_itself() -> None:
+def test_a_namespace_may_create_partitioned_topics_automatically() -> None:
     async def work(world: World, broker: Broker) -> None:
         override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
         await broker.policies.update_policies(NAMESPACE, lambda value: value.update(autoTopicCreationOverride=override))
@@ -314,7 +314,7 @@ def test_sends_are_stored_and_answered_in_order() -> None:
     scenario(work)
 
 
-def test_a_topic_that_another_owner_took_acknowledges_nothing_more_and_is_dropped() -> None:
+def test_a_topic_that_another_owner_took_over_acknowledges_nothing_more_and_is_dropped() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
         producer, link, _ = await broker.producer(topic)
@@ -336,7 +336,7 @@ def test_a_topic_that_another_owner_took_acknowledges_nothing_more_and_is_droppe
     scenario(work)
 
 
-def test_an_unload_answers_what_is_pending_before_it_tells_the_client() -> None:
+def test_an_unload_answers_pending_sends_before_it_notifies_the_client() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
         producer, link, _ = await broker.producer(topic)
@@ -354,7 +354,7 @@ def test_deduplication_answers_a_repeat_without_storing_it() -> None:
         topic = await broker.topics.get(TOPIC)
         producer, link, _ = await broker.producer(topic)
         topic.publish(producer, [send(0), send(1)])
-        topic.publish(producer, [send(1)])  # not yet durable: nobody knows
+        topic.publish(producer, [send(1)])  # not yet durable: its outcome is unknown
         await settle(link, 3)
         topic.publish(producer, [send(0), send(1), send(2)])
         await settle(link, 6)
@@ -439,14 +439,14 @@ def test_a_terminated_topic_takes_no_producers() -> None:
     scenario(work)
 
 
-def test_subscriptions_are_made_found_again_and_dropped() -> None:
+def test_subscriptions_are_created_found_again_and_dropped() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
         with pytest.raises(SubscriptionNotFoundError):
             await topic.subscription("s", create=False)
         made = await asyncio.gather(*(topic.subscription("s", create=True, initial=EARLIEST) for _ in range(3)))
         assert len({id(each) for each in made}) == 1
-        with pytest.raises(QuireError, match="own"):
+        with pytest.raises(QuireError, match="reserved"):
             await topic.subscription("pulsar.dedup", create=True)
         await broker.topics.unload(TOPIC)
         again = await broker.topics.get(TOPIC)
@@ -474,7 +474,7 @@ def test_a_topic_in_use_is_deleted_only_by_force() -> None:
     scenario(work)
 
 
-def test_a_topic_that_failed_is_not_loaded_beside_its_own_unload() -> None:
+def test_a_topic_that_failed_is_not_loaded_during_its_own_unload() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
         producer, _, _ = await broker.producer(topic)
@@ -499,7 +499,7 @@ def test_a_topic_that_failed_is_not_loaded_beside_its_own_unload() -> None:
     scenario(work)
 
 
-def test_an_unload_that_fails_still_tells_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unload_that_fails_still_notifies_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
         _, link, _ = await broker.producer(topic)
@@ -539,7 +539,7 @@ def test_a_topic_whose_deletion_failed_can_be_used_and_deleted_again(monkeypatch
     scenario(work)
 
 
-def test_a_producer_that_took_a_name_over_is_not_forgotten_when_the_old_one_goes() -> None:
+def test_a_producer_that_took_a_name_over_is_not_dropped_when_the_old_one_leaves() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
         old, link, _ = await broker.producer(topic)
@@ -561,7 +561,7 @@ def test_a_producer_that_took_a_name_over_is_not_forgotten_when_the_old_one_goes
     scenario(work, deduplication=True)
 
 
-def test_the_last_message_of_a_topic_with_foreign_entries_is_told() -> None:
+def test_the_last_message_of_a_topic_with_foreign_entries_is_found() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.get(TOPIC)
         stored = asyncio.get_running_loop().create_future()
@@ -572,7 +572,7 @@ def test_the_last_message_of_a_topic_with_foreign_entries_is_told() -> None:
     scenario(work)
 
 
-def test_the_namespace_decides_about_quorums_and_retention() -> None:
+def test_the_namespace_determines_quorums_and_retention() -> None:
     base = ManagedLedgerSettings()
     assert ledger_settings(base, {}) is base
     policies = {
