@@ -45,10 +45,15 @@ def test_a_tail_reader_gets_each_entry_once_it_is_confirmed(
     append(java, ledger, 1, SIZE)
     opened = java.call("open", client="v3", ledger=ledger["ledger"], digest="CRC32C", recovery=False)
     writing = java.send("append", handle=ledger["handle"], count=60, size=SIZE, window=3)
+    attached = 0
     for entry in range(61):
         found = java.call("long_poll", handle=opened["handle"], entry=entry, timeout_ms=20_000, parallel=parallel)
         assert found["lac"] >= entry
-        assert found["entry"] == described(ledger["ledger"], entry, SIZE)
+        # The entry comes with the LAC if the bookie that answers has a copy. A slow machine asks another bookie.
+        entries = [found["entry"]] if found["entry"] else read(java, opened, entry, entry)
+        assert entries == [described(ledger["ledger"], entry, SIZE)]
+        attached += found["entry"] is not None
+    assert attached > 30
     assert writing.result(30)["error"] == "OK"
 
 

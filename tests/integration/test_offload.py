@@ -165,9 +165,9 @@ def test_attempts_over_http_are_accepted_or_refused_with_reasons(s3: S3Server, s
     assert code == 409 and "is not listed" in text
     body = {"ledgerId": first["ledgerId"], "uuid": begun["uuid"], "entries": begun["entries"], "size": begun["size"]}
     code, text = refusal(standalone, "POST", f"{PATH}/offload/complete", body)
-    assert code == 409 and "does not find the objects" in text
+    assert code == 409 and "could not verify the objects" in text
     code, text = refusal(standalone, "POST", f"{PATH}/offload/complete", body | {"size": 1})
-    assert code == 409 and "offloaded were" in text
+    assert code == 409 and "the offload has" in text
     assert refusal(standalone, "POST", f"{PATH}/offload/begin", {"ledgerId": "x", **target})[0] == 400
     assert refusal(standalone, "POST", f"{PATH}/offload/abort", {"ledgerId": 1, "uuid": "x"})[0] == 400
     abort = {"ledgerId": first["ledgerId"], "uuid": begun["uuid"]}

@@ -76,7 +76,7 @@ class World:
             env=self.environment,
             check=False,
         )
-        assert done.returncode == code, done.stderr[-4000:]
+        assert done.returncode == code, done.stdout[-4000:] + done.stderr[-4000:]
         summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         assert self.s3.secret_key not in done.stdout + done.stderr
         return summary

@@ -58,7 +58,7 @@ def new_attempt(
     if known is not None and alive(known, now_ms, settings) and not (owner and owner == known.owner):
         age_s = (now_ms - known.begun_ms) // 1000
         raise OffloadRefusedError(
-            f"ledger {ledger_id}: an attempt of {known.owner or 'an unknown owner'} began {age_s} s ago; "
+            f"ledger {ledger_id}: an attempt of {known.owner or 'an unknown owner'} is in progress for {age_s} s; "
             f"it may be replaced after {settings.abandoned_after_s:.0f} s"
         )
     properties = target.properties | {key: value for key, value in extra.items() if key not in target.properties}
