@@ -1,12 +1,12 @@
 """Fixtures: a cluster of three bookies on a real etcd, and a JVM with the stock Java client, for all tests here."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.etcd_cluster import ClusterBookie, EtcdCluster
 from tests.support.java_driver import JavaDriver, class_path
+from tests.support.polling import until
 
 GENERATIONS = {"v2": "true", "v3": "false"}
 REACHED_TIMEOUT_S = 90
@@ -36,10 +36,11 @@ def wait_reached(java: JavaDriver, client: str, bookie: ClusterBookie) -> None:
 
     The registration of the killed run is deleted and created again, and the client learns of both by events.
     """
-    deadline = time.monotonic() + REACHED_TIMEOUT_S
-    while java.call("bookie_info", client=client, bookie=bookie.bookie_id, requested=1)["code"] != "OK":
-        assert time.monotonic() < deadline, f"{client} does not reach {bookie.bookie_id}"
-        time.sleep(0.05)
+    until(
+        lambda: java.call("bookie_info", client=client, bookie=bookie.bookie_id, requested=1)["code"] == "OK",
+        f"{client} does not reach {bookie.bookie_id}",
+        timeout_s=REACHED_TIMEOUT_S,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Tests of ensembles of stock Java bookies and ours on one etcd, with stock Java clients and our own."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tests.compat.test_java_ledgers import append, create, entries, read
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.java_bookie import JavaBookie
 from tests.support.java_driver import JavaDriver, class_path, payload
+from tests.support.polling import until
 
 pytestmark = pytest.mark.compat
 
@@ -75,20 +75,20 @@ def client(request: pytest.FixtureRequest) -> str:
 
 def wait_registered(java: JavaDriver, wanted: list[str]) -> None:
     """Wait until the Java clients know exactly these bookies as writable."""
-    deadline = time.monotonic() + REGISTERED_TIMEOUT_S
-    while {str(sorted(java.call("bookies", client=name)["writable"])) for name in ("mixed v2", "mixed v3")} != {
-        str(sorted(wanted))
-    }:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+
+    def known() -> list[list[str]]:
+        return [sorted(java.call("bookies", client=name)["writable"]) for name in ("mixed v2", "mixed v3")]
+
+    until(lambda: known() == [sorted(wanted)] * 2, known, timeout_s=REGISTERED_TIMEOUT_S)
 
 
 def wait_whole(java: JavaDriver, client: str, ledger: dict[str, Any], digest: str) -> None:
     """Wait until the slowest replica is complete. A fence would refuse adds still in flight, which is not a loss."""
-    deadline = time.monotonic() + WHOLE_TIMEOUT_S
-    while bad := java.call("check_ledger", client=client, ledger=ledger["ledger"], digest=digest):
-        assert time.monotonic() < deadline, bad
-        time.sleep(0.1)
+
+    def bad() -> Any:
+        return java.call("check_ledger", client=client, ledger=ledger["ledger"], digest=digest)
+
+    until(lambda: not bad(), bad, timeout_s=WHOLE_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2), (4, 2, 2)], ids=lambda q: "E{}Qw{}Qa{}".format(*q))

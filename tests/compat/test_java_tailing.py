@@ -1,6 +1,6 @@
 """Tests of readers that follow a stock Java writer by its API: explicit LACs, long polls and deferred sync."""
 
-import time
+from typing import Any
 
 import pytest
 
@@ -8,6 +8,7 @@ from tests.compat.conftest import TIMEOUTS
 from tests.compat.test_java_ledgers import append, create, read
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.java_driver import JavaDriver, JavaError, described
+from tests.support.polling import until
 
 pytestmark = pytest.mark.compat
 
@@ -29,10 +30,11 @@ def test_a_reader_sees_the_last_entry_by_the_explicit_lac(java: JavaDriver, dige
     ledger = create(java, "explicit", digest=digest, password="secret")
     append(java, ledger, 20, SIZE)
     opened = java.call("open", client="v3", ledger=ledger["ledger"], digest=digest, password="secret", recovery=False)
-    deadline = time.monotonic() + SEEN_TIMEOUT_S
-    while java.call("read_lac", handle=opened["handle"], how="explicit") < 19:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(
+        lambda: java.call("read_lac", handle=opened["handle"], how="explicit") >= 19,
+        "the explicit LAC does not reach the last entry",
+        timeout_s=SEEN_TIMEOUT_S,
+    )
     assert read(java, opened, 0, 19) == [described(ledger["ledger"], entry, SIZE) for entry in range(20)]
 
 
@@ -110,14 +112,14 @@ def test_forced_entries_survive_the_kill_of_all_bookies(java: JavaDriver, cluste
     for bookie in cluster.bookies:
         bookie.restart()
     wanted = [described(ledger["ledger"], entry, SIZE) for entry in range(100)]
-    deadline = time.monotonic() + SEEN_TIMEOUT_S
-    while True:
+
+    def recovered() -> Any:
         try:
-            opened = java.call("open", client="v3", ledger=ledger["ledger"], digest="CRC32C", recovery=True)
-            break
+            return java.call("open", client="v3", ledger=ledger["ledger"], digest="CRC32C", recovery=True)
         except JavaError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            return None
+
+    opened = until(recovered, "the ledger cannot be recovered", timeout_s=SEEN_TIMEOUT_S)
     assert opened["lac"] == 99
     assert read(java, opened, 0, 99) == wanted
 

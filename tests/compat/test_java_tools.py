@@ -1,7 +1,6 @@
 """Tests of the commands of the upstream shell for bookies or metadata, and of Java clients with read-only bookies."""
 
 import json
-import time
 import urllib.request
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from tests.compat.test_java_ledgers import append, create, entries, read
 from tests.support.etcd_cluster import ClusterBookie, EtcdCluster
 from tests.support.java_driver import JavaDriver
+from tests.support.polling import until
 
 pytestmark = pytest.mark.compat
 
@@ -93,10 +93,11 @@ def set_read_only(java: JavaDriver, bookie: ClusterBookie, on: bool) -> None:
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200
-    deadline = time.monotonic() + REGISTERED_TIMEOUT_S
-    while {bookie.bookie_id in java.call("bookies", client=client)["read_only"] for client in ("v2", "v3")} != {on}:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+
+    def seen() -> set[bool]:
+        return {bookie.bookie_id in java.call("bookies", client=client)["read_only"] for client in ("v2", "v3")}
+
+    until(lambda: seen() == {on}, f"the clients do not see readOnly={on}", timeout_s=REGISTERED_TIMEOUT_S)
 
 
 def test_read_only_bookie_serves_reads_and_recovery_and_refuses_adds(

@@ -6,7 +6,7 @@ One process, which checks the backlogs every second, serves all tests; each test
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
 
@@ -14,6 +14,7 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
+from tests.support.polling import until  # noqa: E402  after the check that there is a client
 from tests.support.standalone import StandaloneProcess  # noqa: E402  after the check that there is a client
 
 pytestmark = pytest.mark.compat
@@ -64,13 +65,6 @@ def limit(broker: StandaloneProcess, namespace: str, policy: str, *, size: int =
 
 def stats(broker: StandaloneProcess, topic: str) -> Any:
     return broker.request("GET", f"/admin/v2/persistent/{topic}/stats")
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + GUARD_S
-    while not holds():
-        assert time.monotonic() < deadline, "the state was not reached"
-        time.sleep(0.05)  # another process, so there is no event to wait for
 
 
 def publish(client: Any, url: str, count: int) -> None:
@@ -148,7 +142,7 @@ class Sender:
                 self._producer = self._make()
                 return
             except pulsar.PulsarException:
-                time.sleep(0.05)
+                self._ended.wait(0.05)
 
     @property
     def ended(self) -> bool:

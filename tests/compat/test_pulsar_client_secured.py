@@ -25,6 +25,7 @@ from quire_jobs.sink.options import parse_sink_options  # noqa: E402
 from quire_jobs.sink.publishing import Publisher  # noqa: E402
 from quire_jobs.sink.rows import Outgoing  # noqa: E402
 from tests.support.certificates import Authority  # noqa: E402
+from tests.support.polling import until  # noqa: E402  after the check that there is a client
 from tests.support.ports import free_ports  # noqa: E402
 from tests.support.standalone import StandaloneProcess  # noqa: E402
 
@@ -346,14 +347,15 @@ def test_new_certificates_are_served_without_a_restart(
     try:
         for path, new in ((broker.files.certificate, pem.certificate), (broker.files.key, pem.key)):
             Path(path).write_bytes(Path(new).read_bytes())
-        for _ in range(50):
+
+        def is_served() -> bool:
             try:
                 connect(with_token("app"), trust=other.trust).create_producer(topic).send(b"x")
-                break
             except pulsar.PulsarException:
-                time.sleep(0.2)
-        else:
-            pytest.fail("the new certificate was never served")
+                return False
+            return True
+
+        until(is_served, "the new certificate is not served", poll_s=0.2)
         held.send(b"what was open goes on")
     finally:
         for path, content in before.items():

@@ -3,7 +3,6 @@
 One process with tokens, which checks permissions every second, serves all tests; each test has its own namespace.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 pulsar = pytest.importorskip("pulsar")
 
 from tests.support.guarded import Guarded, token  # noqa: E402  after the check that there is a client
+from tests.support.polling import until  # noqa: E402  after the check that there is a client
 
 pytestmark = pytest.mark.compat
 
@@ -44,13 +44,6 @@ def connect(broker: Guarded) -> Iterator[Callable[[str], Any]]:
     yield make
     for client in clients:
         client.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + GUARD_S
-    while not holds():
-        assert time.monotonic() < deadline, "the state was not reached"
-        time.sleep(0.05)  # another process, so there is no event to wait for
 
 
 def test_revoked_permission_ends_only_its_producer_and_consumer(broker: Guarded, connect: Callable[[str], Any]) -> None:

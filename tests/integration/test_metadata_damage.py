@@ -77,7 +77,7 @@ def test_a_damaged_write_ahead_log_is_refused_and_repaired(
         damage(server.data / "metadata" / "metadata.db-wal")
         with pytest.raises(AssertionError, match=r"missing from metadata\.db") as refused:
             server.start()
-        assert "it ended with 0" not in str(refused.value)
+        assert "the process ended with 0" not in str(refused.value)
         assert f"quire metadata repair --data {server.data}" in str(refused.value)
 
         shown = repair(server, "--dry-run")

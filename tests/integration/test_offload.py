@@ -1,14 +1,14 @@
 """Tests of offloading to a real S3 service by `quire standalone`, with the stock Python client."""
 
-import time
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
 
+from tests.support.polling import until
 from tests.support.s3_server import S3Server, require_s3
 from tests.support.standalone import StandaloneProcess
 
@@ -31,14 +31,6 @@ SETTINGS = (
 
 def payload(number: int) -> bytes:
     return b"message %04d " % number + bytes([number % 251]) * 2000
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Poll the condition: another process changes it, so there is no event to wait for."""
-    deadline = time.monotonic() + GUARD_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -108,13 +100,21 @@ def offload_all(standalone: StandaloneProcess) -> list[int]:
     """Offload all closed ledgers, wait until the bookies' copies are deleted, and return the ids of these ledgers."""
     tail = ledgers(standalone)[-1]["ledgerId"]
     standalone.request("PUT", f"{PATH}/offload", {"ledgerId": tail, "entryId": 0, "partitionIndex": -1})
-    until(lambda: standalone.request("GET", f"{PATH}/offload")["status"] != "RUNNING", "the offload does not end")
+    until(
+        lambda: standalone.request("GET", f"{PATH}/offload")["status"] != "RUNNING",
+        "the offload does not end",
+        timeout_s=GUARD_S,
+    )
     status = standalone.request("GET", f"{PATH}/offload")
     assert status["status"] == "SUCCESS", status
     assert status["firstUnoffloadedMessage"]["ledgerId"] == tail
     closed = [item["ledgerId"] for item in ledgers(standalone) if item["timestamp"]]
     assert all(item["offloaded"] == (item["ledgerId"] in closed) for item in ledgers(standalone))
-    until(lambda: not any(in_bookies(standalone, ledger) for ledger in closed), "the bookies' copies do not go")
+    until(
+        lambda: not any(in_bookies(standalone, ledger) for ledger in closed),
+        "the bookies' copies do not go",
+        timeout_s=GUARD_S,
+    )
     return closed
 
 
@@ -141,7 +141,7 @@ def test_stock_client_reads_and_seeks_after_the_bookies_copies_are_deleted(
         consumer.acknowledge(message)
     client.close()
     standalone.request("DELETE", f"{PATH}?force=true")
-    until(lambda: objects(s3) == [], "the deleted topic's objects stay")
+    until(lambda: objects(s3) == [], "the deleted topic's objects stay", timeout_s=GUARD_S)
 
 
 def refusal(standalone: StandaloneProcess, method: str, path: str, body: Any) -> tuple[int, str]:
@@ -199,7 +199,7 @@ def test_policies_of_a_namespace_start_offloads_of_its_topics(s3: S3Server, stan
         stored = len(list((s3.buckets / "others").iterdir()))
         return stored >= max(12, 2 * len(listed)) and all(item["offloaded"] for item in listed)
 
-    until(is_offloaded, "not everything is offloaded by itself")
+    until(is_offloaded, "not everything is offloaded by itself", timeout_s=GUARD_S)
     assert all(in_bookies(standalone, item["ledgerId"]) for item in ledgers(standalone))
     s3.stop()
     assert read(standalone.url)[0] == [payload(number) for number in range(MESSAGES)]

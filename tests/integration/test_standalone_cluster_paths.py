@@ -1,13 +1,13 @@
 """The cluster's admin paths on a standalone with its own metadata: a bookie is emptied over HTTP, and serves again."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
 
+from tests.support.polling import until
 from tests.support.standalone import StandaloneProcess
 
 GUARD_S = 150
@@ -21,14 +21,6 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     process.start()
     yield process
     process.close()
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + GUARD_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)  # another process: there is no event to wait on
-    return found
 
 
 def refused(standalone: StandaloneProcess, method: str, path: str, body: Any = None) -> tuple[int, str]:
@@ -68,14 +60,14 @@ def test_a_bookie_is_drained_and_taken_back_and_its_ledgers_stay_readable(standa
         bookie = min(holders)
         path = f"/api/v1/quire/drains/{bookie}"
         standalone.request("PUT", path, {"wish": "drain"})
-        until(lambda: standalone.request("GET", path)["state"] == "emptied")
+        until(lambda: standalone.request("GET", path)["state"] == "emptied", timeout_s=GUARD_S)
         assert list(standalone.request("GET", "/api/v1/bookie/list_bookies?type=ro")) == [bookie]
         assert bookie not in {_holder(standalone, topic) for topic in topics}
         for topic in topics:
             consumer = client.subscribe(topic, "s")
             assert [int(consumer.receive(20_000).data()) for _ in range(MESSAGES)] == list(range(MESSAGES))
         standalone.request("DELETE", path)
-        until(lambda: bookie in standalone.request("GET", "/api/v1/bookie/list_bookies?type=rw"))
+        until(lambda: bookie in standalone.request("GET", "/api/v1/bookie/list_bookies?type=rw"), timeout_s=GUARD_S)
     finally:
         client.close()
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.etcd_cluster import EtcdCluster
+from tests.support.polling import until
 from tests.support.ports import free_ports
 
 START_TIMEOUT_S = 90.0
@@ -54,11 +54,12 @@ def cluster_broker(cluster: EtcdCluster, **settings: str) -> Iterator[ClusterBro
     log = cluster.folder / "broker.log"
     with running(command + _set(settings), log) as process:
         broker = ClusterBroker(f"pulsar://127.0.0.1:{port}", f"http://127.0.0.1:{http_port}")
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not _is_healthy(broker):
-            is_starting = process.poll() is None and time.monotonic() < deadline
-            assert is_starting, f"the broker did not start:\n{log.read_text()[-4000:]}"
-            time.sleep(0.1)  # another process: there is no event to wait on
+        until(
+            lambda: _is_healthy(broker),
+            lambda: f"the broker did not start:\n{log.read_text()[-4000:]}",
+            timeout_s=START_TIMEOUT_S,
+            process=process,
+        )
         yield broker
 
 

@@ -2,11 +2,11 @@
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.java_driver import JAVA_OPTIONS, class_path
+from tests.support.polling import until
 from tests.support.ports import free_port
 
 START_TIMEOUT_S = 60
@@ -51,12 +51,14 @@ class JavaBookie:
         command += ["-cp", class_path(), "org.apache.bookkeeper.server.Main", "--conf", str(self.folder / "bk.conf")]
         self.log.unlink(missing_ok=True)
         self._process = subprocess.Popen(command, stdout=self.log.open("ab"), stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + START_TIMEOUT_S
         # It listens long before it has registered, and takes its stale registration away in between.
-        while READY_LINE not in self.log.read_text():
-            alive = self._process.poll() is None and time.monotonic() < deadline
-            assert alive, f"the Java bookie did not start:\n{self.log.read_text()[-3000:]}"
-            time.sleep(0.1)
+        until(
+            lambda: READY_LINE in self.log.read_text(),
+            lambda: f"the Java bookie did not start:\n{self.log.read_text()[-3000:]}",
+            timeout_s=START_TIMEOUT_S,
+            poll_s=0.1,
+            process=self._process,
+        )
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.kube_resources import BOOKIE, MANAGED_LEDGER, changed
+from tests.support.polling import until
 
 RESOURCES = "/apis/quire.dev/v1alpha1/namespaces/{}/{}"
 
@@ -105,9 +106,12 @@ def run(api: KubeApi, namespace: str, log: Path, *, pools: int, ledgers: int, ti
         api.create(RESOURCES.format(namespace, plural), manifest).expect()
     with operator(api.kubeconfig, namespace, log) as process:
         began_s = time.monotonic()
-        while left := lacking(api, namespace, pools, ledgers):
-            assert process.poll() is None, f"the operator ended:\n{log.read_text()[-4000:]}"
-            assert time.monotonic() - began_s < timeout_s, f"{left} are not there after {timeout_s} s"
-            time.sleep(0.5)
+        until(
+            lambda: not lacking(api, namespace, pools, ledgers),
+            lambda: f"{lacking(api, namespace, pools, ledgers)} are missing:\n{log.read_text()[-4000:]}",
+            timeout_s=timeout_s,
+            poll_s=0.5,
+            process=process,
+        )
         made_s = time.monotonic() - began_s
         return LoadResult(made_s, memory_peak_mb(process.pid), cpu_s(process.pid))

@@ -5,13 +5,13 @@ Where it cannot be built a test is skipped and says why; with CI=true it fails.
 
 import os
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from tests.support.polling import until
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,17 +84,25 @@ class S3Server:
                 stderr=log,
                 env=environment,
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=2):
-                    return
-            except urllib.error.HTTPError:
-                return
-            except OSError:
-                time.sleep(0.05)  # another process: there is no event to wait on
-        self.stop()
-        raise AssertionError(f"the S3 server did not start:\n{self._log.read_text()[-2000:]}")
+        try:
+            until(
+                self._answers,
+                lambda: f"the S3 server did not start:\n{self._log.read_text()[-2000:]}",
+                timeout_s=START_TIMEOUT_S,
+                process=self._process,
+            )
+        except AssertionError:
+            self.stop()
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=2):
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
 
     def make_bucket(self, name: str) -> None:
         """A bucket is a folder of it."""

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.support.polling import until
 from tests.support.ports import free_port_range, free_ports
 
 START_TIMEOUT_S = 180.0
@@ -65,14 +65,7 @@ class StandaloneProcess:
 
     def wait_until_healthy(self, process: "subprocess.Popen[bytes]") -> None:
         """Until /healthz answers; an error when the process ends instead."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                raise AssertionError(f"it ended with {process.returncode}:\n{self.tail()}")
-            if self.is_healthy():
-                return
-            time.sleep(0.05)  # another process: there is no event to wait on
-        raise AssertionError(f"it was not healthy after {START_TIMEOUT_S} s:\n{self.tail()}")
+        until(self.is_healthy, lambda: f"it is not healthy:\n{self.tail()}", timeout_s=START_TIMEOUT_S, process=process)
 
     def is_healthy(self) -> bool:
         """Whether /healthz answers 200."""

@@ -20,6 +20,24 @@ FILE_LINES_MAX = 600
 FUNCTION_CODE_LINES_MAX = 70
 BROAD_EXCEPTS_PER_1000_LINES_MAX = 1.0
 DOCUMENTED_MIN = 0.8
+MAY_SLEEP = {
+    "tests/support/polling.py": "polls for all the others",
+    "tests/support/hostile_peers.py": "samples the memory of a process",
+    "tests/integration/test_hostile_peers.py": "samples the memory of a process",
+    "tests/damage/power.py": "cuts the power after a drawn time; a full queue of the stock client has no event",
+    "tests/compat/test_pulsar_client.py": "gives each message its own publish time",
+    "tests/compat/test_pulsar_client_secured.py": "waits for tokens to expire and for files to be read again",
+    "tests/integration/jobs/spark_processes.py": "an end of the driver ends the wait without a failure",
+    "tests/integration/jobs/test_source_stream.py": "an end of the driver ends the wait without a failure",
+    "tests/integration/jobs/test_tables.py": "an end of the driver ends the wait without a failure",
+    "tests/e2e/kube.py": "polls a cluster for all the other end-to-end tests",
+    "tests/e2e/conftest.py": "gives up a namespace without a failure",
+    "tests/e2e/programs/load.py": "a program of its own: paces messages and tries again",
+    "tests/e2e/test_machines.py": "keeps etcd away for a time",
+    "tests/e2e/test_pods_and_operator.py": "watches that nothing changes for a time",
+    "tests/e2e/test_resources.py": "watches that nothing changes for a time",
+}
+"""Test modules that call `time.sleep`, with the reason. Others use `tests.support.polling`, events or virtual time."""
 FORBIDDEN_NAME_PARTS = {"utils", "util", "common", "helpers", "helper", "manager", "impl"}
 MEMBERS = ("bookie", "broker", "operator", "jobs")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -113,6 +131,12 @@ def test_public_names_have_docstrings() -> None:
     ]
     documented = sum(ast.get_docstring(node) is not None for node in public)
     assert documented >= DOCUMENTED_MIN * len(public), f"{documented} of {len(public)}"
+
+
+def test_tests_sleep_only_where_a_reason_is_given() -> None:
+    sleepers = {str(path.relative_to(ROOT)) for path in OTHERS if "time.sleep(" in path.read_text()}
+    sleepers -= {name for name in sleepers if name.startswith("benchmarks/") or name == "tests/unit/test_shape.py"}
+    assert sleepers == MAY_SLEEP.keys()
 
 
 @pytest.mark.parametrize("member", MEMBERS)

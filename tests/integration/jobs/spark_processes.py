@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.support.polling import until
+
 POLL_S = 0.01  # other processes: there is no event to wait on
 MASTER = "local-cluster[2,1,512]"
 SETTINGS = {
@@ -63,8 +65,7 @@ def kill_whole(pids: Iterable[int]) -> int:
     everything = [*chosen, *(each for pid in chosen for each in _below(pid))]
     killed = kill(chosen)
     kill(everything[len(chosen) :])
-    while any(_command(pid) for pid in everything):
-        time.sleep(POLL_S)
+    until(lambda: not any(map(_command, everything)), "the processes still exist", poll_s=POLL_S)
     return killed
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -32,6 +31,7 @@ from quire_jobs.job import Outcome, Summary, parse_parameters
 from quire_jobs.tables import TableTarget, open_table
 from quire_jobs.tables.data_files import read_files
 from tests.support.etcd_server import EtcdServer, require_etcd
+from tests.support.polling import until
 from tests.support.ports import free_ports
 from tests.support.standalone import QUIRE
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
@@ -61,11 +61,13 @@ class Bookies:
         log = folder.with_suffix(".log")
         with log.open("wb") as output:
             process = subprocess.Popen(words, stdout=output, stderr=output)
-        deadline = time.monotonic() + GUARD_S
         try:
-            while not _answers(f"http://127.0.0.1:{http}/readyz"):
-                assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
-                time.sleep(0.05)  # another process: there is no event to wait on
+            until(
+                lambda: _answers(f"http://127.0.0.1:{http}/readyz"),
+                lambda: log.read_text()[-4000:],
+                timeout_s=GUARD_S,
+                process=process,
+            )
             with urllib.request.urlopen(f"http://127.0.0.1:{http}/api/v1/quire/cookie", timeout=GUARD_S) as answer:
                 self.processes[BookieId(json.load(answer)["bookie"])] = process
         except BaseException:

@@ -3,8 +3,7 @@
 One run meets all faults, each for its own ledger: objects are named after their ledger.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_jobs.source.loop_thread import shared_loop
 from tests.integration.jobs import test_offload_job
 from tests.integration.jobs.test_offload_job import GUARD_S, World, consumed, produce
+from tests.support.polling import until
 from tests.support.s3_relay import Cut, Fault, Refuse, S3Relay
 
 world = test_offload_job.world
@@ -39,14 +39,6 @@ def namespace(world: World) -> str:
     world.process.request("PUT", "/admin/v2/namespaces/public/faults", {})
     world.process.request("PUT", "/admin/v2/namespaces/public/faults/offloadDeletionLagMs", 0)
     return "public/faults"
-
-
-def until(what: str, holds: Callable[[], bool]) -> None:
-    """Poll until `holds()`: the state is in another process, so there is no event to wait on."""
-    deadline = time.monotonic() + GUARD_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {GUARD_S} s: {what}"
-        time.sleep(0.2)
 
 
 def bookies_copy_is_gone(record: LedgerRecord) -> bool:
@@ -98,7 +90,11 @@ def test_ledgers_that_a_failing_bucket_rejects_stay_on_bookies_until_the_next_ru
     assert "the service limits the rate of requests" in problems[f"ledger {throttled} of {topic}"]["reason"]
     assert f"-ledger-{indexless}-index" in problems[f"ledger {indexless} of {topic}"]["reason"]
 
-    until("the bookies' copy of the offloaded ledger is deleted", lambda: bookies_copy_is_gone(world.records(topic)[3]))
+    until(
+        lambda: bookies_copy_is_gone(world.records(topic)[3]),
+        "the bookies still have the offloaded ledger",
+        timeout_s=GUARD_S,
+    )
     records = world.records(topic)
     assert [record.offloaded for record in records] == offloaded(world, topic) == [False, False, False, True, False]
     assert [record.offload for record in records[:3]] == [None] * 3, "their attempts are aborted"
@@ -111,7 +107,11 @@ def test_ledgers_that_a_failing_bucket_rejects_stay_on_bookies_until_the_next_ru
     relay.faults = lambda method, path: None
     summary = world.offload(topic, f"endpoint={relay.endpoint}")
     assert summary["outcome"] == "succeeded" and summary["counts"]["ledgers_offloaded"] == 3, summary
-    until("all bookies' copies are deleted", lambda: all(map(bookies_copy_is_gone, world.records(topic)[:4])))
+    until(
+        lambda: all(map(bookies_copy_is_gone, world.records(topic)[:4])),
+        "the bookies still have copies",
+        timeout_s=GUARD_S,
+    )
     assert offloaded(world, topic) == [True] * 4 + [False]
     assert world.offloaded_payloads(world.records(topic)[:4]) == ledgers
     assert not any(name.startswith(".quire/attempts/") for name in world.names() - before)

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +35,7 @@ from quire_jobs.tables import TableTarget, open_table
 from quire_jobs.tables.data_files import read_files
 from tests.integration.jobs import spark_processes
 from tests.support.etcd_server import EtcdServer, require_etcd
+from tests.support.polling import until
 from tests.support.s3_server import S3Server, require_s3
 from tests.support.standalone import QUIRE, StandaloneProcess
 
@@ -215,10 +215,12 @@ def test_after_a_killed_driver_the_next_run_completes_the_offload(world: World, 
         driver = subprocess.Popen(
             world.arguments(topic, "rate=100k", "--master", "local[2]"), stdout=log, stderr=log, env=world.environment
         )
-    deadline = time.monotonic() + GUARD_S
-    while not any(record.offloaded for record in world.records(topic)):
-        assert driver.poll() is None and time.monotonic() < deadline, "the driver ended before it was killed"
-        time.sleep(0.2)  # another process: there is no event to wait on
+    until(
+        lambda: any(record.offloaded for record in world.records(topic)),
+        "no ledger is offloaded",
+        timeout_s=GUARD_S,
+        process=driver,
+    )
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
 
@@ -274,10 +276,11 @@ def test_a_stock_consumer_reads_everything_after_the_bookies_copies_are_deleted(
     topic = "persistent://public/short/gone"
     sent = produce(stock, topic, 250)
     assert world.offload("public/short/*")["counts"]["ledgers_offloaded"] == 2
-    deadline = time.monotonic() + GUARD_S
-    while not all(r.offload is not None and r.offload.bookies_deleted for r in world.records(topic)[:2]):
-        assert time.monotonic() < deadline, "the bookies' copies still exist"
-        time.sleep(0.2)  # another process: there is no event to wait on
+    until(
+        lambda: all(r.offload is not None and r.offload.bookies_deleted for r in world.records(topic)[:2]),
+        "the bookies' copies still exist",
+        timeout_s=GUARD_S,
+    )
     assert consumed(stock, topic, 250) == sent
     options = parse_options({"metadata": world.metadata, "topic": topic})
     assert shared_loop().run(lambda: plan(options, Filters()))
@@ -322,12 +325,15 @@ def test_each_message_of_offloaded_ledgers_is_in_the_table_once_after_a_killed_d
         driver = subprocess.Popen(
             world.arguments(topic, *given), stdout=log, stderr=log, env=world.environment, start_new_session=True
         )
-    deadline = time.monotonic() + GUARD_S
     try:
-        while open_table(target).schema() is None:  # wait until the table exists and rows are being written
-            assert driver.poll() is None, "the driver ended before it was killed"
-            assert time.monotonic() < deadline, f"no table after {GUARD_S} s"
-            time.sleep(0.02)  # another process: there is no event to wait on
+        # Once the table exists, rows are being written.
+        until(
+            lambda: open_table(target).schema() is not None,
+            "there is no table",
+            timeout_s=GUARD_S,
+            poll_s=0.02,
+            process=driver,
+        )
         assert driver.poll() is None, "the driver ended before it was killed"
     finally:
         if driver.poll() is None:
@@ -367,9 +373,13 @@ def test_after_killed_executors_each_ledger_is_offloaded_and_each_message_in_the
             world.arguments(topic, *words), stdout=output, stderr=output, env=environment, start_new_session=True
         )
     try:
-        while not any(record.offload is not None for record in world.records(topic)):
-            assert driver.poll() is None, log.read_text()[-4000:]
-            time.sleep(0.02)  # another process: there is no event to wait on
+        until(
+            lambda: any(record.offload is not None for record in world.records(topic)),
+            lambda: log.read_text()[-4000:],
+            timeout_s=GUARD_S,
+            poll_s=0.02,
+            process=driver,
+        )
         assert spark_processes.kill(spark_processes.executors(driver.pid)) == 2
         assert not any(record.offloaded for record in world.records(topic)), "the executors were killed too late"
         strikes = spark_processes.kill_executors_while_files_come(driver, tmp_path / "table", counts=(2,))

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE
@@ -18,6 +17,7 @@ from quire_bookie.client import LedgerClient
 from tests.integration.jobs import spark_processes
 from tests.support import spark_session  # noqa: F401  sets Spark's settings for all tests
 from tests.support.etcd_cluster import EtcdCluster
+from tests.support.polling import until
 from tests.support.spark_python import spark_python
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -109,9 +109,12 @@ def read(
 def test_tasks_of_killed_python_workers_are_repeated(bookies: EtcdCluster, ledger: int, tmp_path: Path) -> None:
     def strike(driver: "subprocess.Popen[str]") -> None:
         for _ in range(2):  # workers that Spark starts again have a task at once
-            while not spark_processes.kill(spark_processes.python_workers(driver.pid)):
-                assert driver.poll() is None
-                time.sleep(spark_processes.POLL_S)
+            until(
+                lambda: spark_processes.kill(spark_processes.python_workers(driver.pid)),
+                "no Python worker runs",
+                poll_s=spark_processes.POLL_S,
+                process=driver,
+            )
 
     assert read(bookies, ledger, tmp_path, strike) >= 1
 

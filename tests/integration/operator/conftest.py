@@ -8,7 +8,6 @@ them once, in some minutes.
 import itertools
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import yaml
 
 from quire_operator.api import crds
 from tests.integration.operator.kube_api import KubeApi
+from tests.support.polling import until
 from tests.support.ports import free_port
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "k8s" / "apiserver.sh"
@@ -65,10 +65,11 @@ def with_crds(api: KubeApi) -> KubeApi:
 def _wait_until_established(api: KubeApi, name: str) -> None:
     """Served is later than established by a moment: ask for the collection itself."""
     plural = name.partition(".")[0]
-    deadline_s = time.monotonic() + ESTABLISHED_TIMEOUT_S
-    while not api.get(f"/apis/quire.dev/v1alpha1/{plural}").ok:
-        assert time.monotonic() < deadline_s, api.get(f"{CRD_PATH}/{name}").body.get("status")
-        time.sleep(0.05)
+    until(
+        lambda: api.get(f"/apis/quire.dev/v1alpha1/{plural}").ok,
+        lambda: api.get(f"{CRD_PATH}/{name}").body.get("status"),
+        timeout_s=ESTABLISHED_TIMEOUT_S,
+    )
 
 
 @pytest.fixture

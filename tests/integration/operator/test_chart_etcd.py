@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_operator.certificates import issuing
 from quire_operator.certificates.deciding import AUTHORITY_LIFE_S, LIFE_S
 from quire_operator.certificates.subjects import etcd_client_subject, etcd_subject
+from tests.support.polling import until
 from tests.support.ports import free_port
 from tests.support.s3_server import S3Server, require_s3
 from tests.unit.charts.rendering import CHART, template, tool
@@ -78,12 +80,13 @@ class Members:
 
     def wait(self) -> None:
         """Until all that run are ready, as the kubelet asks them."""
-        deadline_s = time.monotonic() + START_S
         for number, process in self._processes.items():
-            while not _ready(self.ports[number][HEALTH]):
-                said = self._log(number).read_text()[-2000:]
-                assert process.poll() is None and time.monotonic() < deadline_s, said
-                time.sleep(0.1)  # another process: there is no event to wait on
+            until(
+                partial(_ready, self.ports[number][HEALTH]),
+                partial(_tail, self._log(number)),
+                timeout_s=START_S,
+                process=process,
+            )
 
     def kill(self, number: int) -> None:
         """SIGKILL."""
@@ -127,6 +130,10 @@ def three(tmp_path: Path) -> Iterator[Members]:
     found = Members(tmp_path, 3)
     yield found
     found.close()
+
+
+def _tail(log: Path) -> str:
+    return log.read_text()[-2000:]
 
 
 def _ready(port: int) -> bool:

@@ -3,7 +3,6 @@
 No controller of Jobs runs here, and no kubelet: the test says what they would say.
 """
 
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.integration.operator import test_managed_ledger
 from tests.integration.operator.conftest import CRD_PATH
 from tests.integration.operator.kube_api import KubeApi
 from tests.integration.operator.test_managed_ledger import Stack
+from tests.support.polling import until
 
 pytestmark = pytest.mark.slow
 stack = test_managed_ledger.stack
@@ -58,10 +58,7 @@ def make_driver(stack: Stack, job: dict[str, Any], status: dict[str, Any]) -> No
 
 def until_served(kube: KubeApi, path: str) -> None:
     """Served is later than established by a moment."""
-    deadline_s = time.monotonic() + 60
-    while not kube.get(path).ok:
-        assert time.monotonic() < deadline_s, kube.get(path).message
-        time.sleep(0.05)
+    until(lambda: kube.get(path).ok, lambda: kube.get(path).message)
 
 
 async def open_with(stack: Stack, **spec: Any) -> None:
