@@ -1,10 +1,10 @@
-"""The files of one journal directory: which generation lives where, which files are spare.
+"""The files of one journal directory: which file holds which generation, and which files are spare.
 
-`journal-<number>.log` files are written with zeros once, under a `.new` name until they are complete, and then go
-round: spare, live under a generation, spare again once the mark has passed them. Owns names, creation, recycling and
-removal. Must never give out or remove a file whose generation is not below the durable mark.
+`journal-<number>.log` files are filled with zeros once, under a `.new` name until they are complete, and then reused:
+spare, live under a generation, spare again once the mark has passed them. Owns names, creation, recycling and removal.
+Must never hand out or remove a file whose generation is not below the durable mark.
 
-Files may differ in length, and each header tells its own: the first of a start that finds no spare is short.
+Files may differ in length, which each header records: the first file of a start that finds no spare is short.
 """
 
 import re
@@ -30,7 +30,7 @@ _UNFINISHED = re.compile(r"journal-\d{8}\.log\.new")
 
 
 def number_of(path: str) -> int:
-    """The number in a journal file's name."""
+    """Return the number in a journal file's name."""
     found = _NAME.fullmatch(path.rpartition("/")[2])
     assert found is not None, path
     return int(found[1])
@@ -38,14 +38,14 @@ def number_of(path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file that holds a generation which replay may need."""
+    """A file with a generation that replay may need."""
 
     path: str
     header: FileHeader
 
 
 class JournalFiles:
-    """What `open` found in a directory, kept up to date. One caller at a time per method."""
+    """Tracks the live and spare files of a directory, as found by `open`. One caller at a time per method."""
 
     def __init__(self, disk: Disk, directory: str, settings: JournalSettings) -> None:
         self._disk = disk
@@ -55,20 +55,20 @@ class JournalFiles:
         self.live: dict[int, LiveFile] = {}
         self._spares: list[str] = []
         self._prepared: str | None = None
-        """The file that the witness says may hold the next generation: it stays until the witness says otherwise."""
+        """The file that, according to the witness, may hold the next generation: kept while the witness names it."""
         self._obsolete = False
-        """That file is needed for nothing else."""
+        """Whether only the witness still needs that file."""
         self.created = 0
         self.recycled = 0
 
     @property
     def any(self) -> bool:
-        """Whether the directory holds journal files at all."""
+        """Whether the directory holds any journal file."""
         return self._next_number > 1
 
     @property
     def spares(self) -> int:
-        """Files that may be given a generation."""
+        """The number of files that may be given a generation."""
         return len(self._spares)
 
     @classmethod
@@ -80,13 +80,13 @@ class JournalFiles:
         mark: Mark | None,
         witness: WitnessRecord | None = None,
     ) -> "JournalFiles":
-        """Look at every file. DamagedError when one is missing, was cut, lost its header or belongs elsewhere."""
+        """Classify every file. DamagedError if one is missing, truncated, of another journal, or lost its header."""
         files = cls(disk, directory, settings)
         names = await disk.list_dir(directory)
         if witness is not None and witness.prepared_generation:
             files._prepared = files.path_of(witness.prepared_file)
         if names:
-            # A process that was killed may have left names and a mark that only the machine's memory holds.
+            # A killed process may have left names and a mark that are only in the kernel's memory so far.
             await disk.sync_dir(directory)
         for name in names:
             path = f"{directory}/{name}"
@@ -95,18 +95,18 @@ class JournalFiles:
                 if mark is not None:
                     await files._classify(path, mark)
             elif _UNFINISHED.fullmatch(name):
-                # A crash while it was made; nothing was ever written to it but zeros.
+                # A crash interrupted its creation; it holds nothing but zeros.
                 await disk.remove(path)
         if witness is not None:
             files._check_newest(names, witness)
         return files
 
     def path_of(self, number: int) -> str:
-        """Where the journal file of that number lies."""
+        """Return the path of the journal file with that number."""
         return f"{self._directory}/journal-{number:08d}.log"
 
     def _check_newest(self, names: Sequence[str], witness: WitnessRecord) -> None:
-        """No file that is there proves that there was a newer one; the witness does."""
+        """Check that the newest file exists: only the witness proves that; the remaining files do not."""
         newest = max(self.live, default=0)
         if newest < witness.position.generation:
             what = f"the journal file of generation {witness.position.generation} is missing, and it was durable"
@@ -117,7 +117,7 @@ class JournalFiles:
             raise JournalDamagedError(prepared, 0, what)
 
     async def forget_prepared(self) -> None:
-        """The witness names no prepared file any more."""
+        """Release the prepared file: the witness no longer names it."""
         path, self._prepared = self._prepared, None
         if path is not None and self._obsolete:
             self._obsolete = False
@@ -133,7 +133,7 @@ class JournalFiles:
             try:
                 header = decode_header(block)
             except JournalFormatError as error:
-                # Zeros, or a header torn while a spare was taken into use: no group of its generation followed then.
+                # Zeros, or a header torn when a spare went live: in both cases no group of its generation followed.
                 end = size if any(block) else DATA_START + 1
                 group = await find_group(file, DATA_START, end, mark.uuid, mark.position.generation)
                 if group is not None:
@@ -156,7 +156,10 @@ class JournalFiles:
         self.live[header.generation] = LiveFile(path, header)
 
     async def _make_durable(self, path: str) -> None:
-        """What a killed process wrote is read below, and the next file's header will call it durable: make it so."""
+        """Sync a file before replay reads it: a killed process may have left unsynced groups.
+
+        The header of the next file will declare them durable.
+        """
         file = await self._disk.open(path)
         try:
             await file.sync()
@@ -172,9 +175,9 @@ class JournalFiles:
             await self._disk.remove(path)
 
     async def take_spare(self, *, short: bool = False, reserved_bytes: int | None = None) -> tuple[str, int]:
-        """A complete file that nothing needs, and its bytes; makes one where none is left, perhaps a `short` one.
+        """Return a complete unused file and its size; create one, `short` if asked, when no spare is left.
 
-        `reserved_bytes`: what a new file leaves free; None: as the settings say. DiskFullError when there is no space.
+        `reserved_bytes`: the space that a new file must leave free; None: that of the settings. DiskFullError.
         """
         if self._spares:
             self.recycled += 1
@@ -203,7 +206,7 @@ class JournalFiles:
             )
 
     async def drop_spares(self) -> None:
-        """Give the space of the spare files back to the file system, but for one that the witness names."""
+        """Remove the spare files to free their space, except one that the witness names."""
         spares = [path for path in self._spares if path != self._prepared]
         self._spares = [path for path in self._spares if path == self._prepared]
         for path in spares:
@@ -212,15 +215,15 @@ class JournalFiles:
             await self._disk.sync_dir(self._directory)
 
     async def put_back(self, path: str, size: int) -> None:
-        """A spare that was taken and not used."""
+        """Take back a spare that was not used."""
         await self._keep_or_remove(path, size)
 
     def went_live(self, path: str, header: FileHeader) -> None:
-        """A spare's header is durable."""
+        """Register a spare whose header is durable as live."""
         self.live[header.generation] = LiveFile(path, header)
 
     async def recycle_below(self, generation: int) -> None:
-        """The durable mark is in `generation`: files of older ones become spares, or are removed when too many."""
+        """Turn the files older than `generation`, where the durable mark is, into spares, or remove surplus ones."""
         removed = False
         for old in sorted(g for g in self.live if g < generation):
             file = self.live.pop(old)

@@ -9,12 +9,12 @@ group    "QJg1" 4, crc32c u32 over the rest of the head and the body, uuid 16, g
 mark     "QuireMrk" 8, version u32, crc32c u32 over the rest, uuid 16, generation u64, offset u64, sequence u64
 ```
 A mark of version 1 has no witness beside it (see `witness`); one of version 2 has.
-Numbers are little-endian. A file is used again and again, so stale groups with right checksums lie behind the live
-ones: uuid and generation tell them apart. `sequence` counts groups through all generations without a gap. The header
-is used only once durable, fits one sector, and says where the generation before it ended (its *sealed size*) and which
-group comes first. A new group starts in a block of its own: no block with an acknowledged record is written twice.
+Numbers are little-endian. Files are reused, so stale groups with correct checksums follow the live ones; uuid and
+generation distinguish them. `sequence` counts groups across all generations without a gap. A header takes effect only
+once durable, fits one sector, and records where the previous generation ended (its *sealed size*) and its own first
+group. Each group starts in a new block: no block with an acknowledged record is written twice.
 
-Owns these bytes. Must never decide what an invalid group means; `replay` does.
+Owns these bytes. Must never decide what an invalid group means; that is `replay`'s task.
 """
 
 import struct
@@ -41,45 +41,45 @@ GROUP_HEAD_BYTES = _GROUP_PREFIX.size + _GROUP.size
 
 
 class JournalFormatError(ValueError):
-    """These bytes are no header or mark of this version, or are damaged. The message says which."""
+    """The bytes are not a header or mark of a known version, or are damaged. The message says which."""
 
 
 class JournalPosition(NamedTuple):
-    """A place between two groups. Positions of one journal are ordered as tuples."""
+    """A position between two groups. Positions of one journal are ordered as tuples."""
 
     generation: int
     offset: int
     """Bytes from the start of the generation's file."""
     sequence: int
-    """Of the group that starts here."""
+    """Sequence number of the group that starts here."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What the first block of a journal file says."""
+    """The content of the first block of a journal file."""
 
     uuid: bytes
     generation: int
     file_bytes: int
     first_sequence: int
     previous_end: int
-    """Offset in the file of the generation before at which its last group ends; 0 when there is none."""
+    """Offset in the previous generation's file at which its last group ends; 0 if there is none."""
     alignment_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """LastLogMark: everything before the position is durable in the storage. Also names the journal."""
+    """LastLogMark: everything before the position is durable in the storage. Also identifies the journal."""
 
     uuid: bytes
     position: JournalPosition
     witnessed: bool = True
-    """A witness lies beside the mark. False: written by a version that had none."""
+    """Whether a witness exists beside the mark. False: written by a version that had none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupHead:
-    """What stands before a group's body; `crc` is not checked yet."""
+    """The fields before a group's body; `crc` is not yet checked."""
 
     crc: int
     uuid: bytes
@@ -90,7 +90,7 @@ class GroupHead:
 
 
 def encode_header(header: FileHeader) -> bytes:
-    """The whole first block."""
+    """Encode the whole first block."""
     rest = _HEADER.pack(
         header.uuid,
         header.generation,
@@ -104,19 +104,19 @@ def encode_header(header: FileHeader) -> bytes:
 
 
 def decode_header(block: Buffer) -> FileHeader:
-    """Parse a first block; JournalFormatError when it is none."""
+    """Parse a first block; JournalFormatError if it is invalid."""
     return FileHeader(*_HEADER.unpack(_checked(block, _FILE_MAGIC, _HEADER, "header")[1]))
 
 
 def encode_mark(mark: Mark) -> bytes:
-    """The content of the mark's file."""
+    """Encode the content of the mark's file."""
     rest = _MARK.pack(mark.uuid, *mark.position)
     version = WITNESSED_MARK_VERSION if mark.witnessed else FORMAT_VERSION
     return _PREFIX.pack(_MARK_MAGIC, version, crc32c(rest)) + rest
 
 
 def decode_mark(content: Buffer) -> Mark:
-    """Parse the mark's file; JournalFormatError when it is none."""
+    """Parse the mark's file; JournalFormatError if it is invalid."""
     if len(content) != _PREFIX.size + _MARK.size:
         raise JournalFormatError(f"a mark of {len(content)} bytes")
     version, rest = _checked(content, _MARK_MAGIC, _MARK, "mark", newest=WITNESSED_MARK_VERSION)
@@ -127,7 +127,7 @@ def decode_mark(content: Buffer) -> Mark:
 def _checked(
     content: Buffer, expected: bytes, layout: struct.Struct, what: str, *, newest: int = FORMAT_VERSION
 ) -> tuple[int, bytes]:
-    """Version and bytes behind the prefix."""
+    """Return the version and the bytes after the prefix."""
     end = _PREFIX.size + layout.size
     if len(content) < end:
         raise JournalFormatError(f"{what} of {len(content)} bytes")
@@ -143,12 +143,12 @@ def _checked(
 
 
 def encode_group_head(uuid: bytes, generation: int, sequence: int, body: Buffer, records: int) -> bytes:
-    """The head that makes `body` a group."""
+    """Encode the head of a group with `body`."""
     return encode_head_of_parts(uuid, generation, sequence, (body,), records)
 
 
 def encode_head_of_parts(uuid: bytes, generation: int, sequence: int, parts: Sequence[Buffer], records: int) -> bytes:
-    """The head of a group whose body is `parts` one behind the other; the checksum needs no copy that joins them."""
+    """Encode the head of a group whose body is the concatenation of `parts`, without joining them in a copy."""
     rest = _GROUP.pack(uuid, generation, sequence, sum(map(len, parts)), records)
     crc = crc32c(rest)
     for part in parts:
@@ -157,7 +157,7 @@ def encode_head_of_parts(uuid: bytes, generation: int, sequence: int, parts: Seq
 
 
 def parse_group_head(data: Buffer, offset: int = 0) -> GroupHead | None:
-    """The head at `offset`, or None when no group starts there. The checksum is for `group_is_valid`."""
+    """Parse the head at `offset`; None if no group starts there. `group_is_valid` checks the checksum."""
     if len(data) < offset + GROUP_HEAD_BYTES:
         return None
     magic, crc = _GROUP_PREFIX.unpack_from(data, offset)
@@ -167,11 +167,11 @@ def parse_group_head(data: Buffer, offset: int = 0) -> GroupHead | None:
 
 
 def group_is_valid(head: GroupHead, body: Buffer) -> bool:
-    """Whether head and body belong together, byte for byte."""
+    """Return whether the checksum in the head matches head and body."""
     rest = _GROUP.pack(head.uuid, head.generation, head.sequence, head.body_bytes, head.records)
     return len(body) == head.body_bytes and crc32c(body, crc32c(rest)) == head.crc
 
 
 def group_bytes(body_bytes: int, alignment_bytes: int) -> int:
-    """Bytes on disk of a group with that body, padding included."""
+    """Return the size on disk of a group with that body, padding included."""
     return -(-(GROUP_HEAD_BYTES + body_bytes) // alignment_bytes) * alignment_bytes

@@ -1,7 +1,7 @@
-"""What lies in a journal folder, file by file, for a person. Only reads: removes, recycles and replays nothing.
+"""Describes the content of a journal folder, file by file, for administrators. Read-only: no recycling, no replay.
 
-Owns the words for what it finds. The verdict of a start is `replay`'s; this one differs where it looks at files that no
-start needs any more, and says so (`live` is False).
+Owns the texts of its findings. `replay` decides whether a journal can start; this module also reports on files that a
+start no longer needs (`live` is False).
 """
 
 import re
@@ -40,13 +40,13 @@ _FILE = re.compile(r"journal-\d{8}\.log")
 
 @dataclass(slots=True)
 class InspectedFile:
-    """One journal file. `generation` is None when it has no header: then `what` says why. `end`: of the last group."""
+    """One journal file. `generation`: None without a header; `what` then says why. `end`: end of the last group."""
 
     path: str
     size_bytes: int
     generation: int | None = None
     live: bool = False
-    """A start needs it: it is not below the mark."""
+    """Whether a start needs the file: it is not below the mark."""
     groups: int = 0
     entries: int = 0
     keys: int = 0
@@ -57,11 +57,11 @@ class InspectedFile:
     end: int = 0
     what: str = ""
     damaged: bool = False
-    """Durable bytes are provably wrong, where a start would read them."""
+    """Whether durable bytes are provably wrong, in a part that a start would read."""
 
 
 async def inspect_journal(disk: Disk, directory: str) -> tuple[Mark | None, list[InspectedFile]]:
-    """The mark and every file, by generation. DamagedError: mark or witness is damaged. OSError."""
+    """Return the mark, and every file by generation. DamagedError if mark or witness is damaged. OSError."""
     mark = await load_mark(disk, directory)
     files: list[InspectedFile] = []
     headers: dict[int, FileHeader] = {}
@@ -87,14 +87,14 @@ async def inspect_journal(disk: Disk, directory: str) -> tuple[Mark | None, list
     files.sort(key=lambda each: (each.generation is None, each.generation or 0, each.path))
     for found in files:
         if found.generation is not None:
-            _judge(found, headers.get(found.generation + 1))
+            _check_end(found, headers.get(found.generation + 1))
     if mark is not None:
-        _judge_newest(directory, files, await load_witness(disk, directory, mark.uuid))
+        _check_newest(directory, files, await load_witness(disk, directory, mark.uuid))
     return mark, files
 
 
-def _judge_newest(directory: str, files: list[InspectedFile], witness: WitnessRecord | None) -> None:
-    """What the witness proves of the newest file: that it exists, and where it ends at least."""
+def _check_newest(directory: str, files: list[InspectedFile], witness: WitnessRecord | None) -> None:
+    """Compare the newest file with the witness, which proves that it exists and where it ends at the earliest."""
     if witness is None or not witness.position.generation:
         return
     generation, offset, _ = witness.position
@@ -118,7 +118,7 @@ async def _open_files(disk: Disk, directory: str) -> AsyncIterator[tuple[str, Di
 
 
 async def _walk(file: DiskFile, header: FileHeader, mark: Mark | None, found: InspectedFile) -> None:
-    """Groups of the file's generation, from its start, or from the mark when that lies in it."""
+    """Count the groups of the file's generation, from its start, or from the mark if that is in the file."""
     offset, sequence = DATA_START, header.first_sequence
     if mark is not None and mark.position.generation == header.generation and mark.position.offset:
         offset, sequence = mark.position.offset, mark.position.sequence
@@ -144,7 +144,7 @@ async def _walk(file: DiskFile, header: FileHeader, mark: Mark | None, found: In
         file, offset, found.size_bytes, header.uuid, header.generation, sequence=sequence + 1, exact=True
     )
     if later is not None and not found.damaged:
-        found.what = f"group {sequence} at {offset} is wrong, and group {later.sequence} behind it was durable"
+        found.what = f"group {sequence} at {offset} is wrong, and group {later.sequence} after it was durable"
         found.damaged = found.live
 
 
@@ -168,8 +168,8 @@ def _count(body: bytes, found: InspectedFile) -> None:
                 found.clean_end = True
 
 
-def _judge(found: InspectedFile, successor: FileHeader | None) -> None:
-    """What the file behind it proves."""
+def _check_end(found: InspectedFile, successor: FileHeader | None) -> None:
+    """Compare the end of a file with the end that the header of the next file names."""
     if successor is not None and found.end < successor.previous_end and not found.damaged:
         found.what = f"ends at {found.end}, but {successor.previous_end} was durable"
         found.damaged = found.live

@@ -1,13 +1,13 @@
 """The write-ahead log of one directory: the facade that the bookie uses.
 
-Owns the order of a journal's life (open, replay, append, mark, close) and the one task that keeps the next file ready.
+Owns the life cycle of a journal (open, replay, append, mark, close) and the one task that keeps the next file ready.
 Must never be used by two processes at once: the caller holds the lock of the directory.
 
-Order and reentrancy: appends become durable in the order in which they were made, and their `done` callbacks run in
-that order on the event loop, those of one group back to back in one step, always after the append has returned. A
-`done` may append; that joins a later group. A `done` must not raise; one that does is reported by the loop. After a
-failed write every `done`, pending and future, gets JournalPoisonedError, and `on_poison` is called once. An append
-cannot be cancelled: its record may become durable although nobody waits for it.
+Order and reentrancy: appends become durable in the order of the calls, and their `done` callbacks run in that order on
+the event loop, those of one group in one step, always after the append has returned. A `done` may append; that record
+joins a later group. A `done` must not raise; the loop reports one that does. After a failed write every `done`, pending
+and future, receives JournalPoisonedError, and `on_poison` is called once. An append cannot be cancelled: its record may
+become durable although its caller has stopped waiting.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ log = logging.getLogger("quire.journal")
 
 
 class Journal:
-    """Use `open`, then `replay` once, then append. Every method belongs to the event loop's thread."""
+    """The journal of one directory: `open` it, `replay` it once, then append. Event loop's thread only."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Journal:
         self._started = False
         self._ahead = False
         self.is_new = False
-        """The folder held no journal: `open` began it."""
+        """Whether `open` created the journal in an empty folder."""
         self._closing = False
         self._stopping = False
         self._wake = asyncio.Event()
@@ -83,16 +83,15 @@ class Journal:
         self.on_poison: Callable[[BaseException], None] | None = None
         """Called once, after every pending `done`, with the JournalPoisonedError."""
         self.reserves = SpaceReserves()
-        """What a full disk keeps for the files that fences and recovery need."""
+        """Space kept on a full disk for the journal files of fences and recovery."""
         self.on_full: Callable[[DiskFullError], None] | None = None
-        """Called when the next file cannot be made. The present file still takes what fits."""
+        """Called when the next file cannot be created. The current file still takes the groups that fit."""
 
     @classmethod
     async def open(cls, disk: Disk, directory: str, settings: JournalSettings, *, chance: Chance) -> "Journal":
-        """Open or create the journal of a directory, which the caller has locked.
+        """Open or create the journal of a directory that the caller has locked. Replays nothing.
 
-        DamagedError when mark or files are provably wrong, ConfigError for sizes that do not fit, DiskFullError,
-        OSError. Nothing is replayed yet.
+        DamagedError if mark or files are provably wrong, ConfigError for inconsistent sizes, DiskFullError, OSError.
         """
         settings.check()
         await disk.make_dirs(directory)
@@ -112,10 +111,10 @@ class Journal:
         return cls(disk, directory, settings, files, mark, witness)
 
     async def replay(self, deliver: Deliver) -> ReplaySummary:
-        """Deliver every durable record from the mark on, in order, then start to take appends.
+        """Deliver every durable record from the mark on, in order, then start to accept appends.
 
-        `position` and `set_mark` work meanwhile: a flush while replaying may move the mark. On a full disk the
-        journal starts without a file: `full` is set, and appends get DiskFullError until there is space.
+        `position` and `set_mark` work during replay: a flush may move the mark. On a full disk the journal starts
+        without a file: `full` is set, and appends receive DiskFullError until there is space.
         """
         summary = await self.read(deliver)
         await self.start()
@@ -131,9 +130,9 @@ class Journal:
         return summary
 
     async def start(self, *, ahead: bool = True) -> None:
-        """Take appends from now on, in a file of its own: nothing is ever written behind a torn tail in the same.
+        """Accept appends from now on, in a new file: nothing is ever written after a torn tail in the same file.
 
-        Not `ahead`: until `keep_ahead` the next file is made only once appends wait for it.
+        Without `ahead`, until `keep_ahead` the next file is created only once appends wait for it.
         """
         self._ahead = ahead
         end = self._end
@@ -143,33 +142,33 @@ class Journal:
             await self._prepare(short=True, urgent=True)
             if self._writer.has_prepared:
                 opened: asyncio.Future[BaseException | None] = self._loop.create_future()
-                # Whoever starts it may be cancelled meanwhile.
+                # The task that starts the journal may be cancelled before this runs.
                 self._writer.open_prepared(lambda error: None if opened.done() else opened.set_result(error))
                 if (error := await opened) is not None:
                     self._writer.poison(error)
-        # Before the first append: from here on the file in use cannot be missing unnoticed.
+        # Before the first append: from here on a missing current file is detected.
         await self._store_witness()
         if self._writer.poisoned:
             raise JournalPoisonedError(f"{self._directory}: the journal could not be started")
         self._started = True
         self._writer.accept()
         if self._mark.position.generation == 0:
-            # From here on a first file that is lost shows as missing, not as a journal that never began.
+            # From here on a lost first file is detected as missing, not taken for a journal that never started.
             await self.set_mark(self.position())
         self._keeper = asyncio.create_task(self._keep_file_ready(), name=f"journal files {self._directory}")
         self._wake.set()
 
     def keep_ahead(self) -> None:
-        """Have the next file ready before it is needed, from now on.
+        """Prepare each next file before it is needed, from now on.
 
-        Making one takes the disk and a processor, which a bookie that starts has better use for; and the first move of
-        the mark may bring a spare.
+        Not during the start: creating a file takes disk and processor time that the start needs, and the first move of
+        the mark may free a spare.
         """
         self._ahead = True
         self._wake.set()
 
     async def _reuse_empty(self, end: JournalPosition) -> bool:
-        """A last file without a durable group goes on: restarts in a row must not use up files."""
+        """Continue in the last file if it has no durable group, so that repeated restarts do not use up files."""
         last = self._files.live.get(end.generation)
         if last is None or end.offset != DATA_START:
             return False
@@ -186,15 +185,15 @@ class Journal:
         self._writer.append_run(run, done)
 
     def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
-        """Queue runs together: durable in one step or not at all. `done` is told which."""
+        """Queue runs together: all become durable in one step, or none. `done` receives the batch."""
         self._writer.append_batch(batch, partial(done, batch))
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
-        """Queue a ledger's master key, and its token; append it before the ledger's first run."""
+        """Queue a ledger's master key and token; must precede the ledger's first run."""
         self._writer.append_record(master_key_record(ledger, key, token), done)
 
     def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
-        """Queue a fence; it counts once `done(None)` ran."""
+        """Queue a fence; it takes effect with `done(None)`."""
         self._writer.append_record(fence_record(ledger), done)
 
     def append_explicit_lac(self, ledger: LedgerId, packet: Buffer, done: Done | None) -> None:
@@ -202,11 +201,11 @@ class Journal:
         self._writer.append_record(explicit_lac_record(ledger, packet), done)
 
     def append_force(self, done: Done | None) -> None:
-        """`done` once everything appended so far is durable, or with the error of what was last. Writes nothing."""
+        """Call `done` once all earlier appends are durable, or with the error of the last one. Writes nothing."""
         self._writer.append_force(done)
 
     def start_now(self) -> None:
-        """What was appended in this step of the loop need not wait for the next: no more comes in it."""
+        """Start writing the queued appends now, as no more follow in this loop step."""
         self._writer.start_now()
 
     # ---- state
@@ -217,17 +216,17 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """More is queued than the settings allow: stop to take adds until some are durable."""
+        """Whether the queue exceeds its limit: the caller must stop taking adds until some are durable."""
         return self._writer.queued_bytes >= self._settings.queue_bytes_max
 
     @property
     def poisoned(self) -> bool:
-        """A write failed; nothing will be acknowledged any more."""
+        """Whether a write failed; no append is acknowledged any more."""
         return self._writer.poisoned
 
     @property
     def full(self) -> DiskFullError | None:
-        """Why the next file could not be made, or None. The bookie should be read-only while it is set."""
+        """Why the next file could not be created, or None. The bookie should be read-only while it is set."""
         return self._writer.full
 
     @property
@@ -241,19 +240,19 @@ class Journal:
         return self._mark.position
 
     def position(self) -> JournalPosition:
-        """The next unassigned place: every record appended later stands here or behind it.
+        """Return the next unassigned position: every later record is written at it or after it.
 
         Capture it in the loop step in which the write cache is swapped; once that cache is durable in the storage,
-        give it to `set_mark`.
+        pass it to `set_mark`.
         """
         if self._started:
             return self._writer.position
         return self._end if self._replay is None else self._replay.position
 
     async def set_mark(self, position: JournalPosition) -> None:
-        """Make the mark durable, then recycle the files before it. Going backwards changes nothing.
+        """Make the mark durable, then recycle the files before it. An earlier position changes nothing.
 
-        On DiskFullError or OSError the mark is the old or the new one and nothing was recycled.
+        On DiskFullError or OSError the mark is the old or the new one, and no file was recycled.
         """
         async with self._mark_lock:
             if position <= self._mark.position:
@@ -268,7 +267,7 @@ class Journal:
 
     # ---- the witness
     async def _open_witness(self) -> None:
-        """What replay found is the end now, and no prepared file counts."""
+        """Open the witness and store the end that replay found, without a prepared file."""
         if self._witness is None:
             return
         self._witnesses = WitnessWriter(self._witness, current=self._witness_now, failed=self._writer.poison)
@@ -286,11 +285,11 @@ class Journal:
         return WitnessRecord(self._mark.uuid, position, generation, number, self._closed)
 
     async def _store_witness(self) -> bool:
-        """Whether the witness says what held when this was called, durably. A failure poisons the journal."""
+        """Store the state at this call in the witness; return whether it is durable. A failure poisons the journal."""
         return self._witnesses is None or await self._witnesses.store()
 
     def _witness_soon(self) -> None:
-        """A group is durable that the witness does not cover."""
+        """Schedule a write of the witness: a durable group is not yet covered by it."""
         if self._witnesses is not None:
             self._witness_timer = self._loop.call_later(JOURNAL_WITNESS_S, self._witness_in_time)
 
@@ -306,7 +305,7 @@ class Journal:
 
     # ---- files
     def _wants_file(self) -> bool:
-        """Have the next file made, unless the disk was full a moment ago. Whether an attempt follows."""
+        """Request the next file, unless the disk was full a moment ago. Return whether an attempt follows."""
         if self._writer.full is not None and self._loop.time() < self._retry_full_at_s:
             return False
         self._wake.set()
@@ -320,7 +319,7 @@ class Journal:
             self.on_poison(error)
 
     async def _keep_file_ready(self) -> None:
-        """The journal's one task: close full files, make the next one while the present one is written."""
+        """Run the journal's one task: close full files, and create the next one while the current one is written."""
         try:
             while not self._stopping:
                 await self._wake.wait()
@@ -329,13 +328,13 @@ class Journal:
                     await self._retired.pop().close()
                 wanted = self._ahead or self._writer.waits_for_file
                 if wanted and not (self._stopping or self._writer.poisoned or self._writer.has_prepared):
-                    # What waits once the disk is full was let in on purpose: fences, and adds of recovery.
+                    # On a full disk only fences and adds of recovery are admitted, so it is these that wait.
                     await self._prepare(urgent=self._writer.waits_for_file and self._writer.full is not None)
-        except Exception as error:  # noqa: BLE001 - a task's root: whatever it was, there is no next file
+        except Exception as error:  # noqa: BLE001 - a task's root: after any error there is no next file
             self._writer.poison(error)
 
     async def _prepare(self, *, short: bool = False, urgent: bool = False) -> None:
-        """Have the next file. `urgent`: out of the reserve where there is no space."""
+        """Prepare the next file. `urgent`: from the reserve if there is no space."""
         try:
             async with self._files_lock:
                 path, size = await self._take_spare(short=short, urgent=urgent)
@@ -372,7 +371,7 @@ class Journal:
         return await self.reserves.retry(self._disk, f"{self._directory}/next", take)
 
     async def drop_spares(self) -> None:
-        """Give the space of files that are kept for recycling back to the file system."""
+        """Remove the files that are kept for recycling, to free their space."""
         async with self._files_lock:
             await self._files.drop_spares()
 
@@ -387,13 +386,13 @@ class Journal:
             raise
 
     def poison(self, cause: BaseException) -> None:
-        """Fail everything, now and for good: another journal of the bookie has failed. A second call does nothing."""
+        """Fail every append, permanently: another journal of the bookie has failed. A second call does nothing."""
         self._writer.poison(cause)
 
     async def close(self) -> None:
-        """Make what is queued durable, write the clean-shutdown record, release the files. A second call does nothing.
+        """Make queued appends durable, write the clean-shutdown record, close the files. A second call does nothing.
 
-        Appends made from here on get a StorageError.
+        Later appends receive a StorageError.
         """
         if self._closing:
             return
@@ -403,7 +402,7 @@ class Journal:
             self._writer.append_record(SHUTDOWN_RECORD, lambda _: drained.set())
             self._writer.refuse(StorageError("the journal is closed"))
             await drained.wait()
-        # Only now: what was queued may have needed another file.
+        # Only now: queued appends may have needed another file.
         self._stopping = True
         if self._keeper is not None:
             self._wake.set()

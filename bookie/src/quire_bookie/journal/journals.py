@@ -1,14 +1,14 @@
-"""The journals of a bookie, one per journal folder, behind the append API of one.
+"""The journals of a bookie, one per journal folder, behind the append API of a single journal.
 
-Owns the routing (a ledger's records go to journal `ledger id mod count`), and what has to be true of all journals at
-once: marks are captured and moved together, one that cannot be written poisons the others, `append_force` waits for
-all. Must never add work to an append when there is only one journal: its methods are bound directly.
+Owns the routing (a ledger's records go to journal `ledger id mod count`) and the rules across journals: marks are
+captured and moved together, a journal that fails poisons the others, `append_force` waits for all. Must never add work
+to an append when there is only one journal: its methods are bound directly.
 
-The number of journals may have grown since the records were written, so that a ledger has records in two of them, with
-its key behind its entries in the order of replay. Hence no mark moves before every journal was read (a flush meanwhile
-captures the old marks), and `replay` reads all of them once more when the taker of the records asks for it.
+The number of journals may have grown since the records were written, so a ledger may have records in two of them, and
+replay may deliver its key after its entries. Therefore no mark moves until every journal has been read (a flush in
+between captures the old marks), and `replay` reads all journals a second time if the receiver of the records asks.
 
-Without `write_data` the journals are only replayed; appends are answered in the next step of the loop, unwritten.
+Without `write_data` the journals are only replayed; appends are acknowledged in the next loop step, unwritten.
 """
 
 import asyncio
@@ -29,18 +29,17 @@ from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 
 JournalPositions = tuple[JournalPosition, ...]
-"""One place per journal, in the order of the folders."""
+"""One position per journal, in the order of the folders."""
 
 
 class Journals:
-    """Use `open`, then `replay` once, then append. Order and reentrancy per ledger are those of `Journal`."""
+    """Routes appends to the journals: `open`, `replay` once, then append. Order per ledger is that of `Journal`."""
 
     append_run: Callable[[Run, Done | None], None]
     """Queue a run of entries; its buffers must stay unchanged until `done`."""
 
     append_batch: Callable[[RunBatch, BatchDone], None]
-    """Queue runs of any ledgers. `done` comes once for each journal that has some of them, with those, in as
-    many pieces."""
+    """Queue runs of any ledgers. `done` is called once for each journal that has some of them, with that part."""
 
     def __init__(self, journals: Sequence[Journal], settings: JournalSettings) -> None:
         assert journals, "a bookie has at least one journal folder"
@@ -57,9 +56,9 @@ class Journals:
         self._held: JournalPositions | None = None
         self._failed = False
         self.on_poison: Callable[[BaseException], None] | None = None
-        """Called once, after every pending `done` of the journal that failed, with the JournalPoisonedError."""
+        """Called once, after every pending `done` of the failed journal, with the JournalPoisonedError."""
         self.on_full: Callable[[DiskFullError], None] | None = None
-        """Called when a journal's next file cannot be made. The present one still takes what fits."""
+        """Called when a journal's next file cannot be created. The current one still takes the groups that fit."""
         for journal in self._journals:
             journal.on_poison = self._one_poisoned
             journal.on_full = self._one_full
@@ -68,7 +67,7 @@ class Journals:
     async def open(
         cls, disk: Disk, directories: Sequence[str], settings: JournalSettings, *, chance: Chance
     ) -> "Journals":
-        """Open or create the journal of each folder; the caller locked them. Errors are those of `Journal.open`."""
+        """Open or create the journal of each folder, locked by the caller. Raises the errors of `Journal.open`."""
         opened: list[Journal] = []
         try:
             for directory in directories:
@@ -82,10 +81,11 @@ class Journals:
     async def replay(
         self, deliver: Deliver, again: Callable[[], bool] = lambda: False, *, ahead: bool = True
     ) -> ReplaySummary:
-        """Deliver every durable record from the marks on, journal by journal, then start to take appends.
+        """Deliver every durable record from the marks on, journal by journal, then start to accept appends.
 
-        `again` is asked after all of several journals were read: True when records came before the key of their
-        ledger. Everything is delivered a second time then; the taker must bear that. Not `ahead`: `keep_ahead` follows.
+        With several journals, `again` is called after all were read; it returns True if records preceded the key of
+        their ledger. Everything is then delivered a second time, which the receiver must tolerate. Without `ahead`,
+        the caller calls `keep_ahead` later.
         """
         if len(self._journals) > 1:
             self._held = tuple(journal.mark for journal in self._journals)
@@ -99,17 +99,17 @@ class Journals:
         return summary
 
     def use_reserves(self, reserves: SpaceReserves) -> None:
-        """On a full disk a file that fences or recovery wait for is made out of these."""
+        """Set the reserves from which, on a full disk, a file for fences or recovery is created."""
         for journal in self._journals:
             journal.reserves = reserves
 
     async def drop_spares(self) -> None:
-        """As `Journal.drop_spares`, of all of them."""
+        """Call `Journal.drop_spares` of every journal."""
         for journal in self._journals:
             await journal.drop_spares()
 
     def keep_ahead(self) -> None:
-        """Have the next file of each journal ready before it is needed: the start is over."""
+        """Prepare each journal's next file before it is needed, now that the start is over."""
         for journal in self._journals:
             journal.keep_ahead()
 
@@ -118,7 +118,7 @@ class Journals:
         return ReplaySummary(
             groups=sum(one.groups for one in found),
             records=sum(one.records for one in found),
-            clean=all(one.clean or not one.records for one in found),  # a journal that was just added holds nothing
+            clean=all(one.clean or not one.records for one in found),  # a newly added journal is empty
             torn=any(one.torn for one in found),
         )
 
@@ -134,11 +134,11 @@ class Journals:
                 target.append_batch(part, done)
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
-        """Queue a ledger's master key, and its token; append it before the ledger's first run."""
+        """Queue a ledger's master key and token; must precede the ledger's first run."""
         self._targets[ledger % self._count].append_master_key(ledger, key, done, token)
 
     def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
-        """Queue a fence; it counts once `done(None)` ran."""
+        """Queue a fence; it takes effect with `done(None)`."""
         self._targets[ledger % self._count].append_fence(ledger, done)
 
     def append_explicit_lac(self, ledger: LedgerId, packet: Buffer, done: Done | None) -> None:
@@ -146,9 +146,9 @@ class Journals:
         self._targets[ledger % self._count].append_explicit_lac(ledger, packet, done)
 
     def append_force(self, done: Done) -> None:
-        """`done` once everything appended so far is durable in every journal, or with the first error. Writes nothing.
+        """Call `done` once all earlier appends are durable in every journal, or with the first error. Writes nothing.
 
-        Called in the loop's next step at the earliest, also when nothing is queued.
+        `done` is called in the next loop step at the earliest, even if nothing is queued.
         """
         if self._count == 1:
             self._targets[0].append_force(done)
@@ -158,14 +158,14 @@ class Journals:
             target.append_force(waiting)
 
     def start_now(self) -> None:
-        """As `Journal.start_now`, of all of them."""
+        """Call `Journal.start_now` of every journal."""
         for journal in self._journals:
             journal.start_now()
 
     # ---- state
     @property
     def journals(self) -> tuple[Journal, ...]:
-        """The journals by folder, for what is told of each."""
+        """The journals, in the order of the folders, for reports on each of them."""
         return self._journals
 
     @property
@@ -175,22 +175,22 @@ class Journals:
 
     @property
     def is_full(self) -> bool:
-        """In one of the journals more is queued than the settings allow."""
+        """Whether the queue of any journal exceeds its limit."""
         return any(journal.is_full for journal in self._journals)
 
     @property
     def poisoned(self) -> bool:
-        """A write failed; nothing will be acknowledged any more."""
+        """Whether a write failed; no append is acknowledged any more."""
         return any(journal.poisoned for journal in self._journals)
 
     @property
     def full(self) -> DiskFullError | None:
-        """Why the next file of a journal could not be made, or None. The bookie should be read-only meanwhile."""
+        """Why a journal's next file could not be created, or None. The bookie should be read-only while it is set."""
         return next((journal.full for journal in self._journals if journal.full is not None), None)
 
     @property
     def stats(self) -> JournalStats:
-        """Counters of the write side: of the one journal, or a sum made for this call."""
+        """Counters of the write side: those of the only journal, or a new sum over all."""
         if len(self._journals) == 1:
             return self._journals[0].stats
         return sum_stats([journal.stats for journal in self._journals])
@@ -201,17 +201,17 @@ class Journals:
         return tuple(journal.mark for journal in self._journals)
 
     def position(self) -> JournalPositions:
-        """The next unassigned place of each journal. While several journals are replayed: their marks, which stay."""
+        """Return each journal's next unassigned position; while several journals are replayed, their unmoved marks."""
         return self._held or tuple(journal.position() for journal in self._journals)
 
     async def set_mark(self, positions: JournalPositions) -> None:
-        """Make the marks durable and recycle the files before them. After an error some may have moved."""
+        """Make the marks durable and recycle the files before them. After an error some marks may have moved."""
         for journal, position in zip(self._journals, positions, strict=True):
             await journal.set_mark(position)
 
     # ---- the end
     def _one_poisoned(self, error: BaseException) -> None:
-        """What one disk lost may be needed with what the other has: no journal acknowledges anything any more."""
+        """Poison every journal: records lost on one disk may be needed together with those on another."""
         if self._failed:
             return
         self._failed = True
@@ -225,7 +225,7 @@ class Journals:
             self.on_full(error)
 
     async def close(self) -> None:
-        """Close each as `Journal.close` does; what was appended before is durable then. A second call does nothing."""
+        """Call `Journal.close` of every journal: earlier appends become durable. A second call does nothing."""
         results = await asyncio.gather(*(journal.close() for journal in self._journals), return_exceptions=True)
         for failure in results:
             if isinstance(failure, BaseException):
@@ -233,7 +233,7 @@ class Journals:
 
 
 class _AllDone:
-    """A `done` that is called once per journal, and calls another after the last, with the first error."""
+    """Joins the `done` calls of several journals: calls another `done` after the last one, with the first error."""
 
     __slots__ = ("_done", "_error", "_left")
 
@@ -250,7 +250,7 @@ class _AllDone:
 
 
 def sum_stats(of: Sequence[JournalStats]) -> JournalStats:
-    """The counters of several journals as one: sums, the largest of a `_max`, latencies bucket by bucket."""
+    """Combine the counters of several journals: sums, the maximum of a `_max`, histograms bucket by bucket."""
     total = JournalStats()
     for field in dataclasses.fields(JournalStats):
         values = [getattr(stats, field.name) for stats in of]

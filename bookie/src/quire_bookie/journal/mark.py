@@ -1,7 +1,7 @@
-"""The LastLogMark of one journal directory: up to where its records are durable in the storage.
+"""The LastLogMark of one journal directory: the position before which all records are durable in the storage.
 
 Owns the file `last-mark`, which also gives the journal its uuid and is therefore the first file of a new journal.
-Must never be read as *nothing to replay* when it is missing or damaged.
+A missing or damaged mark must never be read as *nothing to replay*.
 """
 
 import logging
@@ -22,7 +22,7 @@ NOTHING_WRITTEN = JournalPosition(0, 0, 0)
 
 
 async def load_mark(disk: Disk, directory: str) -> Mark | None:
-    """The stored mark, or None in a folder without one. DamagedError when its bytes are wrong."""
+    """Return the stored mark, or None in a folder without one. DamagedError if it is invalid."""
     path = f"{directory}/{MARK_NAME}"
     try:
         content = await disk.read_file(path)
@@ -35,14 +35,14 @@ async def load_mark(disk: Disk, directory: str) -> Mark | None:
 
 
 async def store_mark(disk: Disk, directory: str, mark: Mark) -> None:
-    """Replace the mark. It and its directory entry are durable on return: only then may a file be recycled."""
+    """Replace the mark. It and its directory entry are durable on return; only then may a file be recycled."""
     await disk.replace_file(f"{directory}/{MARK_NAME}", encode_mark(mark))
 
 
 async def create_mark(disk: Disk, directory: str, chance: Chance) -> tuple[Mark, WitnessRecord]:
-    """Start a new journal: draw its uuid and store it before any journal file has one.
+    """Start a new journal: draw its uuid and store it before the first journal file is created.
 
-    The witness comes first: a mark that says that there is one must never be without it.
+    The witness is written first: a mark that declares a witness must never exist without it.
     """
     mark = Mark(chance.token(UUID_BYTES), NOTHING_WRITTEN)
     witness = await create_witness(disk, directory, mark.uuid, NOTHING_WRITTEN)
@@ -53,15 +53,17 @@ async def create_mark(disk: Disk, directory: str, chance: Chance) -> tuple[Mark,
 async def add_witness(
     disk: Disk, directory: str, mark: Mark, witness: WitnessRecord | None
 ) -> tuple[Mark, WitnessRecord | None]:
-    """Give the journal of an earlier version its witness; `witness`: what an interrupted start made of it.
+    """Add a witness to a journal of an earlier version; `witness`: the one that an interrupted start created, or None.
 
-    On a full disk the journal goes on without one until the next start.
+    On a full disk the journal continues without a witness until the next start.
     """
     try:
         if witness is None:
             witness = await create_witness(disk, directory, mark.uuid, mark.position)
         await store_mark(disk, directory, replace(mark, witnessed=True))
     except DiskFullError as error:
-        log.warning("%s: no space for the journal's witness, the newest file is not provable: %s", directory, error)
+        log.warning(
+            "%s: no space for the journal's witness; a loss of the newest file is not detected: %s", directory, error
+        )
         return mark, witness
     return replace(mark, witnessed=True), witness

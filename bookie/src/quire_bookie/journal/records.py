@@ -1,4 +1,4 @@
-"""The body of a journal group: records, one after the other. Pure; no checksum of its own (the group has one).
+"""The body of a journal group: a sequence of records. Pure; without a checksum of its own (the group has one).
 
 ```
 record     kind u8, zero u8 * 3, count u32, ledger i64, then by kind (little-endian throughout):
@@ -6,12 +6,12 @@ record     kind u8, zero u8 * 3, count u32, ledger i64, then by kind (little-end
  2 master key   count bytes of key
  3 fence        nothing (count 0)
  4 explicit LAC count bytes of packet, as the writer sent it
- 5 shutdown     nothing (count 0, ledger -1): the process closed the journal on purpose
+ 5 shutdown     nothing (count 0, ledger -1): the process closed the journal cleanly
  6 bound key    as 2, of a ledger with a token: count bytes of token size u8, token, key
 ```
 
-Owns these bytes and nothing else; a whole group is written in one step of `bulk`. Must never look into an entry: its
-header was checked when it came in.
+Owns these bytes and nothing else; `bulk` encodes a whole group in one step. Must never parse an entry: its header was
+checked when it was received.
 """
 
 import struct
@@ -25,29 +25,29 @@ from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunBatch
 _HEAD = struct.Struct("<B3xIq")
 _IDS = struct.Struct("<qq")
 PART_BYTES_MIN = 16 * 1024
-"""From this mean size of its entries on a run is not joined: a part costs less than the copy."""
+"""A run whose mean entry size is at least this is not joined: a separate part costs less than the copy."""
 JOINED_PART_BYTES_MAX = 4 * 1024
-"""Batches of runs whose mean is smaller are joined after all: a checksum and a copy for each part cost as much."""
+"""Parts whose mean size is smaller are joined after all: a checksum and a copy for each part cost as much."""
 _ENTRIES, _MASTER_KEY, _FENCE, _EXPLICIT_LAC, _SHUTDOWN, _BOUND_KEY = range(1, 7)
 
 SHUTDOWN_RECORD = _HEAD.pack(_SHUTDOWN, 0, -1)
-"""The last record of a journal that was closed on purpose."""
+"""The last record of a journal that was closed cleanly."""
 
 
 class RecordFormatError(ValueError):
-    """The body is not made of records although its checksum is right: written by another version, or by a bug."""
+    """The body is not a sequence of records although its checksum is valid: another version wrote it, or a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRecord:
-    """Entries that were added."""
+    """Added entries."""
 
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class MasterKeyRecord:
-    """The first request that created a ledger came with this key. `token`: empty, or which ledger of that id it is."""
+    """The master key of the first request for a ledger. `token`: tells apart ledgers of the same id, or empty."""
 
     ledger: LedgerId
     key: bytes = field(repr=False)
@@ -56,14 +56,14 @@ class MasterKeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class FenceRecord:
-    """The ledger takes no adds from its writer any more."""
+    """The ledger is fenced: it accepts no more adds from its writer."""
 
     ledger: LedgerId
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitLacRecord:
-    """The writer told its LAC beside the entries."""
+    """The LAC that the writer sent separately from the entries."""
 
     ledger: LedgerId
     packet: bytes
@@ -71,15 +71,15 @@ class ExplicitLacRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownRecord:
-    """The journal was closed on purpose: nothing was in flight."""
+    """The journal was closed cleanly: no append was in flight."""
 
 
 JournalRecord = EntryRecord | MasterKeyRecord | FenceRecord | ExplicitLacRecord
-"""What replay delivers."""
+"""The records that replay delivers."""
 
 
 def encode_parts(items: list[Run | bytes]) -> list[Buffer]:
-    """The body in parts: runs of large entries as they came, so that they are copied once less; the rest joined."""
+    """Encode a body in parts: entries of runs of large entries uncopied, everything else joined."""
     parts: list[Buffer] = []
     small: list[Run | bytes] = []
     for item in items:
@@ -98,9 +98,9 @@ def encode_parts(items: list[Run | bytes]) -> list[Buffer]:
 
 
 def encode_items(items: list[Run | RunBatch | bytes], entries: int, queued_bytes: int) -> list[Buffer]:
-    """The body of a group of any items, in parts of which the large ones are no copies.
+    """Encode the body of a group of any items, in parts; large entries are not copied.
 
-    `entries`, `queued_bytes`: of all items together.
+    `entries` and `queued_bytes` are the totals over all items.
     """
     if not any(type(item) is RunBatch for item in items):
         plain = cast(list[Run | bytes], items)
@@ -122,29 +122,29 @@ def encode_items(items: list[Run | RunBatch | bytes], entries: int, queued_bytes
 
 
 def records_of(item: Run | RunBatch | bytes) -> int:
-    """How many records an item is."""
+    """Return the number of records in an item."""
     return sum([len(rows) for _records, rows in item.pieces]) if isinstance(item, RunBatch) else 1
 
 
 def master_key_record(ledger: LedgerId, key: bytes, token: bytes = b"") -> bytes:
-    """A master key as a record; with the ledger's token where it has one."""
+    """Encode a master key, with the ledger's token if it has one."""
     if token:
         return _HEAD.pack(_BOUND_KEY, 1 + len(token) + len(key), ledger) + bytes((len(token),)) + token + key
     return _HEAD.pack(_MASTER_KEY, len(key), ledger) + key
 
 
 def fence_record(ledger: LedgerId) -> bytes:
-    """A fence as a record."""
+    """Encode a fence."""
     return _HEAD.pack(_FENCE, 0, ledger)
 
 
 def explicit_lac_record(ledger: LedgerId, packet: Buffer) -> bytes:
-    """An explicit LAC as a record."""
+    """Encode an explicit LAC."""
     return _HEAD.pack(_EXPLICIT_LAC, len(packet), ledger) + packet
 
 
 def decode_body(body: bytes) -> Iterator[JournalRecord | ShutdownRecord]:
-    """The records of a body whose checksum was right. Entries are copies: none pins the body."""
+    """Decode the records of a body whose checksum is valid. Entries are copies, so they do not pin the body."""
     offset = 0
     while offset < len(body):
         record, offset = _decode_one(body, offset)
@@ -153,7 +153,7 @@ def decode_body(body: bytes) -> Iterator[JournalRecord | ShutdownRecord]:
 
 def _decode_one(body: bytes, offset: int) -> tuple[JournalRecord | ShutdownRecord, int]:
     if offset + _HEAD.size > len(body):
-        raise RecordFormatError(f"half a record at {offset} of {len(body)} bytes")
+        raise RecordFormatError(f"incomplete record at {offset} of {len(body)} bytes")
     kind, count, ledger = _HEAD.unpack_from(body, offset)
     start = offset + _HEAD.size
     if kind == _ENTRIES:

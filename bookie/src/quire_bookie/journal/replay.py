@@ -1,20 +1,20 @@
-"""Reading the journal back: every group from the mark on, in order, and the judgement of where it ends.
+"""Replays the journal: every group from the mark on, in order, and determines where the journal ends.
 
-Owns the rule that tells damage from a torn tail. One group is in flight at a time and a file's header is written once
-the file before is finished, so a later group or the next generation's header proves every earlier group durable:
+Owns the rules that distinguish damage from a torn tail. Only one group is in flight at a time, and a file's header is
+written once the previous file is finished, so a later group or the next generation's header proves that every earlier
+group was durable:
 
 | an invalid group                                           | means                                           |
 |------------------------------------------------------------|-------------------------------------------------|
 | below the end that the next generation's header names      | damage: DamagedError with file and offset       |
-| in the last generation, a later group's head lies behind   | damage: DamagedError with file and offset       |
-| in the last generation, nothing later                      | the torn tail of a crash: replay ends before it |
-
+| in the last generation, a later group's head follows       | damage: DamagedError with file and offset       |
 | below the position of the witness                          | damage: DamagedError with file and offset       |
+| in the last generation at or after the witness, none later | the torn tail of a crash: replay ends before it |
 
-The row above the last one holds only from the witness on. Not provable: damage to groups that were written
-after the last record of the witness looks like a torn tail. A clean shutdown writes a last record.
+Not provable: damage to groups that were written after the last record of the witness looks like a torn tail. A clean
+shutdown writes a last record.
 
-Must never deliver a record of a group whose checksum is wrong, nor skip one.
+Must never deliver a record of a group whose checksum is wrong, and never skip a group.
 """
 
 from collections.abc import Awaitable, Callable
@@ -38,23 +38,23 @@ from quire_bookie.journal.scan import Window, find_group
 from quire_bookie.journal.witness import WitnessRecord
 
 Deliver = Callable[[JournalRecord], Awaitable[None] | None]
-"""Takes one record. May return an awaitable, which is awaited before the next record (to flush a full cache)."""
+"""Receives one record. May return an awaitable (to flush a full cache), which is awaited before the next record."""
 
 
 @dataclass(slots=True)
 class ReplaySummary:
-    """What replay found."""
+    """The result of a replay."""
 
     groups: int = 0
     records: int = 0
     clean: bool = False
-    """The last group says that the journal was closed on purpose."""
+    """Whether the last group records that the journal was closed cleanly."""
     torn: bool = False
-    """Something of an unfinished, never acknowledged group lies at the end."""
+    """Whether part of an unfinished, never acknowledged group follows the end."""
 
 
 class Replay:
-    """One pass over the live files. `position` is the next group's while it runs, the journal's end afterwards."""
+    """Reads the live files once. `position` is that of the next group during the run, the journal's end afterwards."""
 
     def __init__(
         self, disk: Disk, directory: str, files: JournalFiles, mark: Mark, witness: WitnessRecord | None = None
@@ -68,7 +68,7 @@ class Replay:
         self.summary = ReplaySummary()
 
     async def run(self, deliver: Deliver) -> ReplaySummary:
-        """Deliver everything from the mark on. DamagedError where durable bytes are provably wrong."""
+        """Deliver every record from the mark on. DamagedError if durable bytes are provably wrong."""
         first = max(self._mark.position.generation, 1)
         last = max(self._files, default=self._mark.position.generation)
         for generation in range(first, last + 1):
@@ -79,7 +79,7 @@ class Replay:
         return self.summary
 
     def _check_witness(self) -> None:
-        """A journal whose tail was cut, or whose last file is an older copy, ends before what the witness proves."""
+        """Detect a truncated tail, or an older copy of the last file: the journal then ends before the witness does."""
         witness = self._witness
         if witness is None or self.position >= witness.position:
             return
@@ -108,10 +108,10 @@ class Replay:
             while successor is None or self.position.offset != successor.header.previous_end:
                 group = await self._next_group(window, live)
                 if group is None:
-                    # Nothing is ever appended behind a clean end, so there is nothing to look for in the rest of the
-                    # file, which would take longer than the rest of a start. A successor's header still judges.
+                    # Nothing is ever appended after a clean end, so a search of the rest of the file, which would take
+                    # longer than the rest of the start, is skipped. A successor's header is still checked.
                     if successor is not None or not (ended_here and self.summary.clean):
-                        await self._judge(file, live, successor)
+                        await self._check_end(file, live, successor)
                     return
                 ended_here = True
                 await self._deliver_group(*group, live, deliver)
@@ -122,7 +122,7 @@ class Replay:
             await file.close()
 
     async def _next_group(self, window: Window, live: LiveFile) -> tuple[GroupHead, bytes] | None:
-        """The group at the position, or None when there is no valid one."""
+        """Return the group at the position, or None if it is invalid."""
         header, (generation, offset, sequence) = live.header, self.position
         head = parse_group_head(await window.bytes_at(offset, GROUP_HEAD_BYTES))
         if head is None or (head.uuid, head.generation, head.sequence) != (header.uuid, generation, sequence):
@@ -132,8 +132,8 @@ class Replay:
         body = await window.bytes_at(offset + GROUP_HEAD_BYTES, head.body_bytes)
         return (head, body) if group_is_valid(head, body) else None
 
-    async def _judge(self, file: DiskFile, live: LiveFile, successor: LiveFile | None) -> None:
-        """Return when the invalid group at the position is a torn tail; raise when it is damage."""
+    async def _check_end(self, file: DiskFile, live: LiveFile, successor: LiveFile | None) -> None:
+        """Return if the invalid group at the position is a torn tail; raise JournalDamagedError if it is damage."""
         generation, offset, sequence = self.position
         if successor is not None:
             what = f"group {sequence} is wrong, and {successor.path} proves that it was durable"
@@ -143,7 +143,7 @@ class Replay:
         self.summary.torn = head is not None and (head.uuid, head.generation) == (uuid, generation)
         later = await find_group(file, offset, end, uuid, generation, sequence=sequence + 1, exact=True)
         if later is not None:
-            what = f"group {sequence} is wrong, and group {later.sequence} behind it proves that it was durable"
+            what = f"group {sequence} is wrong, and group {later.sequence} after it proves that it was durable"
             raise JournalDamagedError(live.path, offset, what)
 
     async def _deliver_group(self, head: GroupHead, body: bytes, live: LiveFile, deliver: Deliver) -> None:

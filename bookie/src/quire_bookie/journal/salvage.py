@@ -1,11 +1,11 @@
-"""Salvage of a journal with holes: every intact group, and no proof of the rest.
+"""Salvages a journal with holes: delivers every intact group, without proof of completeness.
 
-A journal has holes when it was written without a sync and the machine lost power, or when its files were damaged and an
-operator accepts the loss. Groups, headers and the mark may be missing, so no proof of `replay` holds: every group of
-this journal from the mark on whose checksum is right is delivered, in order, and the rest is *unknown*. Afterwards the
-journal starts again under another uuid, so nothing stale can look like its own.
+A journal has holes if it was written without a sync and the machine lost power, or if its files were damaged and an
+administrator accepts the loss. Groups, headers and the mark may be missing, so the proofs of `replay` do not hold:
+every group of this journal from the mark on with a valid checksum is delivered, in order; the rest is *unknown*. After
+the salvage the journal starts under a new uuid, so that no stale group can be taken for a new one.
 
-Must only be used for a bookie that is in limbo already: without limbo a hole is damage.
+Must only be used for a bookie that is already in limbo: without limbo a hole is damage.
 """
 
 import re
@@ -38,16 +38,16 @@ _FILE = re.compile(r"journal-\d{8}\.log(\.new)?")
 
 @dataclass(slots=True)
 class SalvageSummary:
-    """What was found."""
+    """The result of a salvage."""
 
     groups: int = 0
     records: int = 0
     invalid_groups: int = 0
-    """Heads of this journal whose body did not arrive, or not whole."""
+    """Heads of this journal whose body is missing or incomplete."""
 
 
 async def salvage(disk: Disk, directory: str, deliver: Deliver) -> SalvageSummary:
-    """Deliver the intact groups in the order in which they were written. OSError."""
+    """Deliver the intact groups in the order in which they were written. Raises OSError."""
     summary = SalvageSummary()
     mark = await _mark_of_files(disk, directory) if await disk.exists(directory) else None
     if mark is None:
@@ -70,7 +70,7 @@ async def salvage(disk: Disk, directory: str, deliver: Deliver) -> SalvageSummar
 
 
 async def _mark_of_files(disk: Disk, directory: str) -> Mark | None:
-    """The mark, when it is that of the files; else one before everything that they hold. None without a header."""
+    """Return the mark if it is that of the files, else one before all their groups; None if no file has a header."""
     uuids: Counter[bytes] = Counter()
     for path in await _files(disk, directory):
         file = await disk.open_read_only(path)
@@ -90,7 +90,7 @@ async def _mark_of_files(disk: Disk, directory: str) -> Mark | None:
 
 
 async def begin_anew(disk: Disk, directory: str, chance: Chance) -> None:
-    """Remove the files and start a journal of another uuid; what they held is durable in the storage by now."""
+    """Remove the files and start a journal with a new uuid. Their records are already durable in the storage."""
     for path in await _files(disk, directory):
         await disk.remove(path)
     await disk.sync_dir(directory)
@@ -98,7 +98,7 @@ async def begin_anew(disk: Disk, directory: str, chance: Chance) -> None:
 
 
 async def sync_files(disk: Disk, directory: str) -> None:
-    """Make what an earlier process wrote durable, while the machine that took it still runs."""
+    """Sync the files that an earlier process wrote, while the machine has been running since."""
     if not await disk.exists(directory):
         return
     paths = await _files(disk, directory)
@@ -123,21 +123,21 @@ async def _groups(file: DiskFile, mark: Mark, summary: SalvageSummary) -> list[t
     end = await file.size()
     offset = DATA_START
     while offset < end:
-        # A whole window is looked through before the next is read; heads lie at multiples of the step.
+        # A whole window is searched before the next is read; heads are at multiples of the step.
         data = await file.read(offset, min(WINDOW_BYTES, end - offset) + GROUP_HEAD_BYTES)
-        place = data.find(GROUP_MAGIC)
+        at = data.find(GROUP_MAGIC)
         after = offset + WINDOW_BYTES
-        while 0 <= place < WINDOW_BYTES:
+        while 0 <= at < WINDOW_BYTES:
             step = 1
-            head = parse_group_head(data, place) if (offset + place) % SCAN_STEP_BYTES == 0 else None
+            head = parse_group_head(data, at) if (offset + at) % SCAN_STEP_BYTES == 0 else None
             if head is not None and _is_wanted(head, mark):
-                if group_is_valid(head, await file.read(offset + place + GROUP_HEAD_BYTES, head.body_bytes)):
-                    found.append((head, offset + place))
-                    step = GROUP_HEAD_BYTES + head.body_bytes  # what an entry holds is not looked at
-                    after = max(after, (offset + place + step) // SCAN_STEP_BYTES * SCAN_STEP_BYTES)
+                if group_is_valid(head, await file.read(offset + at + GROUP_HEAD_BYTES, head.body_bytes)):
+                    found.append((head, offset + at))
+                    step = GROUP_HEAD_BYTES + head.body_bytes  # the content of entries is not searched for heads
+                    after = max(after, (offset + at + step) // SCAN_STEP_BYTES * SCAN_STEP_BYTES)
                 else:
                     summary.invalid_groups += 1
-            place = data.find(GROUP_MAGIC, place + step)
+            at = data.find(GROUP_MAGIC, at + step)
         offset = after
     return found
 

@@ -1,6 +1,6 @@
-"""Reading journal files forward: a window over a file, and the search for a group that proves something.
+"""Reads journal files forward: a window over a file, and the search for a later group.
 
-Owns no state beyond one window of bytes. Must never judge what it found.
+Owns no state beyond one window of bytes. Must never decide what a found group means.
 """
 
 from quire_bookie.env.disk import DiskFile
@@ -9,11 +9,11 @@ from quire_bookie.limits import MIB
 
 WINDOW_BYTES = 4 * MIB
 SCAN_STEP_BYTES = 512
-"""The smallest alignment that any journal had: groups start at multiples of it."""
+"""The smallest alignment of any journal: groups start at multiples of it."""
 
 
 class Window:
-    """Bytes of a file around a place that moves forward; one read per `WINDOW_BYTES`, not per group."""
+    """Buffers bytes of a file that is read forward: one read per `WINDOW_BYTES`, not per group."""
 
     def __init__(self, file: DiskFile) -> None:
         self._file = file
@@ -21,7 +21,7 @@ class Window:
         self._data = b""
 
     async def bytes_at(self, offset: int, size: int) -> bytes:
-        """`size` bytes at `offset`; fewer only at the end of the file."""
+        """Return `size` bytes at `offset`; fewer only at the end of the file."""
         begin = offset - self._start
         if begin < 0 or begin + size > len(self._data):
             self._data = await self._file.read(offset, max(size, WINDOW_BYTES))
@@ -32,10 +32,10 @@ class Window:
 async def find_group(
     file: DiskFile, start: int, end: int, uuid: bytes, generation: int, *, sequence: int = 0, exact: bool = False
 ) -> GroupHead | None:
-    """The first group head in [start, end) of this journal and of at least that generation and sequence.
+    """Return the first group head in [start, end) of this journal with at least that generation and sequence.
 
-    `exact` asks for that generation alone. Heads are enough, bodies are not checked: as one group is in flight at a
-    time, a head that was written at all was submitted after every earlier group was durable.
+    `exact` restricts the search to that generation. Bodies are not checked: only one group is in flight at a time, so
+    any head that was written at all was submitted after every earlier group was durable.
     """
     offset = max(start, DATA_START)
     while offset < end:

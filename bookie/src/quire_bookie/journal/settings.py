@@ -1,4 +1,4 @@
-"""What the journal can be told, with defaults from `limits`. Never read from a file here: `config` does that."""
+"""Settings of the journal, with defaults from `limits`. Never reads files: `config` does that."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from quire_bookie.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
-    """Sizes of the journal.
+    """The settings of a journal.
 
-    `queue_bytes_max` bounds what waits or is in flight: the journal never refuses an append (the entry is already in
-    the write cache by then), it says `is_full`, and the caller stops to take requests.
-    `spare_files_max` files are kept for recycling; more are removed. A new file is only made where `reserved_bytes`
-    stay free besides it: on a shared disk the journal must not take the space of the flushes that free journal files.
+    `queue_bytes_max` bounds the bytes that wait or are in flight. Beyond it the journal refuses no append (the entry is
+    already in the write cache), but `is_full` is true and the caller stops taking requests.
+    `spare_files_max` files are kept for recycling; surplus ones are removed. A new file is created only if it leaves
+    `reserved_bytes` free: on a shared disk the journal must not take the space of the flushes that free journal files.
     """
 
     file_bytes: int = limits.JOURNAL_FILE_BYTES
@@ -23,19 +23,19 @@ class JournalSettings:
     spare_files_max: int = limits.JOURNAL_SPARE_FILES_MAX
     reserved_bytes: int = limits.JOURNAL_RESERVED_BYTES
     sync_data: bool = True
-    """False: a group counts once written, before it is durable. A loss of power loses what was acknowledged."""
+    """False: a group is acknowledged once written, before it is durable. A power loss loses acknowledged entries."""
     write_data: bool = True
-    """False: nothing is written, only replayed. Any end but a clean one loses what was acknowledged."""
+    """False: nothing is written, only replayed. Any end except a clean stop loses acknowledged entries."""
 
     @property
     def short_file_bytes(self) -> int:
-        """Bytes of the file that a start makes when there is no spare: it waits for every zero of it."""
-        # Its header, and room behind it, however small groups are set.
+        """Size of the file that a start creates if there is no spare: short, as the start waits until it is zeroed."""
+        # The header and some groups must fit, however small the group size is set.
         size = max(2 * self.group_bytes_max, 4 * limits.JOURNAL_ALIGNMENT_BYTES)
         return min(self.file_bytes, size + -size % limits.JOURNAL_ALIGNMENT_BYTES)
 
     def check(self) -> None:
-        """Raise ConfigError where the sizes do not fit each other."""
+        """Raise ConfigError if the sizes contradict each other."""
         if self.file_bytes % limits.JOURNAL_ALIGNMENT_BYTES:
             raise ConfigError(
                 f"a journal file of {self.file_bytes} bytes is not a multiple of {limits.JOURNAL_ALIGNMENT_BYTES}"

@@ -1,7 +1,7 @@
-"""The journal of a bookie that writes none: takes every append and answers it in the loop's next step.
+"""The journal of a bookie that writes no journal: acknowledges every append in the next loop step.
 
-Owns nothing on disk. Must never call a `done` from inside an append. What it answers is in memory only: whoever uses it
-has to know, at the next start, that the process did not end cleanly (quire_bookie.server.start.run_notes).
+Owns nothing on disk. Must never call a `done` from inside an append. Acknowledged entries are only in memory: the next
+start must detect that the process did not stop cleanly (quire_bookie.server.start.run_notes).
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 
 
 class Unwritten:
-    """The append side of a journal. Every method belongs to the event loop's thread."""
+    """Acknowledges appends without writing them. Event loop's thread only."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._dones: list[Done | None] = []
 
     def append_run(self, run: Run, done: Done | None) -> None:
-        """Answer `done` in the next step; the run itself is in the write cache."""
+        """Call `done` in the next loop step; the run itself is in the write cache."""
         self.append_force(done)
 
     def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
@@ -39,11 +39,11 @@ class Unwritten:
         self.append_force(done)
 
     def append_force(self, done: Done | None) -> None:
-        """Answer in the next step, in the order of the calls: there is nothing to force."""
+        """Call `done` in the next loop step, in the order of the calls: there is nothing to force."""
         if not self._dones:
-            self._loop.call_soon(self._answer)
+            self._loop.call_soon(self._run_dones)
         self._dones.append(done)
 
-    def _answer(self) -> None:
+    def _run_dones(self) -> None:
         dones, self._dones = self._dones, []
         run_dones(iter(dones), None)

@@ -1,23 +1,23 @@
-"""The witness of a journal: how far it was durable, kept in a file outside the journal files.
+"""The witness of a journal: a record, outside the journal files, of how far the journal was durable.
 
-Owns the file `journal.witness`. A journal file cannot prove that a newer one existed, nor that its own groups went
-further than its last valid one. The witness can: it names the newest generation, the end of the durable groups in it,
-and the file that may become the next generation.
+Owns the file `journal.witness`. A journal file can prove neither that a newer file existed, nor that groups followed
+its last valid one. The witness can: it names the newest generation, the end of the durable groups in it, and the file
+that may become the next generation.
 
 ```
-file   | slot 0 (4096) | slot 1 (4096) |        record `number` lies in slot number mod 2
+file   | slot 0 (4096) | slot 1 (4096) |        record `number` is in slot number mod 2
 slot     "QuireWit" 8, version u32, crc32c u32 over the rest, uuid 16, number u64, generation u64, offset u64,
          sequence u64, prepared generation u64, prepared file u64, closed u32, zero u32, zeros to the slot's end
 ```
-Numbers are little-endian. A write goes to the slot of the older record, so a torn write leaves the other slot. When:
+Numbers are little-endian. A write goes to the slot of the older record, so a torn write leaves the other slot. Written:
 
-* a spare file is prepared for the next generation: before any group can use it, off the add path;
-* a generation is in use, and the journal starts: before its first append;
+* when a spare file is prepared for the next generation, before any group can use it, off the add path;
+* when a generation comes into use, and when the journal starts, before its first append;
 * `JOURNAL_WITNESS_S` after the first group that the witness does not cover;
-* the journal closes.
+* when the journal closes.
 
-Not provable: groups of the last `JOURNAL_WITNESS_S` (and of one write of the witness) before a process died. Must never
-claim more than is durable, and never be written on the add path.
+Not provable: groups of the last `JOURNAL_WITNESS_S` (plus one write of the witness) before a process died. The witness
+must never claim more than is durable, and must never be written on the add path.
 """
 
 import asyncio
@@ -44,22 +44,22 @@ _RECORD = struct.Struct("<16sQQQQQQI4x")
 
 @dataclass(frozen=True, slots=True)
 class WitnessRecord:
-    """What a slot says."""
+    """The record in a slot."""
 
     uuid: bytes
     position: JournalPosition
-    """Every group before it is durable, and its generation exists."""
+    """Every group before it is durable, and the file of its generation exists."""
     prepared_generation: int = 0
     """0: no file is prepared."""
     prepared_file: int = 0
     """Number of the file that may hold `prepared_generation`."""
     closed: bool = False
-    """The journal ended there on purpose."""
+    """Whether the journal was closed cleanly at the position."""
     number: int = 0
 
 
 def encode_slot(record: WitnessRecord) -> bytes:
-    """One slot."""
+    """Encode one slot."""
     rest = _RECORD.pack(
         record.uuid,
         record.number,
@@ -72,7 +72,7 @@ def encode_slot(record: WitnessRecord) -> bytes:
 
 
 def decode_slot(slot: Buffer) -> WitnessRecord | None:
-    """The record of a slot, or None when there is no intact one."""
+    """Decode a slot; None if it holds no intact record."""
     end = _PREFIX.size + _RECORD.size
     if len(slot) < end:
         return None
@@ -85,7 +85,7 @@ def decode_slot(slot: Buffer) -> WitnessRecord | None:
 
 
 async def load_witness(disk: Disk, directory: str, uuid: bytes) -> WitnessRecord | None:
-    """The newer intact record; None without a file. DamagedError: no slot is intact, or it is another journal's."""
+    """Return the newer intact record; None without a file. DamagedError if none is intact, or of another journal."""
     path = f"{directory}/{WITNESS_NAME}"
     try:
         content = await disk.read_file(path)
@@ -99,7 +99,7 @@ async def load_witness(disk: Disk, directory: str, uuid: bytes) -> WitnessRecord
     if not found:
         raise JournalDamagedError(path, 0, "neither of its two records matches its checksum")
     if len(found) == 1 and any(content[:SLOT_BYTES]) and any(content[SLOT_BYTES:]):
-        log.warning("%s: one of its two records is not intact; the other one, number %d, counts", path, found[0].number)
+        log.warning("%s: one of the two records is damaged; using the other one, number %d", path, found[0].number)
     newest = max(found, key=lambda record: record.number)
     if newest.uuid != uuid:
         raise JournalDamagedError(path, 0, "the file belongs to another journal")
@@ -107,16 +107,17 @@ async def load_witness(disk: Disk, directory: str, uuid: bytes) -> WitnessRecord
 
 
 async def create_witness(disk: Disk, directory: str, uuid: bytes, position: JournalPosition) -> WitnessRecord:
-    """Write a witness with one record, durably. It replaces an older witness. DiskFullError, OSError."""
+    """Write a witness with one record, durably, replacing an older witness. DiskFullError, OSError."""
     record = WitnessRecord(uuid, position)
     await disk.replace_file(f"{directory}/{WITNESS_NAME}", encode_slot(record) + bytes(SLOT_BYTES))
     return record
 
 
 class WitnessWriter:
-    """Writes records in place, one at a time. Belongs to the event loop's thread.
+    """Writes witness records in place, one at a time. Event loop's thread only.
 
-    `current` gives what to say when a write begins. `failed` gets the OSError of a write; waiters get False then.
+    `current` returns the record to write when a write begins. `failed` receives the OSError of a failed write, and
+    waiters receive False.
     """
 
     def __init__(
@@ -130,14 +131,14 @@ class WitnessWriter:
         self._in_flight = False
         self._broken = False
         self._waiting: list[asyncio.Future[bool]] = []
-        """They wait for a write that has not begun yet."""
+        """Callers that wait for a write that has not started yet."""
 
     async def open(self, disk: Disk, directory: str, *, synced: bool) -> None:
         """Open the file for writing. OSError."""
         self._file = await disk.open_journal(f"{directory}/{WITNESS_NAME}", synced=synced)
 
     def store(self) -> "asyncio.Future[bool]":
-        """Write what holds now. The future gets True once that, or something later, is durable."""
+        """Write the current state. The future's result is True once this or a later state is durable."""
         waiter: asyncio.Future[bool] = self._loop.create_future()
         if self._broken or self._file is None:
             waiter.set_result(False)
@@ -157,7 +158,7 @@ class WitnessWriter:
             if error is None:
                 self._last = record
             else:
-                # What the slot holds is unknown, so the other one must stay as it is.
+                # The content of this slot is unknown, so the other slot must not be overwritten.
                 self._broken = True
                 waiting.extend(self._waiting)
                 self._waiting = []

@@ -1,13 +1,13 @@
-"""Group commit: what was appended becomes one durable write, then the next.
+"""Group commit: writes the queued appends as one durable group, then the next.
 
-Owns the queue, the one group in flight, and the file being written. It keeps one prepared file in reserve, given to it
-from outside, and moves into it by writing its header when a group does not fit. Must never have two groups in flight,
-acknowledge before the covering write is durable, call a `done` from inside an append, or try a failed write again.
+Owns the queue, the one group in flight, and the file being written. It holds one prepared file, supplied by `Journal`,
+and moves to it by writing its header when a group does not fit. Must never have two groups in flight, acknowledge
+before the covering write is durable, call a `done` from inside an append, or retry a failed write.
 
 ```
 append* -> queue -> (loop step ends) one group -> submit -> durable -> next group submitted -> done of the first
 ```
-The next group starts as soon as the one before is durable, with whatever has queued: no timer.
+The next group starts as soon as the previous one is durable, with everything queued by then; there is no timer.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ log = logging.getLogger("quire.journal")
 
 Done = Callable[[BaseException | None], None]
 BatchDone = Callable[[RunBatch, BaseException | None], None]
-"""A `done` that is told which runs it is about: with several journals a batch is divided."""
+"""A `done` that receives the affected runs: several journals divide a batch."""
 Item: TypeAlias = Run | RunBatch | bytes
-"""What is queued: runs, several of them together, or an encoded record. Never in two groups."""
+"""A queued item: a run, a batch of runs, or an encoded record. Never split over two groups."""
 
 
 @dataclass(slots=True)
@@ -51,14 +51,14 @@ class JournalStats:
     """Padding included."""
     file_changes: int = 0
     write_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
-    """Of groups, from submission to durable."""
+    """Latency of groups, from submission to durable."""
     write_seconds_max: float = 0.0
     refused_full: int = 0
 
 
 @dataclass(slots=True)
 class _Group:
-    """Taken from the queue: encoded once, kept when it must wait for a file."""
+    """Items taken from the queue: encoded once, and kept while they wait for a file."""
 
     parts: list[Buffer]
     body_bytes: int
@@ -74,14 +74,14 @@ def _encoded(items: list[Item], entries: int, queued_bytes: int, dones: list[Don
 
 
 def _size_of(item: Item) -> tuple[int, int]:
-    """Bytes and entries of an item."""
+    """Return the bytes and entries of an item."""
     if isinstance(item, Run):
         return item.size_bytes, len(item.entries)
     return (item.size_bytes, item.entries) if isinstance(item, RunBatch) else (len(item), 0)
 
 
 def run_dones(dones: Iterator[Done | None], error: BaseException | None) -> None:
-    """Call each, back to back and in order. One that raises is reported by the loop; the others still run."""
+    """Call each in order, without yielding. The loop reports one that raises; the others still run."""
     try:
         for done in dones:
             if done is not None:
@@ -94,7 +94,7 @@ def run_dones(dones: Iterator[Done | None], error: BaseException | None) -> None
 
 @dataclass(slots=True)
 class _Several:
-    """The `done` of a record on which others wait as well."""
+    """Calls the `done` of a record and those of forces that wait for it."""
 
     dones: list[Done | None]
 
@@ -103,10 +103,10 @@ class _Several:
 
 
 class GroupWriter:
-    """The write side of one journal. Every method belongs to the event loop's thread.
+    """Writes the groups of one journal. Event loop's thread only.
 
-    `wants_file` is called when a prepared file is missing and says whether one is being made, `retired` with a file
-    that is full, `went_live` once a prepared file's header is durable, `poisoned` once, after every pending `done`,
+    `wants_file` is called when no file is prepared and returns whether one is being created; `retired` receives a full
+    file; `went_live` is called once a prepared file's header is durable; `poisoned` once, after every pending `done`;
     `moved` after the first durable group since `move_noted` was last set to False.
     """
 
@@ -130,7 +130,7 @@ class GroupWriter:
         self._was_poisoned = poisoned
         self._moved = moved
         self.move_noted = False
-        """`moved` was called, and its taker did not ask to be called again."""
+        """Whether `moved` was called since the receiver last reset this."""
         self._file: JournalFile | None = None
         self._prepared: JournalFile | None = None
         self._prepared_bytes = 0
@@ -146,9 +146,9 @@ class GroupWriter:
         self._waits_for_file = False
         self._idle = True
         self._starting: asyncio.Handle | None = None
-        """The first group after an idle time, on its way to `_start_next`."""
+        """The scheduled call of `_start_next` for the first group after an idle time."""
         self._started_s = 0.0
-        self._refusal: StorageError | None = StorageError("the journal was not replayed yet")
+        self._refusal: StorageError | None = StorageError("the journal has not been replayed yet")
         self.queued_bytes = 0
         self.full: DiskFullError | None = None
         self.poisoned = False
@@ -156,22 +156,22 @@ class GroupWriter:
 
     @property
     def position(self) -> JournalPosition:
-        """Where the next group that is not submitted yet will stand (or at the next file's start)."""
+        """The position of the next group to be submitted, unless it does not fit and begins the next file."""
         return self._position
 
     @property
     def has_prepared(self) -> bool:
-        """Whether a file is in reserve."""
+        """Whether a file is prepared."""
         return self._prepared is not None
 
     @property
     def waits_for_file(self) -> bool:
-        """Whether a group is held up until the next file is there."""
+        """Whether a group waits for the next file."""
         return self._waits_for_file
 
     # ---- append: the hot path
     def append_run(self, run: Run, done: Done | None) -> None:
-        """Queue a run. Costs the same for one entry as for a thousand."""
+        """Queue a run, at the same cost for one entry as for a thousand."""
         if self._refusal is not None:
             self._refuse_one(done)
             return
@@ -183,7 +183,7 @@ class GroupWriter:
             self._start_soon()
 
     def append_batch(self, batch: RunBatch, done: Done | None) -> None:
-        """Queue runs together; all of them become durable, or none."""
+        """Queue runs together: all become durable, or none."""
         if self._refusal is not None:
             self._refuse_one(done)
             return
@@ -206,7 +206,7 @@ class GroupWriter:
             self._start_soon()
 
     def append_force(self, done: Done | None) -> None:
-        """`done` once everything appended so far is durable, or with the error of what was appended last."""
+        """Call `done` once all earlier appends are durable, or with the error of the last one."""
         if self._refusal is not None:
             self._refuse_one(done)
         elif self._items:
@@ -225,7 +225,7 @@ class GroupWriter:
 
     # ---- groups
     def start_now(self) -> None:
-        """What was appended in this step begins its way now, for callers that know that no more comes in it."""
+        """Write the appends of this loop step now, for callers that know that no more follow in it."""
         starting = self._starting
         if starting is not None:
             starting.cancel()
@@ -264,7 +264,7 @@ class GroupWriter:
             self._loop.call_soon(done, error)
 
     def _take(self) -> _Group:
-        """The longest start of the queue within the bounds; at least one item."""
+        """Take as many items from the head of the queue as the bounds allow; at least one."""
         settings = self._settings
         if self.queued_bytes <= settings.group_bytes_max and self._queued_entries <= settings.group_entries_max:
             items, dones, entries = self._items, self._dones, self._queued_entries
@@ -277,7 +277,7 @@ class GroupWriter:
         return _encoded(items, entries, size, dones)
 
     def _first_within_bounds(self) -> tuple[int, int, int]:
-        """How many items of the queue make a group, their bytes and their entries."""
+        """Return how many items at the head of the queue form a group, their bytes and their entries."""
         settings = self._settings
         count = size = entries = 0
         for item in self._items:
@@ -307,22 +307,22 @@ class GroupWriter:
         if not self.move_noted:
             self.move_noted = True
             self._moved()
-        # The disk gets its next work before the answers are written; what the answers append joins the group after.
+        # The next write is submitted before the acknowledgements run; their appends join the group after it.
         self._start_next()
         run_dones(iter(group.dones), None)
 
     # ---- files
     def install(self, file: JournalFile, header: FileHeader, position: JournalPosition) -> None:
-        """Go on in a file whose header is durable already and in which nothing is acknowledged from `position` on."""
+        """Continue in a file whose header is already durable and that has no acknowledged group from `position` on."""
         self._file, self._end_bytes, self._position = file, header.file_bytes, position
         self.durable = position
 
     def continue_at(self, position: JournalPosition) -> None:
-        """The journal ends here; the first group opens the prepared file."""
+        """Set the end of the journal; the first group opens the prepared file."""
         self._position = self.durable = position
 
     def prepared(self, file: JournalFile, file_bytes: int) -> None:
-        """A complete file for the next change."""
+        """Receive a complete file for the next file change."""
         assert self._prepared is None
         self._prepared = file
         self._prepared_bytes = file_bytes
@@ -332,23 +332,23 @@ class GroupWriter:
             self._start_next()
 
     def take_prepared(self) -> JournalFile | None:
-        """Give the reserve back, to close it."""
+        """Release the prepared file, to close it."""
         file, self._prepared = self._prepared, None
         return file
 
     def no_file(self, error: DiskFullError) -> None:
-        """There is no space for another file. What does not fit into the present one is refused, not poisoned."""
+        """Record that there is no space for another file. Groups that do not fit into the current one are refused."""
         self.full = error
         if self._waits_for_file:
             self._waits_for_file = False
             self._refuse_group(error)
 
     def open_prepared(self, done: Done) -> None:
-        """Take the prepared file into use now, before there is a group: how a journal starts."""
+        """Start to use the prepared file now, before the first group, when the journal starts."""
         self._open_next(done)
 
     def accept(self) -> None:
-        """Replay is over: appends are taken from now on."""
+        """Accept appends from now on: replay is over."""
         self._refusal = None
 
     def _change_file(self) -> None:
@@ -361,7 +361,7 @@ class GroupWriter:
             self._refuse_group(self.full)
 
     def _open_next(self, done: Done) -> None:
-        """Write the header of the next generation; `done` follows when it is durable and the file in use."""
+        """Write the header of the next generation; call `done` once it is durable and the file is in use."""
         file, self._prepared = self._prepared, None
         assert file is not None
         self._opening = file
@@ -413,12 +413,12 @@ class GroupWriter:
 
     # ---- the end
     def poison(self, cause: BaseException) -> None:
-        """A write or sync failed, so what is on disk is unknown: fail everything, now and for good."""
+        """Fail every append, permanently: a write or sync failed, so the state on disk is unknown."""
         if self.poisoned:
             return
         self.poisoned = True
         where = self._file.path if self._file is not None else "the journal"
-        error = JournalPoisonedError(f"{where}: {cause}; nothing is acknowledged any more, restart to replay")
+        error = JournalPoisonedError(f"{where}: {cause}; no more adds are acknowledged, restart to replay")
         error.__cause__ = cause
         log.critical("journal poisoned: %s", error)
         self._refusal = error
@@ -431,16 +431,16 @@ class GroupWriter:
         self._was_poisoned(error)
 
     def refuse(self, refusal: StorageError) -> None:
-        """Refuse what is appended from now on; what was appended before still becomes durable."""
+        """Refuse appends from now on; earlier ones still become durable."""
         if not self.poisoned:
             self._refusal = refusal
 
     def take_file(self) -> JournalFile | None:
-        """Give the file in use back, to close it."""
+        """Release the file in use, to close it."""
         file, self._file = self._file, None
         return file
 
     def take_opening(self) -> JournalFile | None:
-        """Give back the file whose header is being written, to close it: that waits for the write."""
+        """Release the file whose header is being written, to close it; closing waits for the write."""
         file, self._opening = self._opening, None
         return file

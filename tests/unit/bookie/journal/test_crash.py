@@ -1,4 +1,4 @@
-"""A crash at every step: what was acknowledged is there, and what is there was appended, in order, whole."""
+"""A crash at every step: acknowledged entries survive, and surviving entries were appended, in order and complete."""
 
 import asyncio
 import random
@@ -16,12 +16,12 @@ TINY = JournalSettings(file_bytes=6 * 4096, group_bytes_max=8192, spare_files_ma
 
 
 def payload(entry: int) -> bytes:
-    """Content that names its entry and differs in length."""
+    """Content that depends on the entry and differs in length."""
     return random.Random(entry).randbytes(40 + entry * 397 % 5000)
 
 
 class Life:
-    """One process: writes, moves the mark as a storage would, and remembers what it may claim."""
+    """Simulates processes that append and move the mark as a storage would, and tracks acknowledged entries."""
 
     def __init__(self) -> None:
         self.appended = 0
@@ -30,7 +30,7 @@ class Life:
         """Entries below this one are durable in the storage: the mark may have passed them."""
 
     async def live(self, disk: SimDisk, bursts: int, *, ahead: bool = True) -> None:
-        """Append in bursts until the disk dies or the bursts are over. Not `ahead`: the start takes the first five."""
+        """Append in bursts until the disk dies or the bursts are over. Without `ahead`, the start lasts five bursts."""
         try:
             journal = await Journal.open(disk, FOLDER, TINY, chance=SystemChance())
             await journal.read(lambda _: None)
@@ -55,7 +55,7 @@ class Life:
 
 
 async def check(life: Life, disk: SimDisk) -> None:
-    """Replay holds a gapless run of whole entries that covers every acknowledged and not yet flushed one."""
+    """Check that replay delivers complete entries without a gap, with every acknowledged and unflushed one."""
     _, records, _ = await open_journal(disk, TINY)
     found = entries_of(records)
     ids = [entry for entry, _ in found]
@@ -90,16 +90,16 @@ async def test_a_crash_at_any_step_loses_nothing_acknowledged(survival: Survival
 
 
 @pytest.mark.parametrize("survival", ["none", "random"])
-async def test_a_killed_process_and_then_a_loss_of_power_lose_nothing_acknowledged(survival: Survival) -> None:
+async def test_a_killed_process_and_then_a_power_loss_lose_nothing_acknowledged(survival: Survival) -> None:
     for at in range(await count_steps(30)):
         disk = SimDisk(chance=random.Random(at))
         disk.crash_after(at)
         life = Life()
         await life.live(disk, 30)
         await asyncio.sleep(0)
-        heir = disk.kill()  # names and bytes that only the machine's memory holds are seen, and built upon
-        await life.live(heir, 2)
-        await check_with_unknown_gaps(life, heir.crash(survival, seed=at))
+        disk = disk.kill()  # the next process reads, and builds upon, names and bytes that were never synced
+        await life.live(disk, 2)
+        await check_with_unknown_gaps(life, disk.crash(survival, seed=at))
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -117,9 +117,9 @@ async def test_crash_after_crash_on_the_same_files_loses_nothing_acknowledged(se
 
 
 async def check_with_unknown_gaps(life: Life, disk: SimDisk) -> None:
-    """Over several lives, entries that were never acknowledged may be missing; acknowledged ones may not."""
+    """Check that no acknowledged entry is missing; over several lives, others may be."""
     copy = disk.crash()
-    disk.crashed = False  # only looked at: the next life starts from the same bytes
+    disk.crashed = False  # only inspected: the next life starts from the same bytes
     _, records, _ = await open_journal(copy, TINY)
     found = entries_of(records)
     ids = [entry for entry, _ in found]
@@ -129,7 +129,7 @@ async def check_with_unknown_gaps(life: Life, disk: SimDisk) -> None:
     assert not missing
 
 
-async def test_a_torn_group_is_dropped_and_the_next_life_goes_on_behind_it() -> None:
+async def test_a_torn_group_is_dropped_and_the_next_life_continues_after_it() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     journal.append_run(run_of(0, b"kept"), None)
@@ -153,7 +153,7 @@ async def test_a_torn_group_is_dropped_and_the_next_life_goes_on_behind_it() -> 
     assert [data for _, data in entries_of(records)] == [b"kept", b"again", b"again", b"again"]
 
 
-async def test_half_a_group_on_disk_is_reported_as_torn_and_never_delivered() -> None:
+async def test_an_incomplete_group_on_disk_is_reported_as_torn_and_never_delivered() -> None:
     for seed in range(30):
         disk = SimDisk()
         journal, _, _ = await open_journal(disk)
@@ -169,7 +169,7 @@ async def test_half_a_group_on_disk_is_reported_as_torn_and_never_delivered() ->
         assert not (summary.torn and len(found) == 2)
 
 
-async def test_the_mark_may_point_behind_a_group_that_never_became_durable() -> None:
+async def test_the_mark_may_point_past_a_group_that_never_became_durable() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     journal.append_run(run_of(0, b"durable"), None)

@@ -1,4 +1,4 @@
-"""Bytes that change behind the journal's back: reported with file and offset, or a torn tail; never wrong data."""
+"""Bytes that change outside the journal: reported with file and offset, or a torn tail; never wrong data."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ def payload(entry: int) -> bytes:
 
 
 async def written(*, close: bool = False, entries: int = ENTRIES) -> SimDisk:
-    """A disk on which a journal of several files was left, one group an entry."""
+    """Return a disk with a journal of several files, one group per entry."""
     disk = SimDisk()
     journal, _, _ = await open_journal(disk, SETTINGS)
     for entry in range(entries):
@@ -37,7 +37,7 @@ async def written(*, close: bool = False, entries: int = ENTRIES) -> SimDisk:
 
 
 def generation_files(disk: SimDisk) -> list[str]:
-    """Files in use, oldest first, told by what their header says."""
+    """Return the files in use according to their headers, oldest first."""
     live = {}
     for path in disk._names:
         content = disk.content(path)
@@ -85,7 +85,7 @@ async def test_a_flipped_bit_in_the_last_file_is_reported_if_a_later_group_prove
             assert f"damaged at offset {error.offset}" in str(error)
 
 
-async def test_the_very_last_group_looks_torn_when_it_is_damaged_after_a_crash() -> None:
+async def test_damage_to_the_very_last_group_after_a_crash_looks_like_a_torn_tail() -> None:
     disk = await written()
     path = generation_files(disk)[-1]
     content = disk.content(path)
@@ -106,7 +106,7 @@ async def test_a_clean_shutdown_makes_damage_to_the_last_entries_provable() -> N
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])
-async def test_a_cut_file_that_is_needed_is_reported_wherever_it_was_cut(which: int) -> None:
+async def test_a_needed_file_that_was_cut_anywhere_is_reported(which: int) -> None:
     disk = await written()
     path = generation_files(disk)[which]
     size = len(disk.content(path))
@@ -127,7 +127,7 @@ async def test_a_missing_generation_is_reported(which: int) -> None:
         await ids_after(disk)
 
 
-async def test_a_last_file_whose_header_is_damaged_is_no_spare() -> None:
+async def test_a_last_file_with_a_damaged_header_is_not_a_spare() -> None:
     disk = await written()
     path = generation_files(disk)[-1]
     disk.corrupt(path, 20)
@@ -136,7 +136,7 @@ async def test_a_last_file_whose_header_is_damaged_is_no_spare() -> None:
     assert (caught.value.path, caught.value.offset) == (path, 0)
 
 
-async def test_a_last_file_whose_header_was_zeroed_is_no_spare() -> None:
+async def test_a_last_file_with_a_zeroed_header_is_not_a_spare() -> None:
     disk = await written()
     path = generation_files(disk)[-1]
     for offset in range(100):
@@ -145,7 +145,7 @@ async def test_a_last_file_whose_header_was_zeroed_is_no_spare() -> None:
         await ids_after(disk)
 
 
-async def test_a_header_torn_while_a_spare_was_taken_into_use_is_a_spare() -> None:
+async def test_a_spare_whose_header_was_torn_when_it_went_live_is_a_spare() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk, SETTINGS)
     for entry in range(60):
@@ -195,7 +195,7 @@ async def test_a_copy_of_a_file_is_refused() -> None:
         await ids_after(disk)
 
 
-async def test_a_damaged_mark_is_reported_and_not_taken_for_none() -> None:
+async def test_a_damaged_mark_is_reported_and_not_treated_as_missing() -> None:
     disk = await written()
     for offset in range(len(disk.content(f"{FOLDER}/last-mark"))):
         copy = disk.crash()
@@ -212,10 +212,10 @@ def _is_live_group(content: bytes, offset: int) -> bool:
     return _is_group(content, offset) and content[offset + 24 : offset + 32] == content[32:40]
 
 
-async def test_the_rest_of_the_last_file_is_searched_after_a_crash_and_not_behind_a_clean_end(
+async def test_the_rest_of_the_last_file_is_searched_after_a_crash_but_not_after_a_clean_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A default file has 64 MiB: to search it takes longer than the rest of a start."""
+    """A default file has 64 MiB: searching it takes longer than the rest of a start."""
     searched: list[int] = []
 
     async def noted(file: DiskFile, start: int, *rest: Any, **options: Any) -> GroupHead | None:
@@ -229,7 +229,7 @@ async def test_the_rest_of_the_last_file_is_searched_after_a_crash_and_not_behin
     assert len(searched) == 1
 
 
-async def test_a_clean_end_in_the_file_before_says_nothing_of_an_empty_last_file() -> None:
+async def test_a_clean_end_in_the_previous_file_does_not_hide_damage_in_the_last_file() -> None:
     disk = await written(entries=2, close=True)
     journal, _, _ = await open_journal(disk, SETTINGS)
     for entry in (2, 3):

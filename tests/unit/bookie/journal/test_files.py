@@ -1,4 +1,4 @@
-"""Which files are live, which are spare, and what a crash while one is made leaves."""
+"""Live and spare journal files, and crashes during the creation of a file."""
 
 import pytest
 
@@ -52,7 +52,7 @@ async def test_spares_of_another_size_and_too_many_are_removed() -> None:
     assert len(disk._names) == 2
 
 
-async def test_files_behind_the_mark_are_recycled_and_the_rest_stays() -> None:
+async def test_files_below_the_mark_are_recycled_and_the_rest_stays() -> None:
     disk = await empty_disk()
     for number, generation in enumerate((3, 4, 5, 6, 7), start=1):
         await put(disk, number, generation)
@@ -63,7 +63,7 @@ async def test_files_behind_the_mark_are_recycled_and_the_rest_stays() -> None:
     assert len(disk.crash()._names) == 4, "the removal is durable"
 
 
-async def test_a_crash_while_a_file_is_made_leaves_nothing_that_counts() -> None:
+async def test_a_crash_during_the_creation_of_a_file_leaves_no_live_file() -> None:
     for at in range(3):
         disk = await empty_disk()
         files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
@@ -87,7 +87,7 @@ async def test_a_full_disk_uses_up_no_number() -> None:
     assert await files.take_spare() == ("/j/journal-00000001.log", SETTINGS.file_bytes)
 
 
-async def test_a_new_file_leaves_the_reserve_to_the_flushes_that_free_older_ones() -> None:
+async def test_a_new_file_leaves_the_reserve_for_flushes() -> None:
     disk = await empty_disk()
     files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
     disk.capacity_bytes = SETTINGS.file_bytes + SETTINGS.reserved_bytes - 1
@@ -97,7 +97,7 @@ async def test_a_new_file_leaves_the_reserve_to_the_flushes_that_free_older_ones
     await files.take_spare()
 
 
-async def test_a_short_file_is_made_only_without_a_spare_and_never_becomes_one() -> None:
+async def test_a_short_file_is_created_only_without_a_spare_and_never_becomes_one() -> None:
     disk = await empty_disk()
     await put(disk, 1, None)
     files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
@@ -110,7 +110,7 @@ async def test_a_short_file_is_made_only_without_a_spare_and_never_becomes_one()
     assert path not in disk.crash()._names
 
 
-async def test_a_short_file_that_was_not_used_goes_and_a_whole_one_is_a_spare_again() -> None:
+async def test_an_unused_short_file_is_removed_and_an_unused_full_size_one_becomes_a_spare() -> None:
     disk = await empty_disk()
     files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
     await files.put_back(*await files.take_spare(short=True))
@@ -122,13 +122,13 @@ async def test_a_short_file_that_was_not_used_goes_and_a_whole_one_is_a_spare_ag
 async def test_other_names_in_the_folder_are_left_alone() -> None:
     disk = await empty_disk()
     await disk.replace_file("/j/notes.txt", b"mine")
-    await disk.replace_file("/j/journal-1.log", b"not of our form")
+    await disk.replace_file("/j/journal-1.log", b"another name")
     files = await JournalFiles.open(disk, "/j", SETTINGS, MARK)
     assert not files.any
     assert len(disk._names) == 2
 
 
-async def test_a_file_too_short_for_a_header_was_cut() -> None:
+async def test_a_file_too_short_for_a_header_is_reported() -> None:
     disk = await empty_disk()
     path = await put(disk, 1, 3)
     disk.cut(path, 0)

@@ -1,4 +1,4 @@
-"""The bytes of journal files: golden, round trip, and what a flipped bit does."""
+"""The bytes of journal files: golden bytes, round trips, and flipped bits."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ MARK = Mark(UUID, JournalPosition(7, 8192, 1001))
 U64 = st.integers(0, 2**64 - 1)
 
 
-def test_the_header_block_is_the_one_that_version_1_writes() -> None:
+def test_the_header_block_matches_version_1() -> None:
     rest = (
         "000102030405060708090a0b0c0d0e0f"  # uuid
         "0700000000000000"  # generation
@@ -46,7 +46,7 @@ def test_the_header_block_is_the_one_that_version_1_writes() -> None:
     assert decode_header(encode_header(HEADER)) == HEADER
 
 
-def test_the_mark_is_the_one_that_versions_1_and_2_write() -> None:
+def test_the_mark_matches_versions_1_and_2() -> None:
     rest = "000102030405060708090a0b0c0d0e0f07000000000000000020000000000000e903000000000000"
     crc = crc32c(bytes.fromhex(rest)).to_bytes(4, "little").hex()
     for version, mark in ((1, replace(MARK, witnessed=False)), (2, MARK)):
@@ -54,7 +54,7 @@ def test_the_mark_is_the_one_that_versions_1_and_2_write() -> None:
         assert decode_mark(encode_mark(mark)) == mark
 
 
-def test_a_group_head_is_the_one_that_version_1_writes() -> None:
+def test_a_group_head_matches_version_1() -> None:
     rest = bytes.fromhex("000102030405060708090a0b0c0d0e0f0700000000000000e8030000000000000400000001000000")
     crc = crc32c(rest + b"body").to_bytes(4, "little")
     assert encode_group_head(UUID, 7, 1000, b"body", 1) == b"QJg1" + crc + rest
@@ -65,7 +65,7 @@ def test_the_used_part_of_a_header_fits_one_sector() -> None:
 
 
 @given(U64, U64, U64, U64, st.integers(0, 2**32 - 1), st.binary(min_size=16, max_size=16))
-def test_every_header_comes_back(a: int, b: int, c: int, d: int, alignment: int, uuid: bytes) -> None:
+def test_every_header_round_trips(a: int, b: int, c: int, d: int, alignment: int, uuid: bytes) -> None:
     header = FileHeader(uuid, a, b, c, d, alignment)
     assert decode_header(encode_header(header)) == header
 
@@ -93,7 +93,7 @@ def test_a_mark_of_another_length_is_refused(size: int) -> None:
 
 
 @given(U64, U64, st.binary(max_size=300), st.integers(0, 2**32 - 1))
-def test_every_group_comes_back(generation: int, sequence: int, body: bytes, records: int) -> None:
+def test_every_group_round_trips(generation: int, sequence: int, body: bytes, records: int) -> None:
     head = parse_group_head(b"xx" + encode_group_head(UUID, generation, sequence, body, records), 2)
     assert head is not None
     assert (head.uuid, head.generation, head.sequence) == (UUID, generation, sequence)
@@ -117,11 +117,11 @@ def test_a_group_fills_whole_blocks_and_wastes_less_than_one(body: int, alignmen
 
 
 @pytest.mark.parametrize("junk", [b"", b"QJg1", bytes(GROUP_HEAD_BYTES), b"QJg1".ljust(GROUP_HEAD_BYTES - 1)])
-def test_what_is_no_group_head_is_none(junk: bytes) -> None:
+def test_bytes_that_are_not_a_group_head_parse_to_none(junk: bytes) -> None:
     assert parse_group_head(junk) is None
 
 
-def test_a_later_version_is_named() -> None:
+def test_the_error_names_a_later_version() -> None:
     block = bytearray(encode_header(HEADER))
     block[8] = 2
     with pytest.raises(JournalFormatError, match="version 2; this program knows versions up to 1"):

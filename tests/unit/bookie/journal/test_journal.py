@@ -1,4 +1,4 @@
-"""The journal's promises while nothing crashes: order, groups, files going round, the mark, full disks, poison."""
+"""The journal's guarantees without a crash: order, groups, recycled files, the mark, full disks, poison."""
 
 import asyncio
 import errno
@@ -39,7 +39,7 @@ def journal_names(disk: SimDisk) -> list[str]:
     return [name for name in sorted(disk._names) if name.endswith(".log")]
 
 
-async def test_every_kind_of_record_comes_back_in_order() -> None:
+async def test_every_kind_of_record_is_replayed_in_order() -> None:
     disk = SimDisk()
     journal, records, _ = await open_journal(disk)
     assert records == []
@@ -60,7 +60,7 @@ async def test_every_kind_of_record_comes_back_in_order() -> None:
     assert summary.clean and not summary.torn
 
 
-async def test_what_one_loop_step_appends_becomes_one_group_and_is_answered_in_order() -> None:
+async def test_appends_of_one_loop_step_become_one_group_and_are_acknowledged_in_order() -> None:
     journal, _, _ = await open_journal(SimDisk())
     answers = Answers()
     for entry in range(50):
@@ -75,7 +75,7 @@ async def test_what_one_loop_step_appends_becomes_one_group_and_is_answered_in_o
     await journal.close()
 
 
-async def test_what_queues_behind_a_group_in_flight_becomes_the_next_group() -> None:
+async def test_appends_queued_behind_a_group_in_flight_become_the_next_group() -> None:
     journal, _, _ = await open_journal(SimDisk())
     answers = Answers()
     finished = asyncio.Event()
@@ -85,7 +85,7 @@ async def test_what_queues_behind_a_group_in_flight_becomes_the_next_group() -> 
         for entry in (1, 2, 3):
             journal.append_run(run_of(entry, b"x"), answers.of(entry))
         journal.append_fence(LEDGER, lambda _: finished.set())
-        assert answers.order == ["first"], "an append from a done is not answered inside it"
+        assert answers.order == ["first"], "an append from a done is not acknowledged inside it"
 
     journal.append_run(run_of(0, b"x"), chain)
     await finished.wait()
@@ -94,7 +94,7 @@ async def test_what_queues_behind_a_group_in_flight_becomes_the_next_group() -> 
     await journal.close()
 
 
-async def test_a_long_queue_is_cut_into_groups_of_bounded_bytes_and_entries() -> None:
+async def test_a_long_queue_is_split_into_groups_of_bounded_bytes_and_entries() -> None:
     settings = JournalSettings(file_bytes=1 << 20, group_bytes_max=10_000, group_entries_max=16)
     disk = SimDisk()
     journal, _, _ = await open_journal(disk, settings)
@@ -109,7 +109,7 @@ async def test_a_long_queue_is_cut_into_groups_of_bounded_bytes_and_entries() ->
     assert [entry for entry, _ in entries_of(records)] == list(range(66))
 
 
-async def test_a_done_that_raises_does_not_keep_the_others_from_their_answer() -> None:
+async def test_a_done_that_raises_does_not_stop_the_others() -> None:
     loop = asyncio.get_running_loop()
     reported: list[object] = []
     loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
@@ -128,7 +128,7 @@ async def test_a_done_that_raises_does_not_keep_the_others_from_their_answer() -
     await journal.close()
 
 
-async def test_full_files_are_followed_by_others_and_all_is_replayed() -> None:
+async def test_full_files_are_followed_by_others_and_all_are_replayed() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await fill(journal, 0, 100)
@@ -138,7 +138,7 @@ async def test_full_files_are_followed_by_others_and_all_is_replayed() -> None:
     assert not summary.clean
 
 
-async def test_the_mark_hides_what_is_before_it_and_its_files_go_round() -> None:
+async def test_records_before_the_mark_are_not_replayed_and_their_files_are_recycled() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     for first in range(0, 400, 20):
@@ -151,7 +151,7 @@ async def test_the_mark_hides_what_is_before_it_and_its_files_go_round() -> None
     assert [entry for entry, _ in entries_of(records)] == [400, 401, 402]
 
 
-async def test_the_position_covers_what_is_queued_and_not_yet_in_a_group() -> None:
+async def test_the_position_precedes_queued_appends_that_are_not_in_a_group_yet() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await fill(journal, 0, 3)
@@ -190,7 +190,7 @@ async def test_the_mark_is_durable_before_a_file_is_recycled_or_removed() -> Non
     assert [entry for entry, _ in entries_of(records)] == list(range(120))
 
 
-async def test_restarts_in_a_row_use_up_no_files() -> None:
+async def test_repeated_restarts_use_up_no_files() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await fill(journal, 0, 3)
@@ -201,7 +201,7 @@ async def test_restarts_in_a_row_use_up_no_files() -> None:
     assert len(journal_names(disk)) <= 3
 
 
-async def test_a_start_makes_one_short_file_and_the_next_once_it_is_over() -> None:
+async def test_a_start_creates_one_short_file_and_the_next_one_after_the_start() -> None:
     disk = SimDisk()
     journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
     await journal.read(lambda _: None)
@@ -222,14 +222,14 @@ async def test_a_start_makes_one_short_file_and_the_next_once_it_is_over() -> No
 async def test_a_short_file_holds_its_header_and_whole_blocks_however_small_groups_are(group_bytes_max: int) -> None:
     settings, disk = JournalSettings(65536, group_bytes_max, reserved_bytes=0), SimDisk()
     assert settings.short_file_bytes % 4096 == 0
-    for entry in range(3):  # each in what the start before left
+    for entry in range(3):  # each start continues in the files of the previous one
         journal, records, _ = await open_journal(disk, settings)
         assert [found for found, _ in entries_of(records)] == list(range(entry))
         await append_and_wait(journal, entry, b"x")
         disk = disk.crash()
 
 
-async def test_a_full_short_file_is_followed_by_another_also_before_the_start_is_over() -> None:
+async def test_a_full_short_file_is_followed_by_another_even_before_the_start_is_over() -> None:
     disk = SimDisk()
     journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
     await journal.read(lambda _: None)
@@ -241,7 +241,7 @@ async def test_a_full_short_file_is_followed_by_another_also_before_the_start_is
     assert [entry for entry, _ in entries_of(records)] == list(range(9))
 
 
-async def test_replay_may_wait_for_a_flush_and_move_the_mark_meanwhile() -> None:
+async def test_replay_may_wait_for_a_flush_that_moves_the_mark() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await fill(journal, 0, 30)
@@ -260,32 +260,32 @@ async def test_replay_may_wait_for_a_flush_and_move_the_mark_meanwhile() -> None
     await journal.replay(deliver)  # type: ignore[arg-type]
     assert seen == list(range(30))
     _, records, _ = await open_journal(disk.crash())
-    assert [entry for entry, _ in entries_of(records)] == list(range(19, 30)), "the group being delivered comes again"
+    assert [entry for entry, _ in entries_of(records)] == list(range(19, 30)), "the current group is replayed again"
 
 
 # ---- poison
 
 
-async def test_a_failed_write_fails_everything_for_good() -> None:
+async def test_a_failed_write_fails_every_append_permanently() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await fill(journal, 0, 2)
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
     answers = Answers()
-    journal.on_poison = told.append
+    journal.on_poison = reported.append
     disk.fail_next("submit", "journal-", OSError(errno.EIO, "broken disk"))
     journal.append_run(run_of(2, b"x"), answers.of("in flight"))
     await asyncio.sleep(0)
     journal.append_run(run_of(3, b"x"), answers.of("queued"))
     await asyncio.sleep(0.01)
     journal.append_fence(LEDGER, answers.of("later"))
-    assert "later" not in answers.order, "not even a refusal runs inside the append"
+    assert "later" not in answers.order, "a refusal does not run inside the append either"
     await asyncio.sleep(0)
     assert answers.order == ["in flight", "queued", "later"]
     assert {type(error) for error in answers.errors.values()} == {JournalPoisonedError}
-    assert journal.poisoned and len(told) == 1
+    assert journal.poisoned and len(reported) == 1
     assert journal.queued_bytes == 0
-    assert journal.stats.groups == 2, "the failed write was not tried again"
+    assert journal.stats.groups == 2, "the failed write was not retried"
     await journal.close()
     _, records, _ = await open_journal(disk.crash())
     assert [entry for entry, _ in entries_of(records)] == [0, 1]
@@ -303,7 +303,7 @@ async def test_a_header_that_cannot_be_written_poisons() -> None:
     await journal.close()
 
 
-async def test_a_file_that_cannot_be_made_poisons_unless_the_disk_is_just_full() -> None:
+async def test_a_file_that_cannot_be_created_poisons_unless_the_disk_is_full() -> None:
     disk = SimDisk()
     disk.fail_next("create", "journal-00000002", OSError(errno.EIO, "broken disk"))
     journal, _, _ = await open_journal(disk)
@@ -315,16 +315,16 @@ async def test_a_file_that_cannot_be_made_poisons_unless_the_disk_is_just_full()
 # ---- no space
 
 
-async def test_a_full_disk_is_told_early_refused_late_and_no_poison() -> None:
+async def test_a_full_disk_is_reported_early_refuses_late_and_does_not_poison() -> None:
     disk = SimDisk()
-    disk.capacity_bytes = SMALL.file_bytes + 8192  # room for one file
+    disk.capacity_bytes = SMALL.file_bytes + 8192  # space for one file
     journal, _, _ = await open_journal(disk)
-    told: list[DiskFullError] = []
-    journal.on_full = told.append
+    reported: list[DiskFullError] = []
+    journal.on_full = reported.append
     await append_and_wait(journal, 0, b"fits")
     await asyncio.sleep(0.01)
-    assert len(told) == 1 and journal.full is not None
-    await append_and_wait(journal, 1, b"the present file still takes what fits")
+    assert len(reported) == 1 and journal.full is not None
+    await append_and_wait(journal, 1, b"the current file still takes groups that fit")
     with pytest.raises(DiskFullError):
         await fill(journal, 2, 100)
     assert not journal.poisoned
@@ -403,12 +403,12 @@ async def test_a_missing_mark_beside_files_is_damage() -> None:
         JournalSettings(spare_files_max=0),
     ],
 )
-async def test_sizes_that_do_not_fit_each_other_are_refused(settings: JournalSettings) -> None:
+async def test_contradictory_sizes_are_refused(settings: JournalSettings) -> None:
     with pytest.raises(ConfigError):
         await open_journal(SimDisk(), settings)
 
 
-async def test_a_run_that_no_file_can_hold_is_refused_and_the_journal_goes_on() -> None:
+async def test_a_run_that_no_file_can_hold_is_refused_and_the_journal_continues() -> None:
     journal, _, _ = await open_journal(SimDisk())
     with pytest.raises(StorageError, match="does not fit"):
         await append_and_wait(journal, 0, b"x" * SMALL.file_bytes)
@@ -417,7 +417,7 @@ async def test_a_run_that_no_file_can_hold_is_refused_and_the_journal_goes_on() 
     await journal.close()
 
 
-async def test_more_than_the_configured_bytes_in_the_queue_is_said_and_not_refused() -> None:
+async def test_a_queue_over_its_limit_is_reported_as_full_and_not_refused() -> None:
     journal, _, _ = await open_journal(SimDisk(), JournalSettings(65536, 8192, queue_bytes_max=1000))
     journal.append_run(run_of(0, b"x" * 999), None)
     assert not journal.is_full
@@ -428,7 +428,7 @@ async def test_more_than_the_configured_bytes_in_the_queue_is_said_and_not_refus
     await journal.close()
 
 
-async def test_a_start_cancelled_while_its_header_is_written_is_closed_only_after_that() -> None:
+async def test_closing_a_cancelled_start_waits_for_the_write_of_the_header() -> None:
     disk = SimDisk(latency_s=0.001)
     journal = await Journal.open(disk, FOLDER, SMALL, chance=SystemChance())
     await journal.read(lambda _: None)
@@ -456,7 +456,7 @@ async def test_a_start_cancelled_while_its_header_is_written_is_closed_only_afte
     with pytest.raises(asyncio.CancelledError):
         await starting
     await journal.close()
-    assert [file._done for file in opened] == [None], "whoever starts next would read beside the write"
+    assert [file._done for file in opened] == [None], "the next start would read during the write"
     journal, records, summary = await open_journal(disk)
     assert not records and not summary.torn
     await journal.close()

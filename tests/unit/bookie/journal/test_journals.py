@@ -1,4 +1,4 @@
-"""Several journals as one: routing, marks, force, poison, and replay after their number has grown."""
+"""Several journals behind one API: routing, marks, force, poison, and replay after a journal was added."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ FOLDERS = ("/j0", "/j1", "/j2")
 async def open_journals(
     disk: SimDisk, folders: tuple[str, ...] = FOLDERS[:2], *, write_data: bool = True
 ) -> tuple[Journals, list[JournalRecord]]:
-    """Open and replay; the records that came back."""
+    """Open and replay; return the replayed records."""
     settings = replace(SMALL, write_data=write_data)
     journals = await Journals.open(disk, folders, settings, chance=SystemChance())
     records: list[JournalRecord] = []
@@ -37,7 +37,7 @@ async def open_journals(
 
 
 def found(records: list[JournalRecord]) -> list[tuple[int, int]]:
-    """(ledger, first entry) of the runs, in the order of replay."""
+    """Return (ledger, first entry) of each run, in the order of replay."""
     return [(record.run.ledger, record.run.first) for record in records if isinstance(record, EntryRecord)]
 
 
@@ -46,13 +46,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_journal_is_appended_to_without_a_step_in_between() -> None:
+async def test_a_single_journal_is_appended_to_directly() -> None:
     journals, _ = await open_journals(SimDisk(), FOLDERS[:1])
     assert journals.append_run == journals.journals[0].append_run
     assert journals.stats is journals.journals[0].stats
 
 
-async def test_a_ledger_stays_in_one_journal_and_the_ledgers_are_shared_by_id() -> None:
+async def test_each_ledger_is_in_one_journal_chosen_by_its_id() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk)
     answers = Answers()
@@ -107,9 +107,9 @@ async def test_no_mark_moves_before_all_journals_were_replayed() -> None:
     assert all(now > mark for now, mark in zip(journals.position(), before, strict=True))
 
 
-async def test_a_key_in_the_journal_behind_the_entries_brings_everything_once_more() -> None:
+async def test_a_key_in_a_later_journal_than_its_entries_causes_a_second_delivery() -> None:
     disk = SimDisk()
-    ledger = LedgerId(3)  # of two journals the second one, of three the first
+    ledger = LedgerId(3)  # in the second of two journals, in the first of three
     journals, _ = await open_journals(disk)
     journals.append_master_key(ledger, b"key")
     await journals.close()
@@ -118,19 +118,19 @@ async def test_a_key_in_the_journal_behind_the_entries_brings_everything_once_mo
     await settle()
     survivor = disk.crash()
     journals = await Journals.open(survivor, FOLDERS, SMALL, chance=SystemChance())
-    passes: list[list[JournalRecord]] = [[]]
+    deliveries: list[list[JournalRecord]] = [[]]
 
     def again() -> bool:
-        passes.append([])
+        deliveries.append([])
         return True
 
-    await journals.replay(lambda record: passes[-1].append(record), again)
-    assert [len(each) for each in passes] == [2, 2]
-    assert isinstance(passes[0][0], EntryRecord) and isinstance(passes[0][1], MasterKeyRecord)
-    assert passes[0] == passes[1]
+    await journals.replay(lambda record: deliveries[-1].append(record), again)
+    assert [len(each) for each in deliveries] == [2, 2]
+    assert isinstance(deliveries[0][0], EntryRecord) and isinstance(deliveries[0][1], MasterKeyRecord)
+    assert deliveries[0] == deliveries[1]
 
 
-async def test_a_journal_that_was_just_added_does_not_make_a_clean_end_an_unclean_one() -> None:
+async def test_a_newly_added_journal_does_not_make_a_clean_end_unclean() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk)
     for ledger in range(2):
@@ -158,11 +158,11 @@ async def test_one_journal_is_never_read_twice() -> None:
     assert len(records) == 1
 
 
-async def test_the_failure_of_one_journal_fails_what_waits_in_all_and_is_told_once() -> None:
+async def test_the_failure_of_one_journal_fails_the_appends_of_all_and_is_reported_once() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk)
-    told: list[BaseException] = []
-    journals.on_poison = told.append
+    reported: list[BaseException] = []
+    journals.on_poison = reported.append
     answers = Answers()
     disk.fail_next("submit", "/j1/", OSError("gone"))
     journals.append_run(run_of(0, b"x", ledger=1), answers.of("failed"))
@@ -173,16 +173,16 @@ async def test_the_failure_of_one_journal_fails_what_waits_in_all_and_is_told_on
     assert journals.poisoned and all(journal.poisoned for journal in journals.journals)
     assert set(answers.errors) == {"failed", "other", "force"}
     assert all(isinstance(error, JournalPoisonedError) for error in answers.errors.values())
-    assert len(told) == 1
+    assert len(reported) == 1
     await journals.close()
 
 
-async def test_a_full_disk_of_one_journal_is_told_and_the_others_go_on() -> None:
+async def test_a_full_disk_of_one_journal_is_reported_and_the_others_continue() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk)
     await settle()
-    told: list[DiskFullError] = []
-    journals.on_full = told.append
+    reported: list[DiskFullError] = []
+    journals.on_full = reported.append
     assert journals.full is None and not journals.is_full
     for _ in range(4):
         disk.fail_next("create", "/j1/", DiskFullError("no space"))
@@ -191,7 +191,7 @@ async def test_a_full_disk_of_one_journal_is_told_and_the_others_go_on() -> None
         journals.append_run(run_of(entry, b"x" * 4000, ledger=1), answers.of(("full", entry)))
     await settle()
     await settle()
-    assert isinstance(journals.full, DiskFullError) and len(told) == 1
+    assert isinstance(journals.full, DiskFullError) and len(reported) == 1
     assert any(isinstance(error, DiskFullError) for error in answers.errors.values())
     journals.append_run(run_of(0, b"x", ledger=0), answers.of("other"))
     await settle()
@@ -202,7 +202,7 @@ async def test_a_full_disk_of_one_journal_is_told_and_the_others_go_on() -> None
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_force_is_answered_after_everything_before_it_and_writes_nothing(count: int) -> None:
+async def test_force_completes_after_all_earlier_appends_and_writes_nothing(count: int) -> None:
     disk = SimDisk(chance=random.Random(1), latency_s=0.001)
     journals, _ = await open_journals(disk, FOLDERS[:count])
     answers = Answers()
@@ -239,7 +239,7 @@ async def test_force_of_a_group_in_flight_waits_for_it(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_force_with_nothing_queued_is_answered_later_and_not_inside_the_call(count: int) -> None:
+async def test_force_with_nothing_queued_completes_later_and_not_inside_the_call(count: int) -> None:
     journals, _ = await open_journals(SimDisk(), FOLDERS[:count])
     answers = Answers()
     journals.append_force(answers.of("force"))
@@ -248,7 +248,7 @@ async def test_force_with_nothing_queued_is_answered_later_and_not_inside_the_ca
     assert answers.acked == ["force"]
 
 
-async def test_force_fails_with_a_write_that_fails_before_it_in_any_journal() -> None:
+async def test_force_fails_if_an_earlier_write_of_any_journal_fails() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk)
     disk.fail_next("submit", "/j0/", OSError("gone"))
@@ -263,7 +263,7 @@ async def test_force_fails_with_a_write_that_fails_before_it_in_any_journal() ->
 # ---- without a journal
 
 
-async def test_without_writing_appends_are_answered_in_the_next_step_and_nothing_reaches_the_disk() -> None:
+async def test_without_writing_appends_are_acknowledged_in_the_next_step_and_nothing_reaches_the_disk() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk, write_data=False)
     steps = disk.steps
@@ -281,7 +281,7 @@ async def test_without_writing_appends_are_answered_in_the_next_step_and_nothing
     assert disk.steps == steps
 
 
-async def test_what_an_earlier_run_wrote_is_replayed_also_by_one_that_writes_none() -> None:
+async def test_records_of_an_earlier_run_are_replayed_even_with_writing_disabled() -> None:
     disk = SimDisk()
     journals, _ = await open_journals(disk)
     journals.append_run(run_of(0, b"x", ledger=1), None)
@@ -300,7 +300,7 @@ async def test_what_an_earlier_run_wrote_is_replayed_also_by_one_that_writes_non
     assert found(records) == [(1, 1)]
 
 
-def test_counters_of_several_journals_are_summed_and_the_worst_kept() -> None:
+def test_counters_of_several_journals_are_summed_and_maxima_kept() -> None:
     one, other = JournalStats(groups=2, write_seconds_max=0.4), JournalStats(groups=3, write_seconds_max=0.7)
     one.write_seconds.observe(0.4)
     other.write_seconds.observe(0.7)
@@ -315,7 +315,7 @@ def test_counters_of_several_journals_are_summed_and_the_worst_kept() -> None:
 
 
 class Life:
-    """A bookie's use of its journals: what it appended, what was acknowledged, what its flushes covered."""
+    """Simulates a bookie's use of its journals; tracks appended, acknowledged and flushed entries."""
 
     def __init__(self) -> None:
         self.next: dict[int, int] = dict.fromkeys(range(5), 0)
@@ -323,7 +323,7 @@ class Life:
         self.flushed: set[tuple[int, int]] = set()
 
     async def live(self, disk: SimDisk, folders: tuple[str, ...], rounds: int) -> None:
-        """Append to five ledgers in turns, flush now and then, until the disk dies."""
+        """Append to five ledgers in turn, with a flush every third round, until the disk dies."""
         try:
             journals = await Journals.open(disk, folders, SMALL, chance=SystemChance())
             await journals.replay(lambda _: None)
@@ -345,16 +345,16 @@ class Life:
         except (OSError, QuireError):
             assert disk.crashed
 
-    def _acked(self, what: tuple[int, int]) -> Done:
+    def _acked(self, entry: tuple[int, int]) -> Done:
         def done(error: BaseException | None) -> None:
             if error is None:
-                self.acked.add(what)
+                self.acked.add(entry)
 
         return done
 
 
 @pytest.mark.parametrize("survival", ["none", "all", "random"])
-async def test_a_crash_at_any_step_loses_nothing_acknowledged_also_when_a_journal_was_added(survival: Survival) -> None:
+async def test_a_crash_at_any_step_loses_nothing_acknowledged_even_if_a_journal_is_added(survival: Survival) -> None:
     whole = SimDisk()
     await Life().live(whole, FOLDERS[:2], 8)
     for at in range(whole.steps):

@@ -1,4 +1,4 @@
-"""SIGKILL on a real disk: everything that a process told to have acknowledged is there afterwards."""
+"""SIGKILL on a real disk: every entry that a process reported as acknowledged survives."""
 
 import asyncio
 import signal
@@ -19,12 +19,12 @@ KILLS = 4
 
 
 def content_of(entry: int) -> bytes:
-    """Bytes that name their entry."""
+    """Return content that depends on the entry."""
     return b"%08d" % entry * (1 + entry * 37 % 200)
 
 
 async def write_until_killed(folder: str, way: JournalSubmit) -> None:
-    """Child: replay, go on behind the last entry, print each acknowledged id and now and then a mark."""
+    """Child: replay, continue after the last entry, print each acknowledged id and every mark."""
     journal = await Journal.open(LocalDisk(journal_submit=way), folder, SETTINGS, chance=SystemChance())
     seen: list[int] = []
 
@@ -46,12 +46,12 @@ async def write_until_killed(folder: str, way: JournalSubmit) -> None:
         await durable.wait()
         if entry % 900 == 0:
             position = journal.position()
-            print(f"mark {entry}", flush=True)  # told before it happens: the parent expects nothing below any more
+            print(f"mark {entry}", flush=True)  # printed first: the parent then expects no entry below it
             await journal.set_mark(position)
 
 
 def run_and_kill(folder: str, way: str, lines: int, acked: int, flushed: int) -> tuple[int, int]:
-    """Let a child write until it has told that many lines. The last acknowledged entry, and what its mark passed."""
+    """Let a child write until it has printed `lines` lines. Return the last acknowledged entry and the last mark."""
     with subprocess.Popen(
         [sys.executable, "-c", _CHILD, folder, way, str(acked)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as child:
@@ -68,7 +68,7 @@ def run_and_kill(folder: str, way: str, lines: int, acked: int, flushed: int) ->
 
 
 @pytest.mark.parametrize("way", ["auto", "thread"])
-async def test_what_was_acknowledged_before_a_kill_is_replayed(tmp_path: Path, way: JournalSubmit) -> None:
+async def test_entries_acknowledged_before_a_kill_are_replayed(tmp_path: Path, way: JournalSubmit) -> None:
     folder = f"{tmp_path}/journal"
     acked, flushed = -1, 0
     for life in range(KILLS):

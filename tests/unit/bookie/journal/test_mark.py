@@ -1,4 +1,4 @@
-"""The file that says from where to replay."""
+"""The file with the position from which to replay."""
 
 import pytest
 
@@ -27,7 +27,7 @@ async def test_two_journals_have_different_uuids() -> None:
     assert one.uuid != other.uuid
 
 
-async def test_a_cut_mark_is_damage_with_its_path() -> None:
+async def test_a_truncated_mark_is_reported_as_damage_with_its_path() -> None:
     disk = SimDisk()
     await disk.make_dirs("/j")
     await create_mark(disk, "/j", SystemChance())

@@ -1,4 +1,4 @@
-"""Records inside a group: golden, round trip, refusal of what is none."""
+"""Records inside a group: golden bytes, round trips, refusal of invalid bytes."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ def run_of(ledger: int, first: int, entries: list[bytes], lac: int = -1) -> Run:
     return Run(LedgerId(ledger), EntryId(first), entries, EntryId(lac), sum(map(len, entries)))
 
 
-def test_a_body_is_the_one_that_version_1_writes() -> None:
+def test_a_body_matches_version_1() -> None:
     body = encode_body(
         [
             master_key_record(LedgerId(5), b"key"),
@@ -80,12 +80,12 @@ def encoded(record: JournalRecord) -> Run | bytes:
 
 
 @given(st.lists(records, max_size=8))
-def test_every_body_comes_back(content: list[JournalRecord]) -> None:
+def test_every_body_round_trips(content: list[JournalRecord]) -> None:
     assert list(decode_body(encode_body([encoded(record) for record in content]))) == content
 
 
 @given(st.lists(records, min_size=1, max_size=4), st.data())
-def test_a_cut_body_is_refused_or_is_a_prefix(content: list[JournalRecord], data: st.DataObject) -> None:
+def test_a_truncated_body_is_refused_or_is_a_prefix(content: list[JournalRecord], data: st.DataObject) -> None:
     body = encode_body([encoded(record) for record in content])
     cut = body[: data.draw(st.integers(0, len(body) - 1))]
     try:
@@ -108,7 +108,7 @@ def test_an_unknown_kind_is_refused(kind: int) -> None:
         list(decode_body(bytes([kind]).ljust(16, b"\0")))
 
 
-def test_entries_that_are_views_are_copied_once_and_never_pinned() -> None:
+def test_entries_that_are_views_are_copied_and_not_pinned() -> None:
     socket_read = bytearray(b"....abcdef")
     view = memoryview(socket_read)
     body = encode_body([run_of(1, 0, [view[4:7], view[7:10]])])  # type: ignore[list-item]
@@ -131,11 +131,11 @@ def test_entries_that_are_views_are_copied_once_and_never_pinned() -> None:
         max_size=6,
     )
 )
-def test_the_parts_of_a_body_are_the_body(items: list[Run | bytes]) -> None:
+def test_the_joined_parts_of_a_body_are_the_body(items: list[Run | bytes]) -> None:
     assert b"".join(encode_parts(items)) == encode_body(items)
 
 
-def test_large_entries_are_parts_as_they_came_and_small_ones_are_joined() -> None:
+def test_large_entries_are_uncopied_parts_and_small_ones_are_joined() -> None:
     large = [bytes(PART_BYTES_MIN), bytes(PART_BYTES_MIN)]
     parts = encode_parts([b"record", run_of(1, 0, [b"s"]), run_of(2, 0, large), run_of(1, 1, [b"t"]), b"record"])
     assert len(parts) == 5

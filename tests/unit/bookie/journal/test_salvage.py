@@ -1,4 +1,4 @@
-"""What is brought back of a journal that was not synced: everything intact, in order, and nothing that is not."""
+"""Salvage of an unsynced journal: every intact group, in order, and nothing else."""
 
 import contextlib
 import random
@@ -20,7 +20,7 @@ def payload(entry: int) -> bytes:
 
 
 async def write(disk: SimDisk, count: int, *, mark_at: int | None = None) -> Answers:
-    """Append one entry a group, and wait for each; the journal stays open."""
+    """Append entries one per group, and wait for each; the journal stays open."""
     journal, _, _ = await open_journal(disk, UNSYNCED)
     answers = Answers()
     for entry in range(count):
@@ -38,7 +38,7 @@ async def salvaged(disk: SimDisk) -> tuple[list[tuple[int, bytes]], int]:
     return entries_of(records), summary.invalid_groups
 
 
-async def test_unsynced_groups_are_acknowledged_and_gone_with_the_power() -> None:
+async def test_unsynced_groups_are_acknowledged_and_lost_with_the_power() -> None:
     disk = SimDisk()
     answers = await write(disk, 3)
     assert answers.acked == [0, 1, 2]
@@ -46,7 +46,7 @@ async def test_unsynced_groups_are_acknowledged_and_gone_with_the_power() -> Non
     assert await salvaged(disk.crash()) == ([], 0)
 
 
-async def test_the_end_of_the_process_alone_takes_nothing() -> None:
+async def test_the_end_of_the_process_alone_loses_nothing() -> None:
     disk = SimDisk()
     await write(disk, 30)
     survivor = disk.kill()
@@ -57,7 +57,7 @@ async def test_the_end_of_the_process_alone_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_whatever_arrived_whole_comes_back_in_order_and_nothing_else(seed: int) -> None:
+async def test_exactly_the_complete_groups_are_salvaged_in_order(seed: int) -> None:
     disk = SimDisk()
     await write(disk, 30, mark_at=None if seed % 2 else 12)
     survivor = disk.crash("random", seed)
@@ -68,7 +68,7 @@ async def test_whatever_arrived_whole_comes_back_in_order_and_nothing_else(seed:
         assert all(entry > 12 for entry, _ in found)
 
 
-async def test_everything_that_arrived_is_found_behind_holes_and_missing_headers() -> None:
+async def test_groups_after_holes_and_missing_headers_are_salvaged() -> None:
     disk = SimDisk()
     await write(disk, 30)
     survivor = disk.crash("all")
@@ -80,7 +80,7 @@ async def test_everything_that_arrived_is_found_behind_holes_and_missing_headers
     assert invalid == 1
 
 
-async def test_a_group_within_an_entry_is_an_entry_and_no_group() -> None:
+async def test_a_group_inside_an_entry_is_not_taken_for_a_group() -> None:
     disk = SimDisk()
     await write(disk, 1)
     inner = disk.content(f"{FOLDER}/journal-00000001.log")[4096:4608]
@@ -94,7 +94,7 @@ async def test_a_group_within_an_entry_is_an_entry_and_no_group() -> None:
     assert [entry for entry, _ in found] == [0, 1]
 
 
-async def test_a_journal_that_began_anew_never_shows_what_was_there_before() -> None:
+async def test_a_journal_that_was_started_again_does_not_deliver_older_groups() -> None:
     disk = SimDisk()
     await write(disk, 30)
     survivor = disk.crash("all")
@@ -106,7 +106,7 @@ async def test_a_journal_that_began_anew_never_shows_what_was_there_before() -> 
 
 
 @pytest.mark.parametrize("steps", range(8))
-async def test_a_crash_while_it_begins_anew_is_begun_anew_again(steps: int) -> None:
+async def test_starting_again_can_be_repeated_after_a_crash(steps: int) -> None:
     disk = SimDisk()
     await write(disk, 30)
     survivor = disk.crash("all")
@@ -121,7 +121,7 @@ async def test_a_crash_while_it_begins_anew_is_begun_anew_again(steps: int) -> N
     await journal.close()
 
 
-async def test_a_clean_end_is_durable_without_any_sync_before() -> None:
+async def test_a_clean_end_is_durable_without_earlier_syncs() -> None:
     disk = SimDisk()
     journal = await Journal.open(disk, FOLDER, UNSYNCED, chance=SystemChance())
     await journal.replay(lambda _: None)
@@ -133,6 +133,6 @@ async def test_a_clean_end_is_durable_without_any_sync_before() -> None:
     assert summary.clean
 
 
-async def test_a_folder_without_a_journal_holds_nothing() -> None:
+async def test_a_folder_without_a_journal_salvages_nothing() -> None:
     assert await salvaged(SimDisk()) == ([], 0)
     await sync_files(SimDisk(), FOLDER)

@@ -1,4 +1,4 @@
-"""Reading forward, and the search for a group that proves something."""
+"""Reading forward, and the search for a later group."""
 
 import pytest
 
@@ -23,7 +23,7 @@ async def file_with(groups: dict[int, bytes]) -> DiskFile:
 
 
 @pytest.mark.parametrize("window_bytes", [512, 4096, 1 << 20])
-async def test_a_group_is_found_wherever_a_window_ends(monkeypatch: pytest.MonkeyPatch, window_bytes: int) -> None:
+async def test_a_group_is_found_at_any_window_boundary(monkeypatch: pytest.MonkeyPatch, window_bytes: int) -> None:
     monkeypatch.setattr(scan, "WINDOW_BYTES", window_bytes)
     for offset in (4096, 8192 - 512, 8192, SIZE - 512):
         file = await file_with({offset: encode_group_head(UUID, 5, 9, b"", 0)})
@@ -31,20 +31,20 @@ async def test_a_group_is_found_wherever_a_window_ends(monkeypatch: pytest.Monke
         assert found is not None and found.sequence == 9
 
 
-async def test_what_proves_nothing_is_passed_over() -> None:
+async def test_groups_that_prove_nothing_are_skipped() -> None:
     file = await file_with(
         {
             4096: encode_group_head(UUID, 4, 9, b"", 0),  # a stale generation
             8192: encode_group_head(bytes(16), 5, 9, b"", 0),  # another journal's
             12288: encode_group_head(UUID, 5, 6, b"", 0),  # before the one in question
-            16384 + 7: encode_group_head(UUID, 5, 9, b"", 0),  # inside of somebody's payload
+            16384 + 7: encode_group_head(UUID, 5, 9, b"", 0),  # inside a payload
         }
     )
     assert await find_group(file, 4096, SIZE, UUID, 5, sequence=7) is None
     assert await find_group(file, 4096, SIZE, UUID, 6) is None
 
 
-async def test_exact_asks_for_that_generation_alone() -> None:
+async def test_exact_restricts_the_search_to_that_generation() -> None:
     file = await file_with({4096: encode_group_head(UUID, 7, 1, b"", 0), 8192: encode_group_head(UUID, 5, 2, b"", 0)})
     later = await find_group(file, 4096, SIZE, UUID, 5)
     exact = await find_group(file, 4096, SIZE, UUID, 5, exact=True)
@@ -52,13 +52,13 @@ async def test_exact_asks_for_that_generation_alone() -> None:
     assert exact is not None and exact.sequence == 2
 
 
-async def test_the_end_is_a_bound_for_where_a_group_starts() -> None:
+async def test_the_end_bounds_the_start_of_a_group() -> None:
     file = await file_with({8192: encode_group_head(UUID, 5, 9, b"", 0)})
     assert await find_group(file, 4096, 8192, UUID, 5) is None
     assert await find_group(file, 4096, 8193, UUID, 5) is not None
 
 
-async def test_a_window_gives_what_the_file_has_and_reads_once_per_window() -> None:
+async def test_a_window_returns_bytes_of_the_file_and_reads_once_per_window() -> None:
     disk = SimDisk()
     await disk.make_dirs("/j")
     file = await disk.open("/j/f", create=True)

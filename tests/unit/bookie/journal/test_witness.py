@@ -1,4 +1,4 @@
-"""What only the witness can prove: that a newest journal file existed, and how far it was durable."""
+"""Proofs that need the witness: that the newest journal file existed, and how far it was durable."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def payload(entry: int) -> bytes:
 
 
 async def add(journal: Journal, first: int, count: int) -> None:
-    """One group an entry; each is durable on return."""
+    """Append entries one per group; each is durable on return."""
     for entry in range(first, first + count):
         durable: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         journal.append_run(run_of(entry, payload(entry)), durable.set_result)
@@ -42,7 +42,7 @@ async def add(journal: Journal, first: int, count: int) -> None:
 
 
 async def ids_after(disk: SimDisk) -> list[int]:
-    """Entry ids of a start on the disk."""
+    """Start on the disk; return the replayed entry ids."""
     _, records, _ = await open_journal(disk)
     found = entries_of(records)
     assert all(data == payload(entry) for entry, data in found)
@@ -50,14 +50,14 @@ async def ids_after(disk: SimDisk) -> list[int]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let the journal's own tasks go on until it holds."""
+    """Let the journal's own tasks run until the condition holds."""
     async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - nothing tells of what the disk holds
+        while not holds():  # noqa: ASYNC110 - no event reports the content of the disk
             await asyncio.sleep(0)
 
 
 def generations(disk: SimDisk) -> dict[int, str]:
-    """Paths by the generation that their header names."""
+    """Return the paths by the generation in their headers."""
     found = {}
     for path in disk._names:
         content = disk.content(path)
@@ -73,7 +73,7 @@ def record_of(disk: SimDisk) -> WitnessRecord:
 
 
 def put(disk: SimDisk, path: str, content: bytes) -> None:
-    """Replace a file's bytes behind the journal's back."""
+    """Replace a file's bytes outside the journal."""
     inode = disk._names[path]
     inode.current[:] = inode.durable[:] = content
 
@@ -89,14 +89,14 @@ def test_a_slot_reads_back_and_no_flipped_bit_passes() -> None:
             assert decode_slot(broken) is None
 
 
-def test_the_slot_is_the_one_that_version_1_writes() -> None:
+def test_the_slot_matches_version_1() -> None:
     fixed = encode_slot(RECORD)
     assert fixed[:12] == b"QuireWit\x01\0\0\0" and fixed[16:32] == RECORD.uuid
     assert [int.from_bytes(fixed[at : at + 8], "little") for at in range(32, 80, 8)] == [6, 3, 8192, 17, 4, 9]
     assert fixed[80:84] == b"\x01\0\0\0" and not any(fixed[84:])
 
 
-async def test_a_newest_file_that_is_removed_is_reported_although_the_mark_points_to_an_older_one() -> None:
+async def test_removal_of_the_newest_file_is_reported_even_if_the_mark_points_to_an_older_one() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await add(journal, 0, 60)
@@ -111,8 +111,8 @@ async def test_a_newest_file_that_is_removed_is_reported_although_the_mark_point
             await ids_after(copy)
 
 
-async def test_the_newest_file_is_provable_in_the_moment_in_which_it_is_taken_into_use() -> None:
-    """Before any group of it is acknowledged, whatever the witness says of it yet."""
+async def test_the_newest_file_is_provable_as_soon_as_it_is_in_use() -> None:
+    """Its loss is detected before any group of it is acknowledged, even if the witness does not cover it yet."""
     seen = 0
     for steps in range(10, 60):
         disk = SimDisk()
@@ -151,7 +151,7 @@ async def test_an_older_copy_of_the_newest_file_is_reported_once_the_witness_cov
     assert caught.value.path == path
 
 
-async def test_what_the_witness_covers_is_no_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_damage_below_the_witness_is_not_treated_as_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quire_bookie.journal.journal.JOURNAL_WITNESS_S", 0.0)
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
@@ -180,7 +180,7 @@ async def test_an_older_copy_of_the_newest_file_is_reported_after_a_clean_stop()
         await ids_after(disk.crash())
 
 
-async def test_a_prepared_file_that_is_removed_is_reported_after_a_crash_and_not_after_a_clean_stop() -> None:
+async def test_removal_of_a_prepared_file_is_reported_after_a_crash_but_not_after_a_clean_stop() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await add(journal, 0, 1)
@@ -198,7 +198,7 @@ async def test_a_prepared_file_that_is_removed_is_reported_after_a_crash_and_not
     assert caught.value.path == spare
 
 
-async def test_a_prepared_file_of_another_size_is_removed_only_once_the_witness_names_it_no_more() -> None:
+async def test_a_prepared_file_of_another_size_is_kept_while_the_witness_names_it() -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await add(journal, 0, 1)
@@ -216,7 +216,7 @@ async def test_a_prepared_file_of_another_size_is_removed_only_once_the_witness_
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut", "emptied", "both slots", "another's"])
-async def test_a_witness_that_cannot_be_read_is_reported_and_not_taken_for_none(damage: str) -> None:
+async def test_an_unreadable_witness_is_reported_and_not_treated_as_missing(damage: str) -> None:
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await add(journal, 0, 9)
@@ -253,8 +253,8 @@ async def test_a_flipped_bit_in_one_slot_or_an_older_witness_loses_nothing() -> 
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_a_journal_without_a_witness_gets_one(full: bool) -> None:
-    """As version 1 of the mark left it; on a full disk it goes on without, and gets one at a later start."""
+async def test_a_journal_without_a_witness_receives_one(full: bool) -> None:
+    """The mark is of version 1. On a full disk the journal continues without a witness until a later start."""
     disk = SimDisk()
     journal, _, _ = await open_journal(disk)
     await add(journal, 0, 9)
