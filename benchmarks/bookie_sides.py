@@ -179,7 +179,7 @@ class QuireSide(Side):
         log_path = folder / "log"
         with log_path.open("wb") as log:
             process = self._processes[number] = subprocess.Popen(command, stdout=log, stderr=log)
-        while b"clients reach it at" not in log_path.read_bytes():
+        while b"clients connect to" not in log_path.read_bytes():
             if process.poll() is not None or time.monotonic() - begun > START_TIMEOUT_S:
                 raise SystemExit(f"our bookie did not start: {log_path.read_text()[-3000:]}")
             time.sleep(0.005)

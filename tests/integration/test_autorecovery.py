@@ -69,7 +69,7 @@ async def started_bookies(
     bookies: dict[BookieId, asyncio.subprocess.Process] = {}
     for number in range(4):
         arguments = ("--metadata", url, "--data", f"{folder}/b{number}", *options, *BOOKIE)
-        process = await undo.enter_async_context(quire("clients reach it", "bookie", "start", *arguments))
+        process = await undo.enter_async_context(quire("clients connect to", "bookie", "start", *arguments))
         (bookie,) = await writable_bookies(store) - set(bookies)
         bookies[bookie] = process
     return bookies

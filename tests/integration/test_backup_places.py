@@ -107,7 +107,7 @@ async def test_commands_back_up_list_and_verify(
     code, out = await command("list", "--from", URL, "--json")
     assert code == 0 and {row["name"] for row in json.loads(out)} == {row["name"] for row in taken[1:]}
     code, out = await command("verify", "--from", URL)
-    assert code == 0 and "is whole: 2504 nodes" in out
+    assert code == 0 and "is intact: 2504 nodes" in out
     part = next((s3.buckets / "backups" / "clusters" / "one" / taken[1]["name"]).glob("part-*"))
     part.write_bytes(part.read_bytes()[:-5])
     code, out = await command("verify", "--from", URL, "--backup", taken[1]["name"], "--json")

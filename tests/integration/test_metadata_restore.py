@@ -77,7 +77,7 @@ class Bookies:
         port, http = self.ports[number]
         arguments = ("--metadata", url, "--data", f"{self.folder}/b{number}", *OPTIONS, *more)
         self.running[number] = await undo.enter_async_context(
-            quire("clients reach it", "bookie", "start", *arguments, "--port", str(port), "--http-port", str(http))
+            quire("clients connect to", "bookie", "start", *arguments, "--port", str(port), "--http-port", str(http))
         )
 
     async def stop(self) -> None:

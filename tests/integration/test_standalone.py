@@ -196,7 +196,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
     java = tmp_path / "java"
     (java / "current").mkdir(parents=True)
     (java / "current" / "18f.txn").write_bytes(b"BKLG")
-    assert "Quire did not make" in refusal("standalone", "--data", str(java), *ANY_PORTS)
+    assert "not Quire's" in refusal("standalone", "--data", str(java), *ANY_PORTS)
     assert [str(path.relative_to(java)) for path in sorted(java.rglob("*"))] == ["current", "current/18f.txn"]
 
 

@@ -1,4 +1,4 @@
-"""Makes the rules of the admin HTTP port of a bookie or of auto-recovery from the configuration. Serves nothing."""
+"""Builds the access rules of the admin HTTP port of a bookie or of auto-recovery from the settings. Serves nothing."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _log = logging.getLogger("quire.admin")
 def admin_access(
     config: BookieConfig | AutoRecoveryProcessConfig, provider: AuthProvider | None, own_name: str
 ) -> AdminAccess:
-    """The rules. `own_name`: by which others ask. A start without a role that may change anything is reported."""
+    """Build the rules; clients use the host name `own_name`. Logs a warning if no role may change anything."""
     admins = tuple(config.http_admin_roles or config.authorized_roles)
     if provider is not None and not admins:
         _log.warning("%s", NO_ADMINS)
@@ -43,18 +43,18 @@ def admin_access(
 async def recovery_access(
     config: AutoRecoveryProcessConfig, clock: WallClock, undo: contextlib.AsyncExitStack
 ) -> AdminAccess:
-    """The rules of auto-recovery's port, which follow the token file until `undo`. ConfigError."""
+    """Build the rules of auto-recovery's port; they follow the token file until `undo` runs. ConfigError."""
     if config.auth_provider in ROLE_PROVIDERS and not config.http_trust_path:
         raise ConfigError(
             f"bookieAuthProviderFactoryClass {config.auth_provider} takes roles from certificates, which the HTTP port "
-            "asks for only with httpServerTlsEnable=true and httpServerTrustStorePath: set both, or take tokens"
+            "requests only with httpServerTlsEnable=true and httpServerTrustStorePath: set both, or use tokens"
         )
     settings = role_settings(config)
     provider, tokens = await open_provider(settings, SecretFiles(), clock)
     if tokens is not None and settings.token is not None and settings.token.refresh_s > 0:
         background = Background(_log)
         undo.push_async_callback(background.close)
-        background.start(_follow(tokens, settings.token.refresh_s), "looks at the token file")
+        background.start(_follow(tokens, settings.token.refresh_s), "refreshes the token file")
     return admin_access(config, provider, config.name or socket.gethostname())
 
 

@@ -1,4 +1,4 @@
-"""`quire autorecovery`: auditor and replication workers as a process of their own."""
+"""`quire autorecovery`: runs auditor and replication workers in a separate process."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ def register(commands: Commands) -> None:
     @commands.app.command()
     def autorecovery(
         metadata: Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")] = None,
-        name: Annotated[str | None, typer.Option(help="What others read in locks and election. [host name]")] = None,
+        name: Annotated[str | None, typer.Option(help="Process name in locks and elections. [host name]")] = None,
         http_port: Annotated[int | None, typer.Option(help="Port of /healthz, /readyz and /api/v1. [off]")] = None,
         config: ConfigFile = None,
         set_: Settings = None,
@@ -32,7 +32,7 @@ def register(commands: Commands) -> None:
         log_level: LogLevelOption = LogLevel.INFO,
         log_format: LogFormatOption = LogFormat.TEXT,
     ) -> None:
-        """Notice lost and incomplete replicas and make new ones, until SIGINT or SIGTERM."""
+        """Detect lost and incomplete replicas and restore them, until SIGINT or SIGTERM."""
         flags = {"metadata": metadata, "name": name, "http_port": http_port}
         options = ServiceOptions(config, set_, event_loop, log_level, log_format)
         run_command(commands, "autorecovery", "quire_bookie.cli.serve_autorecovery:serve", flags, options)

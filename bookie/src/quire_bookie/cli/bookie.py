@@ -1,4 +1,4 @@
-"""`quire bookie ...`: one bookie as a process of its own."""
+"""`quire bookie ...`: runs one bookie as a separate process, and inspects its data."""
 
 from typing import Annotated
 

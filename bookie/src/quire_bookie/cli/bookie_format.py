@@ -1,4 +1,4 @@
-"""`quire bookie format`: the command around `formatting`: settings in, a question to the person, the outcome."""
+"""`quire bookie format`: loads the settings, asks for confirmation, and prints the outcome of `formatting`."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,15 +19,15 @@ def register(commands: Commands, app: typer.Typer) -> None:
     def format_(
         data: Annotated[str | None, typer.Option(help="Folder for journal and ledgers. [./quire-data]")] = None,
         metadata: Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")] = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
         accept_loss: Annotated[
-            bool, typer.Option("--accept-loss", help="Even if ledgers still name this bookie.")
+            bool, typer.Option("--accept-loss", help="Format even if ledgers still name this bookie.")
         ] = False,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
-        """Delete all data of a stopped bookie and take it out of the cluster. Its next start is a new bookie."""
-        import asyncio  # help does without
+        """Delete all data of a stopped bookie and remove it from the cluster. Its next start creates a new bookie."""
+        import asyncio  # not needed for --help
 
         from quire_bookie.config import BookieConfig
 
@@ -62,5 +62,5 @@ async def _run(config: "BookieConfig", *, yes: bool, accept_loss: bool) -> bool:
     finally:
         await store.close()
         disk.close()
-    say("nothing was deleted" if done is None else f"formatted; {done.bookie} is gone")
+    say("nothing was deleted" if done is None else f"formatted; bookie {done.bookie} is removed")
     return done is not None

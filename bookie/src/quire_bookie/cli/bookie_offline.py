@@ -1,7 +1,7 @@
-"""`quire bookie inspect-journal|inspect-log|inspect-index|ledger|scrub|rebuild-index`: a stopped bookie's folders.
+"""`quire bookie inspect-journal|inspect-log|inspect-index|ledger|scrub|rebuild-index`: inspect a stopped bookie.
 
-Owns arguments, tables and exit codes; the looks are `journal.inspect` and `storage.inspect`. Reads only, except for
-`rebuild-index`, and only while no bookie has the folders. Exit code 1: damage was found.
+Owns arguments, tables and exit codes; `journal.inspect` and `storage.inspect` read the files. All commands but
+`rebuild-index` only read, and all require that no process has locked the folders. Exit code 1: damage was found.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from quire_bookie.server.settings import BookieSettings
 
 Data = Annotated[str | None, typer.Option(help="Folder for journal and ledgers. [./quire-data]")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Tables = dict[str, list[dict[str, Any]]]
-"""Rows by the title of their table."""
+"""Rows by the title of the table."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Stopped:
 
     @contextlib.asynccontextmanager
     async def index(self) -> AsyncIterator["IndexStore"]:
-        """The index, read-only. DamagedError names the remedy; StartupError when there is none."""
+        """Open the index read-only. DamagedError names the remedy; StartupError if the index is missing."""
         from quire_bookie.errors import DamagedError, StartupError
         from quire_bookie.storage.index.index_commits import REBUILD_REMEDY
         from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
@@ -57,14 +57,14 @@ class Stopped:
 
 
 Work = Callable[[Stopped], Coroutine[Any, Any, tuple[Tables, bool]]]
-"""Looks, and returns the tables and whether it found damage."""
+"""Reads the folders and returns the tables, and whether it found damage."""
 
 
 def register(commands: Commands, app: typer.Typer) -> None:
     """Add the commands."""
 
     def run(data: str | None, config: Any, set_: Any, as_json: bool, work: Work) -> None:
-        import asyncio  # help does without
+        import asyncio  # not needed for --help
 
         from quire_bookie.cli.bookie_settings import bookie_settings
         from quire_bookie.config import BookieConfig
@@ -78,7 +78,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
     def inspect_journal(
         data: Data = None, as_json: AsJson = False, config: ConfigFile = None, set_: Settings = None
     ) -> None:
-        """Show every journal file: generation, groups, records, and what is damaged."""
+        """Show every journal file: generation, groups, records, and damage."""
         run(data, config, set_, as_json, _journals)
 
     @app.command("inspect-log")
@@ -90,52 +90,52 @@ def register(commands: Commands, app: typer.Typer) -> None:
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
-        """Walk the entry logs and show what each holds, and where no intact record is."""
+        """Read the entry logs and show the contents of each, and the gaps without an intact record."""
         run(data, config, set_, as_json, lambda stopped: _logs(stopped, log, ledger, as_json))
 
     @app.command("inspect-index")
     def inspect_index(
         data: Data = None, as_json: AsJson = False, config: ConfigFile = None, set_: Settings = None
     ) -> None:
-        """Read the whole index and count what it names."""
+        """Read the whole index and count its contents."""
         run(data, config, set_, as_json, _index)
 
     @app.command()
     def ledger(
-        ledger_id: Annotated[int | None, typer.Argument(metavar="[ID]", help="Without it: all ledgers.")] = None,
+        ledger_id: Annotated[int | None, typer.Argument(metavar="[ID]", help="Id of the ledger. [all ledgers]")] = None,
         data: Data = None,
         as_json: AsJson = False,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
-        """Show what this bookie's entry logs hold of a ledger: state, entries, bytes."""
+        """Show the state of a ledger, and the entries and bytes that this bookie's entry logs hold of it."""
         run(data, config, set_, as_json, lambda stopped: _ledger(stopped, ledger_id))
 
     @app.command()
     def scrub(data: Data = None, as_json: AsJson = False, config: ConfigFile = None, set_: Settings = None) -> None:
-        """Check every record of every entry log, and the index against them. Exit code 1: something is damaged."""
+        """Check every record of every entry log, and the index against the records. Exit code 1: damage was found."""
         run(data, config, set_, as_json, lambda stopped: _scrub(stopped, as_json))
 
     @app.command("rebuild-index")
     def rebuild_index(
         accept_limbo: Annotated[
             bool,
-            typer.Option("--accept-limbo", help="Go on where logs are missing; what they may have held is in limbo."),
+            typer.Option("--accept-limbo", help="Continue despite missing logs; put affected ledgers in limbo."),
         ] = False,
         up_to_ledger: Annotated[
-            list[int] | None, typer.Option(help="Highest ledger id of the cluster; needed without index.proof.")
+            list[int] | None, typer.Option(help="Highest ledger id of the cluster; required if index.proof is missing.")
         ] = None,
         data: Data = None,
         as_json: AsJson = False,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
-        """Make the index anew from the entry logs and put it in place of the present one."""
+        """Rebuild the index from the entry logs and replace the present one."""
         run(data, config, set_, as_json, lambda stopped: _rebuild(stopped, accept_limbo, up_to_ledger or [], as_json))
 
 
 async def _with_folders(settings: "BookieSettings", work: Work) -> tuple[Tables, bool]:
-    """Run on folders that are Quire's and that nobody uses. StartupError."""
+    """Run `work` on the locked folders of a Quire bookie. StartupError if they are not, or are in use."""
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.errors import StartupError
     from quire_bookie.server.start.storage_folders import StorageFolders, inspect
@@ -197,9 +197,9 @@ async def _logs(stopped: Stopped, only: str | None, ledger: int | None, as_json:
         try:
             wanted = int(only, 16)
         except ValueError as error:
-            raise ConfigError(f"--log {only}: give the hexadecimal id, as in the file's name") from error
+            raise ConfigError(f"--log {only}: not a hexadecimal number; give the id as in the file's name") from error
         if wanted not in paths:
-            raise ConfigError(f"--log {only}: there is no such entry log")
+            raise ConfigError(f"--log {only}: no such entry log; `inspect-log` without --log lists them")
         paths = {wanted: paths[wanted]}
     wanted_ledger = None if ledger is None else LedgerId(ledger)
     with _progress("reading entry logs", await _sizes(stopped.disk, paths.values()), as_json) as advance:
@@ -234,7 +234,7 @@ async def _logs(stopped: Stopped, only: str | None, ledger: int | None, as_json:
         for each in found
         for gap in each.gaps
     ]
-    # The end of a log that was being written may be a flush that a crash cut off; only the index knows: `scrub`.
+    # The end of an unsealed log may be a flush that a crash cut off; only a comparison with the index decides: `scrub`.
     return tables, any(each.what and (each.sealed or not each.size_bytes) for each in found)
 
 
@@ -282,7 +282,7 @@ async def _ledger(stopped: Stopped, ledger: int | None) -> tuple[Tables, bool]:
 
 
 def _state_row(info: Any, limbo: bool) -> dict[str, Any]:
-    """The state of a ledger; its key stays secret."""
+    """Return the state of a ledger without its master key, which is secret."""
     return {
         "ledger": info.ledger_id,
         "fenced": info.fenced or limbo,
@@ -353,7 +353,7 @@ async def _rebuild(stopped: Stopped, accept_limbo: bool, up_to: Sequence[int], a
 
 
 def _key(lost: bool) -> str:
-    return "lost: the running bookie asks the metadata for it" if lost else "known"
+    return "lost: the running bookie reads it from the metadata" if lost else "known"
 
 
 async def _sizes(disk: "Disk", paths: Iterable[str]) -> int:
@@ -367,7 +367,7 @@ async def _sizes(disk: "Disk", paths: Iterable[str]) -> int:
 
 @contextlib.contextmanager
 def _progress(what: str, total_bytes: int, as_json: bool) -> Any:
-    """A bar on stderr; nothing where nobody looks."""
+    """Show a progress bar on stderr, unless stderr is not a terminal or the output is JSON."""
     if as_json or not sys.stderr.isatty():
         yield lambda size_bytes: None
         return
@@ -388,7 +388,7 @@ def _print(tables: Tables, as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    # Wide where it is no terminal, so that a line is never broken in the middle of a path.
+    # Use a wide console if stdout is not a terminal, so that no line breaks in the middle of a path.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
     for title, rows in tables.items():
         if not rows:
@@ -397,6 +397,6 @@ def _print(tables: Tables, as_json: bool) -> None:
         for column in rows[0]:
             table.add_column(column, overflow="fold")
         for row in rows:
-            # As text: rich would take `[...]` for its markup.
+            # As Text: rich would interpret `[...]` as markup.
             table.add_row(*(Text("" if value is None else cell_for_terminal(str(value))) for value in row.values()))
         console.print(table)

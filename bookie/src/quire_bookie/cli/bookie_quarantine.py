@@ -1,4 +1,4 @@
-"""`quire bookie quarantine list` and `quire bookie undelete`: asks a running bookie over HTTP."""
+"""`quire bookie quarantine list` and `quire bookie undelete`: send requests to a running bookie over HTTP."""
 
 import re
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from quire_bookie.limits import UNDELETE_LEDGERS_MAX
 RunningAt = Annotated[
     str, typer.Option("--http", help="HTTP address of the running bookie.", envvar="QUIRE_BOOKIE_HTTP")
 ]
-Ledgers = Annotated[list[int] | None, typer.Argument(metavar="[LEDGER]...", min=0, help="Ledgers to bring back.")]
-All = Annotated[bool, typer.Option("--all", help="Every ledger that is in quarantine.")]
+Ledgers = Annotated[list[int] | None, typer.Argument(metavar="[LEDGER]...", min=0, help="Ids of ledgers to restore.")]
+All = Annotated[bool, typer.Option("--all", help="Restore every ledger in quarantine.")]
 Since = Annotated[
     str | None,
-    typer.Option(help="Those that entered quarantine since then: 2h, 30m, 1d, or a time as 2026-01-31T12:00Z."),
+    typer.Option(help="Restore ledgers quarantined since then: 2h, 30m, 1d, or a time like 2026-01-31T12:00Z."),
 ]
 For = Annotated[
     str | None,
-    typer.Option("--for", help="Keep them for so long (2h, 7d). [until the metadata names them again]"),
+    typer.Option("--for", help="Keep them for this time (2h, 7d). [until the metadata names them again]"),
 ]
 _ROOT: Final = "/api/v1/bookie/gc"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -34,15 +34,15 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `quire bookie`."""
-    quarantine = new_app("Ledgers that the metadata no longer names, and that the bookie keeps for a time.")
+    quarantine = new_app("Show ledgers that are missing from the metadata and that the bookie still keeps for a time.")
     app.add_typer(quarantine, name="quarantine")
     quarantine.callback()(lambda: None)
 
     @quarantine.command("list")
     def list_(http: RunningAt = DEFAULT_HTTP, format_: FormOption = Form.TABLE) -> None:
         """List the ledgers in quarantine, and those that were undeleted, with the time until they are deleted."""
-        doubts: list[str] = []
-        found = list(_quarantined(http, doubts))
+        paused_by: list[str] = []
+        found = list(_quarantined(http, paused_by))
         if format_ is Form.JSON:
             print_json(found)
             return
@@ -58,8 +58,8 @@ def register(app: typer.Typer) -> None:
                 for one in found
             ],
         )
-        if doubts:
-            say(f"the time in quarantine stands still: {doubts[0]}", err=True)
+        if paused_by:
+            say(f"the time in quarantine is paused: {paused_by[0]}", err=True)
 
     @app.command()
     def undelete(
@@ -69,11 +69,11 @@ def register(app: typer.Typer) -> None:
         for_: For = None,
         http: RunningAt = DEFAULT_HTTP,
     ) -> None:
-        """Bring ledgers back from quarantine: the bookie keeps its copies until the metadata names them again."""
+        """Restore ledgers from quarantine: the bookie keeps its copies until the metadata names them again."""
         if (bool(ledgers) + all_ + (since is not None)) != 1:
-            raise ConfigError("undelete: name ledgers, or give --all, or --since")
+            raise ConfigError("undelete: give ids of ledgers, or --all, or --since")
         if len(ledgers or ()) > UNDELETE_LEDGERS_MAX:
-            raise ConfigError(f"undelete: name at most {UNDELETE_LEDGERS_MAX} ledgers at once, or use --since")
+            raise ConfigError(f"undelete: give at most {UNDELETE_LEDGERS_MAX} ids at once, or use --since")
         body: dict[str, Any] = {}
         if ledgers:
             body["ledgers"] = ledgers
@@ -88,15 +88,15 @@ def register(app: typer.Typer) -> None:
         say(f"undeleted ledgers: {done}; this bookie keeps its copies {until}")
 
 
-def _quarantined(http: str, doubts: list[str]) -> Iterator[dict[str, Any]]:
-    """Row by row, a page at a time."""
+def _quarantined(http: str, paused_by: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows, one page at a time; append the reason to `paused_by` if quarantine does not expire."""
     after: int | None = -1
     while after is not None:
         page = get(http, f"{_ROOT}/quarantine?after={after}")
         yield from page["ledgers"]
         after = page["next"]
         if after is None and page["doubt"] is not None:
-            doubts.append(page["doubt"])
+            paused_by.append(page["doubt"])
 
 
 def _shown(ms: int) -> str:
@@ -104,7 +104,7 @@ def _shown(ms: int) -> str:
 
 
 def duration_s(option: str, text: str) -> float:
-    """Seconds in 90s, 30m, 2h or 7d. ConfigError."""
+    """Parse 90s, 30m, 2h or 7d into seconds. ConfigError."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"{option} {text}: give a number with s, m, h or d, for example 2h")
@@ -112,13 +112,13 @@ def duration_s(option: str, text: str) -> float:
 
 
 def since_ms(text: str, now: datetime) -> int:
-    """A time, or one before `now`, in milliseconds since the epoch. Without a zone it is UTC. ConfigError."""
+    """Parse a time, or a duration before `now`, into milliseconds since the epoch; without a zone: UTC. ConfigError."""
     if _DURATION.fullmatch(text.strip()):
         at = now - timedelta(seconds=duration_s("--since", text))
     else:
         try:
             at = datetime.fromisoformat(text)
         except ValueError:
-            raise ConfigError(f"--since {text}: give 2h, 30m or 1d, or a time as 2026-01-31T12:00Z") from None
+            raise ConfigError(f"--since {text}: give 2h, 30m or 1d, or a time like 2026-01-31T12:00Z") from None
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return max(0, int(at.timestamp() * 1000))

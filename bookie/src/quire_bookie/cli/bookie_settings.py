@@ -1,4 +1,4 @@
-"""Maps the configuration to the settings of the bookie's rooms. Starts nothing, reads only the size of the memory."""
+"""Maps the configuration to the settings of the bookie's parts. Starts nothing; reads only the size of the memory."""
 
 import socket
 from dataclasses import replace
@@ -29,8 +29,8 @@ MIB = limits.MIB
 
 
 def storage_settings(config: StorageConfig) -> BookieSettings:
-    """Everything about a bookie that does not depend on where it lives; folders and addresses are the caller's."""
-    # BookKeeper's key counts the length field too; an entry let in over that could not be read by a stock client again.
+    """Map all settings that do not depend on where the bookie runs; the caller adds folders and addresses."""
+    # BookKeeper's setting includes the length field. A larger entry could not be read back by a BookKeeper client.
     frame_bytes = config.max_frame_size_bytes - limits.FRAME_LENGTH_BYTES
     return BookieSettings(
         data_dir="",
@@ -91,7 +91,7 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
 
 
 def _compaction_settings(config: StorageConfig) -> CompactionSettings:
-    """BookKeeper takes any value of zero or less for *off*."""
+    """Map the settings of compaction; zero and below mean *off*, as in BookKeeper."""
     return CompactionSettings(
         minor_threshold=max(0.0, config.minor_compaction_threshold),
         minor_interval_s=max(0.0, config.minor_compaction_interval_s),
@@ -108,7 +108,7 @@ def _compaction_settings(config: StorageConfig) -> CompactionSettings:
 
 
 def bookie_settings(config: BookieConfig) -> BookieSettings:
-    """The settings of `quire bookie start`."""
+    """Map the settings of `quire bookie start`."""
     return replace(
         storage_settings(config),
         fit_disk=True,
@@ -138,9 +138,9 @@ def _at_most(configured: float | None, default: float, highest: float) -> float:
 
 
 def new_bookie_id(config: BookieConfig) -> BookieId | None:
-    """Return the id that a bookie with empty storage gets; None: one that belongs to the storage is drawn.
+    """Return the id of a bookie with empty storage. None: the bookie draws an id that belongs to the storage.
 
-    An address is no id where the port changes with each start, nor with IPv6, whose colons confuse stock clients.
+    An address is not used as id if the port changes with each start, nor with IPv6, whose colons confuse stock clients.
     """
     if config.bookie_id:
         return BookieId(config.bookie_id)
@@ -159,10 +159,10 @@ def new_bookie_id(config: BookieConfig) -> BookieId | None:
 
 
 def default_host(listen: str) -> str:
-    """The host that others connect to when nobody said: our name, or the one address that is listened on."""
+    """Return the host that clients connect to by default: the host name, or the one address that is listened on."""
     return socket.gethostname() if listen in ANY_ADDRESS else listen
 
 
 def local_host(listen: str) -> str:
-    """How this machine reaches its own server."""
+    """Return the host under which this machine reaches its own server."""
     return "localhost" if listen in (*ANY_ADDRESS, "127.0.0.1") else listen

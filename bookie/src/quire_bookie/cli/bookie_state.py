@@ -1,4 +1,4 @@
-"""`quire bookie info` and `quire bookie read-only`: a running bookie over HTTP, a stopped one in its folders."""
+"""`quire bookie info` and `quire bookie read-only`: a running bookie over HTTP, a stopped one through its folders."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Data = Annotated[str | None, typer.Option(help="Folder for journal and ledgers. 
 RunningAt = Annotated[
     str | None, typer.Option("--http", help="HTTP address of the running bookie.", envvar="QUIRE_BOOKIE_HTTP")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(commands: Commands, app: typer.Typer) -> None:
@@ -34,8 +34,8 @@ def register(commands: Commands, app: typer.Typer) -> None:
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
-        """Show whose data it is, what state it is in, and the space that it takes."""
-        import asyncio  # help does without
+        """Show identity, state and disk usage of a bookie."""
+        import asyncio  # not needed for --help
 
         from quire_bookie.config import BookieConfig
 
@@ -52,40 +52,40 @@ def register(commands: Commands, app: typer.Typer) -> None:
 
     @app.command("read-only")
     def read_only(
-        wish: Annotated[str, typer.Argument(metavar="on|off", help="on: take no new entries; off: take them again.")],
+        wish: Annotated[str, typer.Argument(metavar="on|off", help="on: refuse new entries; off: accept them again.")],
         data: Data = None,
         http: RunningAt = None,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
-        """Make a bookie read-only by an operator's wish, which outlives restarts, or take the wish back."""
-        import asyncio  # help does without
+        """Make a bookie read-only by request of the operator, which survives restarts, or withdraw the request."""
+        import asyncio  # not needed for --help
 
         from quire_bookie.config import BookieConfig
 
         if wish not in ("on", "off"):
-            raise ConfigError(f"read-only {wish}: say on or off")
+            raise ConfigError(f"read-only {wish}: give on or off")
         if http is not None:
             state = ask(http, "PUT", "/api/v1/bookie/state/readonly", {"readOnly": wish == "on"})
-            say(_said(wish == "on", bool(state["readOnly"])))
+            say(_outcome(wish == "on", bool(state["readOnly"])))
             return
         loaded = load_settings(commands, BookieConfig, {"data": data}, config, set_)
         asyncio.run(_wish_in_folders(loaded.config, wish == "on"))
-        say(_said(wish == "on", wish == "on"))
+        say(_outcome(wish == "on", wish == "on"))
 
 
-def _said(wished: bool, is_read_only: bool) -> str:
+def _outcome(wished: bool, is_read_only: bool) -> str:
     if wished:
         return "read-only, until `quire bookie read-only off`"
     if is_read_only:
         return (
-            "the operator's wish is taken back; it stays read-only for another reason: see `quire bookie info --http`"
+            "the operator's request is withdrawn; it stays read-only for another reason: see `quire bookie info --http`"
         )
     return "writable"
 
 
 def _of_running(http: str) -> dict[str, Any]:
-    """What the bookie says of itself."""
+    """Return the state that the bookie reports."""
     state = get(http, "/api/v1/bookie/state")
     space = get(http, "/api/v1/bookie/info")
     found = {"at": http, **state, **space, **get(http, "/api/v1/bookie/last_log_mark")}
@@ -93,7 +93,7 @@ def _of_running(http: str) -> dict[str, Any]:
 
 
 async def _of_folders(config: "BookieConfig") -> dict[str, Any]:
-    """What the folders say; also while the bookie runs."""
+    """Return the state that the folders show, whether the bookie runs or not."""
     from quire_bookie.cli.bookie_settings import bookie_settings
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.errors import StartupError
@@ -131,7 +131,7 @@ async def _of_folders(config: "BookieConfig") -> dict[str, Any]:
 
 
 async def _in_limbo(disk: "Disk", ledger_folders: Sequence[str]) -> str:
-    """Up to which ledger this bookie answers *unknown*; the record lies in one of the folders."""
+    """Return up to which ledger this bookie answers *unknown*; the limbo record is in one of the folders."""
     from quire_bookie.errors import DamagedError
     from quire_bookie.storage.ledgers.limbo import read_limbo_file
 

@@ -1,11 +1,11 @@
-"""What our command-line clients show to servers, and whom they trust: out of the environment, never out of flags.
+"""Reads the credentials and trusted certificates of command-line clients from the environment, never from flags.
 
-    QUIRE_TOKEN             a token, or file:///path of a file with one
-    QUIRE_TLS_TRUST_CERTS   certificates that a server's must lead to, PEM; unset: what the system trusts
-    QUIRE_TLS_CERTIFICATE   our certificate and its chain, PEM, where a server asks for one
+    QUIRE_TOKEN             a token, or file:///path of a file that contains one
+    QUIRE_TLS_TRUST_CERTS   trusted CA certificates, PEM; unset: those that the system trusts
+    QUIRE_TLS_CERTIFICATE   our certificate and its chain, PEM, if a server requires one
     QUIRE_TLS_KEY           its private key, PEM; unset: it is in the same file
 
-Other users of a machine can read the flags of commands.
+Other users of a machine can read the flags of a command.
 """
 
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientAccess:
-    """Empty: there is none."""
+    """Holds the credentials of a command-line client. Empty fields: none."""
 
     token: str = field(default="", repr=False)
     trust: str = ""
@@ -31,19 +31,19 @@ class ClientAccess:
 
     @property
     def headers(self) -> dict[str, str]:
-        """For HTTP."""
+        """Headers of each HTTP request."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def context(self) -> "ssl.SSLContext":
-        """For TLS. ConfigError names the file that cannot be used."""
-        from quire_bookie.env.tls import TlsFiles, client_context  # slow to load, and few commands need it
+        """Build the TLS context. ConfigError names the file that cannot be used."""
+        from quire_bookie.env.tls import TlsFiles, client_context  # slow to import, and few commands need it
 
         files = TlsFiles(self.certificate, self.key or self.certificate, trust=self.trust)
         return client_context(files, check_host_name=True)
 
 
 def client_access(environment: Mapping[str, str] = os.environ) -> ClientAccess:
-    """As the environment says. ConfigError: the file with the token cannot be read."""
+    """Read the environment. ConfigError if the file with the token cannot be read."""
     token = environment.get("QUIRE_TOKEN", "")
     if token.startswith("file:"):
         from quire_bookie.tokens.key_urls import file_path

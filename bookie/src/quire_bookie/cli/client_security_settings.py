@@ -1,6 +1,6 @@
-"""Maps what a person configured about TLS and authentication to the settings of a ledger client. Pure: reads no file.
+"""Maps the configured TLS and authentication to the settings of a ledger client. Pure: reads no file.
 
-Apart from the bookie's own settings: a bookie starts without importing the client.
+Separate from the bookie's own settings, because a bookie starts without importing the client.
 """
 
 from quire_bookie.cli.tls_files import bookie_tls_files, path_of
@@ -14,9 +14,9 @@ from quire_bookie.tokens.key_urls import file_path
 
 
 def own_client_security_settings(config: BookieSecurityConfig) -> ClientSecuritySettings:
-    """How the client inside a bookie's process speaks to bookies: with this bookie's certificate, and a token if given.
+    """Map the settings of the client inside a bookie's process: this bookie's certificate, and a token if configured.
 
-    Without one it reaches no bookie that asks for tokens: see `require_own_token`.
+    Without a token it reaches no bookie that requires one: see `require_own_token`.
     """
     token, token_path = "", ""
     if has_own_token(config):
@@ -30,12 +30,12 @@ def own_client_security_settings(config: BookieSecurityConfig) -> ClientSecurity
 
 
 def has_own_token(config: BookieSecurityConfig) -> bool:
-    """Whether the client inside the bookie authenticates with a token."""
+    """Return whether the client inside the bookie authenticates with a token."""
     return config.own_auth_plugin in TOKEN_PROVIDERS
 
 
 def require_own_token(config: BookieSecurityConfig) -> None:
-    """ConfigError where bookies ask for tokens and auto-recovery beside this one would reach none of them."""
+    """Raise ConfigError if bookies require tokens and auto-recovery in this process has none."""
     if config.auth_provider in TOKEN_PROVIDERS and not has_own_token(config):
         raise ConfigError(
             "autoRecoveryDaemonEnabled with bookieAuthProviderFactoryClass token needs a token for auto-recovery: set "
@@ -44,7 +44,7 @@ def require_own_token(config: BookieSecurityConfig) -> None:
 
 
 def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySettings:
-    """How our ledger client speaks to bookies."""
+    """Map the settings with which our ledger client connects to bookies."""
     tls: TlsFiles | None = None
     if config.uses_bookie_tls:
         with_certificate = config.bookkeeper_tls_client_authentication
@@ -67,7 +67,7 @@ def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySett
 
 
 def _token(given: str) -> tuple[str, str]:
-    """The token itself, or the path of its file."""
+    """Return the token itself and "", or "" and the path of its file."""
     if given.startswith("file:"):
         return "", path_of(file_path(given))
     return given.removeprefix("token:"), ""

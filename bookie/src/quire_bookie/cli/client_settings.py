@@ -1,4 +1,4 @@
-"""Maps what a person configured about the ledger client to its settings. Pure."""
+"""Maps the configuration of the ledger client to its settings. Pure."""
 
 from quire_bookie.client.security import ClientSecuritySettings
 from quire_bookie.client.settings import ClientSettings
@@ -7,7 +7,7 @@ from quire_bookie.limits import MIB
 
 
 def client_settings(config: LedgerClientConfig, security: ClientSecuritySettings | None = None) -> ClientSettings:
-    """The settings of the process's ledger client."""
+    """Map the settings of the process's ledger client."""
     return ClientSettings(
         connect_timeout_s=config.client_connect_timeout_ms / 1000,
         add_timeout_s=config.client_timeout_s,

@@ -1,4 +1,4 @@
-"""`quire cluster ...`: the cluster's bookies and its under-replication, asked of any running process over HTTP."""
+"""`quire cluster ...`: queries any running process over HTTP about the cluster's bookies and under-replication."""
 
 import json
 from datetime import UTC, datetime
@@ -11,19 +11,19 @@ from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _RECOVERY = "/api/v1/autorecovery"
 
 
 def register(commands: Commands) -> None:
     """Add `quire cluster`."""
-    app = new_app("Bookies, lost replicas and auto-recovery of the cluster of a running bookie or auto-recovery.")
+    app = new_app("Show bookies and lost replicas, and control auto-recovery, through a running process.")
     commands.app.add_typer(app, name="cluster")
     drain.register(app)
 
     @app.command()
     def status(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
-        """Show bookies, auditor, and how much is under-replicated."""
+        """Show the bookies, the auditor, and the number of under-replicated ledgers."""
         found: dict[str, Any] = get(http, "/api/v1/bookie/cluster_info")
         found["underReplicatedLedgers"] = len(_marked(http))
         narrow = get(http, "/api/v1/quire/narrow-ledgers")
@@ -34,11 +34,11 @@ def register(commands: Commands) -> None:
 
     @app.command("under-replicated")
     def under_replicated(
-        bookie: Annotated[str | None, typer.Option(help="Only ledgers that lack this bookie's replica.")] = None,
+        bookie: Annotated[str | None, typer.Option(help="Only ledgers with a missing replica on this bookie.")] = None,
         http: Http = DEFAULT_HTTP,
         as_json: AsJson = False,
     ) -> None:
-        """List ledgers that are marked, with the bookies whose replicas are missing or incomplete."""
+        """List ledgers marked as under-replicated, with the bookies whose replicas are missing or incomplete."""
         marked = {ledger: bookies for ledger, bookies in _marked(http).items() if bookie is None or bookie in bookies}
         if as_json:
             say(json.dumps(marked, indent=2))
@@ -50,7 +50,7 @@ def register(commands: Commands) -> None:
 
     @app.command()
     def unrecoverable(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
-        """List ledgers of which no replica could serve some entries, with the reason."""
+        """List ledgers with entries that no replica could serve, with the reason."""
         found = get(http, "/api/v1/quire/unrecoverable")
         if as_json:
             say(json.dumps(found, indent=2))
@@ -60,7 +60,7 @@ def register(commands: Commands) -> None:
             accepted = ", its loss is accepted" if entry["accepted_ms"] is not None else ""
             say(f"{entry['ledger']}  since {since}, {entry['attempts']} attempts{accepted}: {entry['reason']}")
         if not found:
-            say("everything that was tried could be restored", err=True)
+            say("no ledger is unrecoverable: every attempted repair succeeded", err=True)
 
     @app.command("lost-bookie")
     def lost_bookie(
@@ -68,7 +68,7 @@ def register(commands: Commands) -> None:
         delay_s: Annotated[int | None, typer.Option("--delay", min=0, help="Set the delay, in seconds.")] = None,
         http: Http = DEFAULT_HTTP,
     ) -> None:
-        """Show or set how long a bookie may be away, or say that the missing ones do not come back."""
+        """Show or set how long a bookie may be missing, or declare the missing bookies lost now."""
         if delay_s is not None:
             ask(http, "PUT", f"{_RECOVERY}/lost_bookie_recovery_delay", {"delay_seconds": delay_s})
         if now:
@@ -80,17 +80,17 @@ def register(commands: Commands) -> None:
 
     @app.command()
     def auditor(http: Http = DEFAULT_HTTP) -> None:
-        """Print who the auditor is."""
+        """Print which process is the auditor."""
         say(get(http, f"{_RECOVERY}/who_is_auditor")["Auditor"])
 
     @app.command()
     def autorecovery(
-        wish: Annotated[str | None, typer.Argument(metavar="[on|off]", help="Switch it; nothing: show it.")] = None,
+        wish: Annotated[str | None, typer.Argument(metavar="[on|off]", help="Switch auto-recovery. [show it]")] = None,
         http: Http = DEFAULT_HTTP,
     ) -> None:
-        """Show or switch auto-recovery of the whole cluster."""
+        """Show auto-recovery of the whole cluster, or switch it on or off."""
         if wish not in (None, "on", "off"):
-            raise typer.BadParameter(f"'{wish}' is neither on nor off")
+            raise typer.BadParameter(f"'{wish}' is not valid: give on or off")
         if wish is None:
             found = get(http, f"{_RECOVERY}/status")
         else:
@@ -99,7 +99,7 @@ def register(commands: Commands) -> None:
 
 
 def _marked(http: str) -> dict[str, list[str]]:
-    """Marked ledgers with their bookies; BookKeeper's answer for none is an error."""
+    """Return marked ledgers with their bookies; BookKeeper's API answers an empty list with an error."""
     try:
         found: dict[str, list[str]] = get(http, f"{_RECOVERY}/list_under_replicated_ledger?print_missing_replica=true")
     except RefusedError as refused:

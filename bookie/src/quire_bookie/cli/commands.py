@@ -1,6 +1,6 @@
-"""The command tree that distributions extend, groups of commands, and exit codes.
+"""Defines the command tree that distributions extend, command groups, and exit codes.
 
-Each command module takes `Commands` and adds itself. `main` builds the tree.
+Each command module receives `Commands` and adds its commands. `main` builds the tree.
 """
 
 from dataclasses import dataclass, field
@@ -21,44 +21,44 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(slots=True)
 class Commands:
-    """What a distribution may extend: the command tree, and the kinds of process that can be configured.
+    """Holds what a distribution may extend: the command tree, and the kinds of processes that can be configured.
 
-    A kind is given as `module:class`, imported when `quire config` needs it.
+    A kind is given as `module:class` and imported when `quire config` needs it.
     """
 
     app: typer.Typer
     config_kinds: dict[str, str] = field(default_factory=dict)
     complete: bool = False
-    """The other distributions have added theirs."""
+    """Whether the other distributions have added theirs."""
 
     def add_others(self) -> None:
-        """Have the other installed distributions add their commands and kinds. A second call does nothing."""
+        """Let the other installed distributions add their commands and kinds. A second call does nothing."""
         if self.complete:
             return
         self.complete = True
-        # Here and not above: a bookie's start has no use for it, and it takes a twentieth of that.
+        # Imported here: a bookie does not need it, and the import is a twentieth of the bookie's start.
         from importlib.metadata import entry_points
 
         for entry in sorted(entry_points(group="quire.commands"), key=lambda e: e.name):
             entry.load()(self)
 
     def config_model(self, kind: str) -> "type[ProcessConfig]":
-        """The settings of a kind of process; ConfigError names the kinds that there are."""
+        """Return the settings class of a kind of process; ConfigError lists the known kinds."""
         from quire_bookie.config.sources import ProcessConfig
 
         if kind not in self.config_kinds:
             self.add_others()
         if kind not in self.config_kinds:
-            raise ConfigError(f"no process is called '{kind}'; there are: {', '.join(sorted(self.config_kinds))}")
+            raise ConfigError(f"process '{kind}': unknown; give one of {', '.join(sorted(self.config_kinds))}")
         module, _, name = self.config_kinds[kind].partition(":")
         model = getattr(import_module(module), name)
         if not issubclass(model, ProcessConfig):
-            raise TypeError(f"{module}:{name} is no ProcessConfig")
+            raise TypeError(f"{module}:{name} is not a ProcessConfig")
         found: type[ProcessConfig] = model
         return found
 
     def known_keys(self) -> frozenset[str]:
-        """Every key of every kind, in both spellings: one file may serve several processes."""
+        """Return every key of every kind, in both spellings: several processes may share one file."""
         self.add_others()
         keys: set[str] = set()
         for kind in self.config_kinds:
@@ -68,7 +68,7 @@ class Commands:
 
 
 def new_app(help_text: str) -> typer.Typer:
-    """A group of commands with plain help and without tracebacks dressed up."""
+    """Create a command group with plain help and plain tracebacks."""
     return typer.Typer(
         help=help_text,
         no_args_is_help=True,

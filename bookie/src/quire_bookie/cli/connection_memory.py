@@ -1,4 +1,4 @@
-"""Makes the memory budget of a process's connections from the settings and the machine's memory."""
+"""Derives the memory budget of a process's connections from the settings and the machine's memory."""
 
 import logging
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("quire.config")
 
 
 def memory_settings(config: ConnectionMemoryConfig, machine_bytes: int) -> MemorySettings:
-    """The budget: as configured, or a share of `machine_bytes` within bounds. A warning where it cannot fit."""
+    """Return the budget: as configured, or a bounded share of `machine_bytes`. Warns if it exceeds the machine."""
     share = int(machine_bytes * CONNECTION_MEMORY_SHARE)
     bytes_max = config.connection_memory_mb * MIB or min(CONNECTION_MEMORY_BYTES_MAX, share)
     if not config.connection_memory_mb:

@@ -1,4 +1,4 @@
-"""Takes a process's data folder: sees that it is ours, makes and locks it. Looks at names only, never at data."""
+"""Claims a process's data folder: checks that it belongs to Quire, creates and locks it. Reads names, never data."""
 
 import errno
 import logging
@@ -13,13 +13,13 @@ from quire_bookie.errors import StartupError
 _log = logging.getLogger("quire.disk")
 _NOT_DATA = re.compile(r"\..*|lost\+found")
 LEDGER_PASSWORD_FILE = "ledger-password"
-"""In a standalone's folder."""
+"""Name of the file in a standalone's folder."""
 STANDALONE_FOLDER = re.compile(r"metadata|bookie-[0-9]+|standalone\.json.*|ledger-password.*")
 BOOKIE_FOLDER = re.compile(r"journal|ledgers")
 
 
 async def claim_data_folder(disk: Disk, path: str, ours: re.Pattern[str]) -> DirectoryLock:
-    """Make and lock the folder. StartupError, one line, when it holds something else or cannot be used."""
+    """Create and lock the folder. StartupError, one line, if it contains foreign files or cannot be used."""
     try:
         if await disk.exists(path):
             _refuse_foreign(path, await disk.list_dir(path), ours)
@@ -36,9 +36,9 @@ async def claim_data_folder(disk: Disk, path: str, ours: re.Pattern[str]) -> Dir
 
 
 def warn_of_open_folders(folders: Iterable[str]) -> None:
-    """Log one warning that names those folders, and the folders in them, that other users of the machine may read.
+    """Log one warning that lists the folders, and subfolders, that other users of the machine may read.
 
-    Their modes stay: the operator may have chosen them, and a mounted volume may have an owner of its own.
+    Their modes stay: the operator may have chosen them, and the owner of a mounted volume may differ.
     """
     below = [(folder, each) for folder in folders if os.path.isdir(folder) for each in ("", *os.listdir(folder))]
     found = open_to_others({os.path.join(*parts).rstrip("/") for parts in below if os.path.isdir(os.path.join(*parts))})
@@ -55,5 +55,5 @@ def _refuse_foreign(path: str, names: list[str], ours: re.Pattern[str]) -> None:
     elif BOOKIE_FOLDER.fullmatch(foreign[0]) and "current" not in names:
         what = "is the data of `quire bookie start`"
     else:
-        what = f"holds something that Quire did not make ({', '.join(foreign[:3])}{', ...' if foreign[3:] else ''})"
+        what = f"contains files that are not Quire's ({', '.join(foreign[:3])}{', ...' if foreign[3:] else ''})"
     raise StartupError(f"{path} {what}; choose another --data")

@@ -1,4 +1,4 @@
-"""`quire cluster drain|undrain|drains|decommission`: empty bookies, and see how far that is. Asks over HTTP."""
+"""`quire cluster drain|undrain|drains|decommission`: starts drains and follows their progress over HTTP."""
 
 import json
 from collections.abc import Callable
@@ -10,40 +10,38 @@ import typer
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
-Bookie = Annotated[str, typer.Argument(help="Id of the bookie, as `quire cluster status` and the log name it.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Only say it; the auditor goes on by itself.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Bookie = Annotated[str, typer.Argument(help="Id of the bookie, as in `quire cluster status` and its log.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Only request it; the auditor does the work.")]
 AcceptLoss = Annotated[
     list[int] | None,
-    typer.Option("--accept-loss", min=0, help="Give up what no replica can serve of this ledger. May be repeated."),
+    typer.Option("--accept-loss", min=0, help="Accept the loss of this ledger's unreadable entries. May be repeated."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 POLL_S = 2.0
 _DRAINS = "/api/v1/quire/drains"
-_DRAIN = "Make a bookie read-only and have everything copied away from it. It stays a member; undrain ends it."
-_DECOMMISSION = (
-    "Empty a bookie, running or dead, and forget it: its cookie goes once it is stopped. Run it again to go on."
-)
+_DRAIN = "Make a bookie read-only and move all its copies to others. It stays a member; undrain ends the drain."
+_DECOMMISSION = "Drain a bookie, running or dead, and remove its cookie once it is stopped. Run it again to resume."
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `quire cluster`."""
-    app.command("drain", help=_DRAIN)(_wishing("drain"))
-    app.command("decommission", help=_DECOMMISSION)(_wishing("decommission"))
+    app.command("drain", help=_DRAIN)(_drain_command("drain"))
+    app.command("decommission", help=_DECOMMISSION)(_drain_command("decommission"))
 
     @app.command()
     def undrain(bookie: Bookie, http: Http = DEFAULT_HTTP) -> None:
-        """Take a drain or decommission back: the bookie becomes writable again. What was copied away stays there."""
+        """Withdraw a drain or decommission: the bookie becomes writable again. Entries that were moved stay there."""
         found = ask(http, "DELETE", _path(bookie))
         say(
-            f"bookie {bookie} is not drained any more"
+            f"bookie {bookie} is no longer drained"
             if found["wish"] is None
-            else f"bookie {bookie} becomes as it was; `quire cluster drains` shows it until then"
+            else f"bookie {bookie} returns to its previous state; `quire cluster drains` shows it until then"
         )
 
     @app.command()
     def drains(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
-        """List bookies that are emptied, with what is left and what stands in the way."""
+        """List the bookies that are drained, with the remaining ledgers and the obstacles."""
         found = get(http, _DRAINS)
         if as_json:
             say(json.dumps(found, indent=2))
@@ -56,8 +54,8 @@ def register(app: typer.Typer) -> None:
             say("no bookie is drained", err=True)
 
 
-def _wishing(wish: str) -> Callable[..., None]:
-    """The command that says a wish and follows it."""
+def _drain_command(wish: str) -> Callable[..., None]:
+    """Build the command that requests a drain or decommission and follows it."""
 
     def command(
         bookie: Bookie,
@@ -80,35 +78,35 @@ def _path(bookie: str) -> str:
 
 
 def _accept(http: str, ledgers: list[int], yes: bool) -> None:
-    """Put a person's word beside each of these ledgers, after having shown what is lost."""
+    """Show the lost entries of each ledger, ask for confirmation, and record that the loss is accepted."""
     if not ledgers:
         return
     noted = {note["ledger"]: note["reason"] for note in get(http, "/api/v1/quire/unrecoverable")}
     for ledger in ledgers:
         if ledger not in noted:
             raise RefusedError(
-                f"--accept-loss {ledger}: it is not on the list of `quire cluster unrecoverable`, so nothing of it is "
-                "known to be lost; start the drain without it first"
+                f"--accept-loss {ledger}: `quire cluster unrecoverable` does not list it, so no loss is known; "
+                "start the drain without it first"
             )
         say(f"ledger {ledger}: {noted[ledger]}", err=True)
     if not yes:
-        typer.confirm("Give these entries up?", abort=True, err=True)
+        typer.confirm("Accept the loss of these entries?", abort=True, err=True)
     for ledger in ledgers:
         ask(http, "PUT", "/api/v1/quire/unrecoverable/accept", {"ledger": ledger})
 
 
 def _begin(http: str, bookie: str, wish: str, no_wait: bool, as_json: bool) -> None:
-    """Say the wish and follow it, unless it was carried out before."""
+    """Request the drain or decommission and follow it, unless it is already complete."""
     found = get(http, _path(bookie))
     if not (wish == "decommission" and found["state"] == "forgotten"):
         found = ask(http, "PUT", _path(bookie), {"wish": wish})
     if not no_wait:
-        import asyncio  # help does without
+        import asyncio  # not needed for --help
 
         try:
             found = asyncio.run(_follow(http, bookie, quiet=as_json))
         except KeyboardInterrupt:
-            say("it goes on without this command; `quire cluster drains` shows it, undrain ends it", err=True)
+            say("the drain continues without this command; `quire cluster drains` shows it, undrain ends it", err=True)
             raise
     if as_json:
         say(json.dumps(found, indent=2))
@@ -117,7 +115,7 @@ def _begin(http: str, bookie: str, wish: str, no_wait: bool, as_json: bool) -> N
 
 
 async def _follow(http: str, bookie: str, *, quiet: bool) -> dict[str, Any]:
-    """Print what changes until the bookie is empty or forgotten."""
+    """Print changes until the bookie is empty or decommissioned, or the drain is withdrawn."""
     import asyncio
 
     shown = ""
@@ -137,9 +135,9 @@ async def _follow(http: str, bookie: str, *, quiet: bool) -> dict[str, Any]:
 
 
 def line(found: dict[str, Any]) -> str:
-    """State, what is left, and when it should end."""
+    """Return one line: state, remaining ledgers and bytes, and the expected time."""
     if "ledgers_left" not in found:
-        return f"{found['state']}: the auditor has not looked yet"
+        return f"{found['state']}: the auditor has not examined it yet"
     text = f"{found['state']}: {found['ledgers_left']} of {found['ledgers_first']} ledgers left"
     if found["bytes_first"]:
         text += f", {found['bytes_left']:,} of {found['bytes_first']:,} bytes"
@@ -151,19 +149,19 @@ def line(found: dict[str, Any]) -> str:
 def _end(bookie: str, wish: str, found: dict[str, Any]) -> str:
     if found["state"] == "forgotten":
         return (
-            f"bookie {bookie} is decommissioned, or never was a bookie of this cluster: no ledger names it, and it has "
-            "no cookie"
+            f"bookie {bookie} is decommissioned, or never belonged to this cluster: no ledger names it, and it "
+            "has no cookie"
         )
     if found["state"] == "emptied" and wish == "decommission":
         return (
-            f"everything was copied away from bookie {bookie} and read back: stop its process; its cookie is removed "
-            "then by itself"
+            f"all entries of bookie {bookie} were copied to others and read back: stop its process; its cookie is then "
+            "removed automatically"
         )
     if found["state"] == "emptied":
         return (
-            f"everything was copied away from bookie {bookie} and read back; it stays read-only until `quire cluster "
-            f"undrain {bookie}`"
+            f"all entries of bookie {bookie} were copied to others and read back; it stays read-only until "
+            f"`quire cluster undrain {bookie}`"
         )
     if found["wish"] in (None, "cancel"):
-        return f"the drain of bookie {bookie} was taken back"
-    return f"bookie {bookie}: {line(found)}; `quire cluster drains` shows how far it is"
+        return f"the drain of bookie {bookie} was withdrawn"
+    return f"bookie {bookie}: {line(found)}; `quire cluster drains` shows its progress"

@@ -1,7 +1,7 @@
-"""Signals that come before there is an event loop: while a service imports what it needs and reads its settings.
+"""Handles stop signals that arrive before the event loop exists, while a service imports modules and reads settings.
 
-Remembered, and obeyed as soon as the loop can: the process then ends as after any signal during a start. Without it the
-first process of a container would not even notice them, since the system passes it only signals that it handles.
+They are remembered and obeyed as soon as the loop runs: the process then ends as after any signal during a start.
+Without this, the first process of a container would ignore them: the system delivers to it only handled signals.
 """
 
 import contextlib
@@ -14,15 +14,15 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(slots=True)
 class EarlySignals:
-    """What came so far."""
+    """Records the signals received so far."""
 
     asked: bool = False
-    """The process was asked to stop."""
+    """Whether a signal asked the process to stop."""
 
 
 @contextlib.contextmanager
 def early_signals() -> Iterator[EarlySignals]:
-    """Remember the first signal that asks us to stop; a second one ends the process at once."""
+    """Remember the first stop signal; a second one ends the process at once."""
     early = EarlySignals()
 
     def remember(_number: int, _frame: object) -> None:

@@ -1,10 +1,11 @@
-"""`quire bookie format`: empties the folders of a stopped bookie, and takes its cookie out of the cluster.
+"""`quire bookie format`: empties the folders of a stopped bookie and removes its cookie from the cluster.
 
-The order survives a crash at any step: data first, then the cookie in the store, the folders' own VERSION last, so that
-calling it again finds the id and goes on. A bookie that is started instead is refused: what says that a folder was
-used, and what an earlier run risked, goes after the data; a journal goes mark first, the proof of the index last. A
-bookie that ledgers still name keeps its cookie even when a person accepts the loss: its id must never come up empty,
-and auto-recovery has to know whom it misses. The folders then make a new bookie with a new id.
+The order survives a crash at any step: data first, then the cookie in the metadata, the folders' own VERSION last, so
+that a second call finds the id and continues. A bookie started on half-formatted folders is refused: the files that
+mark a folder as used, and those that record accepted losses, are deleted after the data; in a journal the mark goes
+first, and the proof of the index goes last. A bookie that ledgers still name keeps its cookie even if the operator
+accepts the loss: its id must never return with empty storage, and auto-recovery must know which bookie is missing. The
+folders then become a new bookie with a new id.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ _IDENTITY = ("RUN", "VERSION", "PLACE", "STATE")
 
 @dataclass(frozen=True, slots=True)
 class FormatPlan:
-    """What would be deleted. `held_by`: why the cookie has to stay, or None."""
+    """Describes a format before it runs. `held_by`: why the cookie must stay, or None."""
 
     bookie: BookieId | None
     doomed: tuple[Path, ...]
@@ -43,10 +44,10 @@ async def format_bookie(
     accept_loss: bool,
     confirm: Callable[[FormatPlan], bool],
 ) -> FormatPlan | None:
-    """Empty the folders; what was deleted, or None when `confirm` said no or there was nothing to do.
+    """Empty the folders. Returns the executed plan, or None if `confirm` refused or there was nothing to delete.
 
-    StartupError, one line: a folder is in use, holds what Quire did not make, or ledgers name the bookie and the loss
-    was not accepted. MetadataError: nothing was deleted.
+    StartupError, one line: a folder is in use or contains foreign files, or ledgers name the bookie and the loss was
+    not accepted. MetadataError: nothing was deleted.
     """
     with contextlib.ExitStack() as undo:
         present = [Path(folder) for folder in dict.fromkeys(folders) if (Path(folder) / _CURRENT).is_dir()]
@@ -63,8 +64,8 @@ async def format_bookie(
             raise StartupError(held_by)
         if held_by is not None and not accept_loss:
             raise StartupError(
-                f"{held_by}. Its copies may be the last ones: let the cluster copy them away first, "
-                "or give --accept-loss to delete them all the same"
+                f"{held_by}. Its copies may be the last ones: drain the bookie first, "
+                "or give --accept-loss to delete them anyway"
             )
         doomed = tuple(path for folder in present for path in _doomed(folder))
         plan = FormatPlan(bookie, doomed, sum(map(_size_bytes, doomed)), held_by)
@@ -95,7 +96,7 @@ def _bookie_of(folders: Sequence[Path]) -> BookieId | None:
         except MetadataFormatError as error:
             raise StartupError(f"{version} cannot be read: {error}; delete the folder by hand if it may go") from error
         if not all(named.startswith("quire") for named in cookie.ledger_dirs):
-            raise StartupError(f"the folder {folder} belongs to the Java bookie {cookie.bookie}; it is left alone")
+            raise StartupError(f"the folder {folder} belongs to the Java bookie {cookie.bookie}; nothing was deleted")
         found[cookie.bookie] = folder
     if len(found) > 1:
         names = " and ".join(f"{folder} to {bookie}" for bookie, folder in found.items())
@@ -104,7 +105,7 @@ def _bookie_of(folders: Sequence[Path]) -> BookieId | None:
 
 
 async def _why_held(metadata: MetadataStore, bookie: BookieId) -> str | None:
-    """Why the cookie must stay: it runs, or a ledger names it."""
+    """Return why the cookie must stay (the bookie runs, or a ledger names it), or None."""
     cookies = Cookies(metadata)
     if await cookies.read(bookie) is None:
         return None
@@ -116,15 +117,15 @@ async def _why_held(metadata: MetadataStore, bookie: BookieId) -> str | None:
 
 
 def _doomed(folder: Path) -> list[Path]:
-    """Everything in a stamped folder but what says whose it is, and what is not ours (hidden files, lost+found)."""
+    """Return all files of a stamped folder except its identity, hidden files, lock files and lost+found."""
     found = [path for path in folder.iterdir() if path.name not in (_CURRENT, "lost+found", "LOCK", "lock")]
     found += [path for path in (folder / _CURRENT).iterdir() if path.name not in (*_IDENTITY, "LOCK", "lock")]
     stamped = (folder / _CURRENT / "VERSION").exists()
-    return sorted((path for path in found if stamped and not path.name.startswith(".")), key=_turn)
+    return sorted((path for path in found if stamped and not path.name.startswith(".")), key=_deletion_order)
 
 
-def _turn(path: Path) -> tuple[int, Path]:
-    """A journal without its mark, and a proof without its index, refuse a start; the other way round they might not."""
+def _deletion_order(path: Path) -> tuple[int, Path]:
+    """A start refuses a journal without its mark, and a proof without its index; it may accept the reverse."""
     return (path.name == PROOF_NAME) - (path.name == MARK_NAME), path
 
 

@@ -5,5 +5,5 @@ from quire_bookie.config.http_server import HttpAccessConfig
 
 
 def http_limits(config: HttpAccessConfig) -> HttpLimits:
-    """Return the bounds that the settings ask for."""
+    """Map the configured bounds."""
     return HttpLimits(config.http_header_timeout_ms / 1000, config.http_connections_per_address)

@@ -1,4 +1,4 @@
-"""The TLS context of an admin HTTP port, out of its settings. Reads the files."""
+"""Creates the TLS context of an admin HTTP port from its settings. Reads the files."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from quire_bookie.env.tls import ServedContext, TlsContext, TlsFiles, server_con
 
 
 async def http_tls(config: HttpServerConfig) -> ServedContext | None:
-    """With its certificate loaded; None: the port speaks in clear. ConfigError names the file that is wrong."""
+    """Load the certificate. None: the port serves plaintext. ConfigError names the file that is wrong."""
     if not config.http_tls:
         return None
     certificate, key = path_of(config.http_certificate_path), path_of(config.http_key_path)

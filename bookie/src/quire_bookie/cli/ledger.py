@@ -1,6 +1,6 @@
-"""`quire ledger list|info|read|check|recover|delete`: ledgers as the store has them, whoever wrote them.
+"""`quire ledger list|info|read|check|recover|delete`: commands on ledgers of any application.
 
-Asks a running process over HTTP: a bookie, an auto-recovery, a broker or a standalone.
+Sends requests to a running process over HTTP: a bookie, an auto-recovery, a broker or a standalone.
 """
 
 import base64
@@ -19,25 +19,25 @@ from quire_bookie.errors import ConfigError, PeerProtocolError
 PAGE_LEDGERS = 1000
 SHOWN_CHARACTERS = 80
 Ledger = Annotated[int, typer.Argument(min=0, help="Id of the ledger.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs; the same as --format json.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
 DAMAGED = 1
 _ROOT = "/admin/quire/ledgers"
 
 
 def register(commands: Commands) -> None:
     """Add `quire ledger`."""
-    app = new_app("Look at ledgers, check their replicas, recover and delete them.")
+    app = new_app("List and read ledgers, check their replicas, recover and delete them.")
     commands.app.add_typer(app, name="ledger")
-    _add_looking(app)
+    _add_reading(app)
     _add_acting(app)
 
 
-def _add_looking(app: typer.Typer) -> None:
-    """The commands that change nothing and read little."""
+def _add_reading(app: typer.Typer) -> None:
+    """Add the commands that change nothing and read little."""
 
     @app.command("list")
     def list_(
-        limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of ledgers.")] = None,
         http: Http = DEFAULT_HTTP,
         format_: FormOption = Form.TABLE,
         as_json: AsJson = False,
@@ -55,7 +55,7 @@ def _add_looking(app: typer.Typer) -> None:
                 ],
             )
         else:
-            say("there are no ledgers yet; the first `quire produce` makes one", err=True)
+            say("there are no ledgers yet; the first `quire produce` creates one", err=True)
 
     @app.command()
     def info(
@@ -73,23 +73,23 @@ def _add_looking(app: typer.Typer) -> None:
         ledger: Ledger,
         entries: Annotated[str | None, typer.Argument(metavar="[FIRST-LAST]", help="E.g. 100-110, 100-, or 7.")] = None,
         first: Annotated[int, typer.Option(min=0, help="First entry.")] = 0,
-        last: Annotated[int | None, typer.Option(min=0, help="Last entry; default: all that is confirmed.")] = None,
-        as_hex: Annotated[bool, typer.Option("--hex", help="Whole payloads, in hexadecimal.")] = False,
-        as_text: Annotated[bool, typer.Option("--text", help="Whole payloads, as text, and nothing else.")] = False,
+        last: Annotated[int | None, typer.Option(min=0, help="Last entry. [the last confirmed]")] = None,
+        as_hex: Annotated[bool, typer.Option("--hex", help="Print whole payloads in hexadecimal.")] = False,
+        as_text: Annotated[bool, typer.Option("--text", help="Print only whole payloads, as text.")] = False,
         http: Http = DEFAULT_HTTP,
         format_: FormOption = Form.TABLE,
         as_json: AsJson = False,
     ) -> None:
-        """Print the entries of a ledger. Reading changes nothing: an open ledger stays its writer's."""
+        """Print the entries of a ledger. Does not fence it: its writer can continue."""
         if entries is not None:
             first, last = _range(entries)
         if last is not None and last < first:
             raise ConfigError(f"--last {last} comes before --first {first}")
         if as_hex and as_text:
-            raise ConfigError("--hex and --text: take one of them")
+            raise ConfigError("--hex and --text: give one of them")
         for entry in _entries(http, ledger, first, last):
             if as_json or format_ is Form.JSON:
-                print(json.dumps(entry))  # one a line: a ledger may be long
+                print(json.dumps(entry))  # one object per line: a ledger may be long
             elif as_hex:
                 print(f"{entry['entryId']:>8}  {entry['length']:>9} B")
                 print("\n".join(_hex_lines(base64.b64decode(entry["payload"]))))
@@ -100,12 +100,12 @@ def _add_looking(app: typer.Typer) -> None:
 
 
 def _add_acting(app: typer.Typer) -> None:
-    """The commands that take long or change something."""
+    """Add the commands that take long or change something."""
 
     @app.command()
     def check(
         ledger: Ledger,
-        rate: Annotated[int | None, typer.Option(min=1, help="Reads a second, of all bookies together.")] = None,
+        rate: Annotated[int | None, typer.Option(min=1, help="Reads per second, of all bookies together.")] = None,
         http: Http = DEFAULT_HTTP,
         as_json: AsJson = False,
     ) -> int:
@@ -132,7 +132,7 @@ def _add_acting(app: typer.Typer) -> None:
 
     @app.command()
     def recover(ledger: Ledger, http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
-        """Take a ledger over from its writer and close it where the confirmed entries end. A closed one stays so."""
+        """Fence a ledger, stopping its writer, and close it after its last confirmed entry."""
         found = _served(http, lambda: ask(http, "PUT", f"{_ROOT}/{ledger}/recover"))
         if as_json:
             print_json(found)
@@ -142,29 +142,30 @@ def _add_acting(app: typer.Typer) -> None:
     @app.command()
     def delete(
         ledger: Ledger,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
         http: Http = DEFAULT_HTTP,
     ) -> None:
-        """Delete a ledger for good. Its bookies free the space when they collect garbage."""
+        """Delete a ledger permanently. Its bookies free the space at their next garbage collection."""
         found = get(http, f"{_ROOT}/{ledger}")
         if not yes:
             for name, value in _facts(found).items():
                 say(f"{name}: {'-' if value is None else value}", err=True)
             if found["state"] != "CLOSED":
-                say("it is not closed: somebody may still write to it, and would lose that", err=True)
+                say("the ledger is not closed: a writer may still add entries, which would be lost", err=True)
             typer.confirm(f"Delete ledger {ledger} and all its entries?", abort=True, err=True)
         _served(http, lambda: ask(http, "DELETE", f"{_ROOT}/{ledger}"))
         say(f"ledger {ledger} is deleted")
 
 
 def _served(http: str, call: Callable[[], Any]) -> Any:
-    """The answer; RefusedError with a way out where the process has no such path, as brokers."""
+    """Return the response; RefusedError with a remedy if the process does not serve the path, such as a broker."""
     try:
         return call()
     except RefusedError as refused:
         if str(refused) in ("Not Found", "Method Not Allowed"):
             raise RefusedError(
-                f"{http} does not do this; ask a bookie, or `quire autorecovery`, with an HTTP port (--http)"
+                f"{http} does not serve this request; give --http with the HTTP port of a bookie or "
+                "of `quire autorecovery`"
             ) from refused
         raise
 
@@ -188,23 +189,21 @@ def _facts(found: dict[str, Any]) -> dict[str, object]:
 def _verdict(ledger: int, damages: int, unknown: int, missing: int) -> str:
     if damages:
         return (
-            f"ledger {ledger}: {damages} ranges are missing or damaged; auto-recovery mends what it finds, "
-            "`quire cluster unrecoverable` lists what it could not"
+            f"ledger {ledger}: {damages} ranges are missing or damaged; auto-recovery repairs them; "
+            "`quire cluster unrecoverable` lists those that it could not repair"
         )
     if unknown:
-        return (
-            f"ledger {ledger}: nothing is damaged as far as bookies answered; {unknown} ranges are unknown, try again"
-        )
+        return f"ledger {ledger}: no damage on the bookies that answered; {unknown} ranges are unknown, try again"
     if missing:
         return (
-            f"ledger {ledger}: every replica is whole, but {missing} more are configured: it was created while too few "
-            "bookies were writable, and auto-recovery adds them when enough are"
+            f"ledger {ledger}: every replica is intact, but {missing} more are configured: it was created while too "
+            "few bookies were writable, and auto-recovery adds them when enough are"
         )
-    return f"ledger {ledger}: every replica is whole"
+    return f"ledger {ledger}: every replica is intact"
 
 
 def _range(text: str) -> tuple[int, int | None]:
-    """`7`, `7-`, `7-9`. ConfigError."""
+    """Parse `7`, `7-` or `7-9`. ConfigError."""
     first, dash, last = text.partition("-")
     if not first.isdigit() or not (last.isdigit() or not last):
         raise ConfigError(f"entries {text}: expected FIRST-LAST, e.g. 100-110")
@@ -226,7 +225,7 @@ def _quorums(row: dict[str, Any]) -> str:
 
 
 def _lacks_copies(row: dict[str, Any]) -> bool:
-    """Created while too few bookies were writable, and not raised yet. A process of an earlier version does not say."""
+    """Return whether the ledger was created with too few bookies and not raised yet. Old versions omit the field."""
     return (row.get("wantedCopies") or 0) > (row["writeQuorum"] or 0)
 
 
@@ -254,7 +253,7 @@ def _entries(http: str, ledger: int, first: int, last: int | None) -> Iterator[d
         page = get(http, f"{_ROOT}/{ledger}/entries?first={first}{bound}")
         yield from page["entries"]
         if not page["entries"]:
-            raise PeerProtocolError(f"ledger {ledger}: entry {first} is missing from the answer")
+            raise PeerProtocolError(f"ledger {ledger}: entry {first} is missing from the response")
         first = page["entries"][-1]["entryId"] + 1
         if first > page["lastAddConfirmed"]:
             return

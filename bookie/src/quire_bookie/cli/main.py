@@ -1,8 +1,8 @@
-"""The `quire` command: finds the subcommands of every installed distribution and turns errors into one line.
+"""The `quire` command: collects the subcommands of every installed distribution and prints each error as one line.
 
 Other distributions add theirs through the entry-point group `quire.commands`; each entry is a function that takes the
-`Commands`. Modules are imported only when their command runs, and other distributions are looked for only by a
-command that is none of ours: `quire --help` answers at once, and a bookie starts without what it never uses.
+`Commands`. A module is imported only when its command runs, and other distributions are searched only if the command is
+not one of ours: `quire --help` answers at once, and a bookie does not load modules that it never uses.
 """
 
 import gc
@@ -25,7 +25,7 @@ UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro_
 
 
 def build(arguments: Sequence[str] = ()) -> Commands:
-    """The command tree that these arguments need: with a command of our own our part, else of everything installed."""
+    """Build the command tree for these arguments: only ours if they name one of these, else all installed."""
     from quire_bookie.cli import autorecovery, bookie, cluster, ledger, metadata, show
 
     commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
@@ -47,14 +47,14 @@ def build(arguments: Sequence[str] = ()) -> Commands:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code. Errors that a person can mend are one line on stderr."""
+    """Run one command line and return its exit code. Expected errors are one line on stderr."""
     if arguments is None:
         arguments = sys.argv[1:]
     try:
         result = build(arguments).app(args=arguments, prog_name="quire", standalone_mode=False)
     except UsageFault as fault:
         if type(fault).__name__ == "NoArgsIsHelpError":
-            print(fault.format_message(), file=sys.stderr)  # a group without a subcommand: its help is the answer
+            print(fault.format_message(), file=sys.stderr)  # a group without a subcommand prints its help
             return EXIT_USAGE
         command = fault.ctx.command_path if fault.ctx is not None else "quire"
         return _fail(f"{fault.format_message().rstrip('.?')}; see `{command} --help`", EXIT_USAGE)
@@ -65,7 +65,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output is gone; Python would complain at exit
+        sys.stderr.close()  # the reader of our output is gone; Python would report an error at exit
         return EXIT_FAILED
     return result if isinstance(result, int) else 0
 
@@ -78,9 +78,9 @@ def _fail(message: str, code: int) -> int:
 def main() -> None:
     """Entry point of the console script."""
     keep_new_files_private()
-    # What is imported lives for ever: looking through it for garbage again and again is a tenth of a start.
+    # Imported modules are never freed: collecting garbage among them again and again takes a tenth of a start.
     gc.set_threshold(50_000, 20, 50)
-    # Pydantic, which parses the command line too, would look through every installed distribution for plugins of
-    # its own: another tenth. We have none; who does sets the variable.
+    # Pydantic, which also parses the command line, would search every installed distribution for plugins, which takes
+    # another tenth. We have none; a user who has some sets the variable.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     sys.exit(run())

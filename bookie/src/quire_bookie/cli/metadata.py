@@ -1,7 +1,7 @@
-"""`quire metadata ...`: backups of the cluster's metadata, and what follows a restore.
+"""`quire metadata ...`: backups of the cluster's metadata, and the steps after a restore.
 
-Owns arguments, tables and exit codes. With `--json` each command prints one JSON value on one line, also when it fails,
-for a CronJob's log. Speaks to etcd and to the bookies itself: after a restore no other process may run yet.
+Owns arguments, tables and exit codes. With `--json` each command, even if it fails, prints one JSON value on one line,
+for a CronJob's log. Connects to etcd and the bookies directly: after a restore no other process may run yet.
 """
 
 import json
@@ -37,7 +37,7 @@ def register(commands: Commands) -> None:
     app = new_app("Back up and restore the cluster's metadata.")
     commands.app.add_typer(app, name="metadata")
     _add_backup(commands, app)
-    _add_looking(app)
+    _add_reading(app)
     metadata_restore.register(commands, app)
     metadata_epoch.register(commands, app)
     metadata_repair.register(app)
@@ -47,11 +47,11 @@ def _add_backup(commands: Commands, app: typer.Typer) -> None:
     @on_cluster(commands, app)
     async def backup(
         cluster: Cluster,
-        to: Annotated[str, typer.Option("--to", help="Where: s3://bucket/prefix or file:///folder.")],
-        keep: Annotated[int | None, typer.Option(min=1, help="Remove older backups of this cluster.")] = None,
+        to: Annotated[str, typer.Option("--to", help="Target: s3://bucket/prefix or file:///folder.")],
+        keep: Annotated[int | None, typer.Option(min=1, help="Backups of this cluster to keep.")] = None,
         endpoint: Endpoint = None,
     ) -> None:
-        """Write everything that etcd holds of the cluster, at one revision, but for what belongs to sessions."""
+        """Back up all metadata of the cluster in etcd, at one revision, except nodes that belong to sessions."""
 
         from quire_bookie.backup.taking import keep_newest, take_backup
         from quire_bookie.env.chance import SystemChance
@@ -63,7 +63,7 @@ def _add_backup(commands: Commands, app: typer.Typer) -> None:
         store = await store_of(cluster)
         try:
             manifest = await take_backup(store, place, clock=clock, chance=SystemChance())
-            # While a person looks at a restore, older backups may be the better ones: none of them goes.
+            # During the review of a restore an older backup may be the better one: remove none.
             reviewing = await store.get(RESTORATION) is not None
         finally:
             await store.close()
@@ -73,12 +73,12 @@ def _add_backup(commands: Commands, app: typer.Typer) -> None:
             "removed": removed,
             "milliseconds": clock.now_ms() - manifest.created_ms,
         }
-        said = f"backup {manifest.name}: {manifest.nodes} nodes, {manifest.ledgers} ledgers"
-        said += "" if manifest.revision is None else f", at revision {manifest.revision}"
-        tell(cluster.as_json, row, said + (f"; removed {', '.join(removed)}" if removed else ""))
+        text = f"backup {manifest.name}: {manifest.nodes} nodes, {manifest.ledgers} ledgers"
+        text += "" if manifest.revision is None else f", at revision {manifest.revision}"
+        tell(cluster.as_json, row, text + (f"; removed {', '.join(removed)}" if removed else ""))
 
 
-def _add_looking(app: typer.Typer) -> None:
+def _add_reading(app: typer.Typer) -> None:
     @app.command("list")
     def list_(from_: From, endpoint: Endpoint = None, as_json: AsJson = False) -> None:
         """List backups, the oldest first."""
@@ -110,7 +110,7 @@ def _add_looking(app: typer.Typer) -> None:
 
     @app.command()
     def verify(from_: From, backup: Backup = None, endpoint: Endpoint = None, as_json: AsJson = False) -> None:
-        """Read all of a backup and compare it with its checksums. Exit code 1: it cannot be used."""
+        """Read all of a backup and compare it with its checksums. Exit code 1: the backup cannot be used."""
 
         async def work() -> None:
             from quire_bookie.backup import reading
@@ -121,7 +121,7 @@ def _add_looking(app: typer.Typer) -> None:
             tell(
                 as_json,
                 row_of(manifest) | {"verified": True},
-                f"backup {manifest.name} is whole: {manifest.nodes} nodes",
+                f"backup {manifest.name} is intact: {manifest.nodes} nodes",
             )
 
         run(as_json, work)

@@ -1,4 +1,4 @@
-"""Shared by the `quire metadata` commands: their options, the cluster that they work on, and how they print.
+"""Shares options, access to the cluster and output among the `quire metadata` commands.
 
 Each command works on etcd or on the folder of a stopped standalone. With `--json` it prints one JSON value on one line.
 """
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from quire_bookie.metadata.store import MetadataStore
     from quire_bookie.places.place import Place
 
-AsJson = Annotated[bool, typer.Option("--json", help="One line for programs, also of a failure.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, even for an error.")]
 Metadata = Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")]
-From = Annotated[str, typer.Option("--from", help="Where backups are: s3://bucket/prefix or file:///folder.")]
+From = Annotated[str, typer.Option("--from", help="Location of backups: s3://bucket/prefix or file:///folder.")]
 Backup = Annotated[str | None, typer.Option("--backup", help="Name of a backup. [the newest]")]
-StandaloneData = Annotated[str | None, typer.Option("--data", help="Instead of etcd: data of a stopped standalone.")]
+StandaloneData = Annotated[str | None, typer.Option("--data", help="Folder of a stopped standalone, instead of etcd.")]
 Endpoint = Annotated[str | None, typer.Option("--endpoint", help="URL of an S3 service. [AWS_ENDPOINT_URL, or AWS]")]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster that a command is about: its settings, and whether a program reads the answer."""
+    """Holds the settings of the cluster that a command works on, and whether the output is JSON."""
 
     settings: "AutoRecoveryProcessConfig"
     as_json: bool
@@ -48,9 +48,9 @@ class Cluster:
 def on_cluster(
     commands: Commands, app: typer.Typer, name: str | None = None
 ) -> Callable[[Callable[Concatenate[Cluster, ...], Coroutine[Any, Any, None]]], None]:
-    """Make a coroutine function a command: after its own options come those with which each command finds the cluster.
+    """Register a coroutine function as a command, with its own options and those that select the cluster.
 
-    `name` where it is not the function's.
+    `name` is the name of the command if it differs from the function's.
     """
 
     def add(work: Callable[Concatenate[Cluster, ...], Coroutine[Any, Any, None]]) -> None:
@@ -71,21 +71,21 @@ def on_cluster(
 
             run(as_json, on_its_cluster)
 
-        # What Typer asks a function for.
+        # Typer reads the options from these attributes of a function.
         _cluster, *mine = inspect.signature(work).parameters.values()
         *shared, _own = inspect.signature(command).parameters.values()
         taken = [*mine, *shared]
         command.__name__, command.__doc__ = work.__name__, work.__doc__
         command.__annotations__ = {each.name: each.annotation for each in taken}
-        setattr(command, "__signature__", inspect.Signature(taken))  # noqa: B010  no type knows of it
+        setattr(command, "__signature__", inspect.Signature(taken))  # noqa: B010  unknown to type checkers
         app.command(name)(command)
 
     return add
 
 
 def run(as_json: bool, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a command; its error is told on standard output too when a program reads that."""
-    import asyncio  # help does without
+    """Run a command. With JSON output, its error is also printed on standard output."""
+    import asyncio  # not needed for --help
 
     try:
         asyncio.run(work())
@@ -96,31 +96,31 @@ def run(as_json: bool, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def tell(as_json: bool, row: dict[str, Any], text: str) -> None:
-    """One line, for a program or for a person."""
+    """Print one line: JSON or text."""
     say(json_for_terminal(row) if as_json else text)
 
 
 def place_of(url: str, endpoint: str | None) -> "Place":
-    """Where backups are kept."""
+    """Open the location of backups."""
     from quire_bookie.places.opening import open_place
 
     return open_place(url, os.environ, endpoint)
 
 
 def settings_of(commands: Commands, metadata: str | None, config: Any, set_: Any) -> "AutoRecoveryProcessConfig":
-    """How to reach etcd and the bookies: the settings of an auto-recovery process, which reaches both."""
+    """Load the settings of an auto-recovery process, which connects to both etcd and the bookies."""
     from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 
     return load_settings(commands, AutoRecoveryProcessConfig, {"metadata": metadata}, config, set_).config
 
 
 async def store_of(cluster: Cluster) -> "MetadataStore":
-    """The cluster's etcd; the caller closes it. ConfigError: the command cannot do with a stopped standalone."""
+    """Open the cluster's etcd; the caller closes it. ConfigError if `--data` names a stopped standalone."""
     from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
     from quire_bookie.metadata.opening import open_metadata_store
 
     if cluster.data is not None:
-        raise ConfigError(f"--data {cluster.data}: only the commands of a review take it; copy the folder as a backup")
+        raise ConfigError(f"--data {cluster.data}: only the commands of a review accept it; copy the folder instead")
     config = cluster.settings
     url = shared_metadata_url(config.metadata, "metadataServiceUri")
     return await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))
@@ -128,7 +128,7 @@ async def store_of(cluster: Cluster) -> "MetadataStore":
 
 @contextlib.asynccontextmanager
 async def opened_store(cluster: Cluster, *, bookies: bool = False) -> "AsyncIterator[MetadataStore]":
-    """The metadata: on etcd, or of a stopped standalone, whose bookies are started where `bookies` asks for them."""
+    """Open the metadata: etcd, or a stopped standalone's store, whose bookies are started if `bookies` is set."""
     if cluster.data is not None:
         from quire_bookie.cli.stopped_standalone import stopped_standalone
 
@@ -143,7 +143,7 @@ async def opened_store(cluster: Cluster, *, bookies: bool = False) -> "AsyncIter
 
 
 def row_of(manifest: "Manifest") -> dict[str, Any]:
-    """A backup for programs."""
+    """Describe a backup as a JSON object."""
     return {
         "name": manifest.name,
         "created": datetime.fromtimestamp(manifest.created_ms / 1000, UTC).isoformat(timespec="seconds"),
@@ -158,5 +158,5 @@ def row_of(manifest: "Manifest") -> dict[str, Any]:
 
 
 def stored_bytes(manifest: "Manifest") -> int:
-    """What its parts take."""
+    """Return the size of all parts."""
     return sum(part.size_bytes for part in manifest.parts)

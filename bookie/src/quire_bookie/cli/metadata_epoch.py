@@ -1,4 +1,4 @@
-"""`quire metadata raise-epoch`: accepts metadata that went back in time, where there is no backup to restore.
+"""`quire metadata raise-epoch`: accepts metadata that went back in time, if there is no backup to restore.
 
 Owns arguments and output; the steps are in `quire_bookie.backup.older_copy`.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _CONSEQUENCES = """\
 with --yes, in one transaction:
-  1. the epoch rises above every one that a bookie remembers: bookies and clients believe these metadata again
+  1. the epoch rises above every epoch that a bookie remembers: bookies and clients accept this metadata again
   2. garbage collection of all bookies goes on hold, and auto-recovery is switched off
   3. new ledgers take long ids that no bookie can hold; brokers that start wait
   4. the review of a restore begins: `quire metadata cookies list`, `orphans list`, `orphans adopt` or `drop`,
      `quire topic attach`, and at the end `quire metadata release-hold` (docs/kubernetes/backup.md)
-it brings nothing back: topics, cursors and policies stay as this copy has them. Where the newer data still exist, put
-them back instead, and where there is a newer backup, restore it into an empty store."""
+it restores nothing: topics, cursors and policies stay as in this copy. If the newer data still exist, put them back
+instead; if there is a newer backup, restore it into an empty store."""
 
 
 def register(commands: Commands, app: typer.Typer) -> None:
@@ -34,9 +34,9 @@ def register(commands: Commands, app: typer.Typer) -> None:
     @on_cluster(commands, app, "raise-epoch")
     async def raise_epoch(
         cluster: Cluster,
-        yes: Annotated[bool, typer.Option("--yes", help="Do it. Without: only show the doubts.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Apply it. Without: only show what would be done.")] = False,
     ) -> None:
-        """Accept metadata that went back in time, under a hold and a review. For a cluster without a newer backup."""
+        """Accept metadata that went back in time, with a hold and a review. For a cluster without a newer backup."""
 
         from quire_bookie.backup.format import BackupError
         from quire_bookie.backup.older_copy import ask_memories, begin_review, refuse_second_review
@@ -54,16 +54,16 @@ def register(commands: Commands, app: typer.Typer) -> None:
             if not found.doubts():
                 raise BackupError(
                     f"the epoch stays {found.now.epoch}: no bookie that answered remembers a later epoch or a higher "
-                    "counter than the metadata have. Start bookies that did not answer, and restart a client that "
-                    "alone has a doubt"
+                    "counter than the metadata have. Start the bookies that did not answer; if only a client reports "
+                    "a doubt, restart it"
                 )
             if not yes:
-                tell(cluster.as_json, row, f"{_CONSEQUENCES}\nnothing was changed; do it with --yes")
+                tell(cluster.as_json, row, f"{_CONSEQUENCES}\nnothing was changed; give --yes to apply it")
                 return
             now_ms = SystemClock().now_ms()
             epoch = await begin_review(store, found, name=f"older-copy-{now_ms // 1000}", now_ms=now_ms)
-        said = f"the epoch is {epoch}, and the review is open: go on with `quire metadata orphans list`"
-        tell(cluster.as_json, row | {"raised": True, "newEpoch": epoch}, said)
+        text = f"the epoch is {epoch}, and the review is open: go on with `quire metadata orphans list`"
+        tell(cluster.as_json, row | {"raised": True, "newEpoch": epoch}, text)
 
 
 def _row(found: "Memories") -> dict[str, Any]:

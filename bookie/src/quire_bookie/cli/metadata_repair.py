@@ -1,7 +1,7 @@
 """`quire metadata repair`: rebuilds the embedded store of a standalone that refuses to start.
 
-Owns arguments and output; `metadata.local.repair` decides what the files prove,
-`backup.repairing` what the bookies prove.
+Owns arguments and output; `metadata.local.repair` decides which facts the files prove,
+`backup.repairing` which facts the bookies prove.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quire_bookie.metadata.local.repair import RepairPlan
 
 Data = Annotated[str | None, typer.Option(help="The data folder of the standalone. [./quire-data]")]
-Folder = Annotated[str | None, typer.Option(help="Instead of --data: a folder that only has an embedded store.")]
+Folder = Annotated[str | None, typer.Option(help="Instead of --data: a folder with only an embedded store.")]
 _SHOWN_LEDGERS_MAX = 10
 
 
@@ -30,10 +30,10 @@ def register(app: typer.Typer) -> None:
     def repair(
         data: Data = None,
         folder: Folder = None,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be rebuilt.")] = False,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be rebuilt.")] = False,
         as_json: AsJson = False,
     ) -> None:
-        """Rebuild the embedded metadata store from what its files and the bookies prove. The standalone is stopped."""
+        """Rebuild the embedded metadata store from its files and the bookies. The standalone must be stopped."""
 
         if data is not None and folder is not None:
             raise ConfigError("--data and --folder: give one of them")
@@ -90,7 +90,7 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
                 begin_anew(plan, cookies)
             except (StartupError, BackupError) as error:
                 lines.append(f"not rebuilt: the cluster and its bookies: {error}")
-                lines.append("nothing was changed; put the bookies' files back, or restore a backup of the folder")
+                lines.append("nothing was changed; restore the bookies' files, or restore a backup of the folder")
                 return row, lines
             row |= {"provedBy": "the cookies of the bookies", "bookies": [one.bookie for one in cookies.values()]}
             lines += _about_cookies(cookies)
@@ -104,10 +104,10 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
             "underReview": done.under_review,
         }
         if dry_run:
-            lines.append("nothing was changed; without --dry-run this is done")
+            lines.append("nothing was changed; repeat without --dry-run to apply this")
             return row | {"rebuilt": True}, lines
         aside = await asyncio.to_thread(carry_out, place, plan, now)
-        lines.append(f"done; the files as they were are in {aside}")
+        lines.append(f"done; the original files are in {aside}")
         return row | {"rebuilt": True, "kept": str(aside)}, lines
 
 
@@ -124,18 +124,18 @@ def _row(plan: "RepairPlan") -> dict[str, Any]:
 
 
 def _about_cookies(cookies: "dict[str, Cookie]") -> list[str]:
-    """Lines about the facts that the bookies prove without any metadata, and about those that they cannot prove."""
+    """Describe which facts the bookies prove without any metadata, and which they cannot prove."""
     bookies = ", ".join(f"{cookie.bookie} ({name})" for name, cookie in cookies.items())
     return [
         f"rebuilt: the cluster id, and the cookies of {bookies}, proved by the bookies' own folders",
         "not rebuilt: tenants, namespaces, policies, topics, subscriptions and their cursors, schemas and custom "
-        "metadata of ledgers, which no bookie holds; consumers get messages again that they acknowledged",
-        "not proved: that these are all bookies. Where the folder of one is missing, put it back first",
+        "metadata of ledgers, which no bookie holds; consumers receive acknowledged messages again",
+        "not proved: that these are all bookies. If the folder of one is missing, restore it first",
     ]
 
 
 def _about_bookies(done: "Completed", unread: list[str]) -> list[str]:
-    lines = [f"not looked at: {what}" for what in unread]
+    lines = [f"not read: {what}" for what in unread]
     if done.unnamed:
         shown = ", ".join(map(str, done.unnamed[:_SHOWN_LEDGERS_MAX]))
         more = f" and {len(done.unnamed) - _SHOWN_LEDGERS_MAX} more" if len(done.unnamed) > _SHOWN_LEDGERS_MAX else ""
@@ -146,7 +146,7 @@ def _about_bookies(done: "Completed", unread: list[str]) -> list[str]:
     if done.under_review:
         lines.append(
             "held: bookies delete nothing, and the standalone does not start, until `quire metadata orphans list`, "
-            "`adopt` or `drop`, and `release-hold` settle what is not rebuilt"
+            "`adopt` or `drop`, and `release-hold` settle the ledgers that are not rebuilt"
         )
     return lines
 

@@ -1,6 +1,6 @@
-"""`quire metadata restore`, `orphans`, `cookies` and `release-hold`: the metadata back from a backup, step by step.
+"""`quire metadata restore`, `orphans`, `cookies` and `release-hold`: restore the metadata of a backup step by step.
 
-Owns arguments, tables and what a person is asked; the steps are in `quire_bookie.backup`.
+Owns arguments, tables and confirmations; the steps are in `quire_bookie.backup`.
 """
 
 import contextlib
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from quire_bookie.recovery.access import ClusterAccess
 
 Without = Annotated[
-    list[str] | None, typer.Option("--without", help="A bookie that is lost for good. May be repeated.")
+    list[str] | None, typer.Option("--without", help="A bookie that is lost permanently. May be repeated.")
 ]
 Ledger = Annotated[int | None, typer.Argument(min=0, help="Id of the ledger.")]
 
 
 class Digest(StrEnum):
-    """As BookKeeper names them."""
+    """The digest types, by BookKeeper's names."""
 
     CRC32C = "CRC32C"
     CRC32 = "CRC32"
@@ -60,7 +60,7 @@ class Digest(StrEnum):
 
 @dataclass(slots=True)
 class Reviewing:
-    """What the commands of a review share."""
+    """Holds the objects that the commands of a review share."""
 
     access: "ClusterAccess"
     questions: "BookieQuestions"
@@ -70,7 +70,7 @@ class Reviewing:
 def register(commands: Commands, app: typer.Typer) -> None:
     """Add the commands to `quire metadata`."""
     _add_restore(commands, app)
-    orphans = new_app("Ledgers of which bookies hold what the restored metadata does not say.")
+    orphans = new_app("List, adopt or drop ledgers that bookies hold and the restored metadata does not know.")
     app.add_typer(orphans, name="orphans")
     _add_orphans_list(commands, orphans)
     _add_adopt(commands, orphans)
@@ -85,10 +85,10 @@ def _add_restore(commands: Commands, app: typer.Typer) -> None:
         cluster: Cluster,
         from_: From,
         backup: Backup = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do it. Without: only say what would be done.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Restore. Without it: only show what would be done.")] = False,
         endpoint: Endpoint = None,
     ) -> None:
-        """Write a backup into a new, empty etcd, and hold what could destroy what is newer on the bookies."""
+        """Write a backup into a new, empty etcd, with a hold that protects newer data on the bookies."""
 
         from quire_bookie.backup import restore as restoring
         from quire_bookie.backup.reading import choose_backup
@@ -108,14 +108,14 @@ def _add_restore(commands: Commands, app: typer.Typer) -> None:
         finally:
             await store.close()
         took_ms = clock.now_ms()
-        done = "restored" if yes else "nothing was changed; do it with --yes"
+        done = "restored" if yes else "nothing was changed; give --yes to apply it"
         row = row_of(manifest) | {"restored": yes, "registered": list(seen.registered), "atMs": took_ms}
         tell(cluster.as_json, row, done if not yes else f"backup {manifest.name} is {done}. {_NEXT}")
 
 
 _NEXT = (
     "Now start the bookies, but no broker, and run `quire metadata cookies list`, `quire metadata orphans list` and, "
-    "when all is decided, `quire metadata release-hold`."
+    "when every ledger is decided, `quire metadata release-hold`."
 )
 
 
@@ -126,22 +126,22 @@ def _plan(manifest: "Manifest", seen: "StoreState", found: "Found", now_ms: int)
         f"backup {manifest.name} of {created} ({hours:.1f} hours old), by Quire {manifest.quire_version}",
         f"  cluster {manifest.instance_id}: {manifest.nodes} nodes, {manifest.ledgers} ledgers; checked",
         f"the store {_holds(seen)}",
-        *([f"  bookies that run on it already: {', '.join(seen.registered)}"] if seen.registered else []),
+        *([f"  bookies already running on it: {', '.join(seen.registered)}"] if seen.registered else []),
         "the restore",
         "  1. puts garbage collection of all bookies on hold, and switches auto-recovery off",
         f"  2. lets new ledgers take ids that no bookie can hold (from {found.high + 2} x 2^32 on)",
         "  3. writes the nodes of the backup, and compares them with it",
         "  4. makes the cluster visible. Brokers wait until `quire metadata release-hold`",
-        "stop every broker and auto-recovery before: what they wrote after the backup is not in it",
+        "first stop every broker and auto-recovery: the backup does not contain their later writes",
     ]
     return "\n".join(lines)
 
 
 def _holds(seen: "StoreState") -> str:
     if seen.begun is not None:
-        return "holds the beginning of this restore"
+        return "contains the beginning of this restore"
     if seen.instance_version >= 0:
-        return "holds only what the start of a process writes into an empty one; its cluster id is replaced"
+        return "contains only the nodes that a starting process creates; its cluster id is replaced"
     return "is empty"
 
 
@@ -153,7 +153,7 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
 
     async with contextlib.AsyncExitStack() as undo:
         if cluster.data is not None:
-            # Without a review nothing holds back garbage collection: find out before the bookies start.
+            # Without a review, garbage collection is not on hold: check before the bookies start.
             async with opened_store(cluster) as stopped:
                 await under_review(stopped)
         store = await undo.enter_async_context(opened_store(cluster, bookies=True))
@@ -166,7 +166,7 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
 
 @contextlib.asynccontextmanager
 async def access_to(cluster: Cluster, store: "MetadataStore") -> "AsyncIterator[ClusterAccess]":
-    """The cluster's bookies, by its metadata. The caller closes `store`."""
+    """Open access to the cluster's bookies that its metadata lists. The caller closes `store`."""
     from quire_bookie.cli.client_security_settings import client_security_settings
     from quire_bookie.cli.client_settings import client_settings
     from quire_bookie.cli.recovery_settings import recovery_settings
@@ -187,7 +187,7 @@ async def access_to(cluster: Cluster, store: "MetadataStore") -> "AsyncIterator[
 
 
 def _http_context(security: "ClientSecuritySettings") -> "SSLContext":
-    """For HTTP ports with TLS: whom the settings trust as bookies, else as for every command that speaks HTTP."""
+    """Return the context for HTTP ports with TLS: the configured trust in bookies, else that of all HTTP commands."""
     from quire_bookie.cli.client_access import client_access
     from quire_bookie.env.tls import client_context
 
@@ -200,9 +200,9 @@ def _add_orphans_list(commands: Commands, app: typer.Typer) -> None:
     @on_cluster(commands, app, "list")
     async def list_(
         cluster: Cluster,
-        gone: Annotated[bool, typer.Option("--gone", help="Also ledgers that no bookie holds any more.")] = False,
+        gone: Annotated[bool, typer.Option("--gone", help="Also list ledgers that no bookie holds.")] = False,
     ) -> None:
-        """Compare the metadata with what the bookies hold. Reads only."""
+        """Compare the metadata with the ledgers that the bookies hold. Reads only."""
 
         from quire_bookie.backup.review import Kind, review
         from quire_bookie.metadata.restoration import given_up
@@ -233,21 +233,21 @@ def _add_orphans_list(commands: Commands, app: typer.Typer) -> None:
             cells = [tuple(", ".join(row[name]) if name == "bookies" else row[name] for name in names) for row in rows]
             print_table(("ledger", "kind", "last entry", "bytes", "last write", "held by", "decided", "why"), cells)
         for why in (*holdings.silent.values(), *unsure.values()):
-            say(f"not complete: {why}", err=True)
-        say(f"{found.compared} ledgers of the metadata compared, {len(rows)} to decide about", err=True)
+            say(f"incomplete: {why}", err=True)
+        say(f"{found.compared} ledgers of the metadata compared, {len(rows)} to decide", err=True)
 
 
 async def _size_and_time(now: Reviewing, bookies: tuple[str, ...], ledger: int) -> dict[str, Any]:
-    """Payload bytes of a ledger up to the last entry that any bookie holds, and when that was written at the latest."""
+    """Return the payload bytes up to the last entry that any bookie holds, and the latest time of a write."""
     from quire_bookie.errors import BookieUnavailableError
     from quire_bookie.model import BookieId, LedgerId
 
     lengths, times = [], []
     for bookie in bookies:
         with contextlib.suppress(BookieUnavailableError):
-            said = await now.questions.details(BookieId(bookie), LedgerId(ledger))
-            lengths.append(said["length"] or 0)
-            times.append(said["lastWriteMs"] or 0)
+            report = await now.questions.details(BookieId(bookie), LedgerId(ledger))
+            lengths.append(report["length"] or 0)
+            times.append(report["lastWriteMs"] or 0)
     last_ms = max(times, default=0)
     written = datetime.fromtimestamp(last_ms / 1000, UTC).isoformat(timespec="seconds") if last_ms else None
     return {"bytes": max(lengths, default=None), "lastWrite": written}
@@ -259,18 +259,18 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
         cluster: Cluster,
         ledgers: Annotated[list[int] | None, typer.Argument(metavar="LEDGER...", min=0, help="Ids of ledgers.")] = None,
         all_: Annotated[
-            bool, typer.Option("--all", help="Every one that `orphans list` shows and nobody dropped.")
+            bool, typer.Option("--all", help="Adopt all that `orphans list` shows and that are not dropped.")
         ] = False,
         password_file: Annotated[
             Path | None, typer.Option(help="File with the ledgers' password. [that of --data, else none]")
         ] = None,
-        digest: Annotated[Digest | None, typer.Option(help="Instead of finding it out.")] = None,
+        digest: Annotated[Digest | None, typer.Option(help="Digest type of the ledgers. [detected]")] = None,
         accept_missing: Annotated[
-            bool, typer.Option("--accept-missing", help="Entries that no bookie holds are given up.")
+            bool, typer.Option("--accept-missing", help="Accept the loss of entries that no bookie holds.")
         ] = False,
         without: Without = None,
     ) -> None:
-        """Rebuild the metadata of ledgers from what the bookies hold of them, and close each where that ends."""
+        """Rebuild the metadata of ledgers from the copies on bookies, and close each after its last entry."""
 
         from quire_bookie.backup.adoption import adopt_with_any, gather_evidence
         from quire_bookie.backup.format import BackupError
@@ -279,7 +279,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
         from quire_bookie.model import BookieId, DigestType, LedgerId
 
         if bool(ledgers) == all_:
-            raise ConfigError("name the ledgers to adopt, or give --all")
+            raise ConfigError("adopt: give ids of ledgers, or --all")
         passwords = _passwords(password_file, cluster.data)
         rows, refused = [], {}
         async with _reviewing(cluster) as now:
@@ -294,7 +294,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
                         accept_missing=accept_missing,
                     )
                 except (BackupError, LedgerError) as error:
-                    # One that needs another password or a bookie that is away is no reason to leave the others.
+                    # A ledger that needs another password or a missing bookie must not stop the adoption of the others.
                     refused[int(ledger)] = str(error)
                     continue
                 missing = sum(last - first + 1 for first, last in evidence.absent)
@@ -308,7 +308,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
 
 
 def _not_adopted(done: int, refused: dict[int, str]) -> str:
-    """Which ledgers could not be adopted, with the reason of each; the others are back."""
+    """Report the ledgers that could not be adopted, with the reason of each; the others are adopted."""
     lines = [f"ledger {ledger}: {why}" for ledger, why in refused.items()]
     more = f"; and {len(lines) - 10} more" if len(lines) > 10 else ""
     return f"{done} adopted, {len(refused)} not: " + "; ".join(lines[:10]) + more
@@ -316,12 +316,13 @@ def _not_adopted(done: int, refused: dict[int, str]) -> str:
 
 def _adopted(row: dict[str, Any]) -> str:
     bookies = ", ".join(row["segments"][0]["ensemble"])
-    text = f"ledger {row['ledgerId']} is back: entries 0 to {row['lastEntry']}, {row['length']:,} bytes, on {bookies}"
+    text = f"ledger {row['ledgerId']} is adopted: entries 0 to {row['lastEntry']}, {row['length']:,} bytes, "
+    text += f"on {bookies}"
     return text + (f"; {row['missingEntries']} of its entries are on no bookie" if row["missingEntries"] else "")
 
 
 async def _undecided(now: Reviewing, *, quarantined: bool = False) -> list[int]:
-    """Ledgers that can be adopted and were not dropped; or only those in quarantine at every bookie that holds them."""
+    """Return ledgers that can be adopted and are not dropped; or only those in quarantine on all their bookies."""
     from quire_bookie.backup.review import Kind, review
     from quire_bookie.metadata.restoration import given_up
 
@@ -335,7 +336,7 @@ async def _undecided(now: Reviewing, *, quarantined: bool = False) -> list[int]:
 
 
 def _passwords(file: Path | None, data: str | None) -> list[bytes]:
-    """Those to try, in order: the one that was given, else that of a standalone's folder and the empty one."""
+    """Return the passwords to try, in order: the given one, else that of a standalone's folder and the empty one."""
     if file is not None:
         return [_password(file)]
     kept = None if data is None else Path(data) / LEDGER_PASSWORD_FILE
@@ -355,30 +356,30 @@ def _add_drop(commands: Commands, app: typer.Typer) -> None:
         cluster: Cluster,
         ledger: Ledger = None,
         in_quarantine: Annotated[
-            bool, typer.Option("--in-quarantine", help="Every orphan that is in quarantine at all that hold it.")
+            bool, typer.Option("--in-quarantine", help="Drop every orphan in quarantine on all its bookies.")
         ] = False,
     ) -> None:
-        """Say that what bookies hold of a ledger beyond the metadata may go. Nothing is deleted before release-hold."""
+        """Allow deletion of a ledger's entries that the metadata does not know. Deletes nothing before release-hold."""
 
         from quire_bookie.metadata.restoration import give_up
         from quire_bookie.model import LedgerId
 
         if (ledger is None) != in_quarantine:
-            raise ConfigError("drop: name a ledger, or give --in-quarantine")
+            raise ConfigError("drop: give the id of a ledger, or give --in-quarantine")
         async with _reviewing(cluster) as now:
             dropped = [ledger] if ledger is not None else await _undecided(now, quarantined=True)
             for one in dropped:
                 await give_up(now.access.metadata, LedgerId(one))
         if ledger is None:
-            tell(cluster.as_json, {"ledgers": dropped, "decided": "drop"}, f"ledgers that may go: {len(dropped)}")
+            tell(cluster.as_json, {"ledgers": dropped, "decided": "drop"}, f"dropped ledgers: {len(dropped)}")
             return
         tell(
-            cluster.as_json, {"ledger": ledger, "decided": "drop"}, f"ledger {ledger} may go once the hold is released"
+            cluster.as_json, {"ledger": ledger, "decided": "drop"}, f"ledger {ledger} may be deleted after release-hold"
         )
 
 
 def _add_cookies(commands: Commands, app: typer.Typer) -> None:
-    cookies = new_app("Bookies that the restored metadata does not know, or knows as they were.")
+    cookies = new_app("List or accept bookies whose cookies are missing from the restored metadata or outdated.")
     app.add_typer(cookies, name="cookies")
 
     @on_cluster(commands, cookies, "list")
@@ -406,9 +407,9 @@ def _add_cookies(commands: Commands, app: typer.Typer) -> None:
     @on_cluster(commands, cookies)
     async def accept(
         cluster: Cluster,
-        bookie: Annotated[str, typer.Argument(help="Id of the bookie, as its log names it.")],
+        bookie: Annotated[str, typer.Argument(help="Id of the bookie, as in its log.")],
     ) -> None:
-        """Say that a bookie belongs to the cluster with the storage that it has."""
+        """Accept a bookie as a member of the cluster, with its present storage."""
 
         from quire_bookie.metadata.cookies import Cookies
         from quire_bookie.metadata.restoration import let_return
@@ -419,11 +420,11 @@ def _add_cookies(commands: Commands, app: typer.Typer) -> None:
             cookies = Cookies(now.access.metadata)
             if who in now.access.registered and await cookies.read(who) is None:
                 await cookies.create(await now.questions.cookie(who))
-                said = "its cookie is back"
+                outcome = "its cookie is restored"
             else:
                 await let_return(now.access.metadata, who)
-                said = "its next start brings its cookie back; one that waits for it is restarted"
-        tell(cluster.as_json, {"bookie": bookie, "accepted": True}, f"bookie {bookie} is accepted: {said}")
+                outcome = "its next start restores its cookie; restart the bookie if it is waiting"
+        tell(cluster.as_json, {"bookie": bookie, "accepted": True}, f"bookie {bookie} is accepted: {outcome}")
 
 
 def _add_release(commands: Commands, app: typer.Typer) -> None:
@@ -432,10 +433,10 @@ def _add_release(commands: Commands, app: typer.Typer) -> None:
         cluster: Cluster,
         without: Without = None,
         delete_undecided: Annotated[
-            bool, typer.Option("--delete-undecided", help="What was not decided may go.")
+            bool, typer.Option("--delete-undecided", help="Delete ledgers that are neither adopted nor dropped.")
         ] = False,
     ) -> None:
-        """Settle ledger ids, then let garbage collection, auto-recovery and brokers go on."""
+        """Settle ledger ids, then resume garbage collection, auto-recovery and brokers."""
 
         from quire_bookie.backup.format import BackupError
         from quire_bookie.backup.review import review

@@ -1,4 +1,4 @@
-"""Maps what a person configured about the cluster's metadata to settings. Pure, and apart from those of any process."""
+"""Maps the configuration of the metadata store to its settings. Pure; independent of the kind of process."""
 
 from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.metadata_access import MetadataAccessConfig
@@ -7,7 +7,7 @@ from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse
 
 
 def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | None = None) -> MetadataSettings:
-    """How long a lease of ours lasts, and as whom we come."""
+    """Map the lease time of our session, and our credentials."""
     lease_s = session_timeout_ms / 1000
     if access is None:
         return MetadataSettings(session_timeout_s=lease_s)
@@ -23,7 +23,7 @@ def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | No
 
 
 def shared_metadata_url(url: str, key: str) -> str:
-    """The URL, when several processes can share what it names. ConfigError for none and for the embedded store."""
+    """Return the URL if several processes can share its store. ConfigError if it is empty or the embedded store."""
     if not url:
         raise ConfigError(f"--metadata (or {key}) is missing: name the cluster's etcd, e.g. etcd://localhost:2379")
     if not isinstance(parse_metadata_url(url), EtcdLocation):

@@ -1,4 +1,4 @@
-"""Fits the limits of connections of bookies and HTTP ports to the files that the process may open. Starts nothing."""
+"""Fits the connection limits of bookies and HTTP ports to the process's limit of open files. Starts nothing."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def fit_bookie(settings: BookieSettings) -> BookieSettings:
-    """The settings with no more connections than the share of clients."""
+    """Limit connections to the clients' share of open files."""
     wanted = settings.security.limits
     fitted = replace(wanted, connections_max=at_most(wanted.connections_max, Shares.of(open_files_max()).clients))
     return replace(settings, security=replace(settings.security, limits=fitted))
 
 
 def fit_http(bounds: "HttpLimits") -> "HttpLimits":
-    """The bounds with no more connections than the share of HTTP; one address takes half of them at most."""
+    """Limit connections to the HTTP share of open files, and one address to half of them."""
     share = Shares.of(open_files_max()).http
     per_address = at_most(bounds.connections_per_address_max, max(1, share // 2))
     return replace(
@@ -28,5 +28,5 @@ def fit_http(bounds: "HttpLimits") -> "HttpLimits":
 
 
 def fit_access(access: "AdminAccess") -> "AdminAccess":
-    """The rules of an HTTP port with bounds that fit."""
+    """Return the access rules with fitted bounds."""
     return replace(access, bounds=fit_http(access.bounds))

@@ -1,4 +1,4 @@
-"""Prints texts for people. Names and reasons come from servers, files and clients: a terminal must not act on them."""
+"""Prints text to a terminal safely: names and reasons come from servers, files and clients and are escaped."""
 
 import sys
 
@@ -6,10 +6,10 @@ from quire_bookie.control_characters import for_terminal
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text on standard output, or on standard error, with what a terminal would act on escaped."""
+    """Print text on standard output or standard error, with terminal control characters escaped."""
     print(for_terminal(text), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def say_content(text: str) -> None:
-    """Print the content of a message: as `say` on a terminal, and unchanged into a file or a pipe."""
+    """Print the content of a message: escaped on a terminal, unchanged into a file or a pipe."""
     print(for_terminal(text) if sys.stdout.isatty() else text, flush=True)

@@ -1,4 +1,4 @@
-"""Checks the address that a process listens on, before it opens anything. Takes no port."""
+"""Checks the address that a process listens on, before it opens anything. Occupies no port."""
 
 import ipaddress
 import os
@@ -12,7 +12,7 @@ _REMEDY = "give an address of this machine, 127.0.0.1 for this machine alone, or
 
 
 def require_own_address(host: str, key: str) -> None:
-    """ConfigError when `host` does not resolve or is not of this machine. `key`: the setting that holds it."""
+    """Raise ConfigError if `host` does not resolve or is not an address of this machine. `key` names the setting."""
     for family, address in _resolved(host, key):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -23,14 +23,14 @@ def require_own_address(host: str, key: str) -> None:
 
 
 def reaches_others(host: str, key: str) -> bool:
-    """Whether other machines may reach what listens on `host`. ConfigError when it does not resolve."""
+    """Return whether other machines may reach a server on `host`. ConfigError if it does not resolve."""
     if host in ANY_ADDRESS:
         return True
     return not all(ipaddress.ip_address(address[0]).is_loopback for _, address in _resolved(host, key))
 
 
 def _resolved(host: str, key: str) -> list[tuple[socket.AddressFamily, Any]]:
-    """Each address of a host with a free port."""
+    """Resolve a host to socket addresses with port 0."""
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

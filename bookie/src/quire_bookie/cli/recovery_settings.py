@@ -1,4 +1,4 @@
-"""Maps what a person configured about auto-recovery to the settings of its room. Pure."""
+"""Maps the configuration of auto-recovery to its settings. Pure."""
 
 from quire_bookie import limits
 from quire_bookie.config.recovery import AutoRecoveryConfig
@@ -6,7 +6,7 @@ from quire_bookie.recovery.settings import RecoverySettings
 
 
 def recovery_settings(config: AutoRecoveryConfig) -> RecoverySettings:
-    """The settings of auditor and workers."""
+    """Map the settings of the auditor and the workers."""
     return RecoverySettings(
         workers=config.recovery_workers,
         audits=config.recovery_audits,

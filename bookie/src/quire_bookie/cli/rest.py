@@ -1,4 +1,4 @@
-"""Asks a running process over HTTP. One answer at a time, blocking: these are commands, not servers."""
+"""Sends blocking HTTP requests to a running process, one at a time, for commands. Not used by servers."""
 
 import json
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ Http = Annotated[str, typer.Option("--http", help="HTTP address of the running p
 
 
 class RefusedError(QuireError):
-    """The process answered that it cannot do this; the text is its reason. A retry helps only after a change."""
+    """The process refused the request, for the reason in the text. Retrying helps only after a change."""
 
 
 def get(http: str, path: str) -> Any:
-    """The decoded JSON of `path`. RefusedError with the server's reason; ConfigError for a wrong address."""
+    """Return the decoded JSON of `path`. RefusedError with the server's reason; ConfigError for a wrong address."""
     return ask(http, "GET", path)
 
 
 def ask(http: str, method: str, path: str, body: Any = None) -> Any:
-    """As `get`, with any method and a body that is sent as JSON."""
-    # Here and not above: `http.client` and what it needs is more than the rest of most commands.
+    """Like `get`, with any method and a body sent as JSON."""
+    # Imported here: `http.client` and its imports take longer than the rest of most commands.
     import urllib.error
 
     if not http.startswith(("http://", "https://")):
@@ -43,11 +43,11 @@ def ask(http: str, method: str, path: str, body: Any = None) -> Any:
         reason = getattr(error.reason, "strerror", None) or error.reason
         raise RefusedError(f"{http} does not answer ({reason}); is it running, with an HTTP port?") from error
     except (OSError, ValueError) as error:
-        raise RefusedError(f"{http} is no Quire: {error}") from error
+        raise RefusedError(f"{http} is not a Quire HTTP endpoint: {error}") from error
 
 
 def lines(http: str, path: str) -> Iterator[Any]:
-    """JSON values as they come, one a line. Errors as `get`; RefusedError as well when the answer breaks off."""
+    """Yield JSON values as they arrive, one per line. Errors as `get`; RefusedError also if the response ends early."""
     import urllib.error
 
     if not http.startswith(("http://", "https://")):
@@ -68,19 +68,19 @@ def lines(http: str, path: str) -> Iterator[Any]:
                 for line in answer:
                     yield json.loads(line)
         except (OSError, ValueError) as error:
-            raise RefusedError(f"{http}: its answer broke off: {error}") from error
+            raise RefusedError(f"{http}: the response ended early: {error}") from error
 
     return found()
 
 
 def _open(http: str, path: str, method: str = "GET", data: bytes | None = None) -> Any:
-    """The answer, to be closed. A redirect is followed with our token, but never from TLS to a port in clear."""
+    """Open the URL; the caller closes it. Redirects are followed with our token, but never from TLS to plaintext."""
     from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
     class Redirects(HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
             if req.full_url.startswith("https:") and not newurl.startswith("https:"):
-                raise RefusedError(f"{req.full_url} sends us on to {newurl}, in clear: our token would go there")
+                raise RefusedError(f"{req.full_url} redirects to {newurl} in plaintext, which would expose the token")
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     access = client_access()

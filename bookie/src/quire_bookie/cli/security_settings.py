@@ -1,4 +1,4 @@
-"""Maps what a person configured about TLS and authentication of a bookie to its settings. Pure: reads no file."""
+"""Maps the configured TLS and authentication of a bookie to its settings. Pure: reads no file."""
 
 from quire_bookie.cli.tls_files import bookie_tls_files, path_of
 from quire_bookie.config.bookie_security import BookieSecurityConfig
@@ -14,7 +14,7 @@ from quire_bookie.tokens.settings import TokenSettings
 
 
 def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
-    """Who may talk to a bookie. ConfigError for parts that contradict each other."""
+    """Map which clients may connect to a bookie. ConfigError for contradictory settings."""
     return SecuritySettings(
         tls=_tls(config) if config.uses_tls else None,
         roles=role_settings(config),
@@ -29,7 +29,7 @@ def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
 
 
 def role_settings(config: RolesConfig) -> RoleSettings:
-    """Which roles a port asks for. ConfigError for parts that contradict each other."""
+    """Map which roles a port requires. ConfigError for contradictory settings."""
     kind = AuthKind.NONE
     if config.auth_provider in ROLE_PROVIDERS:
         kind = AuthKind.CERTIFICATE_ROLES

@@ -1,4 +1,4 @@
-"""The life of `quire autorecovery`, and of auto-recovery in a bookie's process. A part that dies ends the process."""
+"""Runs `quire autorecovery`, and auto-recovery in a bookie's process. A failing part ends the process."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ log = logging.getLogger("quire.autorecovery")
 
 
 async def serve(config: AutoRecoveryProcessConfig, stop: asyncio.Event) -> int:
-    """Work until `stop` is set, also during the start, or a part fails; the exit code. ConfigError, StartupError."""
+    """Run until `stop` is set, even during the start, or a part fails. The exit code. ConfigError or StartupError."""
     async with contextlib.AsyncExitStack() as undo:
         running = await unless_stopped(_start(config, undo), stop)
         if running is None:
@@ -78,7 +78,7 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
         from quire_bookie.admin.listening import port_of
         from quire_bookie.admin.recovery_web import RecoveryWeb
 
-        assert access is not None, "made where the port was taken"
+        assert access is not None, "created where the port was opened"
         web = RecoveryWeb(metadata, running, SystemClock(), access)
         await web.open(listening, tls)
         undo.push_async_callback(web.close)
@@ -89,7 +89,7 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
 
 
 async def start_beside(config: BookieConfig, metadata: MetadataStore, name: str) -> RunningAutoRecovery:
-    """Auto-recovery in a bookie's process, over the bookie's own session."""
+    """Start auto-recovery in a bookie's process, using the bookie's own session."""
     require_own_token(config)
     log.info("auto-recovery runs in this process")
     return await start_auto_recovery(

@@ -1,4 +1,4 @@
-"""The life of `quire bookie start`: takes what the process needs, in order, and gives it back the other way."""
+"""Runs `quire bookie start`: acquires the process's resources in order and releases them in reverse."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ log = logging.getLogger("quire.bookie")
 
 
 async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
-    """Serve until `stop` is set, also during the start, or the bookie fails; the exit code.
+    """Serve until `stop` is set, even during the start, or the bookie fails. Returns the exit code.
 
     ConfigError, StartupError, DamagedError.
     """
@@ -46,7 +46,7 @@ async def serve(config: BookieConfig, stop: asyncio.Event) -> int:
 
 
 async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> RunningBookie:
-    """Start everything; `undo` gives it back, after an error or a cancellation too."""
+    """Start everything; `undo` releases it, also after an error or a cancellation."""
     steps = StartSteps()
     age_s = process_age_s()
     if age_s is not None:
@@ -91,18 +91,18 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
     log.info("steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)")
     log.info("started in %.2f s: %s", steps.seconds["total"], steps.text())
     where = ", ".join(_data_folders(settings))
-    log.info("clients reach it at %s:%d; its data is in %s", settings.advertise, running.port, where)
+    log.info("clients connect to %s:%d; data is in %s", settings.advertise, running.port, where)
     return running
 
 
 def _recovery_died(failed: "asyncio.Future[BaseException]", running: RunningBookie) -> None:
-    """Half a process would look like a whole one: the bookie ends with it."""
+    """End the bookie: without auto-recovery the process would look healthy although half of it has failed."""
     if not running.failed.done():
         running.failed.set_result(failed.result())
 
 
 def _data_folders(settings: BookieSettings) -> list[str]:
-    """Every folder that holds data."""
+    """Return every folder that contains data."""
     index = (settings.index_dir,) if settings.index_dir else ()
     return list(dict.fromkeys((*settings.journal_paths, *settings.ledger_paths, *index)))
 
@@ -115,7 +115,7 @@ async def _serve_admin(
     listening: socket.socket,
     tls: ServedContext | None,
 ) -> Callable[[], Awaitable[None]]:
-    """Start the admin server; what ends it. Loaded only now: its library would double the time to the first add."""
+    """Start the admin server; return its stop function. Imported late: it would double the time to the first add."""
     from quire_bookie.admin.listening import port_of
     from quire_bookie.admin.web import BookieWeb
     from quire_bookie.cli.admin_access import admin_access
@@ -144,7 +144,7 @@ async def _until_end(failed: "asyncio.Future[BaseException]", reads_s: float, st
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not failed.done():
             return 0
-        # What is durable can still be read for a while; a new process replays the journal and starts clean.
+        # Durable entries can still be read for a while; a new process replays the journal and starts clean.
         log.error("this process ends in %.0f s: %s", reads_s, failed.result())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asked, reads_s)

@@ -1,7 +1,7 @@
-"""What every command that runs a service does, in this order: signals, settings, log, the service until its end.
+"""Runs the steps that all service commands share: signals, settings, log, the service until its end.
 
-Owns no service: who calls names its kind of process and what serves it. Both are imported only while signals are
-watched for, and the settings first: a wrong one is refused before the long imports of what serves.
+Owns no service: the caller names its kind of process and its serving function. Both are imported while signals are
+handled, the settings first: a wrong setting is refused before the long imports of the service.
 """
 
 import gc
@@ -25,7 +25,7 @@ log = logging.getLogger("quire.process")
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The options that all these commands have: file and `--set` as given, event loop, level and form of the log."""
+    """Holds the options that all these commands have: file and `--set` as given, event loop, log level and format."""
 
     config: Path | None
     assigned: list[str] | None
@@ -37,13 +37,13 @@ class ServiceOptions:
 def run_command(
     commands: Commands, kind: str, service: str, flags: Mapping[str, Any], options: ServiceOptions
 ) -> NoReturn:
-    """Serve until a signal, or until the service ends; raises typer.Exit with its code.
+    """Serve until a signal or until the service ends; raises typer.Exit with the exit code.
 
-    `kind` is one of `commands.config_kinds`; `service` names, as `module:function`, an async function of the settings
-    and of the event that stops it, which returns the exit code. ConfigError, and what the service raises.
+    `kind` is one of `commands.config_kinds`; `service` names, as `module:function`, an async function that takes the
+    settings and the event that stops it, and returns the exit code. ConfigError, and errors of the service.
     """
     with early_signals() as early:
-        # Here and not above: the help of these commands has no use for it.
+        # Imported here: the help of these commands does not need it.
         with _lasting():
             from quire_bookie.cli.process import run_service, set_up_log
             from quire_bookie.env.open_files import Shares, raise_open_files
@@ -52,7 +52,7 @@ def run_command(
             loaded = load_settings(commands, commands.config_model(kind), flags, options.config, options.assigned)
             set_up_log(options.log_level, options.log_format)
             if loaded.ignored:
-                log.warning("%s: these keys mean nothing to Quire: %s", options.config, ", ".join(loaded.ignored))
+                log.warning("%s: unknown to Quire, ignored: %s", options.config, ", ".join(loaded.ignored))
             log.info("connections may take %d of %d handles (ulimit -n)", Shares.of(files_max).clients, files_max)
             module, _, name = service.partition(":")
             serve = getattr(import_module(module), name)
@@ -62,7 +62,7 @@ def run_command(
 
 @contextmanager
 def _lasting() -> Iterator[None]:
-    """What is made here is never garbage: not looked through while it is made (a twentieth of a start), nor later."""
+    """Freeze objects created inside: never collect them, neither now (a twentieth of a start) nor later."""
     gc.disable()
     try:
         yield

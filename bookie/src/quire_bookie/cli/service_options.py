@@ -1,4 +1,4 @@
-"""Options of every command that runs a service: event loop, level and form of the log. Runs none itself."""
+"""Defines the options of every command that runs a service: event loop, log level and log format. Runs none itself."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 
 class EventLoop(StrEnum):
-    """Which implementation of asyncio's loop to run on."""
+    """Implementation of the asyncio loop."""
 
     AUTO = "auto"
     ASYNCIO = "asyncio"
@@ -15,7 +15,7 @@ class EventLoop(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """How much to log."""
+    """Minimum level of logged events."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -24,16 +24,16 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How a line of the log looks."""
+    """Format of a log line."""
 
     TEXT = "text"
     JSON = "json"
 
 
 EventLoopOption = Annotated[
-    EventLoop, typer.Option("--event-loop", help="auto takes uvloop where it is installed.", envvar="QUIRE_EVENT_LOOP")
+    EventLoop, typer.Option("--event-loop", help="auto uses uvloop if it is installed.", envvar="QUIRE_EVENT_LOOP")
 ]
 LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="text for people, json for collectors.", envvar="QUIRE_LOG_FORMAT")
 ]
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much to log.", envvar="QUIRE_LOG_LEVEL")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Minimum level.", envvar="QUIRE_LOG_LEVEL")]

@@ -1,4 +1,4 @@
-"""Options that every command with a configuration has: the file, and any setting by its key."""
+"""Defines the options of every command with a configuration: the file, and any setting by its key."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import typer
 from quire_bookie.cli.commands import Commands
 from quire_bookie.errors import ConfigError
 
-if TYPE_CHECKING:  # whoever has settings imports them by then; help and completion do without
+if TYPE_CHECKING:  # imported when settings are loaded; help and completion do not need it
     from quire_bookie.config.sources import Loaded, ProcessConfig
 
 C = TypeVar("C", bound="ProcessConfig")
@@ -26,7 +26,7 @@ Settings = Annotated[
 
 
 def parse_settings(model: "type[ProcessConfig]", given: list[str] | None) -> dict[str, Any]:
-    """`KEY=VALUE` strings as fields of the model. Raises ConfigError for anything else."""
+    """Parse `KEY=VALUE` strings into fields of the model. Raises ConfigError for anything else."""
     from quire_bookie.config.sources import suggestion
 
     fields: dict[str, Any] = {}
@@ -44,7 +44,7 @@ def parse_settings(model: "type[ProcessConfig]", given: list[str] | None) -> dic
 def load_settings(
     commands: Commands, model: type[C], flags: Mapping[str, Any], file: Path | None, given: list[str] | None
 ) -> "Loaded[C]":
-    """What flags, `--set`, environment and file say together. ConfigError."""
+    """Merge flags, `--set`, environment and file. ConfigError."""
     from quire_bookie.config.sources import load
 
     return load(

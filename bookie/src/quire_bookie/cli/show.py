@@ -1,4 +1,4 @@
-"""`quire config show`: every setting, its value, and who set it."""
+"""`quire config show`: prints every setting, its value and its origin."""
 
 import json
 from enum import Enum, StrEnum
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How `config show` prints. `table` has the origins; the others can be fed back as a file."""
+    """Output format of `config show`. `table` includes the origins; the others can be read back as a file."""
 
     TABLE = "table"
     TOML = "toml"
@@ -24,19 +24,17 @@ class Format(StrEnum):
 
 def register(commands: Commands) -> None:
     """Add `quire config`."""
-    app = new_app("Look at the configuration.")
+    app = new_app("Show the configuration.")
     commands.app.add_typer(app, name="config")
 
     @app.command()
     def show(
-        process: Annotated[
-            str, typer.Argument(help="Which kind of process: standalone, bookie or broker.")
-        ] = "standalone",
+        process: Annotated[str, typer.Argument(help="Kind of process: standalone, bookie or broker.")] = "standalone",
         config: ConfigFile = None,
         set_: Settings = None,
-        format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
+        format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
     ) -> None:
-        """Print every setting with its value and where it came from."""
+        """Print every setting with its value and its origin."""
         model = commands.config_model(process)
         loaded = load_settings(commands, model, {}, config, set_)
         typer.echo(render(loaded, format_), nl=False)
@@ -46,8 +44,8 @@ def register(commands: Commands) -> None:
 
 
 def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: Format) -> str:
-    """The settings as text."""
-    # YAML knows no enumerations, which JSON and TOML print as their texts.
+    """Render the settings as text."""
+    # YAML has no enumerations; JSON and TOML print them as text.
     values = {key: value.value if isinstance(value, Enum) else value for key, value, _, _ in loaded.rows()}
     if form is Format.JSON:
         return json.dumps(values, indent=2) + "\n"
@@ -63,5 +61,5 @@ def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: Format) -> str:
 
 
 def _toml(value: Any) -> str:
-    # JSON's spelling of strings, numbers, booleans and lists is TOML's too.
+    # Strings, numbers, booleans and lists are written alike in JSON and TOML.
     return json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""The bookies and the metadata of a stopped standalone, started on loopback for the commands of a review.
+"""Starts the metadata store and bookies of a stopped standalone on loopback, for the commands of a review.
 
-No broker and no auto-recovery runs, and garbage collection is on hold: the metadata says so.
+Neither a broker nor auto-recovery runs, and the metadata keeps garbage collection on hold.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _HOST = "127.0.0.1"
 
 
 def bookies_of(root: Path) -> "dict[str, BookieSettings]":
-    """Settings of the bookies of a standalone, by the names of their folders."""
+    """Return the settings of the bookies of a standalone, by folder name."""
     from quire_bookie.server.settings import BookieSettings
 
     names = [path.name for path in root.glob("bookie-*") if path.name.removeprefix("bookie-").isdigit()]
@@ -30,7 +30,7 @@ def bookies_of(root: Path) -> "dict[str, BookieSettings]":
 
 @contextlib.asynccontextmanager
 async def stopped_standalone(root: Path, *, bookies: bool) -> "AsyncIterator[MetadataStore]":
-    """Its metadata, with its bookies serving where they are wanted. StartupError: it runs, or cannot be started."""
+    """Open its metadata, and start its bookies if `bookies` is set. StartupError: it runs, or cannot be started."""
     from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.errors import StartupError
@@ -41,11 +41,11 @@ async def stopped_standalone(root: Path, *, bookies: bool) -> "AsyncIterator[Met
         undo.callback(disk.close)
         undo.callback((await claim_data_folder(disk, str(root), STANDALONE_FOLDER)).release)
         if not await disk.exists(f"{root}/metadata"):
-            raise StartupError(f"{root} holds no embedded metadata store; --data names the folder of a standalone")
+            raise StartupError(f"{root} contains no embedded metadata store; --data names the folder of a standalone")
         store = await LocalMetadataStore.open(root / "metadata")
         undo.push_async_callback(store.close)
         if bookies:
-            # Its start says much that is of no use to the reader of a table.
+            # The start logs many lines that are of no use to the reader of a table.
             logging.getLogger("quire").setLevel(logging.WARNING)
             for settings in bookies_of(root).values():
                 await _start(settings, store, disk, undo)

@@ -1,4 +1,4 @@
-"""Prints rows: as a table for people, as JSON for programs."""
+"""Prints rows as a table or as JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,32 +10,32 @@ import typer
 from quire_bookie.control_characters import ACTED_ON, cell_for_terminal
 
 UNCUT_CHARACTERS = 100_000
-"""Wide enough for every line: what goes into a file or a pipe is not folded."""
+"""Wider than any line: output to a file or a pipe is not folded."""
 
 
 class Form(StrEnum):
-    """How rows are printed."""
+    """Output format of rows."""
 
     TABLE = "table"
     JSON = "json"
 
 
-FormOption = Annotated[Form, typer.Option("--format", help="How to print.")]
+FormOption = Annotated[Form, typer.Option("--format", help="Output format.")]
 
 
 def print_json(value: Any) -> None:
-    """Indented JSON on standard output."""
+    """Print indented JSON on standard output."""
     print(json_for_terminal(value, indent=2))
 
 
 def json_for_terminal(value: Any, indent: int | None = None) -> str:
-    """JSON in which letters stay, and what a terminal would act on is escaped as JSON has it."""
+    """Encode JSON with letters unescaped and terminal control characters escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table that fits the terminal; cut nowhere when the output is no terminal. Numbers stand right."""
+    """Print a table that fits the terminal, or uncut if stdout is not a terminal. Numbers are right-aligned."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -55,7 +55,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Name and value, one pair a line."""
+    """Print one name and value per line."""
     width = max(len(name) for name in facts)
     for name, value in facts.items():
         print(f"{name:<{width}}  {'-' if value is None else cell_for_terminal(str(value))}")

@@ -1,4 +1,4 @@
-"""Files that a person configured for TLS. Pure: opens none; imports no server, as clients are configured by it too."""
+"""Resolves the configured paths of TLS files. Pure: opens none; imports no server code, because clients use it too."""
 
 from os.path import abspath
 
@@ -7,12 +7,12 @@ from quire_bookie.env.tls import TlsFiles
 
 
 def path_of(value: str) -> str:
-    """An absolute path; nothing for nothing."""
+    """Return the absolute path, or "" if unset."""
     return abspath(value) if value else ""
 
 
 def bookie_tls_files(config: BookieSecurityConfig) -> TlsFiles:
-    """A bookie's certificate and trust."""
+    """Return the files of a bookie's certificate, key and trusted certificates."""
     return TlsFiles(
         certificate=path_of(config.tls_certificate_path),
         key=path_of(config.tls_key_store),

@@ -56,7 +56,7 @@ async def test_wishes_are_said_shown_and_taken_back(server: Server, capsys: pyte
     assert (await server.ask("PUT", PATH, {"wish": "fly"}))[0] == 400
     assert (await server.ask("DELETE", PATH))[0] == 404
     assert await server.command("drain", X, "--no-wait") == 0
-    assert "the auditor has not looked yet" in capsys.readouterr().out
+    assert "the auditor has not examined it yet" in capsys.readouterr().out
     await drains.note(seen("leaving", 3, "no room", "no time"))
     assert await server.command("drains") == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -67,11 +67,11 @@ async def test_wishes_are_said_shown_and_taken_back(server: Server, capsys: pyte
     status, answer = await server.ask("GET", "/api/v1/quire/drains")
     assert status == 200 and isinstance(answer, list) and answer[0]["blocked_by"] == ["no room", "no time"]
     assert await server.command("undrain", X) == 0
-    assert "is not drained any more" in capsys.readouterr().out
+    assert "is no longer drained" in capsys.readouterr().out
     await drains.wish(X, Wish.DRAIN, 1)
     await drains.change(lambda found: tuple(replace(one, leaving=True) for one in found))
     assert await server.command("undrain", X) == 0
-    assert "becomes as it was" in capsys.readouterr().out
+    assert "returns to its previous state" in capsys.readouterr().out
     assert await server.command("drains", "--json") == 0
     assert '"state": "cancelling"' in capsys.readouterr().out
     await drains.change(lambda _: ())
@@ -93,7 +93,7 @@ async def test_the_command_follows_a_decommission_to_its_end(
     assert await command == 0
     told = capsys.readouterr()
     assert "2 of 4 ledgers left" in told.err and told.err.count("ledgers are open") == 1
-    assert "stop its process; its cookie is removed" in told.out
+    assert "stop its process; its cookie is then removed" in told.out
     await drains.change(lambda _: ())
     await server.store.delete(layout.cookie_path(X))
     assert await server.command("decommission", X) == 0, "the same command again says that it is done"
@@ -107,7 +107,7 @@ async def test_a_bookie_without_a_cookie_is_known_while_a_ledger_names_it(
 ) -> None:
     assert await server.ask("GET", PATH) == (200, {"bookie": X, "wish": None, "state": "forgotten"})
     assert await server.command("decommission", X) == 0
-    assert "or never was a bookie of this cluster" in capsys.readouterr().out
+    assert "or never belonged to this cluster" in capsys.readouterr().out
     metadata = LedgerMetadata(
         ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(Segment(EntryId(0), (X,)),), c_token=1
     )
@@ -126,7 +126,7 @@ async def test_a_drain_that_another_takes_back_ends_the_command(
         await asyncio.sleep(0.01)
     await drains.wish(X, Wish.CANCEL, 1)
     assert await command == 0
-    assert "was taken back" in capsys.readouterr().out
+    assert "was withdrawn" in capsys.readouterr().out
 
 
 async def test_a_loss_is_accepted_only_of_what_is_on_the_list(
@@ -138,7 +138,7 @@ async def test_a_loss_is_accepted_only_of_what_is_on_the_list(
     assert (await server.ask("PUT", path, {"ledger": "x"}))[0] == 400
     assert (await server.ask("PUT", path, {"ledger": 7}))[0] == 409
     assert await server.command("drain", X, "--accept-loss", "7", "--yes", "--no-wait") == EXIT_FAILED
-    assert "nothing of it is known to be lost" in capsys.readouterr().err
+    assert "so no loss is known" in capsys.readouterr().err
     await notes.note(LedgerId(7), "entry 3 is nowhere", 5)
     assert await server.command("drain", X, "--accept-loss", "7", "--yes", "--no-wait") == 0
     assert "entry 3 is nowhere" in capsys.readouterr().err

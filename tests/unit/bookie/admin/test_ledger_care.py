@@ -101,7 +101,7 @@ async def test_a_check_reads_every_replica_and_names_damage(server: Server, caps
     ledger = str(writer.ledger_id)
     assert await quire(server, "check", ledger) == 0
     told = capsys.readouterr()
-    assert "every replica is whole" in told.out and "5 of 5 entries" in told.err
+    assert "every replica is intact" in told.out and "5 of 5 entries" in told.err
     nodes = LedgerNodes(server.store)
     stored = await nodes.read(writer.ledger_id)
     await nodes.update(writer.ledger_id, replace(stored.value, last_entry=EntryId(8)), stored.version)
@@ -128,7 +128,7 @@ async def test_a_ledger_with_too_few_copies_is_shown_as_one(server: Server, caps
     assert await quire(server, "info", ledger) == 0
     assert "1 of 2: it counts as under-replicated" in capsys.readouterr().out
     assert await quire(server, "check", ledger) == 1
-    assert "every replica is whole, but 1 more are configured" in capsys.readouterr().out
+    assert "every replica is intact, but 1 more are configured" in capsys.readouterr().out
     narrow = {"ledgerId": writer.ledger_id, "state": "CLOSED", "copies": 1, "wantedCopies": 2}
     assert await server.ask("GET", "/api/v1/quire/narrow-ledgers") == (200, {"ledgers": [narrow], "complete": True})
     assert await server.ask("GET", "/api/v1/quire/under-replication") == (200, {"count": 1, "oldest_ms": ANY})
@@ -191,7 +191,7 @@ async def test_a_ledger_is_deleted_only_when_a_person_means_it(
     monkeypatch.setattr("typer.confirm", _refuse)
     assert await quire(server, "delete", ledger) != 0
     told = capsys.readouterr().err
-    assert "application: test" in told and "somebody may still write to it" in told
+    assert "application: test" in told and "a writer may still add entries" in told
     assert await client.read_metadata(writer.ledger_id)
     assert await quire(server, "delete", ledger, "--yes") == 0
     assert "is deleted" in capsys.readouterr().out
@@ -211,7 +211,7 @@ async def test_a_process_that_has_no_such_path_is_told_from_a_missing_ledger(
 
     monkeypatch.setattr("quire_bookie.cli.ledger.lines", refuse)
     assert await quire(server, "check", "7") == EXIT_FAILED
-    assert "ask a bookie" in capsys.readouterr().err
+    assert "does not serve this request" in capsys.readouterr().err
     monkeypatch.undo()
     assert await asyncio.to_thread(run, ["ledger", "check", "7", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
     assert "does not answer" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_empty_folders_and_unknown_wishes_are_one_line(tmp_path: Path, capsys: p
     assert run(["bookie", "info", "--data", str(tmp_path)]) == EXIT_FAILED
     assert "no bookie's data" in capsys.readouterr().err
     assert run(["bookie", "read-only", "maybe", "--data", str(tmp_path)]) == EXIT_USAGE
-    assert "say on or off" in capsys.readouterr().err
+    assert "give on or off" in capsys.readouterr().err
 
 
 def test_a_stopped_bookie_in_limbo_says_up_to_which_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

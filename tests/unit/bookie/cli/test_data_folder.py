@@ -37,8 +37,8 @@ async def test_our_own_folder_and_an_empty_volume_are_taken(disk: LocalDisk, tmp
 @pytest.mark.parametrize(
     ("names", "ours", "reason"),
     [
-        (["notes.txt"], STANDALONE_FOLDER, "Quire did not make"),
-        (["current"], STANDALONE_FOLDER, "Quire did not make"),
+        (["notes.txt"], STANDALONE_FOLDER, "not Quire's"),
+        (["current"], STANDALONE_FOLDER, "not Quire's"),
         (["journal", "ledgers"], STANDALONE_FOLDER, "quire bookie start"),
         (["bookie-0"], BOOKIE_FOLDER, "quire standalone"),
     ],

@@ -42,7 +42,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["standalone", "--config", "/does/not/exist.toml"], "cannot read the config file"),
         (["bookie", "start"], "--metadata (or metadataServiceUri) is missing"),
         (["broker", "start"], "--metadata (or metadataStoreUrl) is missing"),
-        (["config", "show", "nonsense"], "no process is called 'nonsense'"),
+        (["config", "show", "nonsense"], "process 'nonsense': unknown; give one of"),
         (["topic", "list", "no-namespace"], "expected TENANT/NAMESPACE"),
         (["topic", "list", "--http", "localhost:1"], "expected http://host:port"),
         (["ledger", "read", "1", "--first", "5", "--last", "4"], "--last 4 comes before --first 5"),

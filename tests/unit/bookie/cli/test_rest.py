@@ -52,5 +52,5 @@ def test_a_redirect_from_tls_to_a_port_in_clear_is_refused(ask: Any, monkeypatch
         return handler.redirect_request(request, None, 307, "", {}, "http://b:1/here")  # type: ignore[arg-type]
 
     monkeypatch.setattr(OpenerDirector, "open", redirected)
-    with pytest.raises(rest.RefusedError, match="in clear"):
+    with pytest.raises(rest.RefusedError, match="in plaintext"):
         ask("https://a:1", "/away")

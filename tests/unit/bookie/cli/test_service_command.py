@@ -46,7 +46,7 @@ def test_settings_reach_the_service_and_its_code_the_shell(
         code = run([*command, "--config", str(file), "--set", "metadata=etcd://h:1", "--event-loop", "asyncio"])
     assert (code, seen) == (7, [("etcd://h:1", 12345, False)])
     assert [record.getMessage() for record in caplog.records] == [
-        f"{file}: these keys mean nothing to Quire: somethingOfJava, anotherOfJava"
+        f"{file}: unknown to Quire, ignored: somethingOfJava, anotherOfJava"
     ]
 
 
