@@ -1,84 +1,30 @@
 """Two brokers on one metadata store and one bookie: redirects, takeover after a lost session, no acknowledged loss."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import StartupError
-from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_broker.broker_process import start_broker
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
-from quire_broker.server.broker import BrokerSettings, RunningBroker
-from quire_broker.standalone import with_quorums
-from quire_broker.topic.topics import TopicsSettings
+from quire_broker.server.broker import BrokerSettings
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
-from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.support.broker_wire import TOPIC, Wire, kind_of_next, received, stored
-from tests.support.roomy_disk import NEVER_FULL
-
-
-class Pair:
-    """Two brokers, the sessions under them, and what they share."""
-
-    def __init__(self) -> None:
-        self.server = SimMetadata(random.Random(1), delay_s=(0.0, 0.001))
-        self.sessions: list[SimMetadataStore] = []
-        self.clients: list[LedgerClient] = []
-        self.brokers: list[RunningBroker] = []
-        self.disk = LocalDisk()
-        self.bookie: RunningBookie
-
-    async def start(self, folder: Path) -> None:
-        clock, chance = SystemClock(), SystemChance()
-        settings = BookieSettings(
-            data_dir=str(folder), listen="127.0.0.1", advertise="127.0.0.1", port=0, disk_usage_threshold=NEVER_FULL
-        )
-        store = SimMetadataStore(self.server)
-        self.bookie = await start_bookie(settings, metadata=store, disk=self.disk, clock=clock, chance=chance)
-        ledger = with_quorums(ManagedLedgerSettings(), 1)
-        for _ in range(2):
-            session = SimMetadataStore(self.server)
-            client = await LedgerClient.open(session, clock=clock, chance=chance)
-            broker = await start_broker(
-                BrokerSettings(
-                    listen="127.0.0.1", advertise="127.0.0.1", port=0, http_port=0, topics=TopicsSettings(ledger=ledger)
-                ),
-                metadata=session,
-                ledger_client=client,
-                clock=clock,
-                chance=chance,
-            )
-            self.sessions.append(session)
-            self.clients.append(client)
-            self.brokers.append(broker)
-
-    async def stop(self) -> None:
-        for broker in self.brokers:
-            await broker.stop()
-        for client in self.clients:
-            await client.close()
-        await self.bookie.stop()
-        self.disk.close()
+from tests.support.broker_world import BrokerWorld, running_brokers
 
 
 @pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    made = Pair()
-    await made.start(tmp_path)
-    yield made
-    await made.stop()
+async def pair(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
+    async with running_brokers(tmp_path, 2) as world:
+        yield world
 
 
-async def test_a_lookup_at_the_other_broker_redirects_to_the_owner(pair: Pair) -> None:
+async def test_a_lookup_at_the_other_broker_redirects_to_the_owner(pair: BrokerWorld) -> None:
     first, second = pair.brokers
     owner, other = await Wire.open(first), await Wire.open(second)
     mine = await owner.lookup()
@@ -90,7 +36,7 @@ async def test_a_lookup_at_the_other_broker_redirects_to_the_owner(pair: Pair) -
     assert (refused.type, refused.error.error) == (Kind.ERROR, 6)
 
 
-async def test_rest_redirects_to_the_owner(pair: Pair) -> None:
+async def test_rest_redirects_to_the_owner(pair: BrokerWorld) -> None:
     first, second = pair.brokers
     await (await Wire.open(first)).lookup()
     path = TOPIC.replace("persistent://", "/admin/v2/persistent/")
@@ -104,7 +50,7 @@ async def test_rest_redirects_to_the_owner(pair: Pair) -> None:
             assert (await answer.json())["ownerBroker"] == first.broker_id
 
 
-async def test_generated_producer_names_differ_between_brokers(pair: Pair) -> None:
+async def test_generated_producer_names_differ_between_brokers(pair: BrokerWorld) -> None:
     names = set()
     for number, broker in enumerate(pair.brokers):
         wire = await Wire.open(broker)
@@ -119,7 +65,9 @@ async def test_generated_producer_names_differ_between_brokers(pair: Pair) -> No
     assert len(names) == 2
 
 
-async def test_without_a_session_the_owner_serves_its_topics_until_the_next_owner_fences_them(pair: Pair) -> None:
+async def test_without_a_session_the_owner_serves_its_topics_until_the_next_owner_fences_them(
+    pair: BrokerWorld,
+) -> None:
     first, second = pair.brokers
     wire = await Wire.open(first)
     await wire.lookup()
@@ -144,7 +92,7 @@ async def test_without_a_session_the_owner_serves_its_topics_until_the_next_owne
 
 
 async def test_an_idle_topic_of_a_bundle_that_another_broker_took_is_closed_when_the_session_is_back(
-    pair: Pair,
+    pair: BrokerWorld,
 ) -> None:
     first, second = pair.brokers
     wire = await Wire.open(first)
@@ -156,7 +104,7 @@ async def test_an_idle_topic_of_a_bundle_that_another_broker_took_is_closed_when
     assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER
 
 
-async def test_with_a_new_session_and_no_other_owner_nothing_is_closed(pair: Pair) -> None:
+async def test_with_a_new_session_and_no_other_owner_nothing_is_closed(pair: BrokerWorld) -> None:
     first, _ = pair.brokers
     wire = await Wire.open(first)
     await wire.lookup()
@@ -171,7 +119,7 @@ async def test_with_a_new_session_and_no_other_owner_nothing_is_closed(pair: Pai
     assert first.topics.loaded == [topic]
 
 
-async def test_an_owner_that_came_and_went_meanwhile_is_noticed(pair: Pair) -> None:
+async def test_an_owner_that_came_and_went_meanwhile_is_noticed(pair: BrokerWorld) -> None:
     first, second = pair.brokers
     wire = await Wire.open(first)
     await wire.lookup()
@@ -190,7 +138,7 @@ async def test_an_owner_that_came_and_went_meanwhile_is_noticed(pair: Pair) -> N
     await stored(again, range(10))
 
 
-async def test_unloading_a_namespace_frees_its_bundles(pair: Pair) -> None:
+async def test_unloading_a_namespace_frees_its_bundles(pair: BrokerWorld) -> None:
     first, second = pair.brokers
     await (await Wire.open(first)).lookup()
     url = first.urls.http + "/admin/v2/namespaces/public/default/unload"
@@ -201,7 +149,7 @@ async def test_unloading_a_namespace_frees_its_bundles(pair: Pair) -> None:
     assert answer_of_second.brokerServiceUrl == second.urls.native
 
 
-async def test_a_port_in_use_is_one_clear_error(pair: Pair) -> None:
+async def test_a_port_in_use_is_one_clear_error(pair: BrokerWorld) -> None:
     settings = BrokerSettings(listen="127.0.0.1", port=pair.brokers[0].port, http_port=0)
     with pytest.raises(StartupError, match=f"port {pair.brokers[0].port} on 127.0.0.1"):
         await start_broker(
