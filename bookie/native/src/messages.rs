@@ -14,6 +14,8 @@ const BROKER_MAGIC: [u8; 2] = [0x0e, 0x02];
 const HEAD_BYTES: usize = 10;
 const TIME_MS_MAX: u64 = 253_402_300_799_999;
 const ROW_BYTES: usize = 64;
+/// What the rows of one entry may take; an entry with more is left to the caller, who takes it in parts.
+const ENTRY_ROWS_BYTES_MAX: usize = 64 << 20;
 
 const VARINT: u8 = 0;
 const BYTES: u8 = 2;
@@ -399,15 +401,19 @@ impl Columns {
         self.property_offsets.0.int(i32::try_from(self.pairs).ok()?);
         self.has_payload.push(!said.is_null);
         self.payloads.push(place);
-        self.size += ROW_BYTES + said.key.map_or(0, <[u8]>::len) + said.ordering_key.map_or(0, <[u8]>::len);
+        self.size += ROW_BYTES + of.producer.len() + of.schema_version.len();
+        self.size += said.key.map_or(0, <[u8]>::len) + said.ordering_key.map_or(0, <[u8]>::len);
         self.rows += 1;
         Some(())
     }
 
     /// The messages of a batch, `body` number `at`, from `start` on.
     fn add_batch(&mut self, number: usize, of: &Metadata<'_>, count: u32, body: &[u8], at: usize, start: usize) -> Option<()> {
-        let mut position = start;
+        let (mut position, began) = (start, self.size);
         for index in 0..count {
+            if self.size - began > ENTRY_ROWS_BYTES_MAX {
+                return None;
+            }
             let head_at = position.checked_add(4).filter(|head_at| *head_at <= body.len())?;
             let size = u32::from_be_bytes(body[position..head_at].try_into().unwrap()) as usize;
             let payload_at = head_at.checked_add(size).filter(|end| *end <= body.len())?;

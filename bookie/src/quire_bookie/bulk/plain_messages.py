@@ -41,7 +41,7 @@ def message_columns(
     `data` and `offsets`: the entries, as a column. It ends as well with the entry whose messages come to `bytes_max`.
     Taken are entries with a right checksum, with or without broker metadata in front, whose metadata are complete and
     have nothing but producer, sequence id, times, key, ordering key, properties, schema version, compression, batch
-    size, null value, and what makes no column; in batches every message must be whole. Left are chunks, markers, what
+    size, null value, and what makes no column; in batches every message must be whole, and the rows at most 64 MiB. Left are chunks, markers, what
     is encrypted, damaged, not UTF-8, or later than the year 9999.
 
     Gives the number of the entry behind the last, of rows, of their bytes (about), the columns `source` (number of

@@ -77,6 +77,8 @@ def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:
         except (struct.error, DecodeError) as error:
             raise PeerProtocolError(f"message {index} of a batch of {summary.num_messages} is unreadable") from error
         position = end + single.payload_size
+        if single.payload_size < 0:
+            raise PeerProtocolError(f"message {index} of a batch has a payload of {single.payload_size} bytes")
         if position > len(payload):
             raise PeerProtocolError(f"message {index} of a batch ends {position - len(payload)} bytes behind the batch")
         if single.compacted_out:

@@ -12,6 +12,10 @@ anything else            a conflict
 
 import pyarrow as pa
 
+TYPES_MAX = 20_000
+"""Number of types in the columns of one schema version. A schema defines a type once and uses it often: a kilobyte of
+such uses has more columns than memory holds."""
+DEPTH_MAX = 64
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _FLOATS = (pa.float32(), pa.float64())
 
@@ -21,6 +25,25 @@ class TypeConflictError(ValueError):
 
     def __init__(self, path: str, one: pa.DataType, other: pa.DataType) -> None:
         super().__init__(f"field {path} is {one} in one version and {other} in another")
+
+
+class TypeBudget:
+    """Bounds the type of one schema version. Enter it for each type; a type within has one level more."""
+
+    def __init__(self) -> None:
+        self._left = TYPES_MAX
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._left -= 1
+        self._depth += 1
+        if self._left < 0:
+            raise ValueError(f"it has more than {TYPES_MAX} fields and types when each use of a named type is counted")
+        if self._depth > DEPTH_MAX:
+            raise ValueError(f"its types are nested more than {DEPTH_MAX} levels deep")
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
 
 
 def merged(one: pa.DataType, other: pa.DataType, path: str) -> pa.DataType:

@@ -20,13 +20,14 @@ import json
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, TypeAlias
 
 import fastavro
 import pyarrow as pa
+from fastavro.read import LOGICAL_READERS
 
-from quire_jobs.decode.arrow_types import TypeConflictError, merged
+from quire_jobs.decode.arrow_types import TypeBudget, TypeConflictError, merged
 
 Avro: TypeAlias = Any
 Fix = Callable[[Any], Any]
@@ -54,6 +55,11 @@ _LOGICAL = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_ZERO = date(1970, 1, 1)
 _DECIMAL_DIGITS_MAX = 38
+_DECIMAL_BYTES_MAX = 64
+_DECIMAL = "quire-decimal"
+"""The logical type decimal in a schema that the parser gets: its own reader of decimals takes time by the square of a
+payload's size."""
+_EXACT = Context(prec=_DECIMAL_DIGITS_MAX, traps=[Inexact, InvalidOperation])
 
 
 class AvroRecord:
@@ -71,8 +77,9 @@ class AvroRecord:
         except fastavro.schema.UnknownType as error:
             raise ValueError(f"not an Avro schema: unknown type {error}") from error
         self._open: list[str] = []
-        self.type = self._arrow(self._written)
+        self._budget = TypeBudget()
         self._as_json = as_json
+        self.type = self._arrow(self._written)
         self._fix = self._fixed(self._written)
 
     def value(self, payload: bytes) -> Any:
@@ -98,8 +105,12 @@ class AvroRecord:
             return self._plain(kind, namespace)
         logical = made.get("logicalType")
         if logical == "decimal":
-            if not 0 < int(made.get("precision", 0)) <= _DECIMAL_DIGITS_MAX:
+            made["logicalType"] = _DECIMAL
+            precision, scale = int(made.get("precision", 0)), int(made.get("scale", 0))
+            if not 0 < precision <= _DECIMAL_DIGITS_MAX or kind not in ("bytes", "fixed"):
                 del made["logicalType"]
+            elif not 0 <= scale <= precision:
+                raise ValueError(f"a decimal of {precision} digits with a scale of {scale}")
         elif logical is not None and (kind, logical) not in _LOGICAL:
             del made["logicalType"]
         if kind in ("record", "error", "enum", "fixed"):
@@ -129,28 +140,47 @@ class AvroRecord:
     # to Arrow
 
     def _arrow(self, schema: Avro) -> pa.DataType:
-        kind, body = self._resolved(schema)
+        with self._budget:
+            return self._arrow_of(*self._resolved(schema))
+
+    def _arrow_of(self, kind: str, body: Avro) -> pa.DataType:
         if kind == "union":
             return self._arrow_of_union(body)
         if kind == "record":
             return self._arrow_of_record(body)
         if kind == "array":
-            return pa.list_(self._arrow(body["items"]))
+            return self._arrow_of_array(body["items"])
         if kind == "map":
             return pa.map_(pa.string(), self._arrow(body["values"]))
         if kind == "enum":
             return pa.string()
         logical = body.get("logicalType")
-        if logical == "decimal":
+        if logical == _DECIMAL:
             return pa.decimal128(int(body["precision"]), int(body.get("scale", 0)))
         if kind == "fixed":
             return pa.binary()
         return _LOGICAL.get((kind, str(logical)), _PRIMITIVES[kind])
 
+    def _arrow_of_array(self, items: Avro) -> pa.DataType:
+        made = pa.list_(self._arrow(items))
+        if not self._as_json and self._takes_no_bytes(items):
+            raise ValueError("an array of items that take no bytes: a few bytes of a payload make any number of them")
+        return made
+
+    def _takes_no_bytes(self, schema: Avro) -> bool:
+        kind, body = self._resolved(schema)
+        if kind == "record":
+            with self._budget:
+                return all(self._takes_no_bytes(field["type"]) for field in body["fields"])
+        return kind == "null" or (kind == "fixed" and not body["size"])
+
     def _arrow_of_record(self, body: Mapping[str, Avro]) -> pa.DataType:
         name = body["name"]
         if name in self._open:
             raise ValueError(f"record {name} contains itself, which no column type supports")
+        names = [field["name"] for field in body["fields"]]
+        if len(set(names)) < len(names):
+            raise ValueError(f"record {name} has two fields of one name")
         self._open.append(name)
         made = pa.struct([pa.field(field["name"], self._arrow(field["type"])) for field in body["fields"]])
         self._open.pop()
@@ -186,8 +216,8 @@ class AvroRecord:
     def _fixed_leaf(self, kind: str, body: Mapping[str, Avro]) -> Fix | None:
         """Return the conversion of a JSON value, since JSON has neither bytes nor times."""
         logical = str(body.get("logicalType"))
-        if logical == "decimal":
-            return lambda value: Decimal(str(value))
+        if logical == _DECIMAL:
+            return _decimal_of_text(int(body["precision"]), int(body.get("scale", 0)))
         if kind in ("bytes", "fixed"):
             return lambda value: b64decode(value, validate=True)
         if logical == "date":
@@ -209,6 +239,35 @@ class AvroRecord:
         if pa.types.is_string(self._arrow(branches)):
             return _as_text
         return None
+
+
+def _decimal_of_bytes(data: bytes, schema: Avro, _: object = None) -> Decimal:
+    """Read a decimal as the parser asks for it. ValueError if it has more digits than the schema says."""
+    if len(data) > _DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal of {len(data)} bytes")
+    value = int.from_bytes(data, "big", signed=True)
+    if abs(value) >= 10 ** int(schema["precision"]):
+        raise ValueError(f"a decimal of more than {schema['precision']} digits")
+    return Decimal(value).scaleb(-int(schema.get("scale", 0)), _EXACT)
+
+
+def _decimal_of_text(precision: int, scale: int) -> Fix:
+    """Return the conversion of a JSON value. Its range is checked here: an exponent of -999999999 crashes pyarrow."""
+    unit, bound = Decimal(1).scaleb(-scale), Decimal(10) ** (precision - scale)
+
+    def fix(value: Any) -> Decimal:
+        try:
+            made = Decimal(str(value))
+            if made.is_finite() and made.copy_abs() < bound:
+                return made.quantize(unit, context=_EXACT)
+        except (Inexact, InvalidOperation):
+            pass
+        raise ValueError(f"not a decimal of {precision} digits with a scale of {scale}")
+
+    return fix
+
+
+LOGICAL_READERS[f"bytes-{_DECIMAL}"] = LOGICAL_READERS[f"fixed-{_DECIMAL}"] = _decimal_of_bytes
 
 
 def _of_items(fix: Fix | None) -> Fix | None:

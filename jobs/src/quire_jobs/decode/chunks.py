@@ -9,6 +9,7 @@ belong to a message of the next range. So no two ranges return the same message,
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from quire_bookie.model import Buffer
 
@@ -16,6 +17,8 @@ CHUNK_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of incomplete messages that a decoder keeps."""
 MESSAGES_MAX = 1000
 """Number of incomplete messages that it keeps, and of complete ones whose repeated last chunk it recognizes."""
+PARTS_MAX = 1_000_000
+"""Number of chunks that it keeps: chunks may be empty."""
 LOOK_BACK_ENTRIES_MAX = 10_000
 """Number of entries before the range that are searched for the first chunks of one message."""
 
@@ -30,12 +33,13 @@ class _Pending:
 
 
 class Chunks:
-    """The chunks of incomplete messages, by producer and uuid."""
+    """The chunks of incomplete messages, by a digest of producer and uuid: a client chooses the size of both."""
 
     def __init__(self, bytes_max: int = CHUNK_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._pending: OrderedDict[tuple[str, str], _Pending] = OrderedDict()
-        self._completed: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._pending: OrderedDict[bytes, _Pending] = OrderedDict()
+        self._completed: OrderedDict[bytes, None] = OrderedDict()
+        self._parts = 0
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -55,49 +59,60 @@ class Chunks:
         first; it is called at the last chunk if others are missing. Chunks that a client repeated after a reconnect
         have no effect.
         """
+        key = blake2b(repr(message).encode(), digest_size=16).digest()
         if chunk_id == 0:
-            self._drop(message)  # a producer that reconnects without its sequence ids reuses uuids
-        pending = self._pending.get(message)
+            self._drop(key)  # a producer that reconnects without its sequence ids reuses uuids
+        pending = self._pending.get(key)
         if pending is None:
-            pending = self._pending[message] = _Pending()
+            pending = self._pending[key] = _Pending()
         if chunk_id not in pending.parts:
             pending.parts[chunk_id] = bytes(data)
             pending.size_bytes += len(data)
             self.size_bytes += len(data)
+            self._parts += 1
         if chunk_id < count - 1:
-            while self.size_bytes > self._bytes_max or len(self._pending) > MESSAGES_MAX:
+            while self.size_bytes > self._bytes_max or self._parts > PARTS_MAX or len(self._pending) > MESSAGES_MAX:
                 self._drop(next(iter(self._pending)))
             return None
-        self._drop(message)
-        return self._whole(message, count, pending.parts, look_back)
+        self._drop(key)
+        # Chunks of one uuid may differ in their count; those that this count excludes are not of this message.
+        parts = {index: part for index, part in pending.parts.items() if index < count}
+        return self._whole(key, count, parts, look_back)
 
     def _whole(
         self,
-        message: tuple[str, str],
+        key: bytes,
         count: int,
         parts: dict[int, bytes],
         look_back: Callable[[], Iterable[Chunk]],
     ) -> bytes | str | None:
         if len(parts) < count:
-            if message in self._completed:
+            if key in self._completed:
                 return None  # its last chunk was repeated
+            size_bytes = sum(map(len, parts.values()))
             for chunk_id, data in look_back():
                 if chunk_id == count - 1:
                     return None  # the message was already complete before the range
-                parts.setdefault(chunk_id, bytes(data))
+                if chunk_id in parts or not 0 <= chunk_id < count:
+                    continue
+                size_bytes += len(data)
+                if size_bytes > self._bytes_max:
+                    return f"its chunks have more than {self._bytes_max} bytes, the limit of a reader"
+                parts[chunk_id] = bytes(data)
                 if len(parts) == count:
                     break
             else:
                 lacking = next(index for index in range(count) if index not in parts)
                 return f"the log does not contain chunk {lacking} of {count} of this message"
-        self._completed[message] = None
+        self._completed[key] = None
         if len(self._completed) > MESSAGES_MAX:
             self._completed.popitem(last=False)
         return b"".join(parts[index] for index in range(count))
 
-    def _drop(self, message: tuple[str, str]) -> None:
-        dropped = self._pending.pop(message, None)
+    def _drop(self, key: bytes) -> None:
+        dropped = self._pending.pop(key, None)
         if dropped is not None:
+            self._parts -= len(dropped.parts)
             self.size_bytes -= dropped.size_bytes
 
 

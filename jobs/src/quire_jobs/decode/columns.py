@@ -52,6 +52,8 @@ this row is not a message, its payload then holds the stored bytes."""
 
 TIME_MS_MAX = 253_402_300_799_999
 """End of the year 9999: Spark and Python support no later times."""
+ROW_BYTES = 64
+"""Approximate cost of a row, or of a property, besides its text and payload."""
 OF_ENTRY = ("topic", "partition", "ledger", "entry")
 """Columns that a message takes from its entry."""
 
@@ -68,7 +70,7 @@ class Rows:
 
     def clear(self) -> None:
         """Remove all rows."""
-        self.payload_bytes = 0
+        self.size_bytes = 0  # approximate
         self.source = array("q")  # the row's entry: its number in the batch of entries
         self.batch_index = array("i")
         self.publish_ms = array("q")

@@ -22,10 +22,10 @@ from quire_broker.wire.entry import checksum_matches, peek
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 from quire_jobs.decode.bulk_messages import BulkMessages, key_bytes, not_base64
 from quire_jobs.decode.chunks import CHUNK_BYTES_MAX, LOOK_BACK_ENTRIES_MAX, Chunk, Chunks
-from quire_jobs.decode.columns import TIME_MS_MAX, Rows
+from quire_jobs.decode.columns import ROW_BYTES, TIME_MS_MAX, Rows
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Payload bytes after which a batch of messages is yielded; one message may exceed it."""
+"""Size after which a batch of messages is yielded, also within an entry; one message may exceed it."""
 _HEAD = struct.Struct(">HII")  # magic, checksum, size of the metadata
 _HEAD_MAGIC = 0x0E01
 _U32 = struct.Struct(">I")
@@ -70,21 +70,23 @@ class MessageDecoder:
         ready: list[pa.RecordBatch] = []
         ready_bytes = number = 0
         while number < len(payloads):
-            room = bytes_max - ready_bytes - rows.payload_bytes
+            room = bytes_max - ready_bytes - rows.size_bytes
             taken = self._bulk.take(entries, data, offsets, number, room)
             if taken.rows is not None:
                 if len(rows):
-                    ready_bytes += rows.payload_bytes
+                    ready_bytes += rows.size_bytes
                     ready.append(rows.take(entries))
                 ready.append(taken.rows)
                 ready_bytes += taken.size_bytes
             self._singly = 1 if taken.stop - number >= _BULK_ENTRIES_MIN else min(2 * self._singly, _SINGLY_MAX)
             number = taken.stop
             end = min(number + self._singly, len(payloads))
-            while number < end and ready_bytes + rows.payload_bytes < bytes_max:
-                self._entry(number, data[offsets[number] : offsets[number + 1]])
+            while number < end and ready_bytes + rows.size_bytes < bytes_max:
+                for _ in self._entry(number, data[offsets[number] : offsets[number + 1]]):
+                    yield _combined([*ready, rows.take(entries)])
+                    ready, ready_bytes = [], 0
                 number += 1
-            if ready_bytes + rows.payload_bytes >= bytes_max:
+            if ready_bytes + rows.size_bytes >= bytes_max:
                 yield _combined([*ready, rows.take(entries)] if len(rows) else ready)
                 ready, ready_bytes = [], 0
         if len(rows):
@@ -92,8 +94,8 @@ class MessageDecoder:
         if ready:
             yield _combined(ready)
 
-    def _entry(self, number: int, entry: memoryview) -> None:
-        """Add the messages of one entry to the rows."""
+    def _entry(self, number: int, entry: memoryview) -> Iterator[None]:
+        """Add the messages of one entry to the rows. Yields when the caller must take the rows before the next one."""
         try:
             metadata, start = _metadata_of(entry)
         except PeerProtocolError as error:
@@ -121,7 +123,7 @@ class MessageDecoder:
                 self._undecodable(number, metadata, body, f"cannot be decompressed: {error}")
                 return
         if metadata.HasField("num_messages_in_batch"):
-            self._batch(number, metadata, body if isinstance(body, bytes) else bytes(body))
+            yield from self._batch(number, metadata, body if isinstance(body, bytes) else bytes(body))
         else:
             self._single(number, metadata, body)
 
@@ -157,15 +159,15 @@ class MessageDecoder:
         if metadata.HasField("partition_key"):
             self._key(row, metadata.partition_key, metadata.partition_key_b64_encoded)
         if metadata.HasField("ordering_key"):
-            rows.ordering_key[row] = metadata.ordering_key
+            self._ordering_key(row, metadata.ordering_key)
         if metadata.event_time:
             self._event_time(row, metadata.event_time)
         if metadata.properties:
-            rows.properties[row] = _pairs(metadata.properties)
+            self._properties(row, metadata.properties)
         if metadata.null_value:
             rows.null_payload[row] = True
 
-    def _batch(self, number: int, metadata: MessageMetadata, body: bytes) -> None:
+    def _batch(self, number: int, metadata: MessageMetadata, body: bytes) -> Iterator[None]:
         count = metadata.num_messages_in_batch
         position, first = 0, metadata.sequence_id
         unpack, parse, size_bytes = _U32.unpack_from, SingleMessageMetadata.FromString, len(body)
@@ -188,6 +190,8 @@ class MessageDecoder:
                 self._undecodable(number, metadata, body[position:], text, index)
                 return
             position = behind
+            if self._rows.size_bytes >= self._batch_bytes_max:
+                yield
             if not single.compacted_out:
                 self._message(number, index, metadata, single, first + index, body[end:behind])
 
@@ -208,11 +212,11 @@ class MessageDecoder:
         if single.HasField("partition_key"):
             self._key(row, single.partition_key, single.partition_key_b64_encoded)
         if single.HasField("ordering_key"):
-            rows.ordering_key[row] = single.ordering_key
+            self._ordering_key(row, single.ordering_key)
         if single.event_time:
             self._event_time(row, single.event_time)
         if single.properties:
-            rows.properties[row] = _pairs(single.properties)
+            self._properties(row, single.properties)
         if single.null_value:
             rows.null_payload[row] = True
 
@@ -237,18 +241,20 @@ class MessageDecoder:
         rows.sequence_id.append(sequence_id if sequence_id < _SIGN else sequence_id - 2 * _SIGN)
         if metadata.schema_version:
             rows.schema_version[row] = metadata.schema_version
+        # Repeated in each message of a batch: Arrow has a copy for each row.
+        rows.size_bytes += len(metadata.producer_name) + len(metadata.schema_version)
         self._payload(payload)
 
     def _payload(self, payload: memoryview | bytes) -> None:
         rows, size = self._rows, len(payload)
         rows.size.append(size)
+        rows.size_bytes += ROW_BYTES
         if rows.wants_payload:
             rows.payload.append(payload)
-            rows.payload_bytes += size
-        else:
-            rows.payload_bytes += 64  # approximate cost of a row without payload, for the bound
+            rows.size_bytes += size
 
     def _key(self, row: int, key: str, is_base64: bool) -> None:
+        self._rows.size_bytes += len(key)
         if not isinstance(key, str):
             self._rows.key_bytes[row] = key  # not UTF-8: the parser returns bytes
             return
@@ -259,6 +265,14 @@ class MessageDecoder:
                 self._rows.error[row] = not_base64(key)
             else:
                 self._rows.key_bytes[row] = decoded
+
+    def _ordering_key(self, row: int, key: bytes) -> None:
+        self._rows.ordering_key[row] = key
+        self._rows.size_bytes += len(key)
+
+    def _properties(self, row: int, properties: Iterable[object]) -> None:
+        pairs = self._rows.properties[row] = _pairs(properties)
+        self._rows.size_bytes += sum(ROW_BYTES + len(key) + len(value) for key, value in pairs)
 
     def _event_time(self, row: int, event_ms: int) -> None:
         if event_ms <= TIME_MS_MAX:

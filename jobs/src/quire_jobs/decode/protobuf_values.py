@@ -19,6 +19,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from quire_jobs.decode.arrow_types import TypeBudget
+
 _SIGN = 1 << 63
 _TYPES = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
@@ -42,9 +44,10 @@ class ProtobufMessage:
             pool = DescriptorPool()
             _add_all(pool, list(files.file))
             root = pool.FindMessageTypeByName(decoded["rootMessageTypeName"])
-        except (ValueError, KeyError, TypeError, DecodeError, Base64Error) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, DecodeError, Base64Error) as error:
             raise ValueError(f"not a native Protobuf schema: {error}") from error
         self._open: list[str] = []
+        self._budget = TypeBudget()
         self.type = self._struct(root)
         self._class = GetMessageClass(root)
 
@@ -61,6 +64,10 @@ class ProtobufMessage:
         return made
 
     def _arrow(self, field: FieldDescriptor) -> pa.DataType:
+        with self._budget:
+            return self._arrow_of(field)
+
+    def _arrow_of(self, field: FieldDescriptor) -> pa.DataType:
         if _is_map(field):
             entry = _message_of(field).fields_by_name
             return pa.map_(self._one(entry["key"]), self._one(entry["value"]))

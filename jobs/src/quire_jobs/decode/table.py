@@ -24,6 +24,9 @@ from quire_jobs.decode.payloads import PayloadDecoder
 from quire_jobs.errors import TableSchemaError, UndecodableError
 
 _META = [each for each in MESSAGE_SCHEMA if each.name not in ("payload", "_error")]
+_VERSION_BYTES = 8
+_DECODERS_MAX = 10_000
+"""Versions that are kept: messages may name versions that do not exist."""
 Versions = Mapping[int, Schema]
 
 
@@ -130,8 +133,12 @@ class TableDecoder:
 
     def _decoder(self, topic: str, version: bytes | None) -> Callable[[bytes, bytes | None], dict[str, Any]] | str:
         """Return the decoder for messages of this version, or the reason why there is none."""
+        if version is not None and len(version) != _VERSION_BYTES:
+            return f"a schema version of {len(version)} bytes; it has {_VERSION_BYTES}"
         found = self._decoders.get((topic, version))
         if found is None:
+            if len(self._decoders) >= _DECODERS_MAX:
+                self._decoders.clear()
             found = self._decoders[topic, version] = self._made(topic, version)
         return found
 
