@@ -104,6 +104,7 @@ class Consumer:
 
     def shrink(self, position: Position, remaining: int) -> int:
         """Note that `remaining` messages of a batch are unacknowledged. Return by how much that lowers the count."""
+        assert remaining > 0, "an entry without a remaining message is released"
         messages, slot = self.pending.get(position, (0, 0))
         if remaining >= messages:
             return 0
@@ -113,6 +114,7 @@ class Consumer:
 
     def _reduce_unacked(self, messages: int) -> None:
         self.unacked -= messages
+        assert self.unacked >= 0, "a consumer returns no more messages than it holds"
         if self.blocked and self.unacked < self.unacked_max / 2:
             self.blocked = False
 

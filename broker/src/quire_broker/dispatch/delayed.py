@@ -57,4 +57,5 @@ class DelayedQueue:
         """Return the milliseconds until `take_due` returns an entry, at least 1; None if there are no entries."""
         if not self._positions:
             return None
+        assert self._heap, "each position is in the heap"
         return max(1, self._heap[0][0] - self._tick_ms - now_ms)

@@ -186,6 +186,7 @@ class Dispatcher:
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
         """Pass one batch to the consumer's session and count it."""
+        assert deliveries and messages > 0 and not consumer.removed
         size = sum([len(delivery.data) for delivery in deliveries])
         for stats in (consumer.stats, self.stats):
             stats.messages_out += messages

@@ -45,6 +45,7 @@ class SlotHolders:
         held = self._held.get(slot)
         if held is None or held[0] is not consumer:
             return
+        assert held[1] > 0, "a slot without entries has no holder"
         if held[1] == 1:
             del self._held[slot]
         else:

@@ -46,6 +46,7 @@ class ReplaySet:
         if slot is None or slot == NO_SLOT:
             return
         count = self._slot_counts[slot] - 1
+        assert count >= 0
         if count:
             self._slot_counts[slot] = count
         else:
@@ -84,6 +85,7 @@ class ReplaySet:
         if not self._sorted or len(self._order) > 2 * len(self._slots) + 16:
             self._order = sorted(self._slots)
             self._sorted = True
+        assert len(self._order) >= len(self._slots), "the order holds every position"
 
 
 class RedeliveryCounts:

@@ -109,6 +109,7 @@ class SharedDispatcher(Dispatcher):
 
     def _fewer_unacked(self, messages: int) -> None:
         self.unacked -= messages
+        assert self.unacked >= 0, "consumers return no more messages than they hold"
         if self.blocked and self.unacked < self.settings.unacked_per_subscription_max / 2:
             self.blocked = False
 
@@ -204,6 +205,7 @@ class SharedDispatcher(Dispatcher):
             if not entries:
                 self.at_tail = True
                 return False
+            assert len(self.held) == 0, "entries are read only when none are held"
             self.held.extend(entries)
         taken = self._hand_out(list(self.held), replayed=False)
         for _ in range(taken):
@@ -264,6 +266,7 @@ class SharedDispatcher(Dispatcher):
         """Assign entries to consumers and send them. Return how many, from the first on, are settled."""
         handout = Handout()
         taken = self._assign(entries, handout, replayed)
+        assert 0 <= taken <= len(entries)
         if handout.skipped:
             self.cursor.acknowledge(handout.skipped)
             for position in handout.skipped:

@@ -80,6 +80,7 @@ class SingleActiveDispatcher(Dispatcher):
         return True
 
     def _serve(self) -> None:
+        assert self.active in self.consumers, "the active consumer is connected"
         self._switch = None
         self.serving = self.active
         self.rewind_wanted = True
@@ -148,6 +149,7 @@ class SingleActiveDispatcher(Dispatcher):
             if not entries:
                 self.at_tail = True
                 return False
+            assert not self.held, "entries are read only when none are held"
             self.held.extend(entries)
         if consumer is self.serving and consumer.ready:
             self._send(consumer)
@@ -176,6 +178,7 @@ class SingleActiveDispatcher(Dispatcher):
         if skipped:
             cursor.acknowledge(skipped)
         if deliveries:
+            assert deliveries[0].position <= deliveries[-1].position, "one consumer receives everything in order"
             messages = consumer.permits - permits
             consumer.permits = permits
             self.deliver(consumer, deliveries, messages)

@@ -124,6 +124,7 @@ class SplitRanges(Generic[C]):
             raise ConsumerAssignError("No more range can assigned to new consumer, assigned consumers")
         self._ends.insert(biggest, starts[biggest] + sizes[biggest] // 2 - 1)
         self._owners.insert(biggest, consumer)
+        assert len(self._ends) == len(self._owners) and self._ends[-1] == SLOTS - 1, "every slot has one owner"
 
     def remove(self, consumer: C) -> None:
         """Merge the consumer's range into the next higher one; the highest range is merged into the one below."""
@@ -132,6 +133,7 @@ class SplitRanges(Generic[C]):
         if index == len(self._ends) - 1 and index > 0:
             self._ends[index - 1] = self._ends[index]
         del self._ends[index]
+        assert not self._ends or self._ends[-1] == SLOTS - 1, "every slot has one owner"
 
 
 class StickyRanges(Generic[C]):
@@ -181,3 +183,4 @@ class StickyRanges(Generic[C]):
     def _set(self, ranges: list[tuple[int, int, C]]) -> None:
         self._ranges = sorted(ranges, key=lambda held: held[0])
         self._ends = [end for _, end, _ in self._ranges]
+        assert all(end < held[0] for end, held in zip(self._ends, self._ranges[1:], strict=False))

@@ -41,6 +41,7 @@ def trimmable(
         if not _expired(ledger, total - freed, now_ms, settings):
             break
         gone.append(ledger.ledger_id)
+    assert len(gone) < len(ledgers), "the newest ledger stays"
     return gone
 
 

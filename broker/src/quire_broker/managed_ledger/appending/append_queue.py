@@ -52,6 +52,7 @@ class AppendBatch:
     def split(self, count: int) -> "AppendBatch":
         """Remove the first `count` entries and return them as a separate batch."""
         entries = self.entries[:count]
+        assert 0 < count < len(self.dones)
         head = AppendBatch(self.first, entries, self.dones[:count], sizes(entries))
         self.first += count
         self.entries = self.entries[count:]
@@ -73,6 +74,7 @@ class AppendQueue:
     def take(self, count: int) -> tuple[list[Payload], list[AppendDone]]:
         """Remove the first `count` waiting appends and return them."""
         entries, dones = self.waiting, self.waiting_dones
+        assert len(entries) == len(dones), "each append that waits has its callback"
         if count < len(entries):
             self.waiting, self.waiting_dones = entries[count:], dones[count:]
             return entries[:count], dones[:count]
@@ -81,6 +83,7 @@ class AppendQueue:
 
     def put_back(self, entries: list[Payload], dones: list[AppendDone]) -> None:
         """Let appends wait again, before all others."""
+        assert len(entries) == len(dones)
         self.waiting[:0], self.waiting_dones[:0] = entries, dones
 
     def sent(self, batch: AppendBatch) -> None:
@@ -99,6 +102,7 @@ class AppendQueue:
                 found.append(batch.split(up_to - batch.first + 1))
             else:
                 break
+        assert not found or found[-1].last <= up_to, "no append is answered before it is confirmed"
         return found
 
     def answer(self, ledger_id: int, batch: AppendBatch) -> None:

@@ -180,6 +180,7 @@ class Appender:
         ledger = self._ledger
         if ledger is None or writer is not ledger.writer:
             return
+        assert up_to < ledger.submitted, "a ledger confirms only entries that were submitted"
         self._confirm(ledger, up_to)
         if not self._queue.in_flight:
             self._drained.set()
@@ -194,6 +195,7 @@ class Appender:
             if self.state is AppendState.OPEN:
                 self._stop_waiting_clock()
         ledger.confirmed_bytes += sum([batch.size_bytes for batch in batches])
+        assert ledger.confirmed_bytes <= ledger.submitted_bytes
         self._lists.ledgers.confirm(batches[-1].last, ledger.confirmed_bytes)
         ledger_id: int = ledger.writer.ledger_id
         for batch in batches:

@@ -55,12 +55,14 @@ class AckRanges:
 
     def add(self, ledger_id: int, first: int, last: int) -> int:
         """Add entries `first` to `last`, both included. Return how many of them were not in the set before."""
+        assert 0 <= first <= last, "a range holds at least one entry"
         found = self._ledgers.get(ledger_id)
         if found is None:
             self._ledgers[ledger_id] = ([first], [last])
             added = last - first + 1
         else:
             added = _insert(found[0], found[1], first, last)
+        assert 0 <= added <= last - first + 1
         self.entries += added
         return added
 
@@ -103,6 +105,7 @@ class AckRanges:
             starts[0] = entry_id + 1
         if not starts:
             del self._ledgers[ledger_id]
+        assert self.entries >= len(self._ledgers), "each ledger that is listed has entries"
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -133,4 +136,6 @@ def _insert(starts: list[int], ends: list[int], first: int, last: int) -> int:
     joined_last = max(last, ends[high - 1])
     starts[low:high] = [joined_first]
     ends[low:high] = [joined_last]
+    assert low == 0 or ends[low - 1] < joined_first - 1, "ranges neither overlap nor touch"
+    assert low + 1 == len(starts) or joined_last + 1 < starts[low + 1], "ranges neither overlap nor touch"
     return joined_last - joined_first + 1 - held

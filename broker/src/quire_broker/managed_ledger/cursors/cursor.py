@@ -129,11 +129,13 @@ class Cursor:
             if run is None:
                 self._read_position = self._ledgers.next_position(self._ledgers.last_confirmed)
                 return []
+            assert run[0] >= start and run[1] > 0, "a read begins behind the mark-delete position"
             found = await self._reader.read(run[0], run[1], bytes_max)
             if moves != self._moves:
                 continue  # the cursor was rewound during the read, which makes this result obsolete
             if not found:
                 return []
+            assert run[0] <= found[0].position <= found[-1].position and len(found) <= run[1]
             self._read_position = self._ledgers.next_position(found[-1].position)
             ranges, mark = self._state.ranges, self._state.mark_delete
             if ranges or found[0].position <= mark:  # acknowledged while they were read
@@ -210,6 +212,7 @@ class Cursor:
         if remaining == 0:
             self.acknowledge([position])
             return True
+        assert known is None or remaining & known == remaining, "an acknowledged message stays acknowledged"
         if remaining != known:
             self._keep_mask(position, known, remaining)
         return False
@@ -236,6 +239,7 @@ class Cursor:
         mask = self._state.batches.pop(position, None)
         if mask is not None:
             self._masks_bytes -= _mask_bytes(mask)
+            assert self._masks_bytes >= 0
 
     def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
         """Acknowledge everything up to `position`; with `ack_set`, of that entry only the messages whose bits are
@@ -281,6 +285,7 @@ class Cursor:
     def _advance(self, before: Position, changed: int) -> None:
         state = self._state
         mark = state.mark_delete = advanced(state.mark_delete, state.ranges, self._ledgers)
+        assert before <= mark, "the mark-delete position never goes back"
         if mark != before:
             if state.batches:
                 state.batches = {position: mask for position, mask in state.batches.items() if position > mark}

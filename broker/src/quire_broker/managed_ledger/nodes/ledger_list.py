@@ -69,6 +69,7 @@ class LedgerList:
     def confirm(self, entry_id: int, size_bytes: int) -> None:
         """Note that the tail now holds every entry up to `entry_id`, `size_bytes` in total."""
         assert self._tail is not None
+        assert entry_id >= self._tail_entries - 1, "the last confirmed entry never goes back"
         self._tail_entries = entry_id + 1
         self._tail_bytes = size_bytes
         self.last_confirmed = Position(self._tail, entry_id)

@@ -76,6 +76,7 @@ class EntryCache:
     def release(self, batch: _Batch) -> None:
         """Drop the entries of a batch. The empty batch leaves the eviction order later."""
         self.size_bytes -= batch.size_bytes
+        assert self.size_bytes >= 0
         self.stats.evicted += len(batch.entries)
         batch.size_bytes = 0
         batch.entries = []
