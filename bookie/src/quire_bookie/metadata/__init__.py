@@ -1,1 +1,1 @@
-"""The metadata store port, its implementations, and one module per kind of node."""
+"""Defines the metadata store port, its implementations, and one module per kind of node."""

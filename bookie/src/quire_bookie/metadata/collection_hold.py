@@ -1,7 +1,7 @@
-"""The cluster's hold on garbage collection: while its node exists no bookie deletes a ledger. Owns that one node.
+"""Owns the node of the cluster's hold on garbage collection: while it exists no bookie deletes a ledger.
 
-Set by whoever changes metadata in bulk, before the first change, and released after the last: a restore, for example.
-The value is the reason, for a person.
+A bulk change of the metadata, for example a restore, sets the hold before its first write and releases it after the
+last. The value is the reason, shown to users.
 """
 
 from quire_bookie.metadata.store import MetadataStore
@@ -10,17 +10,17 @@ HOLD_PATH = "/quire/garbage-collection-hold"
 
 
 async def read_collection_hold(store: MetadataStore) -> str | None:
-    """Why nothing may be deleted, linearizable; None when it may."""
+    """Return why nothing may be deleted, or None if deletion is allowed. Linearizable."""
     node = await store.get(HOLD_PATH)
     return None if node is None else node.value.decode("utf-8", "replace") or "no reason given"
 
 
 async def set_collection_hold(store: MetadataStore, reason: str) -> None:
-    """No bookie deletes a ledger from here on, but for the one that it may be at. Again replaces the reason."""
+    """Stop deletions on all bookies, except a deletion already in progress. A second call replaces the reason."""
     await store.put(HOLD_PATH, reason.encode())
 
 
 async def release_collection_hold(store: MetadataStore) -> None:
-    """Garbage collection goes on. Released already is fine."""
+    """Resume garbage collection. Does nothing if the hold is released already."""
     if await store.get(HOLD_PATH) is not None:
         await store.delete(HOLD_PATH)

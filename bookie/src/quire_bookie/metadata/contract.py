@@ -1,7 +1,7 @@
-"""What every implementation of the metadata store port checks and computes alike. Pure.
+"""Checks and computations that all implementations of the metadata store port share. Pure.
 
-A wrong key or transaction is a mistake of ours, hence `assert`; a value that is too large is an error, since its
-size may come from a user's names and properties.
+A wrong key or transaction is a bug of ours and fails an `assert`; a value that is too large is an error, because users
+influence its size with names and properties.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from quire_bookie.metadata.store import Check, Operation, Put
 
 
 def check_key(key: str) -> None:
-    """A key is a path: it starts with `/` and does not end with one."""
+    """Check that a key is a path: it starts with `/` and does not end with one."""
     assert key.startswith("/") and not key.endswith("/"), key
 
 
 def check_value(key: str, value: bytes) -> None:
-    """MetadataError when the value is larger than a store must take."""
+    """Raise MetadataError if the value is larger than every store must accept."""
     if len(value) > METADATA_VALUE_BYTES_MAX:
         raise MetadataError(f"{key}: a value of {len(value)} bytes; the limit is {METADATA_VALUE_BYTES_MAX}")
 
 
 def check_transaction(checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-    """Keys, sizes and the number of operations; no key is written twice (etcd refuses that)."""
+    """Check keys, sizes and the number of operations; no key is written twice (etcd refuses that)."""
     assert len(checks) + len(operations) <= METADATA_TRANSACTION_OPERATIONS_MAX, "split the transaction"
     assert len({operation.key for operation in operations}) == len(operations), "a key is written twice"
     for check in checks:
@@ -35,23 +35,23 @@ def check_transaction(checks: Sequence[Check], operations: Sequence[Operation]) 
 
 
 def sequence_parent(prefix: str) -> str:
-    """The node whose version numbers the sequential nodes that start with `prefix`."""
+    """Return the node whose version numbers the sequential nodes that start with `prefix`."""
     parent = prefix.rpartition("/")[0]
     check_key(parent)
     return parent
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The smallest key above all keys that start with `prefix` (not empty)."""
+    """Return the smallest key above all keys that start with `prefix` (not empty)."""
     trimmed = prefix.rstrip(b"\xff")
     assert trimmed, "no key is above every key"
     return trimmed[:-1] + bytes([trimmed[-1] + 1])
 
 
 def after_child(base: bytes, key: bytes) -> bytes:
-    """Where to go on looking for children of `base` (which ends with `/`) once `key` was seen.
+    """Return the key at which to continue a listing of the children of `base` (which ends with `/`) after `key`.
 
-    Behind everything below the same child; when `key` is the child itself, just behind it: `a-b` sorts between
+    Skips everything below the same child; if `key` is the child itself, skips only that key, since `a-b` sorts between
     `a` and `a/b`.
     """
     name, slash, _ = key[len(base) :].partition(b"/")

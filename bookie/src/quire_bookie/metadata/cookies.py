@@ -1,4 +1,4 @@
-"""The cookie: which storage a bookie's id belongs to. Owns its codec and its nodes; the checks are the server's.
+"""Owns the codec and the nodes of cookies, which bind a bookie's id to its storage. The server checks them.
 
 Format, in the store and as `<directory>/current/VERSION`: the line `5`, then CookieFormat in protobuf's text format.
 A list of directories is its length and the paths, separated by TAB (journal directories: by a comma).
@@ -28,7 +28,7 @@ _COOKIE_VERSION_MIN = 3
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """Identity of a bookie's storage. Directories are as written, with whatever prefix they carry."""
+    """Identity of a bookie's storage. Directories are unmodified, including any prefix."""
 
     bookie: BookieId
     journal_dirs: tuple[str, ...]
@@ -39,10 +39,10 @@ class Cookie:
 
 
 def encode_cookie(cookie: Cookie) -> bytes:
-    """Bytes of a VERSION file and of the cookie's node. ValueError for a path with a TAB, or a comma in a journal's."""
+    """Encode a VERSION file or cookie node. ValueError for a path with a TAB, or a journal path with a comma."""
     for path in (*cookie.journal_dirs, *cookie.ledger_dirs, *(cookie.index_dirs or ())):
         if "\t" in path or (path in cookie.journal_dirs and "," in path):
-            raise ValueError(f"the folder name {path!r} holds a character that separates folders in a cookie")
+            raise ValueError(f"the folder name {path!r} contains a separator of cookies; rename the folder")
     message = nodes_pb2.CookieFormat(
         bookieHost=cookie.bookie,
         journalDir=",".join(cookie.journal_dirs),
@@ -54,17 +54,17 @@ def encode_cookie(cookie: Cookie) -> bytes:
 
 
 def decode_cookie(value: bytes) -> Cookie:
-    """The cookie in a file or node. MetadataFormatError when it is none, or of a version before 3."""
+    """Decode a file or node. MetadataFormatError if it is not a cookie, or a version before 3."""
     first, _, body = value.partition(b"\n")
     if not first.isdigit() or len(first) > 9 or int(first) < _COOKIE_VERSION_MIN:
-        raise MetadataFormatError(f"cookie of unknown version {first[:16]!r}")
+        raise MetadataFormatError(f"cookie has unknown version {first[:16]!r}")
     message = nodes_pb2.CookieFormat()
     try:
         text_format.Parse(body.decode(), message)
     except (UnicodeDecodeError, text_format.ParseError) as error:
         raise MetadataFormatError(f"cookie does not parse: {error}") from error
     if not message.IsInitialized():
-        raise MetadataFormatError("cookie lacks bookieHost, journalDir or ledgerDirs")
+        raise MetadataFormatError("bookieHost, journalDir or ledgerDirs is missing in the cookie")
     return Cookie(
         bookie=BookieId(message.bookieHost),
         journal_dirs=tuple(message.journalDir.split(",")),
@@ -82,27 +82,27 @@ def _join(paths: tuple[str, ...]) -> str:
 def _split(field: str) -> tuple[str, ...]:
     count, *paths = field.split("\t")
     if not count.isdigit() or int(count) != len(paths):
-        raise MetadataFormatError(f"cookie announces {count!r} folders and names {len(paths)}")
+        raise MetadataFormatError(f"cookie declares {count!r} folders but contains {len(paths)}")
     return tuple(paths)
 
 
 class CookieInUseError(MetadataError):
-    """The cookie has to stay: its bookie runs, or ledgers name it. No retry before that has changed."""
+    """The cookie must stay: its bookie is running, or ledgers name it. Retry only after that has changed."""
 
 
 class Cookies:
-    """The cookies in the metadata store."""
+    """Reads and writes the cookies in the metadata store."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def read(self, bookie: BookieId) -> Versioned[Cookie] | None:
-        """The cookie of a bookie, or None."""
+        """Return the cookie of a bookie, or None."""
         node = await self._store.get(layout.cookie_path(bookie))
         return None if node is None else Versioned(decode_cookie(node.value), node.version)
 
     async def create(self, cookie: Cookie) -> None:
-        """Write the cookie of a new bookie. BadVersionError when there is another; the same one again is fine."""
+        """Write the cookie of a new bookie. BadVersionError if a different one exists; an identical one is accepted."""
         path, value = layout.cookie_path(cookie.bookie), encode_cookie(cookie)
         try:
             await self._store.put(path, value, expected=ABSENT)
@@ -112,7 +112,7 @@ class Cookies:
                 raise
 
     async def update(self, cookie: Cookie, *, expected: int) -> None:
-        """Replace the cookie that was read at version `expected`. BadVersionError when it is another one by now."""
+        """Replace the cookie that was read at version `expected`. BadVersionError if it has changed since."""
         path, value = layout.cookie_path(cookie.bookie), encode_cookie(cookie)
         try:
             await self._store.put(path, value, expected=expected)
@@ -122,36 +122,36 @@ class Cookies:
                 raise
 
     async def bookies(self) -> list[BookieId]:
-        """Every bookie that was ever stamped and not deleted: *all known bookies*, registered or not."""
+        """Return all known bookies: every bookie that has a cookie, registered or not."""
         return [BookieId(name) for name in await self._store.children(layout.COOKIES)]
 
     async def delete(self, bookie: BookieId, *provided: Check) -> None:
-        """Forget a bookie for good, in one step with its being away, and with what else has to hold by then.
+        """Remove a bookie permanently, provided that it is not registered and that the checks in `provided` hold.
 
-        NodeMissingError when it has no cookie, CookieInUseError as `check_free` or when `provided` does not hold.
+        NodeMissingError if it has no cookie; CookieInUseError as `check_free`, or if `provided` does not hold.
         """
         path = layout.cookie_path(bookie)
         node = await self._store.get(path)
         if node is None:
             raise NodeMissingError(f"bookie {bookie} has no cookie")
         await self.check_free(bookie)
-        # To go through all ledgers takes its time: it may have come back.
+        # Reading all ledgers takes time: the bookie may have registered meanwhile.
         away = [Check(one, ABSENT) for one in (layout.writable_path(bookie), layout.read_only_path(bookie))]
         try:
             await self._store.transact([Check(path, node.version), *away, *provided], [Delete(path)])
         except BadVersionError as error:
-            raise CookieInUseError(f"bookie {bookie} or what is wanted of it changed meanwhile: {error}") from error
+            raise CookieInUseError(f"bookie {bookie} or its requested drain changed meanwhile: {error}") from error
 
     async def check_free(self, bookie: BookieId) -> None:
-        """CookieInUseError while the bookie is registered or any ledger names it.
+        """Raise CookieInUseError while the bookie is registered or a ledger names it.
 
-        With its cookie gone an empty bookie could come up under its id and answer *no such entry* for entries that
-        were acknowledged.
+        Without its cookie, a bookie with empty storage could start under this id and answer *no such entry* for
+        acknowledged entries.
         """
         for path in (layout.writable_path(bookie), layout.read_only_path(bookie)):
             if await self._store.get(path) is not None:
                 raise CookieInUseError(f"bookie {bookie} is running ({path}); stop it before its cookie is deleted")
-        needle = bookie.encode()  # ids are ASCII in the value whatever its version
+        needle = bookie.encode()  # ids are ASCII in the value in every format version
         async for page in self._store.scan(f"{layout.ROOT}/"):
             for node in page:
                 if needle in node.value:
@@ -159,7 +159,7 @@ class Cookies:
 
 
 def _check_unnamed(node: Node, bookie: BookieId) -> None:
-    """CookieInUseError when the node is a ledger's that names the bookie, or may name it for all that can be read."""
+    """Raise CookieInUseError if the node is a ledger's and names the bookie, or cannot be decoded."""
     ledger = layout.ledger_of_path(node.key)
     if ledger is None:
         return

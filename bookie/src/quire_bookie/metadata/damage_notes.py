@@ -1,9 +1,9 @@
-"""What a bookie's scrub found damaged of a ledger, for whoever repairs it. Owns these nodes of ours.
+"""Owns the nodes that record which entries of a ledger a bookie's scrub found damaged, for the repair.
 
 /quire/damage/L%019d/<bookie>   JSON {"ranges": [[first, last], ...], "found_ms"}
 
-A mark of under-replication says which bookie lacks something, not what: damage in the middle of a replica is seen
-neither at its ends nor in its list of entries. A note goes when those entries were found whole, and only unchanged.
+An under-replication mark names the bookie but not the entries: damage in the middle of a replica shows neither at its
+ends nor in its list of entries. A note is removed once its entries were found intact, if it has not changed since.
 """
 
 import json
@@ -20,7 +20,7 @@ DAMAGE = "/quire/damage"
 
 @dataclass(frozen=True, slots=True)
 class DamageNote:
-    """Entries of a ledger that a bookie should have and cannot serve, as far as its scrub saw. Ascending ranges."""
+    """Entries of a ledger that a bookie should have and cannot serve, found by its scrub. Ascending ranges."""
 
     bookie: BookieId
     ranges: tuple[tuple[EntryId, EntryId], ...]
@@ -32,7 +32,7 @@ def _folder(ledger: LedgerId) -> str:
 
 
 def _decode(bookie: BookieId, node: Node) -> DamageNote:
-    """One that does not parse names nothing, so that it goes with the next repair."""
+    """Decode a note. An invalid one has no ranges, so that the next repair removes it."""
     try:
         found = [(EntryId(int(first)), EntryId(int(last))) for first, last in json.loads(node.value)["ranges"]]
     except (ValueError, KeyError, TypeError, OverflowError):
@@ -41,7 +41,7 @@ def _decode(bookie: BookieId, node: Node) -> DamageNote:
 
 
 def joined(ranges: Iterable[tuple[EntryId, EntryId]]) -> tuple[tuple[EntryId, EntryId], ...]:
-    """The same ids as ascending ranges; too many become one that spans the last ones. Pure."""
+    """Merge ids into ascending ranges; beyond the maximum number, the last range spans the rest. Pure."""
     found: list[tuple[EntryId, EntryId]] = []
     for first, last in sorted(ranges):
         if found and (first <= found[-1][1] + 1 or len(found) == DAMAGE_RANGES_MAX):
@@ -52,7 +52,7 @@ def joined(ranges: Iterable[tuple[EntryId, EntryId]]) -> tuple[tuple[EntryId, En
 
 
 class DamageNotes:
-    """The notes of a cluster."""
+    """Reads and writes the damage notes of a cluster."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class DamageNotes:
     async def note(
         self, ledger: LedgerId, bookie: BookieId, ranges: Iterable[tuple[EntryId, EntryId]], now_ms: int
     ) -> None:
-        """Add ranges to what is noted. MetadataError: it may not be there, say it again."""
+        """Add ranges to a note. MetadataError: the outcome is unknown or it was not written; call again."""
         key = f"{_folder(ledger)}{bookie}"
         wanted = tuple(ranges)
         unknown: MetadataUnknownError | None = None
@@ -78,10 +78,12 @@ class DamageNotes:
                 continue
             except MetadataUnknownError as error:
                 unknown = error
-        raise unknown or MetadataUnavailableError(f"{key} changes all the time")
+        raise unknown or MetadataUnavailableError(
+            f"{key} was changed {METADATA_UNKNOWN_RETRIES} times meanwhile; try again"
+        )
 
     async def read(self, ledger: LedgerId) -> list[DamageNote]:
-        """What is noted of a ledger. MetadataUnavailableError."""
+        """Return the notes of a ledger. MetadataUnavailableError."""
         found: list[DamageNote] = []
         folder = _folder(ledger)
         async for page in self._store.scan(folder):
@@ -89,7 +91,7 @@ class DamageNotes:
         return found
 
     async def clear(self, ledger: LedgerId, note: DamageNote) -> None:
-        """Take a note away unless more was noted since. One that stays unknown is looked at again."""
+        """Remove a note unless it has changed since. After an unknown outcome it is examined again later."""
         try:
             await self._store.delete(f"{_folder(ledger)}{note.bookie}", expected=note.version)
         except (BadVersionError, MetadataUnknownError):

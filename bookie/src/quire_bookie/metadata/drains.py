@@ -1,11 +1,11 @@
-"""Which bookies a person wants emptied, and how far that is. Owns these nodes of ours; no Java process knows them.
+"""Owns the nodes that record which bookies are to be drained, and the progress. No Java process uses them.
 
 /quire/drains                      JSON [{"bookie", "wish", "since_ms", "leaving", "made_read_only"}, ...], by time
-/quire/drain-progress/<bookie>     JSON as `Progress`; written by the auditor after each look, for people
+/quire/drain-progress/<bookie>     JSON as `Progress`; written by the auditor after each check, for display
 
-All wishes are in one node on purpose: whoever lets one more bookie leave compares and sets all of them, so that two
-auditors at once cannot let two bookies leave where there is room for one. What is done of a drain is not written here:
-it follows from the ledgers' metadata, so that anybody can go on after a crash at any step.
+All requests are in one node on purpose: each change compares and sets all of them, so that two auditors cannot let two
+bookies leave while the others have space for the data of one. Completed work is not recorded here: it follows from the
+ledgers' metadata, so that any process can continue after a crash at any step.
 """
 
 import json
@@ -30,31 +30,31 @@ _CONFLICTS_MAX = 20
 
 
 class Wish(Enum):
-    """What a person wants of a bookie."""
+    """The requested state of a bookie."""
 
     DRAIN = "drain"
-    """Take no new entries, and have everything copied away."""
+    """Refuse new entries and move all copies to other bookies."""
     DECOMMISSION = "decommission"
-    """The same, and then forget the bookie: its cookie goes once it has been stopped."""
+    """Drain, then remove the bookie: its cookie is deleted once the bookie has stopped."""
     CANCEL = "cancel"
-    """Back to how it was; what was copied away stays there."""
+    """Return to the previous state; copies that were moved stay where they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """One bookie. `leaving`: it was let go, so its replicas are moved; until then it waits for room."""
+    """Request for one bookie. `leaving`: its replicas are being moved; until then it waits for space on others."""
 
     bookie: BookieId
     wish: Wish
     since_ms: int
     leaving: bool = False
     made_read_only: bool = False
-    """By us, so that a cancelled drain makes it writable again. Noted before it is done."""
+    """Whether the drain made it read-only, so that a cancellation makes it writable. Recorded before the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the auditor saw at `at_ms`. Sizes are payload bytes, from the metadata; an open segment counts nothing."""
+    """State of a drain at `at_ms`. Sizes are payload bytes from the metadata; an open segment counts as 0."""
 
     bookie: BookieId
     state: str
@@ -62,22 +62,22 @@ class Progress:
     ledgers_left: int
     bytes_left: int
     ledgers_first: int
-    """When it began, like `bytes_first` and `began_ms`; more may have come since."""
+    """At the start, like `bytes_first` and `began_ms`; ledgers may have been added since."""
     bytes_first: int
     began_ms: int
     at_ms: int
     eta_s: int | None
-    """Seconds until it is done at the rate so far; None: not known."""
+    """Estimated seconds until the end at the rate so far; None: unknown."""
     blocked_by: tuple[str, ...] = ()
 
 
 def encode_drains(drains: tuple[Drain, ...]) -> bytes:
-    """The value of the node."""
+    """Encode the value of the node."""
     return json.dumps([asdict(one) | {"wish": one.wish.value} for one in drains]).encode()
 
 
 def decode_drains(value: bytes) -> tuple[Drain, ...]:
-    """The wishes in a node. MetadataFormatError: then nobody acts, and nobody writes over it."""
+    """Decode the requests. MetadataFormatError: then no process may act on them or overwrite them."""
     try:
         found = json.loads(value)
         return tuple(
@@ -91,18 +91,18 @@ def decode_drains(value: bytes) -> tuple[Drain, ...]:
             for one in found
         )
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise MetadataFormatError(f"{DRAINS}: {value[:80]!r} is no list of drains: {error}") from error
+        raise MetadataFormatError(f"{DRAINS}: {value[:80]!r} is not a list of drains: {error}") from error
 
 
 def leaving(drains: tuple[Drain, ...]) -> frozenset[BookieId]:
-    """Those whose replicas are to be moved away now."""
+    """Return the bookies whose replicas must be moved now."""
     return frozenset(one.bookie for one in drains if one.leaving and one.wish is not Wish.CANCEL)
 
 
 def with_wish(drains: tuple[Drain, ...], bookie: BookieId, wish: Wish, now_ms: int) -> tuple[Drain, ...]:
-    """The wishes after a person said one. Saying it again changes nothing; another one keeps what was done. Pure.
+    """Return the requests with a new one added. A repeated one changes nothing; another kind keeps the progress. Pure.
 
-    Cancelling what nobody wished changes nothing; what was not let go yet is cancelled at once.
+    Cancelling a request that does not exist changes nothing; a drain that has not started is removed at once.
     """
     known = next((one for one in drains if one.bookie == bookie), None)
     if known is None:
@@ -114,25 +114,25 @@ def with_wish(drains: tuple[Drain, ...], bookie: BookieId, wish: Wish, now_ms: i
 
 
 class Drains:
-    """The wishes and their progress in a store."""
+    """Reads and writes the requests and their progress."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def read(self) -> tuple[Drain, ...]:
-        """All wishes, linearizable. MetadataFormatError, MetadataUnavailableError."""
+        """Return all requests, linearizable. MetadataFormatError, MetadataUnavailableError."""
         node = await self._store.get(DRAINS)
         return () if node is None else decode_drains(node.value)
 
     async def leaving(self) -> frozenset[BookieId]:
-        """See `leaving`."""
+        """Read the requests; see the function `leaving`."""
         return leaving(await self.read())
 
     async def change(self, decide: Callable[[tuple[Drain, ...]], tuple[Drain, ...]]) -> tuple[Drain, ...]:
-        """Replace the wishes by what `decide` makes of those that hold, and return it.
+        """Replace the requests by `decide(current)`, and return the result.
 
-        `decide` may be asked again after a conflict or an outcome that stayed unknown, so doing it twice must be as
-        good as once. MetadataError; BadVersionError never.
+        `decide` may be called again after a conflict or an unknown outcome, so it must be idempotent. MetadataError;
+        never BadVersionError.
         """
         unknown: MetadataUnknownError | None = None
         for _ in range(_CONFLICTS_MAX):
@@ -142,7 +142,7 @@ class Drains:
             if wanted == known:
                 return known
             if len(wanted) > DRAINS_MAX:
-                raise MetadataUnavailableError(f"{len(wanted)} drains at once; cancel or finish some: {DRAINS_MAX} fit")
+                raise MetadataUnavailableError(f"{len(wanted)} drains; at most {DRAINS_MAX} fit: cancel or finish some")
             try:
                 await self._store.put(DRAINS, encode_drains(wanted), expected=ABSENT if node is None else node.version)
                 return wanted
@@ -150,15 +150,15 @@ class Drains:
                 continue
             except MetadataUnknownError as error:
                 unknown = error
-        raise unknown or MetadataUnavailableError(f"{DRAINS} changed {_CONFLICTS_MAX} times while it was to be changed")
+        raise unknown or MetadataUnavailableError(f"{DRAINS} changed {_CONFLICTS_MAX} times meanwhile; try again")
 
     async def wish(self, bookie: BookieId, wish: Wish, now_ms: int) -> tuple[Drain, ...]:
-        """A person's word; see `with_wish`."""
+        """Record a request of the operator; see `with_wish`."""
         return await self.change(lambda drains: with_wish(drains, bookie, wish, now_ms))
 
     # ---- progress
     async def progress(self) -> AsyncIterator[Progress]:
-        """What was last seen of each; what does not parse is left out."""
+        """Yield the last progress of each drain; values that do not parse are skipped."""
         async for page in self._store.scan(f"{DRAIN_PROGRESS}/"):
             for node in page:
                 found = _decode_progress(node.value)
@@ -166,19 +166,19 @@ class Drains:
                     yield found
 
     async def progress_of(self, bookie: BookieId) -> Progress | None:
-        """What was last seen of one."""
+        """Return the last progress of one drain."""
         node = await self._store.get(f"{DRAIN_PROGRESS}/{bookie}")
         return None if node is None else _decode_progress(node.value)
 
     async def note(self, progress: Progress) -> None:
-        """Write it for people. MetadataError; one of unknown outcome is as good as written."""
+        """Write progress for display. MetadataError; an unknown outcome is ignored."""
         try:
             await self._store.put(f"{DRAIN_PROGRESS}/{progress.bookie}", json.dumps(asdict(progress)).encode())
         except MetadataUnknownError:
             return
 
     async def forget(self, bookie: BookieId) -> None:
-        """Take the progress away. One that stays is overwritten by the next drain."""
+        """Remove the progress. If that fails, the next drain overwrites it."""
         try:
             await self._store.delete(f"{DRAIN_PROGRESS}/{bookie}")
         except (NodeMissingError, MetadataUnknownError):

@@ -1,10 +1,10 @@
-"""Who is the auditor: one ephemeral node, taken by whoever comes first and passed on when its session ends.
+"""Elects the auditor: one ephemeral node, created by the first candidate and free again when its session ends.
 
 /ledgers/underreplication/leader   ephemeral; value: the bookie id as a JSON string
 
-As Pulsar's metadata driver does it: absent -> create; there with our own value but from an older lease -> delete and
-create; else follow, and try again when it is deleted. Leading is a lease: whoever acts asks `still_leads` before a step
-that two should not take, and every such step must be harmless when two take it all the same.
+Follows Pulsar's metadata driver: if the node is absent, create it; if it has our value but an older lease, delete and
+create it; otherwise follow it, and retry when it is deleted. Leadership is a lease: the leader calls `still_leads`
+before a step that two processes should not take, and each such step must be harmless if two take it nevertheless.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 _log = logging.getLogger("quire.metadata.election")
 LEADER = f"{UNDER_REPLICATION}/leader"
 FOLLOW_POLL_S = 30.0
-"""A follower looks again after so long whatever the watch says: events can be lost with the store away."""
+"""Interval after which a follower retries without an event: events can be lost while the store is unavailable."""
 
 
 async def current_leader(store: MetadataStore) -> str | None:
-    """The id of whoever leads; None when nobody does or the value is no JSON string."""
+    """Return the id of the leader; None if there is none or the value is not a JSON string."""
     node = await store.get(LEADER)
     if node is None:
         return None
@@ -41,14 +41,14 @@ async def current_leader(store: MetadataStore) -> str | None:
 
 
 class Election:
-    """One candidate. `name` is what others read as the leader."""
+    """One candidate. `name` is the leader's name that other processes read."""
 
     def __init__(self, store: MetadataStore, name: str) -> None:
         self._store = store
         self._value = json.dumps(name, ensure_ascii=False).encode()
 
     async def win(self) -> None:
-        """Return once this process leads. Waits out a store that is away."""
+        """Return once this process leads. Waits while the store is unavailable."""
         watch = await watch_with_retries(self._store, LEADER, _log.info)
         try:
             changed = asyncio.Event()
@@ -69,18 +69,18 @@ class Election:
             await watch.close()
 
     async def still_leads(self) -> bool:
-        """Whether the node is there and of this session, linearizable. MetadataUnavailableError."""
+        """Return whether the node exists and belongs to this session, linearizable. MetadataUnavailableError."""
         node = await self._store.get(LEADER)
         return node is not None and node.owned
 
     async def resign(self) -> None:
-        """Let another lead. What cannot be reached goes with the session."""
+        """Give up leadership. If the store is unavailable, the node is removed with the session."""
         try:
             node = await self._store.get(LEADER)
             if node is not None and node.owned:
                 await self._store.delete(LEADER, expected=node.version)
         except MetadataError as error:
-            _log.info("the election's node goes with the session: %s", error)
+            _log.info("could not resign, the election node is removed with the session: %s", error)
 
     async def _try(self) -> bool:
         try:
@@ -90,7 +90,7 @@ class Election:
             if node is not None:
                 if node.value != self._value:
                     return False
-                # Ours, of a session before this one: nobody else would ever answer for it.
+                # Our node of an earlier session: no other process would remove it before its lease expires.
                 await self._store.delete(LEADER, expected=node.version)
             await self._store.put(LEADER, self._value, expected=ABSENT, ephemeral=True)
             return True
@@ -99,7 +99,7 @@ class Election:
         except MetadataUnknownError:
             return await self._settle()
         except MetadataError as error:
-            _log.info("cannot take part in the election now: %s", error)
+            _log.info("cannot take part in the election, will try again: %s", error)
             await asyncio.sleep(METADATA_RETRY_BACKOFF_S[1])
             return False
 

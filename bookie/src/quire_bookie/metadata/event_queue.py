@@ -1,5 +1,5 @@
-"""The reader's side of a watch, shared by the implementations of the store. Bounded: a reader that falls behind
-loses the events and is told so by a RESYNC."""
+"""The reader's side of a watch, shared by the store's implementations. Bounded: a reader that falls behind loses the
+events and receives a RESYNC."""
 
 import asyncio
 from collections import deque
@@ -21,11 +21,11 @@ class EventQueue:
 
     @property
     def closed(self) -> bool:
-        """Whether the reader ended the watch."""
+        """Whether the reader closed the watch."""
         return self._closed
 
     def offer(self, event: Event) -> None:
-        """An event under the prefix happened."""
+        """Queue an event under the prefix."""
         if self._closed:
             return
         if len(self._events) >= self._events_max:
@@ -35,13 +35,13 @@ class EventQueue:
         self._changed.set()
 
     def resync(self) -> None:
-        """Events were lost: what is queued is worthless as well."""
+        """Drop the queued events, because others were lost, and queue a RESYNC."""
         self._events.clear()
         self._events.append(Event(EventKind.RESYNC, self.prefix))
         self._changed.set()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Events until closed."""
+        """Yield events until closed."""
         while True:
             while self._events and not self._closed:
                 yield self._events.popleft()
@@ -51,6 +51,6 @@ class EventQueue:
             await self._changed.wait()
 
     async def close(self) -> None:
-        """End the stream; queued events are dropped."""
+        """End the stream; drop queued events."""
         self._closed = True
         self._changed.set()

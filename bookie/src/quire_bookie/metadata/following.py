@@ -1,4 +1,4 @@
-"""What follows the store for as long as a process lives, and so outlasts the store's absences. Nothing else."""
+"""Retries operations that must survive an unavailable store for as long as the process lives. Nothing else."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,11 +11,11 @@ from quire_bookie.metadata.store import MetadataStore, Watch
 
 T = TypeVar("T")
 Say: TypeAlias = Callable[..., None]
-"""A logger's method."""
+"""Log method of a logger."""
 
 
 async def with_retries(step: Callable[[], Awaitable[T]], what: str, say: Say) -> T:
-    """The result of `step`, tried again with growing pauses while it raises MetadataError: "cannot <what>" is said."""
+    """Return the result of `step`; while it raises MetadataError, log "cannot <what>" and retry with back-off."""
     delay_s, high_s = METADATA_RETRY_BACKOFF_S
     while True:
         try:
@@ -27,5 +27,5 @@ async def with_retries(step: Callable[[], Awaitable[T]], what: str, say: Say) ->
 
 
 async def watch_with_retries(store: MetadataStore, prefix: str, say: Say) -> Watch:
-    """A watch, as soon as the store can be reached. The caller closes it."""
+    """Return a watch as soon as the store is available. The caller closes it."""
     return await with_retries(partial(store.watch, prefix), f"follow {prefix} now", say)

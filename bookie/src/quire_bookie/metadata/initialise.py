@@ -1,6 +1,6 @@
-"""Initialises an empty metadata store, in one transaction, and never touches one that holds anything.
+"""Initialises an empty metadata store in one transaction, and never modifies one that contains anything.
 
-The nodes are those that the stock set-up tools create: `/ledgers`, `/ledgers/available`,
+The nodes are those that BookKeeper's set-up tools create: `/ledgers`, `/ledgers/available`,
 `/ledgers/available/readonly` (all empty) and `/ledgers/INSTANCEID` (a random UUID as text).
 """
 
@@ -13,13 +13,13 @@ from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.store import ABSENT, Check, MetadataStore, Put
 
-_LOOK_EVERY_S, _SAY_EVERY_S = 0.5, 30.0
+_POLL_S, _LOG_EVERY_S = 0.5, 30.0
 
 
 async def initialise(store: MetadataStore, chance: Chance) -> str:
-    """The instance id of the cluster, after having made one if the store was empty.
+    """Return the instance id of the cluster; if the store is empty, initialise it first.
 
-    Several processes may call it at once; all get the same id. StartupError for a store that holds something else.
+    Several processes may call it at once; all receive the same id. StartupError if the store contains foreign data.
     """
     for _ in range(METADATA_UNKNOWN_RETRIES):
         instance_id = await read_instance_id(store)
@@ -37,23 +37,23 @@ async def initialise(store: MetadataStore, chance: Chance) -> str:
             await store.transact([Check(put.key, ABSENT) for put in puts], puts)
             return instance_id
         except (BadVersionError, MetadataUnknownError):
-            continue  # another process was faster, or it was us: the next round reads what is there
-    raise StartupError("the metadata store could not be initialised: its answers stay unknown; try again")
+            continue  # another process was faster, or our write succeeded: the next attempt reads the id
+    raise StartupError("the metadata store could not be initialised: the outcomes stay unknown; try again")
 
 
 async def wait_until_initialised(store: MetadataStore, say: Callable[..., None]) -> None:
-    """Until a bookie has initialised the store. Who writes to it before keeps bookies out: it is not empty then."""
-    said_s: float | None = None
+    """Wait until a bookie has initialised the store. Earlier writes would keep bookies out: it must be empty."""
+    logged_s: float | None = None
     while await read_instance_id(store) is None:
         now_s = asyncio.get_running_loop().time()
-        if said_s is None or now_s - said_s >= _SAY_EVERY_S:
-            said_s = now_s
-            say("waiting: the metadata store holds no cluster yet; the first bookie that starts makes it")
-        await asyncio.sleep(_LOOK_EVERY_S)
+        if logged_s is None or now_s - logged_s >= _LOG_EVERY_S:
+            logged_s = now_s
+            say("waiting: the metadata store contains no cluster yet; the first bookie that starts creates it")
+        await asyncio.sleep(_POLL_S)
 
 
 async def read_instance_id(store: MetadataStore) -> str | None:
-    """The instance id of an initialised store, or None."""
+    """Return the instance id of an initialised store, or None."""
     node = await store.get(layout.INSTANCE_ID)
     return None if node is None else node.value.decode("utf-8", "replace")
 
@@ -63,16 +63,16 @@ async def _refuse_foreign(store: MetadataStore) -> None:
         keys = [node.key for node in page]
         if keys and layout.INSTANCE_ID not in keys:
             if await read_instance_id(store) is not None:
-                return  # initialised by another process while we looked
+                return  # initialised by another process meanwhile
             raise StartupError(
-                f"the metadata store is not empty (it holds {keys[0]}) and has no {layout.INSTANCE_ID}: "
-                "it belongs to something else, or was initialised only in part; use an empty store"
+                f"the metadata store is not empty (it contains {keys[0]}) and has no {layout.INSTANCE_ID}: "
+                "it belongs to another system, or was initialised only partly; use an empty store"
             )
         return
 
 
 def _random_uuid(chance: Chance) -> str:
-    """A random UUID (version 4) as text."""
+    """Return a random UUID (version 4) as text."""
     token = bytearray(chance.token(16))
     token[6] = token[6] & 0x0F | 0x40
     token[8] = token[8] & 0x3F | 0x80

@@ -1,4 +1,4 @@
-"""Paths of the nodes under `/ledgers`, as Pulsar's metadata store lays them out on etcd. Pure; owns no values.
+"""Defines the paths of the nodes under `/ledgers`, as Pulsar's metadata store uses them on etcd. Pure; owns no values.
 
 /ledgers/INSTANCEID                         identity of the cluster
 /ledgers/cookies/<bookie>                   cookie
@@ -22,7 +22,7 @@ ID_COUNTER = f"{ROOT}/idgen"
 LONG_ID_COUNTERS = f"{ROOT}/idgen-long"
 
 SHORT_LEDGER_IDS_END = 2**31 - 1
-"""The first id that is written with nineteen digits."""
+"""The first id written with nineteen digits."""
 
 LEDGER_IDS_END = 2**63
 _SHORT = re.compile(r"/ledgers/([0-9]{2})/([0-9]{4})/L([0-9]{4})")
@@ -30,7 +30,7 @@ _LONG = re.compile(r"/ledgers/([0-9]{3})/([0-9]{4})/([0-9]{4})/([0-9]{4})/L([0-9
 
 
 def ledger_path(ledger: LedgerId) -> str:
-    """The node that holds the ledger's metadata."""
+    """Return the path of the ledger's metadata."""
     assert 0 <= ledger < LEDGER_IDS_END
     if ledger < SHORT_LEDGER_IDS_END:
         digits = f"{ledger:010d}"
@@ -40,7 +40,7 @@ def ledger_path(ledger: LedgerId) -> str:
 
 
 def ledger_of_path(path: str) -> LedgerId | None:
-    """The ledger whose metadata is at `path`; None for every other path, however similar."""
+    """Return the ledger whose metadata is at `path`; None for every other path, however similar."""
     match = _SHORT.fullmatch(path) or _LONG.fullmatch(path)
     if match is None:
         return None
@@ -51,15 +51,15 @@ def ledger_of_path(path: str) -> LedgerId | None:
 
 
 def cookie_path(bookie: BookieId) -> str:
-    """The bookie's cookie."""
+    """Return the path of the bookie's cookie."""
     return f"{COOKIES}/{bookie}"
 
 
 def writable_path(bookie: BookieId) -> str:
-    """The registration of a bookie that takes adds."""
+    """Return the path of the registration of a writable bookie."""
     return f"{AVAILABLE}/{bookie}"
 
 
 def read_only_path(bookie: BookieId) -> str:
-    """The registration of a bookie that only reads."""
+    """Return the path of the registration of a read-only bookie."""
     return f"{READ_ONLY}/{bookie}"

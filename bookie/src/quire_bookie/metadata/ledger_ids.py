@@ -1,8 +1,8 @@
-"""Ledger ids from the cluster-wide counters. Never hands out an id twice while the counter nodes are left alone.
+"""Allocates ledger ids from the cluster-wide counters. Never allocates an id twice while the counter nodes are intact.
 
 An id is the version of a counter node after an empty put on it. The short counter is `/ledgers/idgen`; when its ids
-reach 2**31 - 1 the node `/ledgers/idgen-long` is created, and once that exists everyone counts below it: node
-`HOB-%010d` gives the low half, its number the high half. The stock clients count the same nodes.
+reach 2**31 - 1 the node `/ledgers/idgen-long` is created, and from then on every client counts below it: node
+`HOB-%010d` gives the low half, its number the high half. BookKeeper's clients count with the same nodes.
 """
 
 import re
@@ -21,7 +21,7 @@ _LOW_ORDER_END = layout.SHORT_LEDGER_IDS_END
 
 
 async def read_counters(store: MetadataStore) -> IdCounters:
-    """The counters as of one epoch. MetadataFormatError, MetadataUnavailableError."""
+    """Return counters that all belong to one epoch. MetadataFormatError, MetadataUnavailableError."""
     epoch = await read_epoch(store)
     while True:
         short, long = await _version(store, layout.ID_COUNTER), -1
@@ -49,13 +49,13 @@ def _high_order_path(high: int) -> str:
 
 
 class LedgerIds:
-    """Hands out ledger ids, also to several clients at once."""
+    """Allocates ledger ids; several clients may do so at once."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def next_id(self) -> LedgerId:
-        """A fresh id. MetadataUnavailableError, MetadataUnknownError (an id may be skipped, which is harmless)."""
+        """Return a new id. MetadataUnavailableError, MetadataUnknownError (an id may be skipped, which is harmless)."""
         if await self._store.get(layout.LONG_ID_COUNTERS) is not None:
             return await self._next_long_id()
         number = await self._count(layout.ID_COUNTER)
@@ -71,11 +71,11 @@ class LedgerIds:
             high += 1
             low = await self._count(_high_order_path(high))
         if high >= _HIGH_ORDER_END:
-            raise MetadataError("all ledger ids are used up")
+            raise MetadataError("all ledger ids are used")
         return LedgerId(high << 32 | low)
 
     async def _count(self, path: str) -> int:
-        """The next number of a counter, 1 being the first: a put that creates the node does not count."""
+        """Return the next number of a counter, starting at 1: the put that creates the node (version 0) is skipped."""
         for attempt in range(1, METADATA_UNKNOWN_RETRIES + 1):
             try:
                 number = await self._store.put(path, b"")
@@ -83,7 +83,7 @@ class LedgerIds:
                     number = await self._store.put(path, b"")
                 return number
             except MetadataUnknownError:
-                # A number that was counted and never heard of is only skipped.
+                # A number of unknown outcome is only skipped.
                 if attempt == METADATA_UNKNOWN_RETRIES:
                     raise
         raise AssertionError("unreachable")

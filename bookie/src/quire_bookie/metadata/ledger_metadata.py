@@ -10,9 +10,8 @@ Format (Apache BookKeeper 4.x; golden values in tests/golden/etcd):
     version 2   LedgerMetadataFormat in protobuf's text format, without cToken
     version 3   varint size, then LedgerMetadataFormat in protobuf's binary format
 
-New ledgers are written in version 3; an update keeps the version that was read. A reader of the stock system takes
-the digest type only when a password is present, so both are always written together, the password being empty bytes
-when there is none.
+New ledgers are written in version 3; an update keeps the version that was read. BookKeeper reads the digest type only
+if a password is present, so both are always written together; without a password it is empty bytes.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ CURRENT_FORMAT_VERSION = 3
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
-    """The node's value in `metadata.format_version`. MetadataFormatError when that version cannot express it."""
+    """Encode in `metadata.format_version`. MetadataFormatError if that version cannot express the metadata."""
     _check(metadata)
     head = b"%s%d\n" % (_MAGIC, metadata.format_version)
     if metadata.format_version == 1:
@@ -47,9 +46,9 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
 
 
 def decode_ledger_metadata(value: bytes) -> LedgerMetadata:
-    """The metadata in a node's value of any version. MetadataFormatError when it is none of them."""
+    """Decode a node's value of any version. MetadataFormatError if it is none of them."""
     if not value.startswith(_MAGIC):
-        raise MetadataFormatError(f"no ledger metadata: the value starts with {value[:32]!r}")
+        raise MetadataFormatError(f"not ledger metadata: the value starts with {value[:32]!r}")
     version, newline, body = value[len(_MAGIC) :].partition(b"\n")
     if not newline:
         raise MetadataFormatError("ledger metadata ends within its first line")
@@ -60,21 +59,21 @@ def decode_ledger_metadata(value: bytes) -> LedgerMetadata:
     elif version == b"3":
         metadata = _from_message(_parse_delimited(body), 3)
     else:
-        raise MetadataFormatError(f"ledger metadata of unknown version {version[:16]!r}; known are 1, 2 and 3")
+        raise MetadataFormatError(f"ledger metadata has unknown version {version[:16]!r}; supported are 1, 2 and 3")
     _check(metadata)
     return metadata
 
 
 def encode_kept_metadata(metadata: LedgerMetadata) -> bytes:
-    """Metadata of a closed ledger for keeping beside a copy of its entries: protobuf, without password and token."""
-    message = _to_message(replace(metadata, has_password=True))  # the digest type is written either way
+    """Encode metadata of a closed ledger, stored beside a copy of its entries: protobuf, without password and token."""
+    message = _to_message(replace(metadata, has_password=True))  # writes the digest type
     message.ClearField("password")
     message.ClearField("cToken")
     return message.SerializeToString()
 
 
 def decode_kept_metadata(value: bytes) -> LedgerMetadata:
-    """What `encode_kept_metadata`, or the stock system in its place, wrote. MetadataFormatError."""
+    """Decode the output of `encode_kept_metadata`, or of its counterpart in BookKeeper. MetadataFormatError."""
     message = nodes_pb2.LedgerMetadataFormat()
     try:
         message.ParseFromString(value)
@@ -87,12 +86,12 @@ def decode_kept_metadata(value: bytes) -> LedgerMetadata:
 
 
 def _check(metadata: LedgerMetadata) -> None:
-    """What must hold of every ledger, whoever wrote it. MetadataFormatError names what does not."""
+    """Check the invariants of every ledger, whichever client wrote it. MetadataFormatError names the violation."""
     if metadata.format_version not in (1, 2, 3):
-        raise MetadataFormatError(f"ledger metadata of unknown version {metadata.format_version}")
+        raise MetadataFormatError(f"ledger metadata has unknown version {metadata.format_version}")
     if not 1 <= metadata.ack_quorum <= metadata.write_quorum <= metadata.ensemble_size:
         sizes = f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}"
-        raise MetadataFormatError(f"ensemble, write and ack quorum {sizes} do not descend to 1 or more")
+        raise MetadataFormatError(f"ensemble, write and ack quorum {sizes} are not descending, or the last is below 1")
     if not metadata.segments or metadata.segments[0].first_entry != 0:
         raise MetadataFormatError("the first segment of a ledger does not start at entry 0")
     previous = -1
@@ -167,7 +166,7 @@ def _parse_text(body: bytes) -> nodes_pb2.LedgerMetadataFormat:
 def _parse_delimited(body: bytes) -> nodes_pb2.LedgerMetadataFormat:
     size, start = _read_varint(body)
     if start + size != len(body):
-        raise MetadataFormatError(f"ledger metadata announces {size} bytes and has {len(body) - start}")
+        raise MetadataFormatError(f"ledger metadata declares {size} bytes but has {len(body) - start}")
     message = nodes_pb2.LedgerMetadataFormat()
     try:
         message.ParseFromString(body[start:])
@@ -179,7 +178,7 @@ def _parse_delimited(body: bytes) -> nodes_pb2.LedgerMetadataFormat:
 
 def _require_initialised(message: nodes_pb2.LedgerMetadataFormat) -> None:
     if not message.IsInitialized():
-        raise MetadataFormatError("ledger metadata lacks quorum, ensemble size, length, state or a segment's start")
+        raise MetadataFormatError("ledger metadata has no quorum, ensemble size, length, state or start of a segment")
 
 
 def _varint(number: int) -> bytes:
@@ -192,13 +191,13 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(body: bytes) -> tuple[int, int]:
-    """The number at the start of `body` and the offset behind it."""
+    """Return the number at the start of `body`, and the offset after it."""
     number = 0
     for index, byte in enumerate(body[:_VARINT_BYTES_MAX]):
         number |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return number, index + 1
-    raise MetadataFormatError("ledger metadata has no valid size in front of its body")
+    raise MetadataFormatError("ledger metadata has no valid size before its body")
 
 
 def _encode_lines(metadata: LedgerMetadata) -> bytes:

@@ -1,8 +1,8 @@
-"""The ledger nodes: read, create, change by compare-and-set, delete, list. Owns no decision about a ledger's state.
+"""Owns the ledger nodes: read, create, compare-and-set, delete, list. Decides nothing about a ledger's state.
 
-A write whose outcome is unknown is settled here by reading back: the node then holds exactly what was to be written
-(done), or what was there before (written again under the same expected version, so that at most one takes effect),
-or something else (BadVersionError). Only when reading back fails as well does MetadataUnknownError reach the caller.
+Resolves a write of unknown outcome by reading back: the node has exactly the new value (done), or the previous version
+(written again with the same expected version, so that at most one write takes effect), or something else
+(BadVersionError). MetadataUnknownError reaches the caller only if reading back fails as well.
 """
 
 from collections.abc import AsyncIterator
@@ -24,24 +24,24 @@ from quire_bookie.model import LedgerId, LedgerMetadata
 
 
 class LedgerNodes:
-    """Ledger metadata in a store."""
+    """Reads and writes ledger metadata in a store."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def read(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
-        """The metadata, linearizable. NoSuchLedgerError, MetadataFormatError, MetadataUnavailableError."""
+        """Return the metadata, linearizable. NoSuchLedgerError, MetadataFormatError, MetadataUnavailableError."""
         node = await self._store.get(layout.ledger_path(ledger))
         if node is None:
             raise NoSuchLedgerError(f"ledger {ledger} does not exist")
         return Versioned(decode_ledger_metadata(node.value), node.version)
 
     async def exists(self, ledger: LedgerId) -> bool:
-        """Whether the ledger exists, linearizable."""
+        """Return whether the ledger exists, linearizable."""
         return await self._store.get(layout.ledger_path(ledger)) is not None
 
     async def create(self, ledger: LedgerId, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
-        """Write the node of a new ledger. LedgerExistsError when the id is taken; MetadataUnknownError."""
+        """Write the node of a new ledger. LedgerExistsError if the id is taken; MetadataUnknownError."""
         try:
             version = await self._write(ledger, encode_ledger_metadata(metadata), ABSENT)
         except BadVersionError as error:
@@ -51,7 +51,7 @@ class LedgerNodes:
     async def update(self, ledger: LedgerId, metadata: LedgerMetadata, expected: int) -> Versioned[LedgerMetadata]:
         """Replace the metadata read at version `expected`.
 
-        BadVersionError: another one was faster (or the ledger is gone); read again before anything else.
+        BadVersionError: another client was faster, or the ledger was deleted; read it again first.
         MetadataUnknownError: may have been written. Returns the metadata with its new version.
         """
         version = await self._write(ledger, encode_ledger_metadata(metadata), expected)
@@ -82,8 +82,8 @@ class LedgerNodes:
             node = await self._read_back(path, unknown)
             if node is not None and node.version == expected + 1 and node.value == value:
                 return node.version
-            # Not what we wrote. Still the old version: the first attempt may be on its way, and a second one under
-            # the same expectation can at most lose to it.
+            # Not our value. If it is still the old version, the first attempt may be in flight; a second one with the
+            # same expected version can at most lose to it.
             if (ABSENT if node is None else node.version) != expected:
                 raise BadVersionError(f"{path} was changed by another writer")
         assert unknown is not None
@@ -96,7 +96,7 @@ class LedgerNodes:
             raise unknown from error
 
     async def ids(self, *, page_keys: int = METADATA_PAGE_KEYS) -> AsyncIterator[list[LedgerId]]:
-        """Ids of all ledgers at one revision, in pages. An error means that the listing is incomplete: drop it."""
+        """Yield the ids of all ledgers at one revision, in pages. After an error the listing is incomplete."""
         async for page in self._store.scan(f"{layout.ROOT}/", page_keys=page_keys, keys_only=True):
             ids = [ledger for node in page if (ledger := layout.ledger_of_path(node.key)) is not None]
             if ids:
@@ -105,7 +105,7 @@ class LedgerNodes:
     async def scan(
         self, *, page_keys: int = METADATA_PAGE_KEYS
     ) -> AsyncIterator[list[tuple[LedgerId, Versioned[LedgerMetadata]]]]:
-        """Ids and metadata of all ledgers at one revision, in pages. MetadataFormatError at a value that is none."""
+        """Yield ids and metadata of all ledgers at one revision, in pages. MetadataFormatError for an invalid value."""
         async for page in self._store.scan(f"{layout.ROOT}/", page_keys=page_keys):
             found = [
                 (ledger, Versioned(decode_ledger_metadata(node.value), node.version))

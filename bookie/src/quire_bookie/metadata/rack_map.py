@@ -1,9 +1,9 @@
-"""Where the bookies stand: the node `/bookies`, written by Pulsar's tools, and by bookies that were told their rack.
+"""Owns the node `/bookies`, the rack of each bookie. Written by Pulsar's tools, and by bookies with a configured rack.
 
     {"<group>": {"<bookie id>": {"rack": "/zone/rack", "hostname": "..."}}}
 
-The groups (isolation) are not interpreted. One task follows the node; a value that does not parse leaves what was
-known, and is never overwritten. A bookie writes its own entry only, and leaves every other byte of meaning as it was.
+The groups (isolation) are not interpreted. One task follows the node; a value that does not parse leaves the known
+racks in place and is never overwritten. A bookie writes only its own entry and preserves the content of all others.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _GROUP = "default"
 
 
 def decode_rack_map(value: bytes) -> dict[BookieId, str]:
-    """Places by bookie; empty for an empty node. MetadataFormatError."""
+    """Return the racks by bookie; empty for an empty node. MetadataFormatError."""
     if not value.strip():
         return {}
     try:
@@ -40,13 +40,13 @@ def decode_rack_map(value: bytes) -> dict[BookieId, str]:
                     places[BookieId(bookie)] = "/" + rack.strip("/")
         return places
     except (ValueError, AttributeError, TypeError) as error:
-        raise MetadataFormatError(f"{RACK_MAP} is no rack map: {error}") from error
+        raise MetadataFormatError(f"{RACK_MAP} is not a rack map: {error}") from error
 
 
 def with_place(value: bytes, bookie: BookieId, place: str, host: str) -> bytes:
-    """The map with a bookie's own entry, in the group where it is, else in Pulsar's default one. MetadataFormatError.
+    """Return the map with the bookie's entry, in its present group or else Pulsar's default one. MetadataFormatError.
 
-    A map that says so already comes back as the same bytes.
+    If the entry is up to date, returns the same bytes.
     """
     if decode_rack_map(value).get(bookie) == place:
         return value
@@ -58,7 +58,7 @@ def with_place(value: bytes, bookie: BookieId, place: str, host: str) -> bytes:
 
 
 def without_place(value: bytes, bookie: BookieId) -> bytes:
-    """The map without a bookie that is forgotten. MetadataFormatError."""
+    """Return the map without a removed bookie. MetadataFormatError."""
     if bookie not in decode_rack_map(value):
         return value
     groups: dict[str, Any] = json.loads(value)
@@ -68,13 +68,13 @@ def without_place(value: bytes, bookie: BookieId) -> bytes:
 
 
 async def change_rack_map(store: MetadataStore, chance: Chance, decide: Callable[[bytes], bytes]) -> None:
-    """Replace the map by what `decide` makes of it; it may be asked again, and by many bookies at once.
+    """Replace the map by `decide(current)`. `decide` may be called repeatedly; many bookies may write at once.
 
-    MetadataFormatError: the map does not parse and stays. MetadataUnavailableError, MetadataUnknownError: try again.
+    MetadataFormatError: the map does not parse and stays. MetadataUnavailableError, MetadataUnknownError: call again.
     """
     low_s, high_s = METADATA_RETRY_BACKOFF_S
     unknown: MetadataUnknownError | None = None
-    for turn in range(RACK_MAP_CONFLICTS_MAX):
+    for attempt in range(RACK_MAP_CONFLICTS_MAX):
         node = await store.get(RACK_MAP)
         before = b"" if node is None else node.value
         wanted = decide(before)
@@ -84,15 +84,17 @@ async def change_rack_map(store: MetadataStore, chance: Chance, decide: Callable
             await store.put(RACK_MAP, wanted, expected=ABSENT if node is None else node.version)
             return
         except BadVersionError:
-            # A whole pool starts at once, and all of it writes here.
-            await asyncio.sleep(chance.uniform(0.0, min(high_s, low_s * (turn + 1))))
+            # All bookies of a pool start at once and write here.
+            await asyncio.sleep(chance.uniform(0.0, min(high_s, low_s * (attempt + 1))))
         except MetadataUnknownError as error:
             unknown = error
-    raise unknown or MetadataUnavailableError(f"{RACK_MAP} changed {RACK_MAP_CONFLICTS_MAX} times under our hands")
+    raise unknown or MetadataUnavailableError(
+        f"{RACK_MAP} was changed {RACK_MAP_CONFLICTS_MAX} times meanwhile; try again"
+    )
 
 
 class RackMap:
-    """The rack map, kept current. Open it, read `places` at any time, close it."""
+    """Keeps the rack map current. Open it, read `places` at any time, close it."""
 
     def __init__(self, store: MetadataStore, watch: Watch) -> None:
         """Use `open`."""
@@ -103,7 +105,7 @@ class RackMap:
 
     @classmethod
     async def open(cls, store: MetadataStore) -> "RackMap":
-        """Read the map and follow it. MetadataUnavailableError when the store is away."""
+        """Read the map and follow it. MetadataUnavailableError if the store is unavailable."""
         racks = cls(store, await store.watch(RACK_MAP))
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(racks._watch.close)
@@ -128,4 +130,4 @@ class RackMap:
         try:
             self.places = {} if node is None else decode_rack_map(node.value)
         except MetadataFormatError as error:
-            _log.warning("ignored, what was known before holds: %s", error)
+            _log.warning("invalid rack map ignored, the previous racks stay in use: %s", error)

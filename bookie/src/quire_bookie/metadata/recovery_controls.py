@@ -1,12 +1,12 @@
-"""The switches and clocks of auto-recovery that all its processes share. Owns these nodes; acts on none.
+"""Owns the nodes with the switches and times that all processes of auto-recovery share. Acts on none of them.
 
-/ledgers/underreplication/LAYOUT                    protobuf text: type "BASIC", version 1; made by whoever comes first
-/ledgers/underreplication/disable                   there: nobody audits or replicates
-/ledgers/underreplication/lostBookieRecoveryDelay   seconds as decimal text; written again unchanged: audit now
-/ledgers/underreplication/checkallledgersctime      protobuf binary, field 1: ms of the last full check; likewise
+/ledgers/underreplication/LAYOUT                    protobuf text: type "BASIC", version 1; created by the first process
+/ledgers/underreplication/disable                   while it exists no process audits or replicates
+/ledgers/underreplication/lostBookieRecoveryDelay   seconds as decimal text; rewriting the same value: audit now
+/ledgers/underreplication/checkallledgersctime      protobuf binary, field 1: ms of the last full check; also for
                          /placementpolicycheckctime, /replicascheckctime
 
-The formats are BookKeeper's, so that its auto-recovery obeys what is set here, and the other way round.
+The formats are BookKeeper's, so that its auto-recovery and ours obey the same settings.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ _LAYOUT_VALUE = b'type: "BASIC"\nversion: 1\n'
 
 
 class CheckKind(Enum):
-    """A periodic check whose last run is remembered; the value is the node's name."""
+    """A periodic check whose last run is recorded; the value is the node's name."""
 
     ALL_LEDGERS = "checkallledgersctime"
     PLACEMENT = "placementpolicycheckctime"
@@ -35,9 +35,9 @@ class CheckKind(Enum):
 
 
 class MissingGivenUp:
-    """Tells when a person says that the missing bookies do not come back: the delay was written again unchanged.
+    """Detects that the operator declared the missing bookies lost, by rewriting the delay with the same value.
 
-    Another delay is no such word: who gives bookies more time must not lose those that are away.
+    A different delay is not such a request: granting bookies more time must not give up the missing ones.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -45,23 +45,23 @@ class MissingGivenUp:
         self._known: Node | None = None
 
     async def said(self) -> bool:
-        """Whether that was said since the last call; the first only learns the delay. MetadataUnavailableError."""
+        """Return whether it happened since the last call; the first only reads the delay. MetadataUnavailableError."""
         before, self._known = self._known, await self._store.get(LOST_BOOKIE_DELAY)
         if before is None or self._known is None:
             return False
         written = self._known.version - before.version
-        # Written twice before we looked: a new delay, and the word right behind it.
+        # Two writes since the last read: a new delay, followed by the request.
         return written > 1 or (written == 1 and self._known.value == before.value)
 
 
 class RecoveryControls:
-    """Reads and sets them. A write whose outcome stays unknown raises MetadataUnknownError: set it again."""
+    """Reads and sets the controls. A write of unknown outcome raises MetadataUnknownError: set it again."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def ensure_layout(self) -> None:
-        """Create LAYOUT unless it is there. MetadataFormatError: another layout is in use, leave it alone."""
+        """Create LAYOUT unless it exists. MetadataFormatError if another layout is in use, which stays unchanged."""
         node = await self._store.get(LAYOUT)
         if node is None:
             try:
@@ -70,14 +70,14 @@ class RecoveryControls:
             except BadVersionError:
                 node = await self._store.get(LAYOUT)
         if node is not None and b'"BASIC"' not in node.value:
-            raise MetadataFormatError(f"{LAYOUT}: {node.value[:80]!r} is no layout that is known here")
+            raise MetadataFormatError(f"{LAYOUT}: {node.value[:80]!r} is not a known layout")
 
     async def is_enabled(self) -> bool:
-        """Whether auditors and workers may act."""
+        """Return whether auditors and workers may act."""
         return await self._store.get(DISABLE) is None
 
     async def enable(self) -> None:
-        """Auto-recovery goes on. On already is fine."""
+        """Resume auto-recovery. Does nothing if it is on already."""
         for _ in range(METADATA_UNKNOWN_RETRIES):
             try:
                 await self._store.delete(DISABLE)
@@ -88,29 +88,29 @@ class RecoveryControls:
             else:
                 return
         if not await self.is_enabled():
-            raise MetadataUnknownError(f"{DISABLE} may still be there")
+            raise MetadataUnknownError(f"{DISABLE} may still exist")
 
     async def disable(self) -> None:
-        """No audit and no replication begins from here on. Off already is fine."""
+        """Stop new audits and replications. Does nothing if it is off already."""
         await self._repeat(lambda: self._store.put(DISABLE, b""))
 
     async def lost_bookie_delay_s(self) -> int | None:
-        """Seconds between the loss of a bookie and its audit; None: nobody said. MetadataFormatError."""
+        """Return the seconds between the loss of a bookie and its audit; None: not set. MetadataFormatError."""
         node = await self._store.get(LOST_BOOKIE_DELAY)
         if node is None:
             return None
         try:
             delay_s = int(node.value)
         except ValueError as error:
-            raise MetadataFormatError(f"{LOST_BOOKIE_DELAY}: {node.value[:32]!r} is no number of seconds") from error
+            raise MetadataFormatError(f"{LOST_BOOKIE_DELAY}: {node.value[:32]!r} is not a number of seconds") from error
         return max(0, delay_s)
 
     async def set_lost_bookie_delay_s(self, delay_s: int) -> None:
-        """Set it. The value it has already: audit lost bookies now."""
+        """Set the delay. Setting the present value again requests an audit of lost bookies now."""
         await self._repeat(lambda: self._store.put(LOST_BOOKIE_DELAY, b"%d" % delay_s))
 
     async def ensure_lost_bookie_delay_s(self, default_s: int) -> int:
-        """The delay, after having set the default where nobody said one."""
+        """Return the delay; set the default first if there is none."""
         found = await self.lost_bookie_delay_s()
         if found is not None:
             return found
@@ -121,7 +121,7 @@ class RecoveryControls:
         return default_s
 
     async def last_check_ms(self, kind: CheckKind) -> int | None:
-        """Wall clock at the end of the last such check; None when there was none, or its time does not parse."""
+        """Return the wall clock time of the end of the last such check; None if there is none or it does not parse."""
         node = await self._store.get(f"{UNDER_REPLICATION}/{kind.value}")
         if node is None:
             return None
@@ -133,12 +133,12 @@ class RecoveryControls:
         return message.time if message.HasField("time") else None
 
     async def set_last_check_ms(self, kind: CheckKind, time_ms: int) -> None:
-        """Remember the end of a check."""
+        """Record the end of a check."""
         value = nodes_pb2.CheckTimeFormat(time=time_ms).SerializeToString()
         await self._repeat(lambda: self._store.put(f"{UNDER_REPLICATION}/{kind.value}", value))
 
     async def _repeat(self, write: Callable[[], Awaitable[object]]) -> None:
-        """A write that may be done twice, until its outcome is known."""
+        """Repeat an idempotent write until its outcome is known."""
         unknown: MetadataUnknownError | None = None
         for _ in range(METADATA_UNKNOWN_RETRIES):
             try:

@@ -1,7 +1,7 @@
-"""Which bookies are registered and where they listen, kept current by a watch. Never writes.
+"""Tracks which bookies are registered, and their addresses, with a watch. Never writes.
 
-One task reads the watch. A change is only a hint: the node is read again, so the registry converges to what the
-store holds whatever the order of events; a RESYNC (or a store that was away) reads everything again.
+One task reads the watch. A change is only a hint: the node is read again, so the registry converges to the content of
+the store whatever the order of events; a RESYNC, or an unavailable store, causes everything to be read again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _READ_ONLY_PREFIX = f"{layout.READ_ONLY}/"
 
 
 def bookie_of_path(path: str) -> BookieId | None:
-    """The bookie registered at `path`, writable or read-only; None for any other path."""
+    """Return the bookie registered at `path`, writable or read-only; None for any other path."""
     for prefix in (_READ_ONLY_PREFIX, _PREFIX):
         if path.startswith(prefix):
             name = path[len(prefix) :]
@@ -33,7 +33,7 @@ def bookie_of_path(path: str) -> BookieId | None:
 
 
 class BookieRegistry:
-    """The registered bookies. Open it, read its sets at any time, close it."""
+    """Tracks the registered bookies. Open it, read its sets at any time, close it."""
 
     def __init__(self, store: MetadataStore, watch: Watch) -> None:
         """Use `open`."""
@@ -42,17 +42,17 @@ class BookieRegistry:
         self._writable: dict[BookieId, BookieServiceInfo] = {}
         self._read_only: dict[BookieId, BookieServiceInfo] = {}
         self._last_known: dict[BookieId, BookieServiceInfo] = {}
-        self._holders: dict[BookieAddress, BookieId] = {}
-        """Who registered last with an address."""
+        self._last_users: dict[BookieAddress, BookieId] = {}
+        """The bookie that registered last with each address."""
         self._listeners: list[Callable[[], None]] = []
         self._behind = False
-        """A change was not taken in yet."""
+        """Whether a change has not been applied yet."""
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, store: MetadataStore) -> "BookieRegistry":
-        """Read all registrations and follow them. MetadataUnavailableError when the store is away."""
-        # The watch first, then the listing: a change between the two is seen twice rather than not at all.
+        """Read all registrations and follow them. MetadataUnavailableError if the store is unavailable."""
+        # Watch first, then list: a change between the two is seen twice instead of missed.
         registry = cls(store, await store.watch(_PREFIX))
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(registry._watch.close)
@@ -63,33 +63,33 @@ class BookieRegistry:
 
     @property
     def writable(self) -> frozenset[BookieId]:
-        """Bookies that take adds."""
+        """Bookies that accept adds."""
         return frozenset(self._writable)
 
     @property
     def read_only(self) -> frozenset[BookieId]:
-        """Bookies that only read."""
+        """Bookies that are only readable."""
         return frozenset(self._read_only.keys() - self._writable.keys())
 
     def service_info(self, bookie: BookieId) -> BookieServiceInfo | None:
-        """The endpoints of a bookie; of one that is no longer registered those it had last."""
+        """Return the endpoints of a bookie; for an unregistered one, its last known endpoints."""
         return self._writable.get(bookie) or self._read_only.get(bookie) or self._last_known.get(bookie)
 
     def address_of(self, bookie: BookieId) -> BookieAddress | None:
-        """Where the bookie speaks the BookKeeper protocol, or last did; None when it was never seen.
+        """Return the bookie's current or last known address of the BookKeeper protocol; None if it was never seen.
 
-        An address outlives its registration because a bookie that lost its lease may still answer reads. Not when
-        another one has registered with it since, even if that one has left too: it would answer *no such entry* for
-        what it never had.
+        An address outlives its registration because a bookie that lost its lease may still answer reads. It does not if
+        another bookie has registered with the address since, even if that one is unregistered too: it would answer *no
+        such entry* for entries that it never had.
         """
         info = self.service_info(bookie)
         address = None if info is None else _address(info)
         if address is None or bookie in self._writable or bookie in self._read_only:
             return address
-        return address if self._holders.get(address) == bookie else None
+        return address if self._last_users.get(address) == bookie else None
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each change of the sets or of an address. Returns a function that ends it."""
+        """Call `listener` after each change of the sets or of an address. Returns a function that removes it."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -110,7 +110,7 @@ class BookieRegistry:
             await with_retries(partial(self._apply, event), "read registrations", _log.warning)
 
     async def _apply(self, event: Event) -> None:
-        # After an attempt that failed all is read: whatever else changed meanwhile comes with it.
+        # After a failed attempt read everything, which includes all other changes made meanwhile.
         behind, self._behind = self._behind, True
         if behind or event.kind is EventKind.RESYNC:
             await self._load()
@@ -118,7 +118,7 @@ class BookieRegistry:
             node = None if event.kind is EventKind.DELETED else await self._store.get(event.key)
             changed = self._set(event.key, node)
             if changed:
-                self._tell()
+                self._notify()
         self._behind = False
 
     async def _load(self) -> None:
@@ -130,10 +130,10 @@ class BookieRegistry:
         changed = [self._set(path, None) for path in gone if path not in found]
         changed += [self._set(path, node) for path, node in found.items()]
         if any(changed):
-            self._tell()
+            self._notify()
 
     def _set(self, path: str, node: Node | None) -> bool:
-        """Take over one registration (None: gone); whether anything changed."""
+        """Apply one registration (None: it was removed); return whether anything changed."""
         bookie = bookie_of_path(path)
         if bookie is None:
             return False
@@ -143,7 +143,7 @@ class BookieRegistry:
             try:
                 info = decode_service_info(node.value, bookie)
             except MetadataFormatError as error:
-                _log.warning("ignored: %s", error)
+                _log.warning("invalid registration ignored: %s", error)
         if info == known.get(bookie):
             return False
         if info is None:
@@ -152,10 +152,10 @@ class BookieRegistry:
             known[bookie] = self._last_known[bookie] = info
             address = _address(info)
             if address is not None:
-                self._holders[address] = bookie
+                self._last_users[address] = bookie
         return True
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self._listeners):
             listener()
 

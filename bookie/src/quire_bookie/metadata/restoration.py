@@ -1,9 +1,9 @@
-"""That the metadata was restored from a backup and a person has not settled yet what follows. Owns these nodes of ours.
+"""Owns the nodes that record a restore of the metadata whose consequences the operator has not settled yet.
 
-/quire/restoration                    JSON as `Restoration`; while it is there brokers wait
-/quire/restoration/given-up/<ledger>  a person's word: what bookies hold beyond the restored metadata may go
-/quire/returning/<bookie>             a person's word: this bookie, which the restored metadata does not know, or knows
-                                      as it was, belongs to the cluster with its storage; used up by its start
+/quire/restoration                    JSON as `Restoration`; while it exists brokers wait
+/quire/restoration/given-up/<ledger>  operator's decision: entries unknown to the restored metadata may be deleted
+/quire/returning/<bookie>             operator's decision: this bookie belongs to the cluster with its storage,
+                                      although its cookie is missing or outdated; consumed by its start
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from quire_bookie.model import BookieId, LedgerId
 RESTORATION = "/quire/restoration"
 GIVEN_UP = f"{RESTORATION}/given-up"
 RETURNING = "/quire/returning"
-_LOOK_EVERY_S = 2.0
-_SAY_EVERY_S = 60.0
+_POLL_S = 2.0
+_LOG_EVERY_S = 60.0
 
 
 class RestorationState(Enum):
-    """How far a restore is."""
+    """Phase of a restore."""
 
     WRITING = "writing"
-    """Nodes are being written: no cluster is visible yet."""
+    """Nodes are being written: the cluster is not visible yet."""
     REVIEW = "review"
-    """All is there; a person looks at what the bookies hold beyond it."""
+    """Everything is written; the operator reviews the entries on bookies that are newer than the backup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """A restore. `reserved_high`: the high half of the long ids that are given out meanwhile."""
+    """A restore. `reserved_high`: the high half of the long ids that are allocated meanwhile."""
 
     backup: str
     cluster: str
@@ -43,79 +43,79 @@ class Restoration:
     since_ms: int
     reserved_high: int
     short_ids_given: int
-    """What the counter of short ids said in the backup."""
+    """Value of the counter of short ids in the backup."""
     recovery_was_off: bool
-    """Auto-recovery was switched off in the backup, so it stays so afterwards."""
+    """Whether auto-recovery was switched off in the backup; if so, it stays off."""
 
 
 def encode_restoration(restoration: Restoration) -> bytes:
-    """The node's value."""
+    """Encode the node's value."""
     return json.dumps(asdict(restoration) | {"state": restoration.state.value}).encode()
 
 
 def decode_restoration(value: bytes) -> Restoration:
-    """The node's value. MetadataFormatError."""
+    """Decode the node's value. MetadataFormatError."""
     try:
         fields = json.loads(value)
         return Restoration(**fields | {"state": RestorationState(fields["state"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise MetadataFormatError(f"{RESTORATION} is none that is known here: {error}") from error
+        raise MetadataFormatError(f"{RESTORATION} is not a known restore: {error}") from error
 
 
 async def read_restoration(store: MetadataStore) -> Versioned[Restoration] | None:
-    """The restore that is not settled; None when there is none. MetadataFormatError."""
+    """Return the unsettled restore, or None. MetadataFormatError."""
     node = await store.get(RESTORATION)
     return None if node is None else Versioned(decode_restoration(node.value), node.version)
 
 
 async def wait_until_settled(store: MetadataStore, say: Callable[..., None]) -> None:
-    """Until no restore is under way or under review: whoever opens ledgers before could cut off what is newer."""
-    said_s: float | None = None
+    """Wait until no restore is in progress or under review: opening ledgers earlier could truncate newer entries."""
+    logged_s: float | None = None
     while (found := await read_restoration(store)) is not None:
         now_s = asyncio.get_running_loop().time()
-        if said_s is None or now_s - said_s >= _SAY_EVERY_S:
-            said_s = now_s
+        if logged_s is None or now_s - logged_s >= _LOG_EVERY_S:
+            logged_s = now_s
             say(
-                "waiting: the metadata was restored from backup %s and what is newer on the bookies is not settled; "
-                "`quire metadata orphans list` shows it, `quire metadata release-hold` ends this",
+                "waiting: the metadata was restored from backup %s and newer entries on the bookies are not settled; "
+                "`quire metadata orphans list` lists them, `quire metadata release-hold` ends this",
                 found.value.backup,
             )
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_S)
 
 
 async def give_up(store: MetadataStore, ledger: LedgerId) -> None:
-    """Note a person's word about what is held of a ledger beyond the restored metadata."""
+    """Record that a ledger's entries unknown to the restored metadata may be deleted."""
     await store.put(f"{GIVEN_UP}/{ledger}", b"")
 
 
 async def given_up(store: MetadataStore) -> frozenset[LedgerId]:
-    """The ledgers about which that was said."""
+    """Return the ledgers with that decision."""
     return frozenset(LedgerId(int(name)) for name in await store.children(GIVEN_UP) if name.isdigit())
 
 
 async def let_return(store: MetadataStore, bookie: BookieId) -> None:
-    """Note a person's word that a bookie belongs to the cluster with the storage that it has."""
+    """Record that a bookie belongs to the cluster with its present storage."""
     await store.put(f"{RETURNING}/{bookie}", b"")
 
 
 async def may_return(store: MetadataStore, bookie: BookieId) -> bool:
-    """Whether that was said of a bookie."""
+    """Return whether that is recorded for a bookie."""
     return await store.get(f"{RETURNING}/{bookie}") is not None
 
 
 async def returning(store: MetadataStore) -> list[BookieId]:
-    """The bookies of which that was said and which did not start since."""
+    """Return the bookies with that decision that have not started since."""
     return [BookieId(name) for name in await store.children(RETURNING)]
 
 
 async def forget_returns(store: MetadataStore) -> None:
-    """Whoever did not come back so far needs the word again."""
+    """Remove the decisions of all bookies that have not started yet; they then need a new one."""
     for bookie in await returning(store):
         await has_returned(store, bookie)
 
 
 async def has_returned(store: MetadataStore, bookie: BookieId) -> None:
-    """The word is used up."""
+    """Remove the decision, because the bookie has started."""
     try:
         await store.delete(f"{RETURNING}/{bookie}")
     except NodeMissingError:

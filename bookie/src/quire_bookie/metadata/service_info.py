@@ -1,4 +1,4 @@
-"""Codec of a bookie's registration value: where its protocols can be reached. Pure.
+"""Codec of a bookie's registration value: the addresses of its protocols. Pure.
 
 Format: BookieServiceInfoFormat in protobuf's binary format. Clients look for the endpoint whose protocol is
 `bookie-rpc`. An empty value is the legacy form: the id itself is `host:port`.
@@ -16,15 +16,15 @@ from quire_bookie.model import BookieId
 
 BOOKIE_RPC = "bookie-rpc"
 HTTP = "http"
-"""With TLS too: its extension says so."""
+"""Also with TLS, which the extension shows."""
 TLS = "tls"
-"""The extension of an endpoint that speaks TLS."""
+"""The extension of an endpoint with TLS."""
 _BOOKIE_ENDPOINT_ID = "bookie"
 _PORT_MAX = 65535
 
 
 class BookieAddress(NamedTuple):
-    """Where a bookie listens."""
+    """Address on which a bookie listens."""
 
     host: str
     port: int
@@ -44,7 +44,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BookieServiceInfo:
-    """All endpoints of a bookie, and what else it publishes."""
+    """All endpoints of a bookie, and the other properties that it publishes."""
 
     endpoints: tuple[Endpoint, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -56,22 +56,22 @@ class BookieServiceInfo:
 
     @property
     def http_endpoint(self) -> Endpoint | None:
-        """The endpoint of the admin HTTP server, where it has one."""
+        """The endpoint of the admin HTTP server, if it has one."""
         return next((endpoint for endpoint in self.endpoints if endpoint.protocol == HTTP), None)
 
 
 def bookie_endpoint(host: str, port: int, *, tls: bool = False) -> Endpoint:
-    """The endpoint that every bookie publishes."""
+    """Return the endpoint that every bookie publishes."""
     return Endpoint(_BOOKIE_ENDPOINT_ID, host, port, BOOKIE_RPC, extensions=(TLS,) if tls else ())
 
 
 def http_endpoint(host: str, port: int, *, tls: bool = False) -> Endpoint:
-    """The endpoint of the admin HTTP server."""
+    """Return the endpoint of the admin HTTP server."""
     return Endpoint("httpserver", host, port, HTTP, extensions=(TLS,) if tls else ())
 
 
 def encode_service_info(info: BookieServiceInfo) -> bytes:
-    """The registration's value."""
+    """Encode the registration's value."""
     message = nodes_pb2.BookieServiceInfoFormat(
         endpoints=[
             nodes_pb2.BookieServiceInfoFormat.Endpoint(
@@ -90,7 +90,7 @@ def encode_service_info(info: BookieServiceInfo) -> bytes:
 
 
 def decode_service_info(value: bytes, bookie: BookieId) -> BookieServiceInfo:
-    """The endpoints in a registration's value. MetadataFormatError when it is none."""
+    """Decode a registration's value. MetadataFormatError if it is invalid."""
     if not value:
         address = _address_of_id(bookie)
         return BookieServiceInfo((bookie_endpoint(address.host, address.port),))
@@ -104,7 +104,7 @@ def decode_service_info(value: bytes, bookie: BookieId) -> BookieServiceInfo:
         for part in message.endpoints
     )
     if not all(0 <= endpoint.port <= _PORT_MAX for endpoint in endpoints):
-        raise MetadataFormatError(f"the registration of bookie {bookie} names an impossible port")
+        raise MetadataFormatError(f"the registration of bookie {bookie} contains an invalid port")
     return BookieServiceInfo(endpoints, dict(message.properties))
 
 

@@ -1,4 +1,4 @@
-"""Settings of the metadata store, and the forms in which a person writes where it is."""
+"""Defines the settings of the metadata store, and parses its URL."""
 
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -17,10 +17,10 @@ _FORMS = "use local:<folder> or etcd://host:port[,host:port...]"
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings:
-    """How to use a metadata store.
+    """Settings of the connection to a metadata store.
 
-    Paths of certificates are PEM files; TLS is on with one of them or an https endpoint. User and password are as they
-    are, or `file:///path` of a file that is read at each login.
+    Certificates are paths of PEM files; one of them, or an https endpoint, turns on TLS. User and password are literal
+    values, or `file:///path` of a file that is read at each login.
     """
 
     session_timeout_s: float = METADATA_SESSION_TIMEOUT_S
@@ -34,12 +34,12 @@ class MetadataSettings:
     tls_refresh_s: float = TLS_REFRESH_S
 
     def __post_init__(self) -> None:
-        """Check what belongs together. ConfigError."""
+        """Check the settings that depend on each other. ConfigError."""
         if self.session_timeout_s < 1:
-            raise ConfigError(f"metadata session timeout of {self.session_timeout_s} s: etcd's leases last 1 s or more")
+            raise ConfigError(f"metadata session timeout of {self.session_timeout_s} s: give 1 s or more, for etcd")
         for name in ("operation_timeout_s", "connect_timeout_s"):
             if getattr(self, name) <= 0:
-                raise ConfigError(f"metadata {name} of {getattr(self, name)} is not above 0")
+                raise ConfigError(f"metadata {name} of {getattr(self, name)} s: give more than 0 s")
         if (self.username is None) != (self.password is None):
             raise ConfigError("metadata user and password: give both or neither")
         if (self.cert_path is None) != (self.key_path is None):
@@ -55,16 +55,16 @@ class LocalLocation:
 
 @dataclass(frozen=True, slots=True)
 class EtcdLocation:
-    """An etcd cluster: `host:port` of each member that may be asked."""
+    """An etcd cluster: `host:port` of each member to connect to."""
 
     endpoints: tuple[str, ...]
     tls: bool
 
 
 def parse_metadata_url(url: str) -> LocalLocation | EtcdLocation:
-    """Where the metadata is.
+    """Parse the URL of the metadata store.
 
-    Taken are `local:<folder>`, `etcd://h1:2379,h2:2379`, `etcd:http://h1:2379,http://h2:2379` (Pulsar's form) and
+    Accepts `local:<folder>`, `etcd://h1:2379,h2:2379`, `etcd:http://h1:2379,http://h2:2379` (Pulsar's form) and
     `metadata-store:` in front of any of them with `;` for `,` (BookKeeper's form). ConfigError for anything else.
     """
     text = url.strip().removeprefix("metadata-store:").replace(";", ",")
@@ -72,13 +72,13 @@ def parse_metadata_url(url: str) -> LocalLocation | EtcdLocation:
     if colon and scheme == "local":
         folder = rest.removeprefix("//")
         if not folder:
-            raise ConfigError(f"metadata store {url!r} names no folder; {_FORMS}")
+            raise ConfigError(f"metadata store {url!r} contains no folder; {_FORMS}")
         return LocalLocation(folder)
     if colon and scheme == "etcd":
         return _parse_etcd(url, rest.removeprefix("//") if rest.startswith("//") else rest)
     if scheme.partition("+")[0] in ("zk", "oxia"):
         raise ConfigError(f"metadata store {url!r}: ZooKeeper and Oxia are not supported; {_FORMS}")
-    raise ConfigError(f"metadata store {url!r} is of no kind that Quire knows; {_FORMS}")
+    raise ConfigError(f"metadata store {url!r} has an unknown scheme; {_FORMS}")
 
 
 def _parse_etcd(url: str, members: str) -> EtcdLocation:
@@ -90,11 +90,11 @@ def _parse_etcd(url: str, members: str) -> EtcdLocation:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port or _ETCD_PORT
         except ValueError as error:
-            raise ConfigError(f"metadata store {url!r}: {member!r} is no host:port ({error})") from error
+            raise ConfigError(f"metadata store {url!r}: {member!r} is not host:port ({error})") from error
         if not host or parts.scheme not in ("http", "https") or parts.username or parts.path not in ("", "/"):
-            raise ConfigError(f"metadata store {url!r}: {member!r} is no host:port; {_FORMS}")
+            raise ConfigError(f"metadata store {url!r}: {member!r} is not host:port; {_FORMS}")
         if parts.query or parts.fragment:
-            raise ConfigError(f"metadata store {url!r}: {member!r} has parts that mean nothing here; {_FORMS}")
+            raise ConfigError(f"metadata store {url!r}: {member!r} has a query or fragment, not supported; {_FORMS}")
         schemes.add(parts.scheme)
         endpoints.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     if len(schemes) > 1:

@@ -1,11 +1,11 @@
-"""Counters of a metadata store, read by the metrics collector. Only ever grow."""
+"""Counters of a metadata store for the metrics collector. They only increase."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class MetadataStats:
-    """What a store did since it was opened. A counter that has no meaning for a store stays 0."""
+    """Counts the operations of a store since it was opened. A counter that does not apply to a store stays 0."""
 
     calls: int = 0
     writes: int = 0

@@ -1,16 +1,16 @@
-"""Which ledgers lack replicas, and who is at work on one: the marks and locks of auto-recovery. Decides nothing.
+"""Owns the marks and locks of auto-recovery: ledgers that lack replicas, and who repairs them. Decides nothing.
 
-The layout is BookKeeper's, so that its auto-recovery and ours keep out of each other's way:
+The layout is BookKeeper's, so that its auto-recovery and ours do not repair the same ledger at once:
 
 /ledgers/underreplication/ledgers/<h1>/<h2>/<h3>/<h4>/urL%010d   mark: replicas are missing. Four hex digits a level
                                                                  value: protobuf text, `replica: "<bookie>"` each,
                                                                  `ctime: <ms>` of the first mark
-/ledgers/underreplication/locks/urL%010d                         ephemeral: somebody replicates the ledger
+/ledgers/underreplication/locks/urL%010d                         ephemeral: a process replicates the ledger
                                                                  value: protobuf text `bookieId: "<host>"`
 
-A mark is only ever taken away under the version that was read before the work, so that what was added meanwhile stays.
-A lock is a lease: it goes with the session. Whoever acts under it asks `is_held` right before the step that must not
-race, and keeps that step short against the session's timeout.
+A mark is removed only under the version that was read before the work, so that bookies added meanwhile stay marked.
+A lock is a lease: it ends with the session. Its owner calls `is_held` right before the step that must not race, and
+keeps that step short compared with the session's timeout.
 """
 
 import asyncio
@@ -43,14 +43,14 @@ _NAME = re.compile(r"urL([0-9]{10,19})")
 
 
 def mark_path(ledger: LedgerId) -> str:
-    """The node that says that replicas of a ledger are missing."""
+    """Return the path of the mark of a ledger."""
     digits = f"{ledger:016x}"
     levels = "/".join(digits[at : at + 4] for at in range(0, 16, 4))
     return f"{MARKS}/{levels}/urL{ledger:010d}"
 
 
 def ledger_of_mark(path: str) -> LedgerId | None:
-    """The ledger that is marked at `path`; None for every other path, however similar."""
+    """Return the ledger that is marked at `path`; None for every other path, however similar."""
     match = _NAME.fullmatch(path.rpartition("/")[2])
     if match is None:
         return None
@@ -59,12 +59,12 @@ def ledger_of_mark(path: str) -> LedgerId | None:
 
 
 def lock_path(ledger: LedgerId) -> str:
-    """The node that says that somebody replicates a ledger."""
+    """Return the path of the replication lock of a ledger."""
     return f"{LOCKS}/urL{ledger:010d}"
 
 
 def encode_lock(host: str) -> bytes:
-    """Value of a lock: whose it is, for a person."""
+    """Encode a lock: the name of its owner, for display."""
     quoted = host.replace("\\", "\\\\").replace('"', '\\"')
     return f'bookieId: "{quoted}"\n'.encode()
 
@@ -76,27 +76,27 @@ class Mark:
     ledger: LedgerId
     bookies: tuple[BookieId, ...]
     marked_ms: int | None
-    """Wall clock of the first mark; None when the marker did not say."""
+    """Wall clock time of the first mark; None if the writer did not record it."""
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All marks in two figures."""
+    """Summary of all marks."""
 
     count: int
     oldest_ms: int | None
-    """When the first of them was marked, by the first page of the list: the lowest ledgers. None: nobody said."""
+    """Time of the earliest mark in the first page of the list (the lowest ledger ids). None: not recorded."""
 
 
 def encode_mark(bookies: Iterable[BookieId], marked_ms: int | None) -> bytes:
-    """A mark's value."""
+    """Encode a mark's value."""
     message = nodes_pb2.UnderreplicatedLedgerFormat(replica=bookies, ctime=marked_ms)
     return text_format.MessageToString(message, as_utf8=True).encode()
 
 
 def decode_mark(ledger: LedgerId, node: Node) -> Mark:
-    """The mark in a node. MetadataFormatError."""
+    """Decode a mark. MetadataFormatError."""
     message = nodes_pb2.UnderreplicatedLedgerFormat()
     try:
         text_format.Parse(node.value.decode(), message)
@@ -107,18 +107,18 @@ def decode_mark(ledger: LedgerId, node: Node) -> Mark:
 
 
 class UnderReplication:
-    """The marks of a cluster."""
+    """Reads and writes the marks of a cluster."""
 
     def __init__(self, store: MetadataStore, clock: WallClock) -> None:
         self._store = store
         self._clock = clock
 
     async def mark(self, ledger: LedgerId, bookies: Iterable[BookieId], *, again: bool = True) -> bool:
-        """Say that these bookies lack entries of the ledger, beside those that were named before.
+        """Mark these bookies as lacking entries of the ledger, in addition to those already marked.
 
-        When it returns the mark is there. `again`: write it also when all of them are named already, because entries
-        may be lacking that whoever is at work on it has not seen; without, that is no write, and False.
-        MetadataUnknownError, MetadataUnavailableError: it may not be there; call again.
+        The mark exists on return. `again`: write it even if all bookies are named already, because entries may be
+        missing that a running repair has not seen; without it, such a call writes nothing and returns False.
+        MetadataUnknownError, MetadataUnavailableError: the mark may not exist; call again.
         """
         wanted = sorted(set(bookies))
         path = mark_path(ledger)
@@ -128,7 +128,7 @@ class UnderReplication:
             node = await self._store.get(path)
             known = self._known(ledger, node)
             new = [bookie for bookie in wanted if known is None or bookie not in known.bookies]
-            # Of unknown outcome, but the version is another one: whoever read the mark before cannot take it away.
+            # The outcome is unknown, but the version has changed: a process that read the mark before cannot remove it.
             written = unknown is not None and known is not None and known.version != tried
             if known is not None and not new and (not again or written):
                 return unknown is not None
@@ -139,10 +139,10 @@ class UnderReplication:
                 await self._store.put(path, value, expected=tried)
                 return True
             except BadVersionError:
-                continue  # somebody marked it, or took the mark away: see what holds now
+                continue  # another process marked it or removed the mark: read it again
             except MetadataUnknownError as error:
                 unknown = error
-        raise unknown or MetadataUnavailableError(f"{path} changed {_CONFLICTS_MAX} times while it was to be marked")
+        raise unknown or MetadataUnavailableError(f"{path} changed {_CONFLICTS_MAX} times meanwhile; try again")
 
     def _known(self, ledger: LedgerId, node: Node | None) -> Mark | None:
         if node is None:
@@ -150,15 +150,15 @@ class UnderReplication:
         try:
             return decode_mark(ledger, node)
         except MetadataFormatError:
-            return Mark(ledger, (), None, node.version)  # what nobody can read is replaced by what can be
+            return Mark(ledger, (), None, node.version)  # an unreadable mark is replaced by a valid one
 
     async def read(self, ledger: LedgerId) -> Mark | None:
-        """The mark, linearizable; None when there is none. MetadataFormatError, MetadataUnavailableError."""
+        """Return the mark, linearizable, or None. MetadataFormatError, MetadataUnavailableError."""
         node = await self._store.get(mark_path(ledger))
         return None if node is None else decode_mark(ledger, node)
 
     async def marks(self, *, page_keys: int = METADATA_PAGE_KEYS) -> AsyncGenerator[list[Mark], None]:
-        """All marks at one revision, in pages. One that does not parse names no bookies. MetadataUnavailableError."""
+        """Yield all marks at one revision, in pages. Invalid ones have no bookies. MetadataUnavailableError."""
         async for page in self._store.scan(f"{MARKS}/", page_keys=page_keys):
             found = []
             for node in page:
@@ -170,13 +170,13 @@ class UnderReplication:
                 yield found
 
     async def standing(self, accepted: Iterable[LedgerId]) -> Standing:
-        """How many ledgers lack replicas, without reading them all. MetadataUnavailableError.
+        """Count the ledgers that lack replicas, without reading them all. MetadataUnavailableError.
 
-        `accepted`: those whose loss somebody accepted; they stay marked, and count for nothing.
+        `accepted`: ledgers whose loss the operator accepted; they stay marked but are not counted.
         """
         given_up = set(accepted)
-        # Only a mark that is the same before and after was counted for sure: one that is made meanwhile must not be
-        # taken off in place of another ledger's, which would then seem to have all its replicas.
+        # Subtract only marks that are the same before and after the count. One that is created meanwhile may not be in
+        # the count; subtracting it would hide another ledger that lacks replicas.
         before = await self._versions(given_up)
         found = await self._store.count(f"{MARKS}/")
         after = await self._versions(before)
@@ -189,19 +189,19 @@ class UnderReplication:
         return Standing(max(0, found), min(times, default=None))
 
     async def _versions(self, ledgers: Iterable[LedgerId]) -> dict[LedgerId, int]:
-        """Of the marks that there are."""
+        """Return the versions of the marks that exist."""
         found = {ledger: await self._store.get(mark_path(ledger)) for ledger in sorted(ledgers)}
         return {ledger: node.version for ledger, node in found.items() if node is not None}
 
     async def remove(self, mark: Mark) -> bool:
-        """Take the mark away unless it was changed since `mark` was read. False: it was, and stays.
+        """Remove the mark unless it has changed since `mark` was read; then return False.
 
-        Gone already counts as done. MetadataUnknownError when that cannot be told.
+        A mark that is already removed counts as done. MetadataUnknownError if the outcome stays unknown.
         """
         path = mark_path(mark.ledger)
         unknown: MetadataUnknownError | None = None
         for _ in range(METADATA_UNKNOWN_RETRIES):
-            # A mark made anew begins with version 0 again: only its content tells it from the one that was read.
+            # A mark that was created again starts at version 0: only its content distinguishes it from the one read.
             node = await self._store.get(path)
             if node is None:
                 return True
@@ -219,26 +219,26 @@ class UnderReplication:
 
 
 class ReplicationLocks:
-    """Locks of one holder. `host` is what others read as the owner; no other holder of the session may have it too."""
+    """Locks of one owner. `host` is the owner's name that others read; it must be unique in the session."""
 
     def __init__(self, store: MetadataStore, host: str) -> None:
         self._store = store
         self._value = encode_lock(host)
         self._left: set[LedgerId] = set()
         self._late: set[LedgerId] = set()
-        """Asked for in vain, with an outcome that stayed unknown: the store may still get to it."""
+        """Requested with an unknown outcome, so far without success: the store may still execute the request."""
         self._held: set[LedgerId] = set()
-        """Taken by `acquire`, until `release`."""
-        self._giving_back = asyncio.Lock()
+        """Acquired and not released."""
+        self._releasing = asyncio.Lock()
 
     async def is_marked(self, ledger: LedgerId) -> bool:
-        """Whether replicas of the ledger are missing, as far as an auditor said so. Linearizable."""
+        """Return whether replicas of the ledger are missing according to its mark. Linearizable."""
         return await self._store.get(mark_path(ledger)) is not None
 
     async def acquire(self, ledger: LedgerId) -> bool:
-        """Take the lock of a ledger; False when another has it. MetadataError when that stays unknown."""
+        """Acquire the lock of a ledger; False if another process has it. MetadataError if that stays unknown."""
         path = lock_path(ledger)
-        async with self._giving_back:
+        async with self._releasing:
             await self._release(ledger)
         try:
             await self._store.put(path, self._value, expected=ABSENT, ephemeral=True)
@@ -256,40 +256,40 @@ class ReplicationLocks:
         return held
 
     async def _came_late(self, ledger: LedgerId) -> bool:
-        """Whether the lock that is there is what was asked for before and thought lost: nobody else gives it back."""
-        # It stays noted: another request of unknown outcome may make the lock again after this one is given back.
+        """Return whether an earlier request of unknown outcome created the lock: only this owner releases it."""
+        # Keep it noted: another request of unknown outcome may create the lock again after this one is released.
         return await self.is_held(ledger)
 
     async def is_held(self, ledger: LedgerId) -> bool:
-        """Whether the lock is there and ours, linearizable."""
+        """Return whether the lock exists and is ours, linearizable."""
         return self._is_ours(await self._store.get(lock_path(ledger)))
 
     def _is_ours(self, node: Node | None) -> bool:
-        """The session alone does not tell: auto-recovery beside a bookie shares that of its garbage collection."""
+        """Compare session and name: auto-recovery in a bookie's process shares the session of its GC."""
         return node is not None and node.owned and node.value == self._value
 
     async def release(self, ledger: LedgerId) -> None:
-        """Give the lock back. One that was lost is left to whom it belongs.
+        """Release the lock. One that was lost is left to its new owner.
 
-        One that cannot be reached would stay as long as the session: `release_left` gives it back later.
+        If the store is unavailable the lock would last as long as the session: `release_left` releases it later.
         """
         self._held.discard(ledger)
         self._left.add(ledger)
         await self.release_left()
 
     async def release_left(self) -> None:
-        """Give back what could not be given back before, as far as the store can be reached now."""
+        """Release locks that could not be released before, as far as the store is available."""
         try:
-            async with self._giving_back:
+            async with self._releasing:
                 for ledger in sorted(self._left):
                     await self._release(ledger)
         except (MetadataUnavailableError, MetadataUnknownError):
             return
 
     async def _release(self, ledger: LedgerId) -> None:
-        """One at a time: a second one would take the lock that was acquired meanwhile for the one that was left.
+        """Release one lock. Only one call at a time: another could mistake a lock acquired meanwhile for the old one.
 
-        MetadataUnavailableError, MetadataUnknownError: it is still to be given back.
+        MetadataUnavailableError, MetadataUnknownError: the lock must still be released.
         """
         if ledger not in self._left:
             return
@@ -298,5 +298,5 @@ class ReplicationLocks:
             if node is not None and self._is_ours(node):
                 await self._store.delete(lock_path(ledger), expected=node.version)
         except (BadVersionError, NodeMissingError):
-            pass  # it is another's by now
+            pass  # it belongs to another process now
         self._left.discard(ledger)

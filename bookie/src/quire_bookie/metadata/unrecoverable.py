@@ -1,10 +1,10 @@
-"""The list of what no replica can serve: for a person. Owns these nodes of ours; no Java process knows them.
+"""Owns the list of ledgers with entries that no replica can serve, for operators. No Java process uses these nodes.
 
 /quire/unrecoverable/L%019d   JSON {"ledger", "reason", "since_ms", "last_ms", "attempts", "accepted_ms"}
 
-An entry here says that auto-recovery tried and what it lacked. It goes on trying, less and less often; the note goes
-when the ledger is whole again or deleted. A person may accept the loss: then replicas that lack what is lost may take
-the place of those of a bookie that leaves. The note stays all the same.
+A note records that auto-recovery failed, and why. It keeps trying at growing intervals; the note is removed once the
+ledger is intact or deleted. The operator may accept the loss: then replicas without the lost entries may replace those
+of a bookie that is drained. The note stays nevertheless.
 """
 
 import json
@@ -22,7 +22,7 @@ _REASON_CHARACTERS_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Unrecoverable:
-    """What could not be restored of a ledger, and since when."""
+    """Reason why a ledger could not be restored, and the times of the attempts."""
 
     ledger: LedgerId
     reason: str
@@ -30,7 +30,7 @@ class Unrecoverable:
     last_ms: int
     attempts: int
     accepted_ms: int | None = None
-    """When a person accepted the loss; None: nobody did."""
+    """When the operator accepted the loss, or None."""
 
 
 def _path(ledger: LedgerId) -> str:
@@ -53,13 +53,13 @@ def _decode(node: Node) -> Unrecoverable | None:
 
 
 class UnrecoverableLedgers:
-    """The list."""
+    """Reads and writes the list."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def note(self, ledger: LedgerId, reason: str, now_ms: int) -> None:
-        """Put the ledger on the list, or say anew why it is there. MetadataError."""
+        """Add the ledger to the list, or update its reason. MetadataError."""
         for _ in range(METADATA_UNKNOWN_RETRIES):
             node = await self._store.get(_path(ledger))
             known = None if node is None else _decode(node)
@@ -72,15 +72,15 @@ class UnrecoverableLedgers:
                 await self._store.put(_path(ledger), value, expected=ABSENT if node is None else node.version)
                 return
             except (BadVersionError, MetadataUnknownError):
-                continue  # another worker's note is as good; ours is written over it
+                continue  # another worker wrote a note: overwrite it with ours
 
     async def read(self, ledger: LedgerId) -> Unrecoverable | None:
-        """The note of a ledger; None when there is none. MetadataUnavailableError."""
+        """Return the note of a ledger, or None. MetadataUnavailableError."""
         node = await self._store.get(_path(ledger))
         return None if node is None else _decode(node)
 
     async def accept(self, ledger: LedgerId, now_ms: int) -> Unrecoverable:
-        """A person's word that the entries are lost. NodeMissingError when the ledger is not on the list."""
+        """Record that the operator accepts the loss. NodeMissingError if the ledger is not on the list."""
         unknown: MetadataError | None = None
         for _ in range(METADATA_UNKNOWN_RETRIES):
             node = await self._store.get(_path(ledger))
@@ -98,7 +98,7 @@ class UnrecoverableLedgers:
         raise unknown or MetadataUnknownError(f"the note of ledger {ledger} could not be changed")
 
     async def clear(self, ledger: LedgerId) -> None:
-        """Take the ledger off the list. Not on it is fine; a note that stays unknown goes with the next call."""
+        """Remove the ledger from the list, if it is there. After an unknown outcome the next call removes the note."""
         if await self._store.get(_path(ledger)) is None:
             return
         try:
@@ -107,7 +107,7 @@ class UnrecoverableLedgers:
             return
 
     async def pages(self) -> AsyncIterator[list[Unrecoverable]]:
-        """All of them, by ledger, in pages."""
+        """Yield all notes, by ledger, in pages."""
         async for page in self._store.scan(f"{UNRECOVERABLE}/"):
             found = [entry for node in page if (entry := _decode(node)) is not None]
             if found:

@@ -1,4 +1,4 @@
-"""A decoded value together with the version of its node: what a compare-and-set needs."""
+"""Pairs a decoded value with the version of its node, for compare-and-set."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T]):
-    """`value` as it was at `version` of its node."""
+    """`value` at `version` of its node."""
 
     value: T
     version: int

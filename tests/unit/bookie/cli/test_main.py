@@ -36,7 +36,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["standalone", "--set", "nonsense=1"], "unknown setting 'nonsense'"),
         (["standalone", "--set", "novalue"], "expected KEY=VALUE"),
         (["standalone", "--metadata", "zk://h:1"], "ZooKeeper and Oxia are not supported; use "),
-        (["standalone", "--metadata", "h:1"], "of no kind that Quire knows"),
+        (["standalone", "--metadata", "h:1"], "has an unknown scheme"),
         (["bookie", "start", "--nonsense"], "see `quire bookie start --help`"),
         (["bookie", "start", "--set", "bookieport=1"], "unknown setting 'bookieport'; did you mean 'bookiePort'?"),
         (["standalone", "--config", "/does/not/exist.toml"], "cannot read the config file"),

@@ -54,7 +54,7 @@ def test_changes_of_unknown_outcome_and_conflicts_are_settled() -> None:
             await drains.wish(BookieId(f"b{number}"), Wish.DRAIN, number)
         assert [drain.bookie for drain in await one.read()] == [f"b{number}" for number in range(20)]
         server.unknown_chance = 0.0
-        with pytest.raises(MetadataUnavailableError, match="101 drains at once"):
+        with pytest.raises(MetadataUnavailableError, match="101 drains; at most"):
             await one.change(lambda _: tuple(Drain(BookieId(str(n)), Wish.DRAIN, n) for n in range(101)))
         server.write(DRAINS, b"scribble", None)
         with pytest.raises(MetadataFormatError):

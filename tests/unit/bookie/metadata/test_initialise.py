@@ -45,7 +45,7 @@ async def test_processes_that_start_at_once_agree(server: SimMetadata) -> None:
 async def test_who_must_not_be_first_waits_for_the_bookie_that_is_and_says_so_once(
     server: SimMetadata, store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "_POLL_S", 0.0)
     said: list[str] = []
     waiting = asyncio.ensure_future(wait_until_initialised(store, said.append))
     for _ in range(20):

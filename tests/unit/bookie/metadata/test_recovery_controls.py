@@ -35,7 +35,7 @@ async def test_the_layout_is_made_once_and_is_that_of_bookkeeper(
 
 async def test_a_foreign_layout_is_left_alone(server: SimMetadata, controls: RecoveryControls) -> None:
     server.write(LAYOUT, b'type: "FANCY"\nversion: 7\n', None)
-    with pytest.raises(MetadataFormatError, match="no layout that is known"):
+    with pytest.raises(MetadataFormatError, match="is not a known layout"):
         await controls.ensure_layout()
 
 
@@ -74,7 +74,7 @@ async def test_the_delay_is_decimal_text_and_the_default_is_set_once(
     await controls.set_lost_bookie_delay_s(30)
     assert await controls.ensure_lost_bookie_delay_s(600) == 30
     server.write(LOST_BOOKIE_DELAY, b"soon", None)
-    with pytest.raises(MetadataFormatError, match="no number of seconds"):
+    with pytest.raises(MetadataFormatError, match="not a number of seconds"):
         await controls.lost_bookie_delay_s()
 
 

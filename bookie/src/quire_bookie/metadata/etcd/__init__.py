@@ -1,1 +1,1 @@
-"""The metadata store on etcd: a small client of our own on grpc.aio (docs/decisions/0001-own-etcd-client.md)."""
+"""The metadata store on etcd, with our own small client on grpc.aio (docs/decisions/0001-own-etcd-client.md)."""

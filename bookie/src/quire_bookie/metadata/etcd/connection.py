@@ -1,10 +1,10 @@
-"""Calls to an etcd cluster: endpoint failover, authentication, new channels for new certificates. Says of each failed
+"""Calls an etcd cluster: endpoint failover, authentication, new channels for new certificates. Reports of each failed
 call whether it may have happened; knows nothing of nodes.
 
-A call is made to one member at a time, the one that answered last. It moves on to the next member when it certainly
-did not happen: no connection could be made, or the member refused it before proposing it (no leader, overloaded). A
-read also moves on after a timeout or a broken connection. A write that was sent and not answered is unknown, and is
-never sent again from here.
+A call goes to one member at a time, the one that answered last. It moves to the next member when it certainly did not
+happen: the connection failed, or the member refused it before proposing it (no leader, overloaded). A read also moves
+on after a timeout or a broken connection. The outcome of a write that was sent and not answered is unknown; it is never
+sent again from here.
 """
 
 import asyncio
@@ -66,15 +66,15 @@ AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", rpc.AuthenticateRespons
 
 
 class LeaseGoneError(MetadataError):
-    """etcd does not know the lease (any more). Nothing was written."""
+    """etcd does not know the lease, or no longer does. Nothing was written."""
 
 
 class CompactedError(MetadataError):
-    """The revision that was asked for is no longer kept."""
+    """The requested revision is no longer kept."""
 
 
 class TooLargeError(MetadataError):
-    """The answer is larger than a message may be: ask for less at once."""
+    """The response exceeds the size of a message: request less at once."""
 
 
 class UserRefusedError(MetadataError):
@@ -82,7 +82,7 @@ class UserRefusedError(MetadataError):
 
 
 class Fault(Enum):
-    """What a failed call means."""
+    """Consequence of a failed call."""
 
     NOT_DONE = "not done"  # certainly; another member, or the same one later, may do it
     UNKNOWN = "unknown"  # it was sent
@@ -91,7 +91,7 @@ class Fault(Enum):
 
 
 def classify(code: grpc.StatusCode, details: str) -> Fault:
-    """The meaning of a status that etcd or gRPC answered."""
+    """Classify a status returned by etcd or gRPC."""
     if code is grpc.StatusCode.UNAVAILABLE:
         # "etcdserver: no leader" comes from the check before the proposal (the call carries `hasleader`).
         before = "failed to connect" in details or details == "etcdserver: no leader"
@@ -112,7 +112,7 @@ def classify(code: grpc.StatusCode, details: str) -> Fault:
 
 
 def refusal(code: grpc.StatusCode, details: str) -> MetadataError:
-    """The error of a call that etcd refused for good."""
+    """Return the error of a call that etcd refused permanently."""
     if code is grpc.StatusCode.NOT_FOUND and "lease" in details:
         return LeaseGoneError(details)
     if code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
@@ -123,7 +123,7 @@ def refusal(code: grpc.StatusCode, details: str) -> MetadataError:
 
 
 class EtcdConnection:
-    """One channel per member, one of them in use. `open` it before its first call."""
+    """Holds one channel per member, and uses one of them. Call `open` before the first call."""
 
     def __init__(self, location: EtcdLocation, settings: MetadataSettings, stats: MetadataStats) -> None:
         self._settings = settings
@@ -136,17 +136,17 @@ class EtcdConnection:
         self._streams: set[EtcdStream] = set()
         self._current = 0
         self.breaks = 0
-        """How often a member was found unreachable, or left a call or stream without an answer."""
+        """How often a member was unreachable, or did not answer a call or stream."""
         self._token: str | None = None
         self._authenticating = asyncio.Lock()
         self._closed = False
 
     async def open(self) -> None:
-        """Make the channels, and look after the certificate files from now on. ConfigError for files."""
+        """Create the channels, and follow changes of the certificate files. ConfigError for invalid files."""
         credentials = None if self._certificates is None else await self._certificates.open()
         self._channels = [_channel(endpoint, credentials) for endpoint in self._endpoints]
         if self._certificates is not None and self._settings.tls_refresh_s > 0:
-            self._keep(self._follow(self._certificates), "etcd-certificates")
+            self._start_task(self._follow(self._certificates), "etcd-certificates")
 
     async def _follow(self, certificates: EtcdCertificates) -> None:
         while True:
@@ -156,22 +156,22 @@ class EtcdConnection:
                 self._renew(credentials)
 
     def _renew(self, credentials: grpc.ChannelCredentials) -> None:
-        """Go on over new channels. Calls under way end on the old ones; streams are opened anew by their owners."""
+        """Switch to new channels. Running calls end on the old ones; the owners of streams open new ones."""
         old, self._channels = self._channels, [_channel(endpoint, credentials) for endpoint in self._endpoints]
         self._stats.certificates_renewed += 1
-        _log.info("connecting to etcd anew with new certificates")
+        _log.info("reconnecting to etcd with new certificates")
         for stream in list(self._streams):
             stream.give_up("the certificates for etcd were renewed")
         for channel in old:
-            self._keep(channel.close(grace=2 * self._settings.operation_timeout_s), "etcd-old-channel")
+            self._start_task(channel.close(grace=2 * self._settings.operation_timeout_s), "etcd-old-channel")
 
-    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = start_background(work, name, _log)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def call(self, method: Method, request: Message, *, timeout_s: float | None = None) -> Any:
-        """One call and its response.
+        """Make one call and return its response.
 
         MetadataUnavailableError: certainly not done within the time. MetadataUnknownError: a write that may have
         happened. LeaseGoneError, CompactedError, TooLargeError, MetadataError: refused. A cancelled write may have
@@ -214,7 +214,7 @@ class EtcdConnection:
         raise MetadataUnavailableError(f"etcd at {', '.join(self._endpoints)}: {reason}")
 
     async def stream(self, method: Method, *, timeout_s: float) -> "EtcdStream":
-        """A bidirectional stream to the member in use. MetadataUnavailableError when none can be reached."""
+        """Open a bidirectional stream to the member in use. MetadataUnavailableError if no member is reachable."""
         index = await self._ready(asyncio.get_running_loop().time() + timeout_s)
         await self._authenticate(index, timeout_s)
         call = self._channels[index].stream_stream(
@@ -235,7 +235,7 @@ class EtcdConnection:
         await asyncio.gather(*(channel.close() for channel in self._channels))
 
     def _raise_if_closed(self, method: Method) -> None:
-        """Closing the channels cancels their calls: their callers were not cancelled and get an error."""
+        """Raise an error if the call was cancelled by closing the channels, and not by its caller."""
         task = asyncio.current_task()
         if not self._closed or (task is not None and task.cancelling()):
             return
@@ -244,7 +244,7 @@ class EtcdConnection:
         raise MetadataUnavailableError("the metadata store is closed")
 
     def _attempt_timeout(self, method: Method, left: float) -> float:
-        # Giving a write up early would only turn a slow answer into an unknown one.
+        # Ending a write early would only turn a late response into an unknown outcome.
         return left if method.write else METADATA_ATTEMPT_TIMEOUT_S
 
     async def _attempt(self, index: int, method: Method, request: Message, timeout_s: float) -> Any:
@@ -258,12 +258,12 @@ class EtcdConnection:
         )
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        # A member that has no leader answers at once instead of waiting for one.
+        # With this header a member without a leader answers at once instead of waiting for one.
         leader = (("hasleader", "true"),)
         return leader if not self._token else (*leader, ("token", self._token))
 
     async def _authenticate(self, index: int, timeout_s: float) -> None:
-        """Get a token if a user is configured and there is none. A failure is a call that was not made."""
+        """Obtain a token if a user is configured and there is none. If that fails, the call is not made."""
         if self._settings.username is None or self._token is not None:
             return
         async with self._authenticating:
@@ -276,7 +276,7 @@ class EtcdConnection:
             except grpc.aio.AioRpcError as error:
                 details = error.details() or error.code().name
                 if "authentication is not enabled" in details:
-                    self._token = ""  # as etcd's own clients: a user is then not needed
+                    self._token = ""  # like etcd's own clients: no user is needed then
                     return
                 if classify(error.code(), details) in (Fault.NOT_DONE, Fault.UNKNOWN):
                     raise MetadataUnavailableError(f"etcd did not authenticate: {details}") from error
@@ -284,7 +284,7 @@ class EtcdConnection:
             self._token = answer.token
 
     async def _ready(self, deadline: float) -> int:
-        """The index of a connected member, the one in use first. MetadataUnavailableError at the deadline."""
+        """Return the index of a connected member, the one in use first. MetadataUnavailableError at the deadline."""
         loop = asyncio.get_running_loop()
         backoff, backoff_max = METADATA_RETRY_BACKOFF_S
         while True:
@@ -293,7 +293,7 @@ class EtcdConnection:
             for _ in self._channels:
                 index = self._current
                 left = deadline - loop.time()
-                # With several members none may use up the time of all.
+                # With several members, one must not use all of the time.
                 if await self._connect(index, left if len(self._channels) == 1 else min(left, 2.0)):
                     return index
                 self._fail_over(index, "cannot connect")
@@ -314,7 +314,7 @@ class EtcdConnection:
                     if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
                         return False
                     await self._channels[index].wait_for_state_change(state)
-                    # Looked up again: new certificates bring new channels, and the old one may not be waited for.
+                    # Read again: new certificates create new channels, and the old one must not be waited for.
                     state = self._channels[index].get_state(try_to_connect=True)
         except TimeoutError:
             return False
@@ -337,14 +337,14 @@ class EtcdConnection:
 
 
 class EtcdStream:
-    """A bidirectional stream. Every failure is MetadataUnavailableError: open another one."""
+    """A bidirectional stream. Every failure is a MetadataUnavailableError: open another stream."""
 
     def __init__(
         self, call: Any, on_failure: Callable[[BaseException], None], on_end: "Callable[[EtcdStream], None]"
     ) -> None:
         self._call = call
         self._on_failure = on_failure
-        self._given_up = ""
+        self._end_reason = ""
         call.add_done_callback(lambda _: on_end(self))
 
     async def send(self, request: Message) -> None:
@@ -354,39 +354,39 @@ class EtcdStream:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise self._failed(error) from error
         except asyncio.CancelledError as error:
-            self._raise_if_given_up(error)
+            self._raise_if_ended(error)
             raise
 
     async def receive(self) -> Any:
-        """The next message. MetadataUnavailableError when the stream ended."""
+        """Return the next message. MetadataUnavailableError if the stream ended."""
         try:
             message = await self._call.read()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise self._failed(error) from error
         except asyncio.CancelledError as error:
-            self._raise_if_given_up(error)
+            self._raise_if_ended(error)
             raise
         if message is grpc.aio.EOF:
             raise MetadataUnavailableError("etcd ended the stream")
         return message
 
     def cancel(self) -> None:
-        """Give the stream up."""
+        """Close the stream."""
         self._call.cancel()
 
     def give_up(self, reason: str) -> None:
-        """End it from outside: whoever reads gets MetadataUnavailableError with the reason."""
-        self._given_up = reason
+        """End the stream from outside: its reader receives MetadataUnavailableError with the reason."""
+        self._end_reason = reason
         self._call.cancel()
 
-    def _raise_if_given_up(self, error: BaseException) -> None:
-        """A cancelled call raises what a cancelled reader gets, too: only the latter may look like one."""
+    def _raise_if_ended(self, error: BaseException) -> None:
+        """Raise MetadataUnavailableError if the stream was ended, unless the reader itself was cancelled."""
         task = asyncio.current_task()
-        if self._given_up and not (task is not None and task.cancelling()):
-            raise MetadataUnavailableError(self._given_up) from error
+        if self._end_reason and not (task is not None and task.cancelling()):
+            raise MetadataUnavailableError(self._end_reason) from error
 
     def timed_out(self) -> None:
-        """Give the stream up because its member does not answer: the next one goes to another."""
+        """Close the stream because its member does not answer: the next one goes to another member."""
         self._on_failure(TimeoutError())
         self._call.cancel()
 
@@ -394,7 +394,7 @@ class EtcdStream:
         if isinstance(error, grpc.aio.AioRpcError):
             self._on_failure(error)
             return MetadataUnavailableError(f"etcd stream: {error.details() or error.code().name}")
-        return MetadataUnavailableError("the etcd stream is over")
+        return MetadataUnavailableError("the etcd stream has ended")
 
 
 def _serialize(message: Message) -> bytes:

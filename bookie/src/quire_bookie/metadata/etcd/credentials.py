@@ -1,7 +1,7 @@
-"""What a client shows to etcd: certificates out of files that may change, and user and password.
+"""Loads a client's credentials for etcd: certificates from files that may change, and user and password.
 
-Files that cannot be used never replace those that can: the former stay in use, with a line in the log. Never logs a
-key or a password.
+Invalid files never replace valid ones: the valid ones stay in use, and an error is logged. Never logs a key or a
+password.
 """
 
 import asyncio
@@ -22,30 +22,30 @@ _FILE = "file:"
 
 
 class EtcdCertificates:
-    """The certificate files of a client. gRPC takes their bytes once per channel, so a change needs new channels."""
+    """Tracks the certificate files of a client. gRPC reads them once per channel, so a change needs new channels."""
 
     def __init__(self, settings: MetadataSettings) -> None:
         self._files = TlsFiles(settings.cert_path or "", settings.key_path or "", trust=settings.ca_path or "")
-        # It checks the files as OpenSSL will, keeps their stamps, and says when the certificate runs out.
+        # It checks the files as OpenSSL will, records their stamps, and reports when the certificate expires.
         self._context = TlsContext(
             self._files, partial(client_context, check_host_name=True), settings.tls_refresh_s, SystemClock()
         )
 
     async def open(self) -> grpc.ChannelCredentials:
-        """For the first channels. ConfigError names the file that cannot be used, and why."""
+        """Load the credentials of the first channels. ConfigError names the file that cannot be used, and why."""
         await self._context.open()
         return await asyncio.to_thread(self._read)
 
     async def changed(self) -> grpc.ChannelCredentials | None:
-        """For new channels, when the files have changed since the last look and can be used."""
+        """Return the credentials of new channels if the files have changed since the last call and are valid."""
         found: grpc.ChannelCredentials | None = None
         failures = self._context.stats.load_failures
         try:
-            # Until nobody changed them meanwhile: a certificate with another's key would shut us out.
+            # Repeat until the files are stable: a certificate with another one's key would lock us out.
             while await self._context.refresh():
                 found = await asyncio.to_thread(self._read)
         except ConfigError as error:
-            _log.error("new certificates for etcd are not taken: %s", error)
+            _log.error("new certificates for etcd are invalid, the previous ones stay in use: %s", error)
             return None
         return found if self._context.stats.load_failures == failures else None
 
@@ -64,7 +64,7 @@ class EtcdCertificates:
 
 
 async def user_and_password(settings: MetadataSettings) -> tuple[str, str]:
-    """As they are now. MetadataUnavailableError when a file with one of them cannot be read."""
+    """Return the present user and password. MetadataUnavailableError if a file with one of them cannot be read."""
     return await _secret(settings.username or ""), await _secret(settings.password or "")
 
 
@@ -76,5 +76,5 @@ async def _secret(value: str) -> str:
     try:
         return (await read_secret(path)).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise MetadataUnavailableError(f"user or password for etcd: {path} cannot be read: {reason}") from error

@@ -1,8 +1,8 @@
-"""The lease under a store's ephemeral nodes. Owns granting, keeping alive and replacing it; never writes nodes.
+"""Owns the lease of a store's ephemeral nodes: grants it, keeps it alive and replaces it. Never writes nodes.
 
-The lease is granted when the first ephemeral node needs it and kept alive every third of its time. It is LOST when
-etcd no longer knows it, when an older copy of etcd's data was put in place, or when nothing was heard for 5/6 of its
-time: from then on the nodes may be gone. When etcd answers again with the same lease the state is CONNECTED, else a new
+The lease is granted when the first ephemeral node needs it, and renewed after each third of its time. It is LOST when
+etcd no longer knows it, when etcd's data was replaced by an older copy, or after 5/6 of its time without a response:
+from then on the nodes may be removed. If etcd then answers with the same lease the state is CONNECTED, otherwise a new
 lease is granted and the state is RENEWED.
 """
 
@@ -33,7 +33,7 @@ _RENEWAL_TIMEOUT_MIN_S = 0.2
 
 
 class EtcdSession:
-    """One lease at a time."""
+    """Keeps one lease at a time."""
 
     def __init__(self, connection: EtcdConnection, timeout_s: float, stats: MetadataStats) -> None:
         self._connection = connection
@@ -54,7 +54,7 @@ class EtcdSession:
         return self._lease
 
     def on_state(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Be told of each change of the state; returns a function that ends it."""
+        """Call `listener` on each change of the state; returns a function that removes it."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -64,27 +64,27 @@ class EtcdSession:
         return remove
 
     async def ensure(self) -> int:
-        """The lease, granted now if there is none. MetadataUnavailableError."""
+        """Return the lease; grant one first if there is none. MetadataUnavailableError."""
         if self._lease == 0 or self._task is None:
             async with self._granting:
                 if self._lease == 0:
                     await self._grant()
                 if self._task is None and not self._closed:
-                    # Without the task the lease ends, and with it the registrations.
+                    # Without the task the lease would expire, and with it the registrations.
                     lost = partial(self._set_state, SessionState.LOST)
                     self._task = start_background(self._run(), "etcd-lease", _log, lost)
         return self._lease
 
     def lease_gone(self, lease: int) -> None:
-        """A write was told that `lease` does not exist: have it replaced at once."""
+        """Replace `lease` at once, because a write failed as it does not exist."""
         if lease == self._lease and lease != 0:
             self._lease = 0
             self._set_state(SessionState.LOST)
             self._wake.set()
 
     def went_back(self) -> None:
-        """An older copy of the data was put in place: nodes of the lease may be missing, and its id may be reused."""
-        _log.error("the data of etcd went back in time: an older copy was put in place")
+        """Report the session as lost: an older copy of the data may lack nodes of the lease, and may reuse its id."""
+        _log.error("the data of etcd went back in time: it was replaced by an older copy")
         if self._lease:
             self.lease_gone(self._lease)
         else:
@@ -92,7 +92,7 @@ class EtcdSession:
             self._set_state(SessionState.CONNECTED)
 
     async def close(self) -> None:
-        """Stop keeping alive and revoke the lease, so that its nodes go at once. Never fails."""
+        """Stop renewals and revoke the lease, so that its nodes are removed at once. Never fails."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -102,7 +102,7 @@ class EtcdSession:
                 request = rpc.LeaseRevokeRequest(ID=self._lease)
                 await self._connection.call(LEASE_REVOKE, request, timeout_s=_REVOKE_TIMEOUT_S)
             except MetadataError as error:
-                _log.warning("the lease could not be revoked and ends by itself: %s", error)
+                _log.warning("could not revoke the lease, it will expire: %s", error)
             self._lease = 0
 
     async def _run(self) -> None:
@@ -111,7 +111,7 @@ class EtcdSession:
             await self._renew()
 
     async def _wait(self) -> None:
-        """Until the next renewal is due or the lease is known to be gone."""
+        """Wait until the next renewal is due or the lease is known to be lost."""
         try:
             async with asyncio.timeout(self._ttl_s / 3):
                 await self._wake.wait()
@@ -120,7 +120,7 @@ class EtcdSession:
         self._wake.clear()
 
     async def _renew(self) -> None:
-        """Keep the lease alive, or get another; returns once there is one."""
+        """Keep the lease alive or grant another; return once there is one."""
         low, high = METADATA_RETRY_BACKOFF_S
         backoff = low
         while True:
@@ -138,7 +138,7 @@ class EtcdSession:
                 self._lease = 0
                 self._set_state(SessionState.LOST)
             except MetadataError as error:
-                _log.warning("the session with etcd could not be renewed: %s", error)
+                _log.warning("could not renew the session with etcd, will try again: %s", error)
                 self._check_lost()
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, high, self._ttl_s / 6)
@@ -151,7 +151,7 @@ class EtcdSession:
         self._stats.leases_granted += 1
 
     async def _keep_alive(self) -> None:
-        """One renewal on a stream of its own, bounded so that LOST is noticed in time."""
+        """Renew once, on a separate stream, with a time limit so that LOST is detected in time."""
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
         left = self._heard_at + self._ttl_s * _LOST_AFTER - sent_at
@@ -178,7 +178,7 @@ class EtcdSession:
             self._set_state(SessionState.LOST)
 
     def _set_state(self, state: SessionState) -> None:
-        """Tell the listeners of a change. RENEWED is an event: afterwards the state is CONNECTED."""
+        """Notify the listeners of a change. RENEWED is an event: afterwards the state is CONNECTED."""
         if self._closed or state is self._state:
             return
         _log.info("session with etcd: %s", state.value)

@@ -1,6 +1,6 @@
 """`EtcdMetadataStore`: the metadata store port on etcd, in the layout of Pulsar's metadata store.
 
-A node is a key: path as UTF-8, value as is, version = etcd's version of the key less one, ephemeral = has a lease.
+A node is a key: path in UTF-8, value unchanged, version = etcd's version of the key minus one, ephemeral = has a lease.
 """
 
 import asyncio
@@ -49,18 +49,18 @@ T = TypeVar("T")
 
 
 class _Seen(NamedTuple):
-    """What etcd said of itself last. `cluster` 0: nothing yet."""
+    """Cluster and revision in the last response. `cluster` 0: none yet."""
 
     cluster: int = 0
     revision: int = 0
 
     def is_older_than(self, other: "_Seen") -> bool:
-        """Whether `other` cannot come before this in one history."""
+        """Return whether `other` cannot precede this in one history."""
         return other.cluster != 0 and (self.cluster != other.cluster or self.revision < other.revision)
 
 
 class EtcdMetadataStore:
-    """Implements `MetadataStore`."""
+    """Implements `MetadataStore` on etcd."""
 
     def __init__(self, location: EtcdLocation, settings: MetadataSettings) -> None:
         """Use `open`."""
@@ -74,7 +74,7 @@ class EtcdMetadataStore:
 
     @classmethod
     async def open(cls, location: EtcdLocation, settings: MetadataSettings) -> "EtcdMetadataStore":
-        """Connect. MetadataUnavailableError when no member answers in time, ConfigError for user or TLS files."""
+        """Connect. MetadataUnavailableError if no member answers in time, ConfigError for user or TLS files."""
         store = cls(location, settings)
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(store._connection.close)
@@ -93,7 +93,7 @@ class EtcdMetadataStore:
         return self._connection.breaks
 
     async def get(self, key: str) -> Node | None:
-        """The node, linearizable, or None."""
+        """Return the node, linearizable, or None."""
         answer = await self._call(RANGE, rpc.RangeRequest(key=key.encode()))
         return self._node(answer.kvs[0]) if answer.kvs else None
 
@@ -113,7 +113,7 @@ class EtcdMetadataStore:
         return await self._with_lease(attempt, ephemeral)
 
     async def put_sequential(self, prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
-        """Count on the parent, then write the child. MetadataUnknownError: the child may exist."""
+        """Increment the counter of the parent, then write the child. MetadataUnknownError: the child may exist."""
         parent = sequence_parent(prefix)
         number = await self._count(parent)
         key = f"{prefix}{number}"
@@ -121,7 +121,7 @@ class EtcdMetadataStore:
         return key
 
     async def delete(self, key: str, *, expected: int | None = None) -> None:
-        """Remove. See the port for errors."""
+        """Remove a node. See the port for errors."""
         check_key(key)
         request = rpc.DeleteRangeRequest(key=key.encode())
         if expected is not None:
@@ -132,7 +132,7 @@ class EtcdMetadataStore:
             raise NodeMissingError(f"{key} does not exist")
 
     async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """All or nothing. BadVersionError."""
+        """Execute all operations or none. BadVersionError."""
         check_transaction(checks, operations)
 
         async def attempt(lease: int) -> None:
@@ -141,7 +141,7 @@ class EtcdMetadataStore:
         await self._with_lease(attempt, any(isinstance(each, Put) and each.ephemeral for each in operations))
 
     async def children(self, key: str) -> list[str]:
-        """Names of the direct children. Many nodes below one child cost one page."""
+        """Return the names of the direct children. Many nodes below one child cost only one page."""
         base = key.rstrip("/").encode() + b"/"
         start, end = base, prefix_end(base)
         names: set[bytes] = set()
@@ -154,7 +154,7 @@ class EtcdMetadataStore:
             start = after_child(base, answer.kvs[-1].key)
 
     async def count(self, prefix: str) -> int:
-        """etcd counts the whole range, whatever the limit is."""
+        """Count the nodes. etcd counts the whole range regardless of the limit."""
         start = prefix.encode()
         request = rpc.RangeRequest(key=start, range_end=prefix_end(start), limit=1, keys_only=True)
         return int((await self._call(RANGE, request)).count)
@@ -162,14 +162,14 @@ class EtcdMetadataStore:
     async def scan(
         self, prefix: str, *, page_keys: int = METADATA_PAGE_KEYS, keys_only: bool = False
     ) -> AsyncIterator[list[Node]]:
-        """Pages at the revision of the first one."""
+        """Yield pages, all at the revision of the first one."""
         async for _, page in self.snapshot(prefix, page_keys=page_keys, keys_only=keys_only):
             yield page
 
     async def snapshot(
         self, prefix: str, *, page_keys: int = METADATA_PAGE_KEYS, keys_only: bool = False
     ) -> AsyncIterator[tuple[int, list[Node]]]:
-        """As `scan`, each page with etcd's revision that all of them are of."""
+        """Like `scan`, but with each page yield etcd's revision, which is the same for all."""
         start, end = prefix.encode(), prefix_end(prefix.encode())
         revision, limit = 0, page_keys
         while True:
@@ -182,7 +182,7 @@ class EtcdMetadataStore:
                 limit = max(1, limit // 4)
                 continue
             except CompactedError as error:
-                raise MetadataUnavailableError(f"the listing of {prefix} took too long, begin anew: {error}") from error
+                raise MetadataUnavailableError(f"the listing of {prefix} took too long, try again: {error}") from error
             revision = answer.header.revision if revision == 0 else revision
             if answer.kvs:
                 yield revision, [self._node(kv) for kv in answer.kvs]
@@ -191,7 +191,7 @@ class EtcdMetadataStore:
             start = answer.kvs[-1].key + b"\0"
 
     async def watch(self, prefix: str) -> EtcdWatch:
-        """Changes under the prefix from now on."""
+        """Watch changes under the prefix from now on."""
         watch = EtcdWatch(self._connection, prefix, self.stats)
         await watch.open(self._settings.operation_timeout_s)
         self._watches = [known for known in self._watches if not known.closed]
@@ -199,11 +199,11 @@ class EtcdMetadataStore:
         return watch
 
     def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Be told of changes of the lease; returns a function that ends it."""
+        """Call `listener` on changes of the lease; returns a function that removes it."""
         return self._session.on_state(listener)
 
     async def close(self) -> None:
-        """Revoke the lease (its nodes go) and close all connections. Closing again does nothing."""
+        """Revoke the lease (its nodes are removed) and close all connections. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -212,15 +212,15 @@ class EtcdMetadataStore:
         await self._connection.close()
 
     async def _call(self, method: Method, request: Message) -> Any:
-        """As `EtcdConnection.call`, of a linearizable read or a write.
+        """Make a linearizable read or a write; errors as `EtcdConnection.call`.
 
-        Tells the session when the answer proves an older copy: its revision is below one that was answered before this
-        call began, or the data are of another cluster.
+        Informs the session if the response proves an older copy: its revision is below one that was received before
+        this call began, or the data belongs to another cluster.
         """
         before = self._seen
         answer = await self._connection.call(method, request)
         found = _Seen(answer.header.cluster_id, answer.header.revision)
-        # Answers may overtake one another, and calls of the same time report an older copy once.
+        # Responses may overtake one another, and concurrent calls report an older copy only once.
         if found.is_older_than(before) and found.is_older_than(self._seen):
             self._session.went_back()
             self._seen = found
@@ -229,7 +229,7 @@ class EtcdMetadataStore:
         return answer
 
     async def _with_lease(self, attempt: Callable[[int], Awaitable[T]], ephemeral: bool) -> T:
-        """Run a write with the lease it needs; once more with a new lease when etcd does not know the first."""
+        """Run a write with the lease it needs; repeat it with a new lease if etcd does not know the first."""
         if not ephemeral:
             return await attempt(0)
         lease = await self._session.ensure()
@@ -247,7 +247,7 @@ class EtcdMetadataStore:
             raise BadVersionError(f"not as expected: {wanted}")
 
     async def _count(self, parent: str) -> int:
-        """The next number of a counter. A count of unknown outcome is only a number that is skipped."""
+        """Return the next number of a counter. A count of unknown outcome only skips a number."""
         for _ in range(METADATA_UNKNOWN_RETRIES - 1):
             try:
                 return await self.put(parent, b"")

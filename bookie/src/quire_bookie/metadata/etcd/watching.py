@@ -1,8 +1,8 @@
-"""A watch on etcd that outlives its stream: it goes on from its revision, and asks for a RESYNC after compaction.
+"""A watch on etcd that survives its stream: it continues from its revision, and sends a RESYNC after compaction.
 
-`_next_revision` is the first revision whose events the reader has not seen. A broken stream is opened anew from
-there, on any member. When that revision is compacted, or the cluster's revision went backwards (a restored backup),
-events are lost: the watch starts from now and the reader is told to list again.
+`_next_revision` is the first revision whose events the reader has not received. A broken stream is reopened from there,
+on any member. If that revision is compacted, or the cluster's revision went backwards (a restored backup), events are
+lost: the watch restarts from the present, and the reader receives a RESYNC.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class EtcdWatch(EventQueue):
         self._events_lost = False
 
     async def open(self, timeout_s: float) -> None:
-        """Be watching when this returns. MetadataUnavailableError."""
+        """Start watching; the watch is active on return. MetadataUnavailableError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         backoff = METADATA_RETRY_BACKOFF_S[0]
@@ -66,7 +66,7 @@ class EtcdWatch(EventQueue):
             try:
                 await self._read()
             except MetadataError as error:
-                _log.info("watch of %s: %s; opening it again", self.prefix, error)
+                _log.info("watch of %s broke, opening it again: %s", self.prefix, error)
             if await self._reopen():
                 backoff = low
             else:
@@ -77,13 +77,13 @@ class EtcdWatch(EventQueue):
         try:
             await self._start(METADATA_ATTEMPT_TIMEOUT_S)
         except MetadataError as error:
-            _log.info("watch of %s: %s", self.prefix, error)
+            _log.info("could not open the watch of %s: %s", self.prefix, error)
             return False
         self._stats.watches_reopened += 1
         return True
 
     async def _start(self, timeout_s: float) -> None:
-        """Open a stream from the next revision (0: from now); it is in use once etcd has accepted it."""
+        """Open a stream from the next revision (0: from the present); it is in use once etcd has accepted it."""
         if self._stream is not None:
             self._stream.cancel()
             self._stream = None
@@ -111,7 +111,7 @@ class EtcdWatch(EventQueue):
         return rpc.WatchRequest(create_request=create)
 
     def _accept(self, answer: rpc.WatchResponse) -> None:
-        """Judge the first answer of a stream. MetadataUnavailableError: open another one."""
+        """Check the first response of a stream. MetadataUnavailableError: open another one."""
         if answer.canceled:
             self._refused(answer)
         if answer.header.revision < self._next_revision - 1:
@@ -119,12 +119,12 @@ class EtcdWatch(EventQueue):
         if self._next_revision == 0:
             self._next_revision = answer.header.revision + 1
         if self._events_lost:
-            # From now on nothing is missed; what came before is for the reader to list.
+            # From now on nothing is missed; the reader must list earlier changes.
             self._events_lost = False
             self.resync()
 
     async def _read(self) -> None:
-        """Hand on what the stream brings until it breaks."""
+        """Queue the events of the stream until it breaks."""
         if self._stream is None:
             return
         while True:
@@ -133,7 +133,7 @@ class EtcdWatch(EventQueue):
                 self._refused(answer)
             for event in answer.events:
                 self.offer(_event(event))
-            # A progress notification has no events and is only sent when all before it were.
+            # A progress notification has no events, and follows all events up to its revision.
             if answer.events:
                 self._next_revision = answer.events[-1].kv.mod_revision + 1
             elif answer.header.revision >= self._next_revision and not answer.created:
@@ -145,7 +145,7 @@ class EtcdWatch(EventQueue):
         raise MetadataUnavailableError(f"etcd cancelled the watch: {answer.cancel_reason}")
 
     def _lost(self, reason: str) -> None:
-        """Start from now with the next stream, and let the reader know once it is open."""
+        """Restart from the present with the next stream, and send a RESYNC once it is open."""
         self._next_revision = 0
         self._events_lost = True
         raise MetadataUnavailableError(reason)

@@ -1,8 +1,8 @@
-"""Decides whether the database and the change log tell the same history. Pure.
+"""Decides whether the database and the change log have the same history. Pure.
 
-A group commit goes to the database first and to the change log second, both durably, and is answered after that. So of
-two intact copies the log is at most one commit behind: that commit was not answered. Every other difference means that
-a file was damaged, removed or replaced by an older one.
+A group commit is written to the database first and to the change log second, both durably, and answered afterwards. So
+of two intact copies the log is at most one commit behind, and that commit was not answered. Every other difference
+means that a file was damaged, removed or replaced by an older one.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from quire_bookie.metadata.local.change_format import LogContent, Position
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSeen:
-    """What the database says of itself, after its content was compared with its digest."""
+    """State that the database reports, after its content was compared with its digest."""
 
     store: bytes
     last: Position
@@ -22,11 +22,11 @@ class DatabaseSeen:
 
 
 class Verdict(Enum):
-    """What a start does."""
+    """Action of a start."""
 
     SERVE = "serve"
     REWRITE_LOG = "rewrite the log"
-    """The database has one commit more. A crash came between the two."""
+    """The database has one more commit, because a crash came between the two writes."""
     REFUSE = "refuse"
 
 
@@ -39,11 +39,11 @@ class Agreement:
 
 
 def compare(database: DatabaseSeen, log: LogContent) -> Agreement:
-    """Compare what both say of a store in this format."""
+    """Compare both copies of a store in this format."""
     if log.base is None or log.last is None:
         return _refuse(f"its change log metadata.log is damaged: {log.problem}")
     if log.store != database.store:
-        return _refuse("metadata.log is of another store than metadata.db")
+        return _refuse("metadata.log belongs to another store than metadata.db")
     have, logged = database.last, log.last
     if max(logged.sequence, log.seen_beyond) > have.sequence:
         return _refuse(missing_commits(have.sequence, max(logged.sequence, log.seen_beyond)))
@@ -56,25 +56,25 @@ def compare(database: DatabaseSeen, log: LogContent) -> Agreement:
             f"its change log ends at commit {logged.sequence} and the database has {have.sequence}: metadata.log was "
             "cut off, or replaced by an older copy"
         )
-    return _refuse(f"its change log metadata.log is damaged behind commit {logged.sequence} of {have.sequence}")
+    return _refuse(f"its change log metadata.log is damaged after commit {logged.sequence} of {have.sequence}")
 
 
 def _same_place(have: Position, log: LogContent) -> Agreement:
     assert log.last is not None
     if log.last.chain != have.chain:
-        return _refuse(f"metadata.log and metadata.db hold different commits numbered {have.sequence}")
+        return _refuse(f"metadata.log and metadata.db have different commits numbered {have.sequence}")
     if log.last.digest != have.digest:
-        return _refuse(f"metadata.db has other nodes than commit {have.sequence} left")
+        return _refuse(f"metadata.db does not have the nodes that commit {have.sequence} left")
     if not log.clean_end:
         return _refuse(
-            f"metadata.log has damaged bytes behind commit {have.sequence}, the last one of metadata.db: they may be a "
+            f"metadata.log has damaged bytes after commit {have.sequence}, the last one of metadata.db: they may be a "
             "later commit"
         )
     return Agreement(Verdict.SERVE)
 
 
 def missing_commits(have: int, logged: int) -> str:
-    """Which commits the database lacks."""
+    """Describe the commits that the database lacks."""
     count = logged - have
     which = f"commit {logged}" if count == 1 else f"commits {have + 1} to {logged}"
     plural = "s" if count > 1 else ""

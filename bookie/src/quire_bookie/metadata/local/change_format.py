@@ -1,4 +1,4 @@
-"""The format of the change log, and of what the database keeps to be compared with it. Pure.
+"""Defines the format of the change log, and of the data in the database that is compared with it. Pure.
 
 The change log (`metadata.log`) is a second copy of every persistent node. It shares no byte with the database, so one
 damaged, lost or outdated file never takes both copies.
@@ -6,15 +6,15 @@ damaged, lost or outdated file never takes both copies.
     file   = header, ROWS*, BASE, COMMIT*, zeros          numbers are little-endian
     header = "QuireLog" | u32 format (1) | u32 zero | 16 store id
     frame  = u32 magic | u32 bytes of the body | 16 checksum | body
-    ROWS   = 0x01 | change*                               nodes as they were when the file was written
-    BASE   = 0x02 | u64 sequence | 16 chain | 16 digest   where the commits begin
-    COMMIT = 0x03 | u64 sequence | 16 digest | change*    what one group commit changed, and the content after it
-    change = u32 bytes of the key | u32 bytes of the value (0xFFFFFFFF: the node is gone) | i64 version | key | value
+    ROWS   = 0x01 | change*                               nodes when the file was written
+    BASE   = 0x02 | u64 sequence | 16 chain | 16 digest   start of the commits
+    COMMIT = 0x03 | u64 sequence | 16 digest | change*    changes of one group commit, and the digest after it
+    change = u32 bytes of the key | u32 bytes of the value (0xFFFFFFFF: node removed) | i64 version | key | value
 
-A checksum is BLAKE2b over the checksum of the frame before it and the body. The header comes before the first ROWS or
-BASE; the `chain` of BASE comes before the first COMMIT. So the checksum of a commit depends on every commit before it,
-over rewrites of the file too: equal chains mean equal histories. The *digest* is the sum of the hashes of all
-persistent nodes modulo 2^128: their order does not matter, and a commit updates it from the nodes that it changes.
+A checksum is BLAKE2b over the checksum of the preceding frame and the body. The header precedes the first ROWS or BASE;
+the `chain` of BASE precedes the first COMMIT. So the checksum of a commit depends on every commit before it, also
+across rewrites of the file: equal chains mean equal histories. The *digest* is the sum of the hashes of all persistent
+nodes modulo 2^128: their order does not matter, and a commit updates it from the nodes that it changes.
 """
 
 import hashlib
@@ -41,12 +41,12 @@ _MODULUS: Final = 1 << 128
 Value: TypeAlias = tuple[int, bytes]
 """Version and value of a persistent node."""
 Changes: TypeAlias = Mapping[bytes, Value | None]
-"""By key, what a node is now; None: it is gone."""
+"""Present state of each node by key; None: it was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the history of a store: how many commits, which ones, and what they led to."""
+    """A point in the history of a store: the number of commits, their chain, and the resulting digest."""
 
     sequence: int
     chain: bytes
@@ -55,32 +55,32 @@ class Position:
 
 @dataclass(slots=True)
 class LogContent:
-    """What the bytes of a change log prove.
+    """Content of a change log that its bytes prove.
 
-    `last` is the last commit that is intact together with everything before it; `end` the offset behind it.
+    `last` is the last commit that is intact together with everything before it; `end` is the offset after it.
     """
 
     store: bytes = b""
     base: Position | None = None
-    """None: the header or the copy of the nodes is damaged, so that no commit can be placed."""
+    """None: the header or the copy of the nodes is damaged, so that the commits have no starting point."""
     last: Position | None = None
     end: int = 0
     base_end: int = 0
-    """The offset behind the copy of the nodes."""
+    """The offset after the copy of the nodes."""
     nodes: dict[bytes, Value] = field(default_factory=dict)
-    """All nodes at `last`. Empty unless asked for."""
+    """All nodes at `last`. Empty unless requested."""
     commits: list[tuple[Position, Changes]] = field(default_factory=list)
-    """Commits behind the base, in order. Empty unless asked for."""
+    """Commits after the base, in order. Empty unless requested."""
     clean_end: bool = True
-    """Only zeros follow."""
+    """Whether only zeros follow."""
     seen_beyond: int = -1
-    """The highest sequence of an intact commit behind a damaged place; -1 without one."""
+    """The highest sequence of an intact commit after damaged bytes; -1 if there is none."""
     problem: str = ""
-    """The damage of the header or of the copy of the nodes."""
+    """Damage of the header or of the copy of the nodes; empty if there is none."""
 
 
 def hash_of(key: bytes, version: int, value: bytes) -> int:
-    """The share of one node in the digest."""
+    """Return the contribution of one node to the digest."""
     hashed = hashlib.blake2b(_HASHED.pack(len(key), version), digest_size=HASH_BYTES)
     hashed.update(key)
     hashed.update(value)
@@ -88,57 +88,57 @@ def hash_of(key: bytes, version: int, value: bytes) -> int:
 
 
 def add_to_digest(digest: int, *hashes: int) -> int:
-    """The digest with these nodes added; a negative hash takes one away."""
+    """Return the digest with these hashes added; a negative hash removes a node."""
     return (digest + sum(hashes)) % _MODULUS
 
 
 def digest_of(nodes: Iterable[tuple[bytes, int, bytes]]) -> int:
-    """The digest of (key, version, value)s."""
+    """Return the digest of (key, version, value) tuples."""
     return sum(hash_of(key, version, value) for key, version, value in nodes) % _MODULUS
 
 
 def digest_bytes(digest: int) -> bytes:
-    """The digest as it is stored."""
+    """Encode the digest."""
     return digest.to_bytes(HASH_BYTES, "little")
 
 
 def digest_from(stored: bytes) -> int:
-    """The digest from its stored form."""
+    """Decode a stored digest."""
     return int.from_bytes(stored, "little")
 
 
 def checksum(before: bytes, body: bytes) -> bytes:
-    """The checksum of a frame that follows `before`."""
+    """Return the checksum of a frame that follows the checksum `before`."""
     return hashlib.blake2b(before + body, digest_size=HASH_BYTES).digest()
 
 
 def first_chain(store: bytes) -> bytes:
-    """The chain of a store without commits."""
+    """Return the chain of a store without commits."""
     return checksum(store, b"")
 
 
 def encode_header(store: bytes) -> bytes:
-    """The header of a file."""
+    """Encode the header of a file."""
     return HEADER.pack(_MAGIC, FORMAT_VERSION, 0, store)
 
 
 def encode_frame(body: bytes, check: bytes) -> bytes:
-    """A frame."""
+    """Encode a frame."""
     return FRAME.pack(_FRAME_MAGIC, len(body), check) + body
 
 
 def encode_rows(changes: Changes) -> bytes:
-    """The body of ROWS."""
+    """Encode the body of ROWS."""
     return bytes([_ROWS_KIND]) + _encode_changes(changes)
 
 
 def encode_base(position: Position) -> bytes:
-    """The body of BASE."""
+    """Encode the body of BASE."""
     return _BASE.pack(_BASE_KIND, position.sequence, position.chain, digest_bytes(position.digest))
 
 
 def encode_commit(sequence: int, digest: int, changes: Changes) -> bytes:
-    """The body of COMMIT."""
+    """Encode the body of COMMIT."""
     return _COMMIT.pack(_COMMIT_KIND, sequence, digest_bytes(digest)) + _encode_changes(changes)
 
 
@@ -154,7 +154,7 @@ def _encode_changes(changes: Changes) -> bytes:
 
 
 def decode_changes(body: bytes, offset: int) -> dict[bytes, Value | None]:
-    """The changes from `offset` to the end of a body whose checksum fits."""
+    """Decode the changes from `offset` to the end of a body whose checksum matches."""
     found: dict[bytes, Value | None] = {}
     while offset < len(body):
         key_bytes, value_bytes, version = _CHANGE.unpack_from(body, offset)
@@ -170,7 +170,7 @@ def decode_changes(body: bytes, offset: int) -> dict[bytes, Value | None]:
 
 
 def apply(nodes: dict[bytes, Value], changes: Changes) -> None:
-    """Change the nodes as a commit did."""
+    """Apply the changes of a commit to the nodes."""
     for key, now in changes.items():
         if now is None:
             nodes.pop(key, None)
@@ -179,9 +179,9 @@ def apply(nodes: dict[bytes, Value], changes: Changes) -> None:
 
 
 def read_log(data: bytes, *, keep: bool = False) -> LogContent:
-    """Check the bytes of a change log from the front. Never raises: the answer names the damage.
+    """Check the bytes of a change log from the start. Never raises: the result describes damage.
 
-    With `keep` the nodes and the commits are in it too.
+    With `keep` the result includes the nodes and the commits.
     """
     found = LogContent()
     found.problem = _read_header(data, found)
@@ -201,7 +201,7 @@ def read_log(data: bytes, *, keep: bool = False) -> LogContent:
 
 def _read_header(data: bytes, found: LogContent) -> str:
     if len(data) < HEADER.size:
-        return f"it has {len(data)} bytes, less than a header"
+        return f"it has {len(data)} bytes, less than its header"
     magic, version, zero, store = HEADER.unpack_from(data, 0)
     if magic != _MAGIC or zero:
         return "its header is damaged"
@@ -212,7 +212,7 @@ def _read_header(data: bytes, found: LogContent) -> str:
 
 
 def _read_copy(data: bytes, found: LogContent, keep: bool) -> str:
-    """Read ROWS up to BASE; returns the damage, or an empty text."""
+    """Read ROWS up to BASE; return the damage, or an empty text."""
     offset, before = HEADER.size, data[: HEADER.size]
     while (frame := _frame_at(data, offset)) is not None:
         check, body = frame
@@ -231,7 +231,7 @@ def _read_copy(data: bytes, found: LogContent, keep: bool) -> str:
 
 
 def _read_commits(data: bytes, found: LogContent, keep: bool) -> None:
-    """Read commits as long as each is intact and continues the one before."""
+    """Read commits while each is intact and continues the one before."""
     assert found.last is not None
     while (commit := commit_at(data, found.end, found.last)) is not None:
         position, changes, end = commit
@@ -242,7 +242,7 @@ def _read_commits(data: bytes, found: LogContent, keep: bool) -> None:
 
 
 def commit_at(data: bytes, offset: int, after: Position) -> "tuple[Position, Decoder, int] | None":
-    """The intact commit at `offset` that follows `after`, how to decode its changes, and the offset behind it."""
+    """Return the intact commit at `offset` that follows `after`, a decoder of its changes, and the offset after it."""
     frame = _frame_at(data, offset)
     if frame is None:
         return None
@@ -257,17 +257,17 @@ def commit_at(data: bytes, offset: int, after: Position) -> "tuple[Position, Dec
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """Decodes the changes of a commit when they are asked for: a check of the log does without."""
+    """Decodes the changes of a commit on demand; a check of the log does not need them."""
 
     body: bytes
 
     def __call__(self) -> Changes:
-        """The changes."""
+        """Decode the changes."""
         return decode_changes(self.body, _COMMIT.size)
 
 
 def commits_after(data: bytes, after: Position) -> Iterator[tuple[Position, Changes]]:
-    """Commits that continue `after`, wherever in the file they are: damage before them does not matter."""
+    """Yield the commits that continue `after`, anywhere in the file: damage before them does not matter."""
     at = data.find(_FRAME_MAGIC_BYTES)
     while at >= 0:
         commit = commit_at(data, at, after)
@@ -279,7 +279,7 @@ def commits_after(data: bytes, after: Position) -> Iterator[tuple[Position, Chan
 
 
 def _seen_from(data: bytes, offset: int, sequence: int) -> int:
-    """The highest sequence of a commit behind `offset` that fits the frame before it; -1 without one above."""
+    """Return the highest sequence above `sequence` of commits after `offset` that fit their preceding frame, or -1."""
     highest, before = -1, b""
     at = data.find(_FRAME_MAGIC_BYTES, offset)
     while at >= 0:
@@ -296,7 +296,7 @@ def _seen_from(data: bytes, offset: int, sequence: int) -> int:
 
 
 def _frame_at(data: bytes, offset: int) -> tuple[bytes, bytes] | None:
-    """Checksum and body of what looks like a frame; None where none can be."""
+    """Return checksum and body of a possible frame; None if there cannot be one."""
     if offset + FRAME.size >= len(data):
         return None
     magic, size, check = FRAME.unpack_from(data, offset)

@@ -1,8 +1,8 @@
-"""The change log as a file: appends commits durably, and replaces the file by a shorter one step by step.
+"""Owns the change log files: appends commits durably, and replaces the log by a shorter one step by step.
 
-Owns `metadata.log` and `metadata.log.new`. The file is filled with zeros ahead of its end, so that an append changes no
-metadata of the file system and cannot run out of space after the database has committed. A write or sync that failed
-is never repeated: the whole file is written again under another name instead.
+The files are `metadata.log` and `metadata.log.new`. The log is filled with zeros beyond its end, so that an append
+changes no metadata of the file system and cannot run out of space after the database has committed. A failed write or
+sync is never repeated: the whole log is written again to another file instead.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ NEW_LOG_NAME: Final = "metadata.log.new"
 
 
 class LogFile:
-    """An open file that is written at positions. Raises OSError."""
+    """An open file that is written at given offsets. Raises OSError."""
 
     def __init__(self, path: Path, *, create: bool) -> None:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
         self._descriptor = os.open(path, flags, FILE_MODE)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write all of it. Not durable before `sync`."""
+        """Write all of `data`. Not durable before `sync`."""
         rest = memoryview(data)
         while rest:
             written = os.pwrite(self._descriptor, rest, offset)
@@ -48,12 +48,12 @@ class LogFile:
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Release the handle."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. SQLite does it for its own files, not for the folder they are in."""
+    """Make the names in a folder durable. SQLite does so for its own files, not for their folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -62,7 +62,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def load_log(folder: Path) -> bytes | None:
-    """The bytes of the change log; None when there is none. OSError."""
+    """Return the bytes of the change log, or None if there is none. OSError."""
     try:
         return (folder / LOG_NAME).read_bytes()
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def load_log(folder: Path) -> bytes | None:
 
 
 class ChangeLog:
-    """The log of an open store. One thread uses it."""
+    """The change log of an open store. Used by one thread only."""
 
     def __init__(self, folder: Path, file: LogFile, *, base_end: int, end: int, size: int) -> None:
         """Use `open` or `LogWriter.finish`."""
@@ -84,26 +84,26 @@ class ChangeLog:
 
     @classmethod
     def open(cls, folder: Path, *, base_end: int, end: int) -> "ChangeLog":
-        """The file whose content was read and found to end at `end`. OSError."""
+        """Open the file whose content was read and found to end at `end`. OSError."""
         path = folder / LOG_NAME
         return cls(folder, LogFile(path, create=False), base_end=base_end, end=end, size=path.stat().st_size)
 
     @property
     def usable(self) -> bool:
-        """Whether commits may be appended; False after a failed write, until the file is written again."""
+        """Whether commits may be appended; False after a failed write, until the log is written again."""
         return not self._failed
 
     @property
     def is_long(self) -> bool:
-        """Whether the commits take more than the copy of the nodes, and more than is worth a rewrite."""
+        """Whether the commits take more bytes than the copy of the nodes, and enough to be worth a rewrite."""
         return self._end - self._base_end > self._bound
 
     def postpone(self) -> None:
-        """Let it grow some more before it counts as long: a rewrite has failed."""
+        """Let the log grow further before it counts as long, because a rewrite failed."""
         self._bound = self._end - self._base_end + METADATA_LOG_COMMITS_BYTES_MIN
 
     def reserve(self, size: int) -> None:
-        """Make room for the bytes of a frame, so that `append` needs none. OSError: no commit was appended."""
+        """Allocate space for a frame, so that `append` needs none. OSError: no commit was appended."""
         if self._end + size <= self._size:
             return
         grown = self._end + size + METADATA_LOG_GROWTH_BYTES
@@ -116,7 +116,7 @@ class ChangeLog:
         self._size = grown
 
     def append(self, frame: bytes) -> None:
-        """Add a commit; durable when this returns. OSError: the file is not used any more."""
+        """Append a commit; durable on return. OSError: the file must not be used any more."""
         assert not self._failed
         try:
             self._file.write(self._end, frame)
@@ -127,16 +127,16 @@ class ChangeLog:
         self._end += len(frame)
 
     def give_up(self) -> None:
-        """Append nothing any more: another file may have taken the name."""
+        """Append nothing more: another file may have taken the name."""
         self._failed = True
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         self._file.close()
 
 
 class LogWriter:
-    """Writes a new log beside the old one. Until `finish` the old one counts."""
+    """Writes a new log while the old one stays valid until `finish`."""
 
     def __init__(self, folder: Path, store: bytes) -> None:
         self._folder = folder
@@ -151,7 +151,7 @@ class LogWriter:
         assert self._offset == HEADER.size
 
     def add(self, nodes: Iterable[tuple[bytes, int, bytes]]) -> None:
-        """Add (key, version, value)s."""
+        """Add (key, version, value) tuples."""
         for key, version, value in nodes:
             self._rows[key] = (version, value)
             self._rows_bytes += len(key) + len(value)
@@ -159,7 +159,7 @@ class LogWriter:
                 self._flush()
 
     def finish(self, position: Position, later: Iterable[bytes] = ()) -> ChangeLog:
-        """Add the base and the commits since, make it durable and put it in the old one's place. OSError."""
+        """Add the base and the later commits, make the file durable, and replace the old one. OSError."""
         self._flush()
         self._chained(encode_base(position))
         self._base_end = self._offset
@@ -173,7 +173,7 @@ class LogWriter:
         return ChangeLog(self._folder, self._file, base_end=self._base_end, end=end, size=self._offset)
 
     def abandon(self) -> None:
-        """Give up: the old log stays."""
+        """Discard the new file; the old log stays."""
         self._file.close()
         with contextlib.suppress(OSError):  # the next open removes it
             (self._folder / NEW_LOG_NAME).unlink(missing_ok=True)
@@ -194,7 +194,7 @@ class LogWriter:
 
 
 def write_log(folder: Path, store: bytes, nodes: Iterable[tuple[bytes, int, bytes]], position: Position) -> ChangeLog:
-    """Write a whole log in one go. OSError: the old one is still there, or the new one is in its place."""
+    """Write a whole log. OSError: the old log is still in place, or the new one has replaced it."""
     writer = LogWriter(folder, store)
     try:
         writer.add(nodes)

@@ -1,12 +1,12 @@
-"""The nodes in SQLite, with the change log beside it. Used by one thread only; never waits for anything but the disk.
+"""Stores the nodes in SQLite, and their changes in the change log. Used by one thread only; blocks only on the disk.
 
 Format 2: `metadata.db`, table `nodes(key, value, version, ephemeral)`; keys are UTF-8 bytes so that they sort as in
 etcd. Table `history` has one row: the id of the store, and number, chain and digest of the last commit
 (`change_format`). WAL with `synchronous=FULL`: a commit is durable when it returns. `user_version` is the version of
 this format. Format 1 had no history and no change log.
 
-A group is committed to SQLite, then appended to the change log, then answered. So the log never names a commit that the
-database did not have: where it does, the database has lost answered commits.
+A group is committed to SQLite, then appended to the change log, then answered. So the log never has a commit that the
+database did not have: if it does, the database has lost answered commits.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ Row = tuple[bytes, bytes, int, int]
 
 
 class Database:
-    """Reads see what was committed before; writes are made between `begin` and `commit`."""
+    """Reads return committed data; writes happen between `begin` and `commit`."""
 
     def __init__(self, folder: Path, log: ChangeLog, seen: DatabaseSeen) -> None:
         """Use `opening.open_database`: `log` and `seen` were compared with each other and with the file."""
@@ -54,24 +54,24 @@ class Database:
         self._changes: dict[bytes, Value | None] = {}
         self._frame: bytes | None = None
         self._staged = seen
-        self._in_doubt = False
+        self._outcome_unknown = False
         self._rewrite: LogRewrite | None = None
         self.events: list[Event] = []
 
     def begin(self) -> None:
-        """Start a group of writes. sqlite3.Error, OSError: none can be made now."""
+        """Start a group of writes. sqlite3.Error, OSError: no writes are possible now."""
         self.events.clear()
-        if self._in_doubt:
-            # A commit that failed may have been made nevertheless: the database says which one is its last.
+        if self._outcome_unknown:
+            # A failed commit may have succeeded: read the last commit from the database.
             self._seen = read_history(self._connection) or self._seen
             self._digest = self._seen.last.digest
-            self._in_doubt = False
+            self._outcome_unknown = False
         if not self._log.usable or self._logged != self._seen.last.sequence:
             self._write_log_again()
         self._connection.execute("BEGIN IMMEDIATE")
 
     def prepare(self) -> None:
-        """Do all of the commit that can fail without doubt. sqlite3.Error, OSError: roll back, nothing is done."""
+        """Do every step of the commit whose failure has a known outcome. sqlite3.Error, OSError: roll back."""
         self._frame = None
         if not self._changes:
             return
@@ -85,7 +85,7 @@ class Database:
         self._frame = frame
 
     def commit(self) -> list[Event]:
-        """Make the group durable in the database; returns what it changed, in order. `log` comes next."""
+        """Make the group durable in the database; return its changes in order. Call `log` next."""
         self._connection.execute("COMMIT")
         if self._frame is not None:
             self._seen = self._staged
@@ -93,7 +93,7 @@ class Database:
         return list(self.events)
 
     def log(self) -> None:
-        """Append the group to the change log. OSError: whether it is kept is unknown, and it must not be answered."""
+        """Append the group to the change log. OSError: the outcome is unknown; do not acknowledge the group."""
         frame, self._frame = self._frame, None
         if frame is None:
             return
@@ -103,16 +103,16 @@ class Database:
             self._rewrite.later.append(frame)
 
     def rollback(self) -> None:
-        """Forget the group."""
+        """Discard the group."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self.events.clear()
         self._changes.clear()
         self._frame = None
-        self._in_doubt = True
+        self._outcome_unknown = True
 
     def tidy(self) -> bool:
-        """Take one step of rewriting a long change log; whether more steps wait."""
+        """Do one step of rewriting a long change log; return whether more steps are due."""
         if self._rewrite is None and not (self._log.usable and self._log.is_long):
             return False
         try:
@@ -120,10 +120,10 @@ class Database:
                 self._rewrite = LogRewrite(self._folder, self.snapshot())
             if not self._rewrite.step():
                 return True
-            self._log.give_up()  # from here on the other file may have the name
+            self._log.give_up()  # from here on the new file may have taken the name
             rewritten = self._rewrite.finish()
         except (OSError, sqlite3.Error) as error:
-            _log.warning("the change log of the metadata cannot be rewritten, and grows: %s", error)
+            _log.warning("could not rewrite the change log of the metadata, which keeps growing: %s", error)
             self._abandon_rewrite()
             self._log.postpone()
             return False
@@ -133,13 +133,13 @@ class Database:
         return False
 
     def get(self, key: str) -> Node | None:
-        """The node or None."""
+        """Return the node, or None."""
         query = "SELECT key, value, version, ephemeral FROM nodes WHERE key = ?"
         row = self._connection.execute(query, (key.encode(),)).fetchone()
         return None if row is None else _node(row)
 
     def children(self, key: str) -> list[str]:
-        """Names of direct children; work is per child, not per node below."""
+        """Return the names of direct children; the cost is per child, not per node below it."""
         base = key.rstrip("/").encode() + b"/"
         start, end = base, prefix_end(base)
         names: set[bytes] = set()
@@ -150,7 +150,7 @@ class Database:
         return sorted(name.decode() for name in names)
 
     def put(self, key: str, value: bytes, expected: int | None, ephemeral: bool) -> int:
-        """Write; returns the new version. BadVersionError."""
+        """Write the node; return its new version. BadVersionError."""
         old = self.get(key)
         current = ABSENT if old is None else old.version
         if expected is not None and current != expected:
@@ -166,14 +166,14 @@ class Database:
         return version
 
     def put_sequential(self, prefix: str, value: bytes, ephemeral: bool) -> str:
-        """Count on the parent, write the child; returns its key."""
+        """Increment the counter of the parent, write the child, return its key."""
         number = self.put(sequence_parent(prefix), b"", None, False)
         key = f"{prefix}{number}"
         self.put(key, value, None, ephemeral)
         return key
 
     def delete(self, key: str, expected: int | None) -> None:
-        """Remove. NodeMissingError, BadVersionError."""
+        """Remove the node. NodeMissingError, BadVersionError."""
         current = self._version(key)
         if expected is not None and current != expected:
             raise BadVersionError(_mismatch(key, current, expected))
@@ -182,7 +182,7 @@ class Database:
         self._remove(key)
 
     def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """All checks before the first write, so that a failed one leaves nothing to undo."""
+        """Verify all checks before the first write, so that a failed one leaves nothing to undo."""
         for check in checks:
             current = self._version(check.key)
             if current != check.version:
@@ -200,16 +200,16 @@ class Database:
             self._remove(key.decode())
 
     def count(self, start: bytes, end: bytes) -> int:
-        """Nodes with start <= key < end."""
+        """Count the nodes with start <= key < end."""
         query = "SELECT COUNT(*) FROM nodes WHERE key >= ? AND key < ?"
         return int(self._connection.execute(query, (start, end)).fetchone()[0])
 
     def snapshot(self) -> "Snapshot":
-        """The nodes as they are now, for as long as the snapshot is open."""
+        """Return a snapshot: the present nodes, for as long as it is open."""
         return Snapshot(self._path)
 
     def close(self) -> None:
-        """Release the files. The last connection moves the write-ahead log into the database."""
+        """Close the files. The last connection moves the write-ahead log into the database."""
         self._abandon_rewrite()
         self._connection.close()
         self._log.close()
@@ -225,7 +225,7 @@ class Database:
         self.events.append(Event(EventKind.DELETED, key))
 
     def _note(self, key: str, old: Node | None, now: Value | None) -> None:
-        """Account for a change of a persistent node; ephemeral ones go with the process and are not logged."""
+        """Record a change of a persistent node; ephemeral ones end with the process and are not logged."""
         was_kept = old is not None and not old.ephemeral
         if not was_kept and now is None:
             return
@@ -237,7 +237,7 @@ class Database:
         self._changes[stored] = now
 
     def _write_log_again(self) -> None:
-        """Replace a log that failed, or that lacks a commit. OSError, sqlite3.Error: it is still to be done."""
+        """Replace a log that failed or lacks a commit. OSError, sqlite3.Error: the next group must do it."""
         self._abandon_rewrite()
         rewritten = write_log(self._folder, self._seen.store, Rows(self._connection), self._seen.last)
         self._log.close()
@@ -251,7 +251,7 @@ class Database:
 
 
 class LogRewrite:
-    """Copies the nodes of one snapshot into a new change log, some at a time."""
+    """Copies the nodes of one snapshot into a new change log, in steps."""
 
     def __init__(self, folder: Path, snapshot: "Snapshot") -> None:
         self._snapshot = snapshot
@@ -261,7 +261,7 @@ class LogRewrite:
         seen = snapshot.history()
         if seen is None:
             snapshot.close()
-            raise sqlite3.DatabaseError("the row about the last commit is damaged")
+            raise sqlite3.DatabaseError("the row of the last commit is damaged")
         self._at = seen.last
         try:
             self._writer = LogWriter(folder, seen.store)
@@ -270,7 +270,7 @@ class LogRewrite:
             raise
 
     def step(self) -> bool:
-        """Copy the next nodes; whether these were the last. OSError, sqlite3.Error."""
+        """Copy the next nodes; return whether these were the last. OSError, sqlite3.Error."""
         rows = self._snapshot.persistent(self._next, METADATA_LOG_STEP_NODES)
         self._writer.add(rows)
         if rows:
@@ -278,59 +278,59 @@ class LogRewrite:
         return len(rows) < METADATA_LOG_STEP_NODES
 
     def finish(self) -> ChangeLog:
-        """Add the commits since the snapshot, and put the file in the old one's place. OSError."""
+        """Add the commits since the snapshot, and replace the old file. OSError."""
         log = self._writer.finish(self._at, self.later)
         self._snapshot.close()
         return log
 
     def abandon(self) -> None:
-        """Give up."""
+        """Discard the rewrite."""
         self._writer.abandon()
         self._snapshot.close()
 
 
 class Snapshot:
-    """A read transaction of its own connection: WAL keeps its revision while it is open."""
+    """A read transaction on a separate connection: WAL keeps its revision while it is open."""
 
     def __init__(self, path: Path) -> None:
         self._connection = connect(path)
-        # The snapshot is taken by the first read after BEGIN.
+        # The first read after BEGIN fixes the revision of the snapshot.
         self._connection.execute("BEGIN")
         self._connection.execute("SELECT 1 FROM nodes LIMIT 1").fetchone()
 
     def page(self, start: bytes, end: bytes, limit: int, keys_only: bool) -> list[Node]:
-        """Up to `limit` nodes with start <= key < end, by key."""
+        """Return up to `limit` nodes with start <= key < end, by key."""
         value = "x''" if keys_only else "value"
         query = f"SELECT key, {value}, version, ephemeral FROM nodes WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
         return [_node(row) for row in self._connection.execute(query, (start, end, limit))]
 
     def persistent(self, start: bytes, limit: int) -> list[tuple[bytes, int, bytes]]:
-        """Up to `limit` persistent nodes from `start` on, by key: (key, version, value)."""
+        """Return up to `limit` persistent nodes from `start` on, by key: (key, version, value)."""
         query = "SELECT key, version, value FROM nodes WHERE key >= ? AND ephemeral = 0 ORDER BY key LIMIT ?"
         return self._connection.execute(query, (start, limit)).fetchall()
 
     def history(self) -> DatabaseSeen | None:
-        """The last commit of the snapshot."""
+        """Return the last commit of the snapshot."""
         return read_history(self._connection)
 
     def close(self) -> None:
-        """Give the revision up."""
+        """End the transaction."""
         self._connection.close()
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection for reads and writes, of a file for our user alone. sqlite3.Error."""
-    with contextlib.suppress(OSError):  # it is there, or SQLite says why it cannot be made
-        # SQLite would let everybody read it. `-wal` and `-shm` get the mode of the database.
+    """Open a connection for reads and writes; a new file is readable only by our user. sqlite3.Error."""
+    with contextlib.suppress(OSError):  # it exists, or SQLite reports why it cannot be created
+        # SQLite would create it readable for all users. `-wal` and `-shm` get the mode of the database.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-    # isolation_level None: transactions begin and end where this module says so.
+    # isolation_level None: transactions begin and end where this module ends them.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=True, timeout=5.0)
     connection.execute("PRAGMA synchronous=FULL")
     return connection
 
 
 def write_history(connection: sqlite3.Connection, seen: DatabaseSeen) -> None:
-    """Write the row about the last commit, in the transaction that is open."""
+    """Write the row of the last commit, in the open transaction."""
     last = seen.last
     row = (seen.store, last.sequence, last.chain, seen.before, digest_bytes(last.digest))
     connection.execute(

@@ -1,7 +1,7 @@
-"""Looks at `metadata.db` before it is used: format, structure, and whether its nodes are those of its last commit.
+"""Inspects `metadata.db` before it is used: format, structure, and whether its nodes match its last commit.
 
-Opens the file read-only, so that a damaged write-ahead log stays as it is for `quire metadata repair`: the last writer
-that closes a database moves what it can read of that log and deletes it.
+Opens the file read-only, so that a damaged write-ahead log stays unchanged for `quire metadata repair`: the last writer
+that closes a database moves the readable part of that log into it and deletes the log.
 """
 
 import sqlite3
@@ -27,24 +27,24 @@ HistoryRow = tuple[bytes, int, bytes, bytes, bytes, bytes]
 
 @dataclass(slots=True)
 class Look:
-    """The findings. `format`: None when there are no tables, or they cannot be read."""
+    """The findings. `format`: None if there are no tables, or they cannot be read."""
 
     exists: bool = True
     format: int | None = None
     seen: DatabaseSeen | None = None
-    """The last commit as the database names it; None where it names none."""
+    """The last commit according to the database, or None."""
     digest: int = 0
-    """Of the nodes that are there."""
+    """Digest of the nodes in the database."""
     problem: str = ""
-    """Why the content cannot be trusted; empty when it can."""
+    """Why the content cannot be trusted; empty if it can."""
     foreign: str = ""
-    """What says that the file is not ours to read: damage, where there is a change log of ours beside it."""
+    """Why the file is not ours to read. With a change log of ours beside it, that is damage."""
     nodes: int = 0
 
 
 @dataclass(slots=True)
 class Rows:
-    """Counts persistent rows while they go by."""
+    """Iterates over persistent rows and counts them."""
 
     connection: sqlite3.Connection
     count: int = field(default=0)
@@ -58,7 +58,7 @@ class Rows:
 
 
 def look_at(folder: Path) -> Look:
-    """Read all of the database. Damage is an answer, never an error."""
+    """Read the whole database. Damage is a finding, never an error."""
     path = folder / FILE_NAME
     if not path.exists():
         return Look(exists=False, problem="it is missing" if (folder / WAL_NAME).exists() else "")
@@ -75,7 +75,7 @@ def look_at(folder: Path) -> Look:
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that changes neither the database nor its write-ahead log. sqlite3.Error."""
+    """Open a connection that changes neither the database nor its write-ahead log. sqlite3.Error."""
     return sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, isolation_level=None)
 
 
@@ -97,11 +97,9 @@ def _look(connection: sqlite3.Connection, path: Path) -> Look:
     look.nodes = rows.count
     look.problem = "" if structure == "ok" else str(structure).partition("\n")[2] or str(structure)
     if version == FORMAT_VERSION and look.seen is None:
-        look.problem = look.problem or "its row about the last commit is damaged"
+        look.problem = look.problem or "its row of the last commit is damaged"
     elif look.seen is not None and look.digest != look.seen.last.digest:
-        look.problem = look.problem or (
-            f"its nodes are not those that commit {look.seen.last.sequence} left: a page was damaged"
-        )
+        look.problem = look.problem or (f"its nodes do not match commit {look.seen.last.sequence}: a page is damaged")
     return look
 
 
@@ -110,7 +108,7 @@ def _foreign(why: str) -> Look:
 
 
 def read_history(connection: sqlite3.Connection) -> DatabaseSeen | None:
-    """The row about the last commit; None when it is damaged or missing. sqlite3.Error."""
+    """Return the row of the last commit; None if it is damaged or missing. sqlite3.Error."""
     row: HistoryRow | None = connection.execute(
         "SELECT store, sequence, chain, before, digest, checksum FROM history WHERE id = 0"
     ).fetchone()
@@ -123,5 +121,5 @@ def read_history(connection: sqlite3.Connection) -> DatabaseSeen | None:
 
 
 def history_checksum(store: bytes, sequence: int, chain: bytes, before: bytes, digest: bytes) -> bytes:
-    """The checksum of that row."""
+    """Return the checksum of that row."""
     return checksum(store + chain + before + digest, str(sequence).encode())

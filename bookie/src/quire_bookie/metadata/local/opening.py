@@ -1,8 +1,8 @@
-"""Opens the database of a folder, once it and the change log prove each other. Refuses before it changes anything.
+"""Opens the database of a folder once it and the change log prove each other. Refuses before it changes anything.
 
-* A new store: the change log first, then the tables. A crash in between leaves a log without commits or nodes.
-* A store of format 1: a change log with its nodes first, then the tables get their history in one transaction.
-* A store of format 2 has both files; `agreement` judges them.
+* New store: write the change log first, then the tables. A crash in between leaves a log without commits or nodes.
+* Store of format 1: write a change log with its nodes first, then add the history to the tables in one transaction.
+* Store of format 2: both files exist; `agreement` compares them.
 """
 
 import errno
@@ -33,12 +33,12 @@ STORE_ID_BYTES = 16
 
 
 def random_store_id() -> bytes:
-    """An id for a new store."""
+    """Return an id for a new store."""
     return os.urandom(STORE_ID_BYTES)
 
 
 def open_database(folder: Path, new_id: Callable[[], bytes] = random_store_id) -> Database:
-    """Open or create, on a full disk out of the reserve. StartupError, one line, for any trouble with the files."""
+    """Open or create; on a full disk use the reserve. StartupError, one line, for any problem with the files."""
     reserve = MetadataReserve(folder)
     while True:
         try:
@@ -53,7 +53,7 @@ def open_database(folder: Path, new_id: Callable[[], bytes] = random_store_id) -
 
 
 def _open(folder: Path, new_id: Callable[[], bytes]) -> Database:
-    (folder / NEW_LOG_NAME).unlink(missing_ok=True)  # a rewrite that a crash broke off
+    (folder / NEW_LOG_NAME).unlink(missing_ok=True)  # left by a rewrite that a crash interrupted
     look = look_at(folder)
     data = load_log(folder)
     log = None if data is None else read_log(data)
@@ -67,20 +67,20 @@ def _open(folder: Path, new_id: Callable[[], bytes]) -> Database:
     if look.format == FORMAT_WITHOUT_LOG:
         return _upgrade(folder, look, log, new_id)
     if log is None:
-        raise refusal(folder, f"the change log {folder / LOG_NAME} is missing; metadata.db cannot be proved without it")
+        raise refusal(folder, f"the change log {folder / LOG_NAME} is missing; without it metadata.db is not proved")
     assert look.seen is not None
     agreement = compare(look.seen, log)
     if agreement.verdict is Verdict.REFUSE:
         raise refusal(folder, agreement.why)
     if agreement.verdict is Verdict.REWRITE_LOG:
-        _log.info("a crash came between the last commit and the change log: the change log is written again")
+        _log.info("a crash came between the last commit and the change log: writing the change log again")
         return _with_new_log(folder, look.seen)
     opened = ChangeLog.open(folder, base_end=log.base_end, end=log.end)
     return _database(folder, opened, look.seen)
 
 
 def refusal(folder: Path, why: str) -> StartupError:
-    """The error of a store that must not be used as it is; names the next step."""
+    """Return the error for a store that must not be used in its present state; it names the next step."""
     where = f"--data {folder.parent}" if folder.name == "metadata" else f"--folder {folder}"
     return StartupError(
         f"the metadata store {folder} cannot be trusted: {why}. Run `quire metadata repair {where} --dry-run` to see "
@@ -113,7 +113,7 @@ def _create(folder: Path, look: Look, log: LogContent | None, new_id: Callable[[
 
 
 def make_tables(connection: sqlite3.Connection, seen: DatabaseSeen) -> None:
-    """Make the tables of an empty database, in the transaction that is open."""
+    """Create the tables of an empty database, in the open transaction."""
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(
         "CREATE TABLE nodes (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, "
@@ -132,12 +132,12 @@ def _make_history(connection: sqlite3.Connection, seen: DatabaseSeen) -> None:
 
 
 def _upgrade(folder: Path, look: Look, log: LogContent | None, new_id: Callable[[], bytes]) -> Database:
-    """Give a store of format 1 its history. Its nodes are taken as they are: nothing can prove them."""
+    """Add the history to a store of format 1. Its nodes are accepted unchanged: nothing can prove them."""
     if log is not None and (log.last is None or log.last.sequence > 0 or log.seen_beyond > 0):
         lost = log.problem if log.last is None else missing_commits(0, max(log.last.sequence, log.seen_beyond))
-        raise refusal(folder, f"{FILE_NAME} is as it was before an upgrade, and {LOG_NAME} has later commits: {lost}")
+        raise refusal(folder, f"{FILE_NAME} predates an upgrade, and {LOG_NAME} has later commits: {lost}")
     if log is not None and log.last is not None and log.last.digest != look.digest:
-        raise refusal(folder, f"{FILE_NAME} has other nodes than when its upgrade to format {FORMAT_VERSION} began")
+        raise refusal(folder, f"{FILE_NAME} has changed since its upgrade to format {FORMAT_VERSION} began")
     store = new_id() if log is None else log.store
     seen = DatabaseSeen(store, Position(0, first_chain(store), look.digest), b"")
     connection = connect(folder / FILE_NAME)

@@ -1,8 +1,8 @@
-"""Rebuilds a metadata store that was refused, from the two copies of its nodes. Never guesses; never deletes a file.
+"""Rebuilds a refused metadata store from the two copies of its nodes. Never guesses; never deletes a file.
 
-What counts as proved: a database whose nodes match the digest of its last commit, a change log up to its last intact
-commit, and a proved database with intact commits that continue it, wherever they are in the log. The copy that reaches
-the latest commit wins. Commits that are known to have been made and are in no copy are named in the plan.
+Proved are: a database whose nodes match the digest of its last commit, a change log up to its last intact commit, and a
+proved database with intact commits that continue it, anywhere in the log. The copy with the latest commit wins. The
+plan lists commits that are known to have been made but are in no copy.
 """
 
 import os
@@ -47,25 +47,25 @@ Nodes = dict[bytes, Value]
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What a repair would write. `last`: the commit whose content `nodes` is; None when nothing is proved."""
+    """Content that a repair would write. `last`: the commit that `nodes` represents; None if nothing is proved."""
 
     problem: str = ""
-    """Why the store was refused; empty when there is nothing to repair."""
+    """Why the store was refused; empty if there is nothing to repair."""
     source: str = ""
     """Which files prove the nodes."""
     store: bytes = b""
     nodes: Nodes = field(default_factory=dict)
     last: Position | None = None
     highest_seen: int = 0
-    """The highest number of a commit that any of the files proves to have been made."""
+    """The highest number of a commit that any file proves to have been made."""
     highest_logged: int = -1
-    """The same of the change log alone."""
+    """The same for the change log alone."""
     end_proved: bool = False
-    """Two copies, or the log that a commit reaches last, say that `highest_seen` is the last commit."""
+    """Whether two copies, or the log as the last to receive a commit, prove that `highest_seen` is the last commit."""
 
     @property
     def lost(self) -> tuple[int, int] | None:
-        """First and last number of the commits that are in no copy; None without any."""
+        """First and last number of the commits that are in no copy, or None."""
         have = 0 if self.last is None else self.last.sequence
         if self.doubtful is not None:
             return None
@@ -73,9 +73,9 @@ class RepairPlan:
 
     @property
     def doubtful(self) -> int | None:
-        """A commit that only the damaged database names, just behind the end of an intact log.
+        """A commit that only the damaged database has, directly after the end of an intact log.
 
-        A crash leaves it like that before the commit is answered. Only two damaged files could hide an answered one.
+        A crash before the commit is answered leaves this state. Only damage to both files could hide an answered one.
         """
         if self.last is None or self.highest_seen != self.last.sequence + 1 or self.highest_logged > self.last.sequence:
             return None
@@ -83,7 +83,7 @@ class RepairPlan:
 
     @property
     def whole(self) -> bool:
-        """Whether every answered commit is in `nodes`."""
+        """Whether `nodes` includes every answered commit."""
         return self.last is not None and self.lost is None and self.doubtful is None and self.end_proved
 
 
@@ -95,7 +95,7 @@ class _Candidate:
 
 
 def plan_repair(folder: Path) -> RepairPlan:
-    """Look at the files of a store that no process uses. StartupError: they are another program's. OSError."""
+    """Inspect the files of a store that no process uses. StartupError: they belong to another program. OSError."""
     look = look_at(folder)
     data = load_log(folder)
     log = None if data is None else read_log(data, keep=True)
@@ -112,8 +112,8 @@ def plan_repair(folder: Path) -> RepairPlan:
     if candidates:
         best = max(candidates, key=lambda each: each.last.sequence)
         plan.nodes, plan.last, plan.source = best.nodes, best.last, best.source
-    # A lost tail of the database shows in the log, and one of the log in the database. Without a usable log a database
-    # that lost its newest commits looks whole.
+    # The log shows a lost tail of the database, and the database one of the log. Without a usable log, a database that
+    # lost its newest commits looks complete.
     plan.end_proved = log is not None and log.last is not None
     return plan
 
@@ -127,12 +127,12 @@ def _problem(folder: Path, look: Look, log: LogContent | None) -> str:
         agreement = compare(look.seen, log)
         return agreement.why if agreement.verdict is Verdict.REFUSE else ""
     if log is None:
-        return ""  # a store of format 1, or none
+        return ""  # format 1, or no store
     if log.last is None:
         return f"{LOG_NAME} is damaged: {log.problem}"
     if log.last.sequence == 0 and log.seen_beyond < 0 and log.last.digest == look.digest:
-        return ""  # a crash while the store was made, or upgraded
-    what = "is as it was before an upgrade" if look.exists and look.format is not None else "is missing or empty"
+        return ""  # a crash while the store was created or upgraded
+    what = "predates an upgrade" if look.exists and look.format is not None else "is missing or empty"
     return f"{folder / FILE_NAME} {what}, and {LOG_NAME} has commit {log.last.sequence}"
 
 
@@ -163,21 +163,21 @@ def _from_database(folder: Path, look: Look, log: bytes) -> list[_Candidate]:
 
 
 def digest_of_nodes(nodes: Nodes) -> int:
-    """The digest of nodes by key."""
+    """Return the digest of nodes by key."""
     return digest_of((key, version, value) for key, (version, value) in nodes.items())
 
 
 def carry_out(folder: Path, plan: RepairPlan, now: str) -> Path:
-    """Write the nodes of the plan as a new store; returns the folder that keeps the files as they were. OSError.
+    """Write the nodes of the plan as a new store; return the folder that keeps the original files. OSError.
 
-    A crash at any step leaves a store that is refused, and that another repair finishes: until the last step the new
+    A crash at any step leaves a store that is refused and that another repair completes: until the last step the new
     log and the old database contradict each other.
     """
     assert plan.problem, "there is nothing to repair"
     aside = _keep_aside(folder, now)
     store = plan.store or random_store_id()
     chain = first_chain(store) if plan.last is None else plan.last.chain
-    # A number of its own: no file of before the repair fits to what follows it.
+    # Use a new number, so that no file from before the repair matches the commits after it.
     position = Position(plan.highest_seen + 1, checksum(chain, f"repaired {now}".encode()), digest_of_nodes(plan.nodes))
     new = folder / NEW_NAME
     _write_database(new, plan.nodes, DatabaseSeen(store, position, b""))
@@ -231,7 +231,7 @@ def _write_database(path: Path, nodes: Nodes, seen: DatabaseSeen) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make a file durable that another library wrote."""
+    """Make a file durable that another library has written."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -240,7 +240,7 @@ def sync_file(path: Path) -> None:
 
 
 def describe(plan: RepairPlan) -> list[str]:
-    """Lines about what is rebuilt and what cannot be."""
+    """Describe in lines what is rebuilt and what is not."""
     if not plan.problem:
         return ["nothing to repair: metadata.db and metadata.log prove each other"]
     lines = [f"found: {plan.problem}"]
@@ -258,7 +258,7 @@ def describe(plan: RepairPlan) -> list[str]:
         )
     elif not plan.end_proved:
         lines.append(
-            "not proved: that this was the last commit. metadata.log would say so, and is missing or damaged; where "
+            "not proved: that this was the last commit, since metadata.log is missing or damaged; if "
             "metadata.db was not changed as well, nothing is lost"
         )
     return lines

@@ -1,9 +1,9 @@
-"""Space that the embedded metadata store keeps for a full disk: files that hold nothing, given free one by one.
+"""Reserves space of the embedded metadata store for a full disk: empty files that are deleted one by one.
 
     <folder>/reserve.<k>    k from 0, of 1 MiB; allocated, never read
 
-Deleting a topic, trimming a ledger and starting need a commit, and these are what makes space. Only the thread of the
-database uses it. A commit finds space while one of the files is left; they are allocated again once there is space.
+Deleting a topic, trimming a ledger and starting need a commit, and free space. A commit succeeds while one of the files
+is left; they are allocated again once there is space. Used only by the database thread.
 """
 
 import logging
@@ -17,7 +17,7 @@ _log = logging.getLogger("quire.metadata.local")
 
 
 class MetadataReserve:
-    """Of one folder."""
+    """The reserve of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -27,7 +27,7 @@ class MetadataReserve:
         self._missing = [path for path, there in zip(paths, whole, strict=True) if not there]
 
     def before_commit(self) -> None:
-        """Leave as much free as a commit needs; or fill the reserve again when there is much more than that."""
+        """Free as much space as a commit needs; or refill the reserve if there is much more than that."""
         found = os.statvfs(self._folder)
         free_bytes = found.f_bavail * found.f_frsize
         if free_bytes < METADATA_COMMIT_BYTES and self._held:
@@ -36,14 +36,14 @@ class MetadataReserve:
             self._allocate()
 
     def release(self) -> bool:
-        """Give one file free. False: none is left."""
+        """Free one file. False: none is left."""
         if not self._held:
             return False
         path = self._held.pop()
         path.unlink()
         self._missing.append(path)
         _sync(self._folder)
-        _log.warning("the disk is full: %d files of the reserve of %s are left", len(self._held), self._folder)
+        _log.warning("the disk is full, %d reserve files are left in %s", len(self._held), self._folder)
         return True
 
     def _allocate(self) -> None:

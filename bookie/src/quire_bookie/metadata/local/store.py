@@ -1,7 +1,7 @@
-"""`LocalMetadataStore`: the metadata store port on SQLite. One process at a time; its session lives as long as it.
+"""`LocalMetadataStore`: the metadata store port on SQLite. Used by one process, whose lifetime is the session.
 
-The folder is locked. Ephemeral nodes of the previous run are deleted at open: that process is dead, or the lock
-would be held. Versions and sequence numbers are those etcd would give.
+The folder is locked. Ephemeral nodes of the previous run are deleted on opening: that process is dead, or it would hold
+the lock. Versions and sequence numbers are the same as in etcd.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _LOCK_NAME = "LOCK"
 
 
 class LocalMetadataStore:
-    """Implements `MetadataStore`."""
+    """Implements `MetadataStore` on SQLite."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         """Use `open`."""
@@ -37,7 +37,7 @@ class LocalMetadataStore:
 
     @classmethod
     async def open(cls, folder: str | Path) -> "LocalMetadataStore":
-        """Open or create the store in `folder`. StartupError: in use, not writable, or not a store of ours."""
+        """Open or create the store in `folder`. StartupError: in use, not writable, or not a store of Quire."""
         path = Path(folder)
         async with contextlib.AsyncExitStack() as undo:
             store = cls(path, lock_folder(path))
@@ -49,7 +49,7 @@ class LocalMetadataStore:
         return store
 
     async def get(self, key: str) -> Node | None:
-        """The node or None."""
+        """Return the node, or None."""
         return await self._thread.read(lambda database: database.get(key))
 
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
@@ -65,26 +65,26 @@ class LocalMetadataStore:
         return await self._thread.write(lambda database: database.put_sequential(prefix, bytes(value), ephemeral))
 
     async def delete(self, key: str, *, expected: int | None = None) -> None:
-        """Remove. NodeMissingError, BadVersionError."""
+        """Remove the node. NodeMissingError, BadVersionError."""
         check_key(key)
         await self._thread.write(lambda database: database.delete(key, expected))
 
     async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """All or nothing. BadVersionError."""
+        """Execute all operations or none. BadVersionError."""
         check_transaction(checks, operations)
         await self._thread.write(lambda database: database.transact(checks, operations))
 
     async def children(self, key: str) -> list[str]:
-        """Names of the direct children, sorted."""
+        """Return the names of the direct children, sorted."""
         return await self._thread.read(lambda database: database.children(key))
 
     async def count(self, prefix: str) -> int:
-        """How many nodes there are below the prefix."""
+        """Return the number of nodes under the prefix."""
         start, end = prefix.encode(), prefix_end(prefix.encode())
         return await self._thread.read(lambda database: database.count(start, end))
 
     async def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
-        """Pages of one snapshot of the database."""
+        """Yield pages of one snapshot of the database."""
         start, end = prefix.encode(), prefix_end(prefix.encode())
         snapshot = await self._thread.read(lambda database: database.snapshot())
         try:
@@ -101,7 +101,7 @@ class LocalMetadataStore:
                 await self._thread.read(lambda _: snapshot.close())
 
     async def watch(self, prefix: str) -> EventQueue:
-        """Changes under the prefix from now on."""
+        """Watch changes under the prefix from now on."""
         self._watches = [watch for watch in self._watches if not watch.closed]
         watch = EventQueue(prefix)
         self._watches.append(watch)
@@ -109,11 +109,11 @@ class LocalMetadataStore:
 
     @property
     def connection_breaks(self) -> int:
-        """0: nothing is between the process and its files."""
+        """Always 0: there is no connection."""
         return 0
 
     def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        """The session ends only with the process, so a listener is never called."""
+        """Register a listener that is never called: the session ends only with the process."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -123,7 +123,7 @@ class LocalMetadataStore:
         return remove
 
     async def close(self) -> None:
-        """Delete the ephemeral nodes, close the database, give the folder free. Closing again does nothing."""
+        """Delete the ephemeral nodes, close the database, unlock the folder. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -143,7 +143,7 @@ class LocalMetadataStore:
 
 
 def lock_folder(folder: Path) -> int:
-    """Create and lock the folder; the descriptor holds the lock and a dead process gives it free."""
+    """Create and lock the folder; return the descriptor of the lock, which also ends with the process."""
     try:
         for path in make_private_dirs(str(folder)):
             sync_folder(Path(path).parent)

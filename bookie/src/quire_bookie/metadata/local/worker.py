@@ -1,7 +1,7 @@
-"""The thread that owns the database. Groups queued writes into one commit; never runs on the event loop.
+"""Runs the thread that owns the database. Groups queued writes into one commit; never runs on the event loop.
 
 Reads of a batch run first and are answered at once: they are concurrent with its writes. The writes share one
-transaction; their answers, and then the events, reach the loop in one call after the commit.
+transaction; their results, and then the events, are passed to the event loop in one call after the commit.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class _Outcome:
 
 
 class DatabaseThread:
-    """Runs functions on the database, in a thread of its own."""
+    """Runs functions on the database in a separate thread."""
 
     def __init__(self, on_events: Callable[[list[Event]], None], stats: MetadataStats) -> None:
         self._stats = stats
@@ -64,11 +64,11 @@ class DatabaseThread:
         return await self._submit(run, write=False)
 
     async def write(self, run: Callable[[Database], T]) -> T:
-        """Run a function that writes; durable when this returns. A cancelled caller's write may still happen."""
+        """Run a function that writes; durable on return. If the caller is cancelled, the write may still happen."""
         return await self._submit(run, write=True)
 
     async def stop(self) -> None:
-        """Finish what is queued, close the database, end the thread."""
+        """Finish the queued work, close the database, end the thread."""
         if self._closed:
             return
         self._closed = True
@@ -99,7 +99,7 @@ class DatabaseThread:
                     reserve.before_commit()
                 self._run_batch(database, batch)
                 database.tidy()
-        except Exception:  # noqa: BLE001  the thread's root: nothing may wait for it any more
+        except Exception:  # noqa: BLE001  root of the thread: no caller may keep waiting for it
             _log.exception("the thread of the metadata store failed")
             self._closed = True
             self._fail_queued()
@@ -107,7 +107,7 @@ class DatabaseThread:
             database.close()
 
     def _next_batch(self, database: Database) -> list[_Job] | None:
-        """Everything queued, at least one job; None once the queue ends."""
+        """Return all queued jobs, at least one; None once the queue ends."""
         while self._jobs.empty() and database.tidy():
             pass
         job = self._jobs.get()
@@ -137,27 +137,28 @@ class DatabaseThread:
             return _Outcome(job, job.run(database))
         except QuireError as error:
             return _Outcome(job, error=error)
-        except Exception as error:  # noqa: BLE001  the job's root: its caller must get an answer, and the group is undone
+        except Exception as error:  # noqa: BLE001  root of the job: return the error, roll the group back
             unavailable = MetadataUnavailableError(f"the metadata store failed: {error!r}")
             unavailable.__cause__ = error
             return _Outcome(job, error=unavailable)
 
     def _run_group(self, database: Database, jobs: list[_Job]) -> tuple[list[_Outcome], list[Event]]:
-        """One transaction. A job that loses its compare-and-set has written nothing and fails alone."""
+        """Run one transaction. A job that loses its compare-and-set has written nothing and fails alone."""
         outcomes: list[_Outcome] = []
         try:
             database.begin()
             for job in jobs:
                 outcome = self._run(database, job)
                 if isinstance(outcome.error, MetadataUnavailableError):
-                    # SQLite failed in the middle: nobody's write of this group is kept.
+                    # SQLite failed in the middle: no write of this group is kept.
                     database.rollback()
                     return [_Outcome(each, error=outcome.error) for each in jobs], []
                 outcomes.append(outcome)
             database.prepare()
         except (sqlite3.Error, OSError) as error:
             database.rollback()
-            return [_Outcome(each, error=MetadataUnavailableError(f"no transaction: {error}")) for each in jobs], []
+            unavailable = MetadataUnavailableError(f"the transaction failed, nothing was written: {error}")
+            return [_Outcome(each, error=unavailable) for each in jobs], []
         try:
             events = database.commit()
         except sqlite3.Error as error:

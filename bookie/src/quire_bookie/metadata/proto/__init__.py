@@ -1,1 +1,1 @@
-"""Generated message classes (see scripts/generate_protos.sh). Imported only by the codecs of this room."""
+"""Generated message classes (see scripts/generate_protos.sh). Imported only by the codecs of this package."""
