@@ -24,6 +24,7 @@ from quire_bookie.admin.answers import RefusedError, integer, whole_number
 from quire_bookie.client.ledger_description import describe
 from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import MetadataFormatError, NoSuchEntryError, QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
@@ -35,7 +36,6 @@ from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_folders import ledger_folders
 from quire_bookie.recovery.ledger_report import Piece, report_on
-from quire_bookie.recovery.pace import Pace
 
 PAGE_LEDGERS_MAX = 1000
 PAGE_ENTRIES_MAX = 100
@@ -123,7 +123,7 @@ class LedgerCare:
         await answer.prepare(request)
         damages = unknown = 0
         try:
-            async with aclosing(_with_signs_of_life(report_on(access, ledger, Pace(rate)))) as pieces:
+            async with aclosing(_with_signs_of_life(report_on(access, ledger, RateLimit(rate)))) as pieces:
                 async for piece in pieces:
                     for damage in piece.damages:
                         unknown += damage.health is Health.UNKNOWN

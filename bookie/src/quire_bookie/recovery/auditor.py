@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
@@ -37,7 +38,6 @@ from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_folders import ledger_folders
 from quire_bookie.recovery.lost_bookies import LostBookies
 from quire_bookie.recovery.narrow_check import NarrowCheck
-from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import PlacementCheck
 from quire_bookie.recovery.stats import RecoveryStats
 
@@ -68,7 +68,7 @@ class Auditor:
         self._election = election
         self._controls = controls
         self._stats = stats
-        self._pace = Pace(access.settings.operations_s)
+        self._pace = RateLimit(access.settings.operations_s)
         self._lost = LostBookies()
         make_read_only = set_read_only or BookieHttp(access.registry, access.security).set_read_only
         self._placement = PlacementCheck(access, stats)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import (
     BookieIoError,
     BookieProtocolError,
@@ -31,7 +32,6 @@ from quire_bookie.limits import CHECK_READS_AT_ONCE
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragments import Fragment, lacking, merged, union
-from quire_bookie.recovery.pace import Pace
 from quire_bookie.wire.availability import Availability, EntryRange
 
 _SAMPLED_MAX = 1000
@@ -76,7 +76,7 @@ class LedgerCheck:
     """Checks one ledger once. Requests each bookie's list of entries only once."""
 
     def __init__(
-        self, access: ClusterAccess, handle: LedgerHandle, pace: Pace, *, verified_share: float | None = None
+        self, access: ClusterAccess, handle: LedgerHandle, pace: RateLimit, *, verified_share: float | None = None
     ) -> None:
         """`verified_share`: the share of the entries between first and last that is read; None: as configured."""
         self._access = access

@@ -13,11 +13,11 @@ from typing import TypeAlias
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.reading.range_read import RangeReader
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import REPLICATION_BATCHES_IN_FLIGHT
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.recovery.fragments import Fragment, union
-from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.wire.availability import EntryRange
 
@@ -59,7 +59,7 @@ async def copy_fragment(
     metadata: LedgerMetadata,
     fragment: Fragment,
     targets: Sequence[Target],
-    pace: Pace,
+    pace: RateLimit,
     batch_bytes: int,
     unreadable_max: int = UNREADABLE_MAX,
 ) -> Copied:
@@ -146,7 +146,7 @@ async def _store(
     read: StoredRun | list[LedgerEntry],
     under_way: "set[asyncio.Task[None]]",
     copied: Copied,
-    pace: Pace,
+    pace: RateLimit,
 ) -> None:
     for target, writer in zip(targets, writers, strict=True):
         if isinstance(read, StoredRun):

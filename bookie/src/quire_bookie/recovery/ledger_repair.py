@@ -23,6 +23,7 @@ from typing import TypeAlias
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.reading.lac_read import last_entries, read_lac
 from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import (
     BookieIoError,
     BookieReadOnlyError,
@@ -52,7 +53,6 @@ from quire_bookie.recovery.fragment_copy import UNREADABLE_MAX, Copied, ReplicaW
 from quire_bookie.recovery.fragments import closed_fragments, same_instance
 from quire_bookie.recovery.noted_damage import check_noted, check_noted_tail
 from quire_bookie.recovery.open_ledgers import OpenTails, TailAdvice, TailObservation
-from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.placement_check import misplaced
 from quire_bookie.recovery.read_back import read_back
 from quire_bookie.recovery.stats import RecoveryStats
@@ -108,8 +108,8 @@ class LedgerRepair:
         self._controls = RecoveryControls(access.metadata)
         self._damage = DamageNotes(access.metadata)
         self._notes = UnrecoverableLedgers(access.metadata)
-        self._copy_pace = Pace(access.settings.rate_bytes_s)
-        self._check_pace = Pace(access.settings.operations_s)
+        self._copy_pace = RateLimit(access.settings.rate_bytes_s)
+        self._check_pace = RateLimit(access.settings.operations_s)
         self.tails = OpenTails(access.settings.open_ledger_grace_s)
 
     async def repair(self, mark: Mark) -> Result:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 
 from quire_bookie.client.reading.lac_read import read_lac
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerState
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck, ReplicaReport, open_tail
 from quire_bookie.recovery.fragments import Fragment, closed_fragments
-from quire_bookie.recovery.pace import Pace
 
 PIECE_ENTRIES = 1000
 
@@ -36,7 +36,7 @@ class Piece:
     damages: tuple[Damage, ...]
 
 
-async def report_on(access: ClusterAccess, ledger: LedgerId, pace: Pace) -> AsyncIterator[Piece]:
+async def report_on(access: ClusterAccess, ledger: LedgerId, pace: RateLimit) -> AsyncIterator[Piece]:
     """Check all confirmed entries.
 
     Raises NoSuchLedgerError, MetadataError, and QuorumError if the last confirmed entry cannot be found.

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.reading.range_read import RangeReader
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, Segment
 from quire_bookie.recovery.fragments import Fragment
-from quire_bookie.recovery.pace import Pace
 from quire_bookie.wire.availability import EntryRange
 
 
@@ -18,7 +18,7 @@ async def read_back(
     position: int,
     bookie: BookieId,
     *,
-    pace: Pace,
+    pace: RateLimit,
     batch_bytes: int,
     without: Iterable[EntryId] = (),
 ) -> int:

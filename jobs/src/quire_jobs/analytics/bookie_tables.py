@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from quire_bookie.backup.holdings import BookieQuestions
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import BookieUnavailableError, LedgerError, MetadataFormatError, NoSuchLedgerError
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_report import Damage, report_on
-from quire_bookie.recovery.pace import Pace
 
 SPACE_TIMEOUT_S: Final = 10.0
 UNKNOWN: Final = (Health.GONE, Health.UNKNOWN)
@@ -62,7 +62,7 @@ async def read_responses(questions: PagedQuestions, bookie: BookieId, asked: int
 
 async def read_damages(access: ClusterAccess, ledgers: Sequence[int], reads_per_s: float) -> AsyncIterator[list[Row]]:
     """Yield rows of the columns CHECKED: read every replica of every entry and check its digest. MetadataError."""
-    pace = Pace(reads_per_s)
+    pace = RateLimit(reads_per_s)
     for ledger in ledgers:
         unknown: set[BookieId] = set()
         try:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.rate_limit import BURST_S, RateLimit
 from quire_bookie.errors import NoSuchLedgerError, QuireError
 from quire_bookie.limits import MIB
 from quire_bookie.model import LedgerId
@@ -31,7 +32,6 @@ from quire_broker.offload.windows import WindowCache, WindowSettings
 from quire_jobs.errors import QuireJobError, SourceUnavailableError
 from quire_jobs.offload.attempt_notes import AttemptNote, drop_note, write_note
 from quire_jobs.offload.broker_admin import Attempt, AttemptRefusedError, BrokerAdmin
-from quire_jobs.offload.byte_rate import BURST_S, ByteRate
 from quire_jobs.source.cluster import Cluster
 
 COMPLETE_TRIES = 5
@@ -93,8 +93,8 @@ class LedgerCopy:
         self._settings = settings
         self._clock = clock
         rate = settings.rate_bytes_s
-        self._rate = ByteRate(rate)
-        self._rate_back = ByteRate(None if rate is None else rate * READ_BACK_FACTOR)
+        self._rate = RateLimit(rate or 0)
+        self._rate_back = RateLimit((rate or 0) * READ_BACK_FACTOR)
         self._write = settings.write
         if rate is not None:  # small steps, so that publishers on the same bookies wait for one small read at a time
             read_bytes = min(settings.write.read_bytes, max(READ_BYTES_MIN, int(rate * BURST_S)))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.settings import ClientSettings
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
@@ -18,7 +19,6 @@ from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import LedgerCheck, ReplicaReport
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_repair import LedgerRepair, Result
-from quire_bookie.recovery.pace import Pace
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.recovery.stats import RecoveryStats
@@ -138,7 +138,7 @@ class SmallCluster:
     ) -> list[ReplicaReport]:
         """Check a ledger."""
         metadata = (await self.access.nodes.read(ledger)).value
-        check = LedgerCheck(self.access, self.access.handle(ledger, metadata), Pace(0))
+        check = LedgerCheck(self.access, self.access.handle(ledger, metadata), RateLimit(0))
         return await check.check(closed_fragments(metadata), listed=listed, suspected=suspected)
 
     async def hold_another(self, held: Mapping[BookieId, Sequence[int]]) -> None:

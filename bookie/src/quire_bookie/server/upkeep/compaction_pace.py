@@ -1,20 +1,21 @@
-"""How fast compaction may go: a rate, a time budget, and pauses while clients suffer. Never moves a byte itself."""
+"""Paces compaction: a rate, a time budget, and pauses while client requests are slow. Never copies entries itself."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
 from quire_bookie import limits
+from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.metrics import LatencyHistogram, quantile_s
 
 OBSERVATIONS_MIN = 20
-"""Fewer requests than this since the last look say nothing about the 99th percentile."""
+"""Fewer requests than this do not allow an estimate of the 99th percentile."""
 
 
 class LatencyWatch:
-    """Whether adds or reads were slow lately. `histograms` are read when asked, because their owner may replace them.
+    """Detects whether adds or reads were slow recently. `histograms` is called each time: the owner may replace them.
 
-    `bound_s`: the p99 above which they count as slow; 0 never does. A verdict is about a stretch of at least `span_s`
-    and holds until the next one.
+    `bound_s`: the p99 above which they count as slow; 0: never. A result covers a period of at least `span_s` and is
+    valid until the next one.
     """
 
     def __init__(
@@ -31,20 +32,20 @@ class LatencyWatch:
         self._slow = False
 
     def begin(self, now_s: float) -> None:
-        """Judge only what comes from now on."""
+        """Consider only requests from now on."""
         self._before = [list(histogram.counts) for histogram in self._histograms()]
         self._since_s = now_s
         self._slow = False
 
     def is_slow(self, now_s: float) -> bool:
-        """The verdict at this time of a monotonic clock."""
+        """Return whether requests were slow, as of this time of a monotonic clock."""
         if self._bound_s > 0 and now_s - self._since_s >= self._span_s:
             before = self._before
             self.begin(now_s)
-            self._slow = len(before) == len(self._before) and any(map(self._suffers, before, self._before))
+            self._slow = len(before) == len(self._before) and any(map(self._is_above_bound, before, self._before))
         return self._slow
 
-    def _suffers(self, before: Sequence[int], now: Sequence[int]) -> bool:
+    def _is_above_bound(self, before: Sequence[int], now: Sequence[int]) -> bool:
         counts = [count - was for count, was in zip(now, before, strict=True)]
         if min(counts) < 0 or sum(counts) < OBSERVATIONS_MIN:
             return False
@@ -53,9 +54,9 @@ class LatencyWatch:
 
 
 class RatePace:
-    """The pace of one run: implements `storage.compaction.Pace`. `rate` is in bytes or in entries a second; 0: none.
+    """Paces one run: implements `storage.compaction.Pace`. `rate` is in bytes or in entries per second; 0: unlimited.
 
-    `until_s`: loop time at which the budget ends, None: no end. `stop`: whether somebody suspended it.
+    `until_s`: loop time at which the budget ends, or None. `stop`: whether the run must stop.
     """
 
     def __init__(
@@ -68,29 +69,24 @@ class RatePace:
         slow: Callable[[], bool],
         pause_s: float = limits.COMPACTION_PAUSE_S,
     ) -> None:
-        self._rate = rate
+        # Time lost to pauses is not caught up: the rate is a bound, not an average.
+        self._rate = RateLimit(rate, burst_s=0)
         self._by_bytes = by_bytes
         self._until_s = until_s
         self._stop = stop
         self._slow = slow
         self._pause_s = pause_s
-        self._free_s: float | None = None
         self.pauses = 0
 
     @property
     def stopping(self) -> bool:
-        """Whether the budget is used up, or somebody wants it to end."""
+        """Whether the budget is used up, or the run must stop."""
         return self._stop() or (self._until_s is not None and asyncio.get_running_loop().time() >= self._until_s)
 
     async def spend(self, size_bytes: int, entries: int, /) -> None:
-        """Wait until so much more fits the rate, and as long as clients suffer."""
+        """Wait until these bytes or entries fit the rate, and while client requests are slow."""
         loop = asyncio.get_running_loop()
-        if self._rate > 0:
-            now_s = loop.time()
-            spent_s = (size_bytes if self._by_bytes else entries) / self._rate
-            # What was lost to pauses is not caught up: the rate is a bound, not an average.
-            self._free_s = max(now_s, self._free_s or now_s) + spent_s
-            await self._wait_until(self._free_s)
+        await self._wait_until(self._rate.reserve(size_bytes if self._by_bytes else entries))
         for _ in range(limits.COMPACTION_PAUSES_MAX):
             if self.stopping or not self._slow():
                 return
@@ -98,7 +94,7 @@ class RatePace:
             await self._wait_until(loop.time() + self._pause_s)
 
     async def _wait_until(self, when_s: float) -> None:
-        """In short steps, so that a suspension is noticed."""
+        """Sleep in short steps, so that a suspension is noticed."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0)
         while not self.stopping:
