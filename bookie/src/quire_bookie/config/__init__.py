@@ -1,7 +1,7 @@
-"""What a person can set, where each value came from, and a clear refusal of nonsense.
+"""Defines the settings of each process, records the origin of each value, and rejects invalid ones clearly.
 
-Never starts anything and never reads the rooms' own settings classes: whoever starts a process maps these values to
-them. Keys are those that operators of BookKeeper and Pulsar know, where such a key exists.
+Never starts anything, and does not import the settings classes of other packages: the code that starts a process maps
+these values to them. Keys are those of BookKeeper and Pulsar, if they have such a key.
 """
 
 from quire_bookie.config.bookie import BookieConfig

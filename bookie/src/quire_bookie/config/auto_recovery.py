@@ -1,4 +1,4 @@
-"""The settings of auto-recovery, under BookKeeper's key names where it has one."""
+"""Defines the settings of auto-recovery, under BookKeeper's key names if it has one."""
 
 from pydantic import Field
 
@@ -14,13 +14,13 @@ from quire_bookie.config.roles import RolesConfig
 class AutoRecoveryProcessConfig(
     RolesConfig, HttpServerConfig, MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig, AutoRecoveryConfig
 ):
-    """`quire autorecovery`."""
+    """Settings of `quire autorecovery`."""
 
     metadata: str = Field(
-        "", alias="metadataServiceUri", description="etcd://host:port,host:port: where the cluster's metadata is"
+        "", alias="metadataServiceUri", description="etcd://host:port,host:port: the cluster's metadata store"
     )
     name: str = Field(
-        "", alias="autoRecoveryName", description="what others read in locks and election; default: host name"
+        "", alias="autoRecoveryName", description="name of this process in locks and elections; default: host name"
     )
     listen: str = Field("0.0.0.0", alias="listeningAddress", description="address of the HTTP port")
     http_port: int = Field(

@@ -1,4 +1,4 @@
-"""The settings of a bookie, under BookKeeper's key names where it has one."""
+"""Defines the settings of a bookie, under BookKeeper's key names if it has one."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ _BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
 
 
 def _split(value: Any) -> Any:
-    """BookKeeper writes lists with commas; a file may also hold a real list."""
+    """Split a list written with commas, as in BookKeeper; a file may also contain a real list."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -28,7 +28,7 @@ Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class StorageConfig(ConnectionMemoryConfig):
-    """What a bookie's journal and storage can be told; shared by `quire bookie` and `quire standalone`."""
+    """Settings of a bookie's journal and storage; shared by `quire bookie` and `quire standalone`."""
 
     journal_max_size_mb: int = Field(
         limits.JOURNAL_FILE_BYTES // MIB,
@@ -39,7 +39,7 @@ class StorageConfig(ConnectionMemoryConfig):
     journal_submit: Literal["auto", "aio", "thread"] = Field(
         "auto",
         alias="journalSubmit",
-        description="how a journal group reaches the disk; auto takes what was measured best",
+        description="how a journal group is written to disk; auto uses the method that measured best",
     )
     journal_sync_data: bool = Field(
         True,
@@ -60,13 +60,13 @@ class StorageConfig(ConnectionMemoryConfig):
         0,
         alias="journalMaxGroupWaitMSec",
         ge=0,
-        description="longest wait for a journal group to fill, in ms; always kept: a group never waits to fill",
+        description="longest wait for a journal group to fill, in ms; always satisfied: a group never waits to fill",
     )
     journal_group_bytes_max: int | None = Field(
         None,
         alias="journalBufferedWritesThreshold",
         ge=1,
-        description="most bytes of one journal group; default: 8 MiB, and a group takes what has queued",
+        description="most bytes of one journal group; default: 8 MiB, and a group contains all queued entries",
     )
     journal_group_entries_max: int = Field(
         0, alias="journalBufferedEntriesThreshold", ge=0, description="most entries of one journal group; 0: 32768"
@@ -93,7 +93,7 @@ class StorageConfig(ConnectionMemoryConfig):
         int(limits.BACKPRESSURE_PAUSE_S * 1000),
         alias="dbStorage_maxThrottleTimeMs",
         ge=0,
-        description="an add waits so long for room in a full bookie before it is refused, in ms",
+        description="longest time that an add waits for space in a full write cache before it is refused, in ms",
     )
     index_cache_bytes: int = Field(
         limits.INDEX_CACHE_BYTES,
@@ -105,13 +105,13 @@ class StorageConfig(ConnectionMemoryConfig):
         limits.SCRUB_INTERVAL_S,
         alias="scrubIntervalSeconds",
         ge=0,
-        description="pause between two checks of everything stored, in seconds; 0 turns them off",
+        description="pause between two checks of all stored entries, in seconds; 0 turns them off",
     )
     scrub_bytes_per_second: int = Field(
         limits.SCRUB_BYTES_PER_SECOND,
         alias="scrubBytesPerSecond",
         ge=1024,
-        description="how fast entry logs are read to check them",
+        description="rate at which entry logs are read for these checks",
     )
     rebuild_index_on_damage: bool = Field(
         False,
@@ -140,43 +140,43 @@ class StorageConfig(ConnectionMemoryConfig):
     gc_fuse_share: Fraction = Field(
         limits.GC_FUSE_SHARE,
         alias="gcFuseShare",
-        description="more of the held ledgers than this share gone at once: nothing is deleted; 1 turns that off",
+        description="delete nothing if more than this share of the held ledgers is missing at once; 1 turns that off",
     )
     gc_fuse_ledgers_min: int = Field(
         limits.GC_FUSE_LEDGERS_MIN,
         alias="gcFuseMinLedgers",
         ge=1,
-        description="fewer ledgers than this gone at once are always believed",
+        description="if fewer ledgers than this are missing at once, the metadata is always trusted",
     )
     gc_quarantine_s: float = Field(
         limits.GC_QUARANTINE_S,
         alias="gcQuarantineSeconds",
         ge=0,
-        description="a ledger that the metadata no longer names is kept for so long before it is deleted, in s; 0: "
-        "it is deleted at once (a standalone's default: 3600)",
+        description="time between the removal of a ledger from the metadata and its deletion, in s; 0: it is "
+        "deleted at once (a standalone's default: 3600)",
     )
     gc_quarantine_min_s: float = Field(
         limits.GC_QUARANTINE_MIN_S,
         alias="gcQuarantineMinSeconds",
         ge=0,
-        description="above diskUsageWarnThreshold the oldest such ledgers go after so long already, in s",
+        description="above diskUsageWarnThreshold the oldest such ledgers are deleted after this time already, in s",
     )
     gc_over_replicated_wait_ms: int = Field(
         int(limits.GC_OVER_REPLICATED_INTERVAL_S * 1000),
         alias="gcOverreplicatedLedgerWaitTime",
         ge=0,
-        description="pause between searches for copies that no ensemble names any more, in ms; 0: never",
+        description="pause between searches for copies that no ensemble names, in ms; 0: never",
     )
     gc_over_replicated_at_once: int = Field(
         limits.GC_OVER_REPLICATED_AT_ONCE,
         alias="gcOverreplicatedLedgerMaxConcurrentRequests",
         ge=1,
-        description="ledgers that such a search looks at together",
+        description="ledgers that such a search examines at once",
     )
     minor_compaction_threshold: float = Field(
         limits.MINOR_COMPACTION_THRESHOLD,
         alias="minorCompactionThreshold",
-        description="a minor compaction rewrites entry logs of which less than this share lives; 0: never",
+        description="a minor compaction rewrites entry logs with less than this share of live data; 0: never",
     )
     minor_compaction_interval_s: float = Field(
         limits.MINOR_COMPACTION_INTERVAL_S,
@@ -186,12 +186,12 @@ class StorageConfig(ConnectionMemoryConfig):
     minor_compaction_time_max_ms: int = Field(
         -1,
         alias="minorCompactionMaxTimeMillis",
-        description="a minor compaction ends after so long, in ms; 0 or less: no bound",
+        description="longest duration of a minor compaction, in ms; 0 or less: no limit",
     )
     major_compaction_threshold: float = Field(
         limits.MAJOR_COMPACTION_THRESHOLD,
         alias="majorCompactionThreshold",
-        description="a major compaction rewrites entry logs of which less than this share lives; 0: never",
+        description="a major compaction rewrites entry logs with less than this share of live data; 0: never",
     )
     major_compaction_interval_s: float = Field(
         limits.MAJOR_COMPACTION_INTERVAL_S,
@@ -201,66 +201,66 @@ class StorageConfig(ConnectionMemoryConfig):
     major_compaction_time_max_ms: int = Field(
         -1,
         alias="majorCompactionMaxTimeMillis",
-        description="a major compaction ends after so long, in ms; 0 or less: no bound",
+        description="longest duration of a major compaction, in ms; 0 or less: no limit",
     )
     compaction_throttle_by_bytes: bool = Field(
         True,
         alias="isThrottleByBytes",
-        description="compaction is bounded by compactionRateByBytes; false: by compactionRateByEntries",
+        description="limit compaction by compactionRateByBytes; false: by compactionRateByEntries",
     )
     compaction_rate_bytes: int = Field(
         limits.COMPACTION_RATE_BYTES_S,
         alias="compactionRateByBytes",
         ge=1,
-        description="bytes of living entries that compaction moves in a second",
+        description="bytes of live entries that compaction moves per second",
     )
     compaction_rate_entries: int = Field(
         limits.COMPACTION_RATE_ENTRIES_S,
         alias="compactionRateByEntries",
         ge=1,
-        description="living entries that compaction moves in a second",
+        description="live entries that compaction moves per second",
     )
     compaction_latency_max_ms: int = Field(
         int(limits.COMPACTION_LATENCY_MAX_S * 1000),
         alias="compactionLatencyMaxMillis",
         ge=0,
-        description="compaction pauses while one add or read in a hundred takes longer than this, in ms; 0: never",
+        description="compaction pauses while the 99th percentile of adds or reads exceeds this, in ms; 0: never",
     )
     force_gc_when_no_space: bool = Field(
         True,
         alias="isForceGCAllowWhenNoSpace",
-        description="a full disk starts a compaction, out of reserved space; false: it suspends compaction",
+        description="a full disk starts a compaction, using reserved space; false: it suspends compaction",
     )
     deleted_ledger_memory_s: float = Field(
         limits.DELETED_LEDGER_MEMORY_S,
         alias="deletedLedgerMemorySeconds",
         ge=0,
-        description="a deleted ledger refuses late writers for so long, in s",
+        description="time for which a deleted ledger refuses late writers, in s",
     )
     disk_usage_threshold: Fraction = Field(
         limits.DISK_USAGE_THRESHOLD,
         alias="diskUsageThreshold",
-        description="a ledger folder above this share of its disk takes no new entry logs; all above: read-only "
+        description="no new entry logs are created in a folder above this share of its disk; all above: read-only "
         "(a standalone's default: 0.99)",
     )
     disk_usage_warn_threshold: Fraction | None = Field(
         None,
         alias="diskUsageWarnThreshold",
-        description="almost full above this share; default: 0.9, or diskUsageThreshold where that is lower",
+        description="a folder counts as almost full above this share; default: 0.9, or diskUsageThreshold if lower",
     )
     disk_usage_low_watermark: Fraction | None = Field(
         None,
         alias="diskUsageLwmThreshold",
-        description="a full folder is taken back below this; default: 0.9, or diskUsageThreshold where that is lower",
+        description="a full folder is used again below this share; default: 0.9, or diskUsageThreshold if lower",
     )
     min_usable_size_for_high_priority_writes: int | None = Field(
         None,
         alias="minUsableSizeForHighPriorityWrites",
         ge=0,
-        description="a full bookie takes recovery adds while a folder has so many bytes free; default: logSizeLimit",
+        description="free bytes in a folder with which a full bookie accepts recovery adds; default: logSizeLimit",
     )
     read_only_mode_enabled: bool = Field(
-        True, alias="readOnlyModeEnabled", description="false: a bookie without space ends instead of turning read-only"
+        True, alias="readOnlyModeEnabled", description="false: a bookie without space exits, instead of being read-only"
     )
     read_only_on_any_disk_full: bool = Field(
         False, alias="readOnlyModeOnAnyDiskFullEnabled", description="read-only as soon as one ledger folder is full"
@@ -269,7 +269,7 @@ class StorageConfig(ConnectionMemoryConfig):
         int(limits.DISK_CHECK_INTERVAL_S * 1000),
         alias="diskCheckInterval",
         ge=100,
-        description="pause between looks at free space, in ms",
+        description="pause between checks of free space, in ms",
     )
     max_frame_size_bytes: int = Field(
         limits.FRAME_BYTES_MAX + limits.FRAME_LENGTH_BYTES,
@@ -282,32 +282,32 @@ class StorageConfig(ConnectionMemoryConfig):
         limits.BATCH_READ_BYTES_MAX,
         alias="maxBatchReadSize",
         ge=1,
-        description="largest answer to a batch read, in bytes; the largest frame bounds it too",
+        description="largest response to a batch read, in bytes; also limited by the largest frame",
     )
     reads_at_once_max: int = Field(
         limits.READS_AT_ONCE_MAX,
         alias="readsAtOnceMax",
         ge=1,
-        description="reads that wait for the disk at the same time; those with high priority do not count",
+        description="reads that wait for the disk at once; those with high priority do not count",
     )
     long_polls_max: int = Field(
         limits.LONG_POLLS_MAX,
         alias="longPollsMax",
         ge=1,
-        description="reads parked until the LAC moves; more are answered ETOOMANYREQUESTS",
+        description="reads that wait for the LAC to advance; further ones receive ETOOMANYREQUESTS",
     )
     long_polls_per_connection_max: int = Field(
         limits.LONG_POLLS_PER_CONNECTION_MAX,
         alias="longPollsPerConnectionMax",
         ge=1,
-        description="the same of one connection",
+        description="the same for one connection",
     )
     first_request_s: float = Field(
         limits.FIRST_REQUEST_S,
         alias="firstRequestTimeoutSeconds",
         ge=0,
-        description="a connection that has sent no request by then is closed if more than half of those allowed are "
-        "open, in s; 0: never",
+        description="time after which a connection without a request is closed if more than half of the allowed "
+        "connections are open, in s; 0: never",
     )
     metadata_session_timeout_ms: int = Field(
         int(limits.METADATA_SESSION_TIMEOUT_S * 1000),
@@ -319,13 +319,13 @@ class StorageConfig(ConnectionMemoryConfig):
     @model_validator(mode="after")
     def _risks_are_acknowledged(self) -> "StorageConfig":
         for key, value, risk in (
-            ("journalWriteData", self.journal_write_data, "every end but a clean stop"),
+            ("journalWriteData", self.journal_write_data, "any end but a clean stop"),
             ("journalSyncData", self.journal_sync_data, "a loss of power"),
         ):
             if not value and not self.acknowledge_data_loss_risk:
                 raise ValueError(
-                    f"{key}=false loses acknowledged entries at {risk}; set acknowledgeDataLossRisk=true to run so, or "
-                    f"{key}=true"
+                    f"{key}=false loses acknowledged entries at {risk}; set acknowledgeDataLossRisk=true to accept it, "
+                    f"or {key}=true"
                 )
         return self
 
@@ -344,7 +344,7 @@ class StorageConfig(ConnectionMemoryConfig):
 
 
 def _bookie_id(value: str) -> str:
-    """Return the id as given. ValueError: it could not be a node of the metadata, or stock clients refuse it."""
+    """Return the id. ValueError if it is not a valid node name of the metadata, or stock clients refuse it."""
     if value and (not _BOOKIE_ID.fullmatch(value) or len(value) > limits.BOOKIE_ID_CHARACTERS_MAX):
         raise ValueError(
             f"{value!r} is not an id; use at most {limits.BOOKIE_ID_CHARACTERS_MAX} letters, digits and any of . _ : -"
@@ -357,19 +357,19 @@ def _bookie_id(value: str) -> str:
 class BookieConfig(
     HttpServerConfig, MetadataAccessConfig, BookieSecurityConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig
 ):
-    """`quire bookie start`."""
+    """Settings of `quire bookie start`."""
 
-    data: str = Field("./quire-data", description="folder for journal and ledgers, unless those are set apart")
+    data: str = Field("./quire-data", description="folder for journal and ledgers, unless they have separate settings")
     metadata: str = Field(
-        "", alias="metadataServiceUri", description="etcd://host:port,host:port: where the cluster's metadata is"
+        "", alias="metadataServiceUri", description="etcd://host:port,host:port: the cluster's metadata store"
     )
-    port: Port = Field(3181, alias="bookiePort", description="port of the BookKeeper protocol; 0 takes a free one")
+    port: Port = Field(3181, alias="bookiePort", description="port of the BookKeeper protocol; 0: a free one")
     listen: str = Field("0.0.0.0", alias="listeningAddress", description="address to listen on")
     advertise: str = Field(
         "", alias="advertisedAddress", description="host that clients connect to; default: host name"
     )
     bookie_id: Annotated[str, AfterValidator(_bookie_id)] = Field(
-        "", alias="bookieId", description="id of a new bookie; empty: as bookieIdScheme says"
+        "", alias="bookieId", description="id of a new bookie; empty: according to bookieIdScheme"
     )
     bookie_id_scheme: Literal["address", "storage"] = Field(
         "address",
@@ -380,34 +380,34 @@ class BookieConfig(
     use_host_name_as_bookie_id: bool = Field(
         True,
         alias="useHostNameAsBookieID",
-        description="the host in host:port is advertisedAddress or the host name; false: the IP address of that",
+        description="the host in host:port is advertisedAddress or the host name; false: its IP address",
     )
     journal_directories: PathList = Field(
         [],
         alias="journalDirectories",
-        description="folders of the journals, which share the ledgers by id; default: <data>/journal",
+        description="folders of the journals; ledgers are distributed over them by id; default: <data>/journal",
     )
     ledger_directories: PathList = Field(
         [], alias="ledgerDirectories", description="folders of the entry logs; default: <data>/ledgers"
     )
     index_directories: PathList = Field(
-        [], alias="indexDirectories", description="folder of the index, one; default: the first of ledgerDirectories"
+        [], alias="indexDirectories", description="the one folder of the index; default: the first of ledgerDirectories"
     )
     allow_storage_expansion: bool = Field(
         False,
         alias="allowStorageExpansion",
-        description="empty folders behind the known ones of the two lists become the bookie's",
+        description="add empty folders that follow the known ones in the two lists to the bookie",
     )
     force_read_only_bookie: bool = Field(
-        False, alias="forceReadOnlyBookie", description="start read-only and stay so, whatever the disks say"
+        False, alias="forceReadOnlyBookie", description="start read-only and stay read-only, regardless of the disks"
     )
     rack: str = Field(
-        "", alias="bookieRack", description="where the bookie stands, /zone/rack or a rack; empty: it says nothing"
+        "", alias="bookieRack", description="rack of the bookie, /zone/rack or only a rack; empty: not published"
     )
     rack_annotations_file: str = Field(
         "",
         alias="bookieRackAnnotationsFile",
-        description="Kubernetes: file of the pod's annotations, one of which names the rack when bookieRack is empty",
+        description="Kubernetes: file with the pod's annotations, one of which is the rack if bookieRack is empty",
     )
     rack_annotation: str = Field(
         limits.RACK_ANNOTATION, alias="bookieRackAnnotation", description="key of that annotation"
@@ -416,7 +416,7 @@ class BookieConfig(
         limits.RACK_WAIT_S,
         alias="bookieRackWaitSeconds",
         ge=0,
-        description="so long a start waits for it, in s; then a bookie keeps the rack it had, and a new one ends",
+        description="time that a start waits for it, in s; then a bookie keeps its previous rack, and a new one exits",
     )
     http_port: int = Field(
         -1, alias="httpServerPort", ge=-1, le=65535, description="health and metrics over HTTP; -1 turns it off"
@@ -424,15 +424,15 @@ class BookieConfig(
     auto_recovery: bool = Field(
         False,
         alias="autoRecoveryDaemonEnabled",
-        description="auditor and replication workers run in this process, too",
+        description="also run the auditor and replication workers in this process",
     )
 
     @classmethod
     def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
-        """With `journalDirectory` (old, one folder) and `httpServerEnabled` (a switch of its own) in our keys.
+        """Map `journalDirectory` (old, one folder) and `httpServerEnabled` (a separate switch) to our keys.
 
-        Both stand in the files that BookKeeper and Pulsar ship: passing over the first would put the journal
-        elsewhere, over the second open a port that was switched off.
+        The files that BookKeeper and Pulsar ship contain both: ignoring the first would move the journal elsewhere,
+        ignoring the second would open a port that was switched off.
         """
         keys = dict(found)
         folder = keys.pop("journalDirectory", None)
@@ -453,7 +453,7 @@ class BookieConfig(
         ):
             twice = next((folder for folder in value if value.count(folder) > 1), None)
             if twice is not None:
-                raise ValueError(f"{key} names {twice} twice")
+                raise ValueError(f"{key} contains {twice} twice; remove one of them")
         if len(self.index_directories) > 1:
-            raise ValueError(f"indexDirectories names {len(self.index_directories)} folders; the index takes one")
+            raise ValueError(f"indexDirectories contains {len(self.index_directories)} folders; give one")
         return self

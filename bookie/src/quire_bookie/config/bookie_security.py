@@ -1,4 +1,4 @@
-"""The settings of a bookie's TLS, authentication and connection limits, under BookKeeper's and Pulsar's key names."""
+"""Defines a bookie's TLS, authentication and connection limits, under BookKeeper's and Pulsar's key names."""
 
 from typing import Literal
 
@@ -12,65 +12,63 @@ TLS_FACTORIES = ("org.apache.bookkeeper.tls.TLSContextFactory", "TLSContextFacto
 
 
 def require_pem(key: str, value: str) -> None:
-    """ValueError for the store types that only Java reads, with the way out."""
+    """Raise ValueError, with the remedy, for the store types that only Java reads."""
     if value != "PEM":
         raise ValueError(
-            f"{key} {value} is a form that only Java reads; convert the store to PEM (keytool -importkeystore to "
+            f"{key} {value} is a format that only Java reads; convert the store to PEM (keytool -importkeystore to "
             f"PKCS12, then openssl pkcs12 -in store.p12 -nodes -out store.pem) and set {key}=PEM"
         )
 
 
 class BookieSecurityConfig(RolesConfig):
-    """Who may talk to a bookie, and how."""
+    """Settings of which clients may connect to a bookie, and how."""
 
     tls_provider_factory_class: str = Field(
         "",
         alias="tlsProviderFactoryClass",
-        description="org.apache.bookkeeper.tls.TLSContextFactory turns TLS (START_TLS) on; empty: off",
+        description="org.apache.bookkeeper.tls.TLSContextFactory turns on TLS (START_TLS); empty: off",
     )
-    tls_provider: str = Field(
-        "OpenSSL", alias="tlsProvider", description="taken for BookKeeper's sake; it is always OpenSSL"
-    )
+    tls_provider: str = Field("OpenSSL", alias="tlsProvider", description="for compatibility; it is always OpenSSL")
     tls_required: bool = Field(
-        False, alias="tlsRequired", description="answer nothing but START_TLS in clear; off: clients choose"
+        False, alias="tlsRequired", description="accept only START_TLS in plaintext; false: clients choose"
     )
     tls_client_authentication: bool = Field(
         False,
         alias="tlsClientAuthentication",
-        description="mutual TLS: only clients with a trusted certificate",
+        description="mutual TLS: accept only clients with a trusted certificate",
     )
     tls_certificate_path: str = Field(
         "", alias="tlsCertificatePath", description="the bookie's certificate and its chain, PEM"
     )
     tls_key_store: str = Field("", alias="tlsKeyStore", description="the private key of the certificate, PEM")
     tls_key_store_password_path: str = Field(
-        "", alias="tlsKeyStorePasswordPath", description="file with the password of the private key; empty: it has none"
+        "", alias="tlsKeyStorePasswordPath", description="file with the password of the private key; empty: no password"
     )
     tls_key_store_type: Literal["PEM", "JKS", "PKCS12"] = Field(
-        "PEM", alias="tlsKeyStoreType", description="PEM; Java's JKS and PKCS12 are refused with the way to convert"
+        "PEM", alias="tlsKeyStoreType", description="PEM; Java's JKS and PKCS12 are refused, with a way to convert"
     )
     tls_trust_store: str = Field(
-        "", alias="tlsTrustStore", description="certificates that a client's must lead to, PEM; needed for mutual TLS"
+        "", alias="tlsTrustStore", description="trusted CA certificates of clients, PEM; needed for mutual TLS"
     )
     tls_trust_store_type: Literal["PEM", "JKS", "PKCS12"] = Field(
-        "PEM", alias="tlsTrustStoreType", description="as tlsKeyStoreType"
+        "PEM", alias="tlsTrustStoreType", description="like tlsKeyStoreType"
     )
     tls_trust_store_password_path: str = Field(
-        "", alias="tlsTrustStorePasswordPath", description="taken for BookKeeper's sake; PEM certificates have none"
+        "", alias="tlsTrustStorePasswordPath", description="for compatibility; PEM certificates have none"
     )
     tls_refresh_seconds: int = Field(
         int(limits.TLS_REFRESH_S),
         alias="tlsCertFilesRefreshDurationSeconds",
         ge=0,
-        description="look for changed certificate files at least so many seconds apart; 0: never",
+        description="shortest time between checks for changed certificate files, in s; 0: never",
     )
     tls_enabled_protocols: TextList = Field(
-        [], alias="tlsEnabledProtocols", description="of TLSv1.2,TLSv1.3; empty: both"
+        [], alias="tlsEnabledProtocols", description="TLSv1.2,TLSv1.3 or one of them; empty: both"
     )
     tls_enabled_cipher_suites: str = Field(
         "",
         alias="tlsEnabledCipherSuites",
-        description="for TLSv1.2: OpenSSL's names joined by colons",
+        description="for TLSv1.2: OpenSSL's names, separated by colons",
     )
     own_auth_plugin: str = Field(
         "",
@@ -96,7 +94,7 @@ class BookieSecurityConfig(RolesConfig):
         int(limits.UNAUTHENTICATED_S * 1000),
         alias="unauthenticatedTimeoutMs",
         ge=0,
-        description="a connection that has not authenticated by then is closed, in ms; 0: never",
+        description="time after which an unauthenticated connection is closed, in ms; 0: never",
     )
     unauthenticated_frame_bytes: int = Field(
         limits.UNAUTHENTICATED_FRAME_BYTES_MAX,
@@ -108,27 +106,27 @@ class BookieSecurityConfig(RolesConfig):
         int(limits.TLS_HANDSHAKE_TIMEOUT_S * 1000),
         alias="tlsHandshakeTimeoutMs",
         ge=100,
-        description="a TLS handshake that is not done by then is broken off, in ms",
+        description="time limit of a TLS handshake, in ms",
     )
 
     @model_validator(mode="after")
     def _security_fits(self) -> "BookieSecurityConfig":
         if self.tls_provider_factory_class not in (*NO_PROVIDERS, *TLS_FACTORIES):
             raise ValueError(
-                f"tlsProviderFactoryClass {self.tls_provider_factory_class} is not known; use {TLS_FACTORIES[0]}"
+                f"tlsProviderFactoryClass {self.tls_provider_factory_class} : unknown; use {TLS_FACTORIES[0]}"
             )
         if self.uses_tls:
             require_pem("tlsKeyStoreType", self.tls_key_store_type)
             require_pem("tlsTrustStoreType", self.tls_trust_store_type)
         if self.own_auth_plugin not in (*NO_PROVIDERS, *TOKEN_PROVIDERS):
-            raise ValueError(f"clientAuthProviderFactoryClass {self.own_auth_plugin} is not known; there is token")
+            raise ValueError(f"clientAuthProviderFactoryClass {self.own_auth_plugin} : unknown; use token")
         if self.own_auth_plugin in TOKEN_PROVIDERS and not self.own_auth_parameters:
             raise ValueError(
                 "clientAuthProviderFactoryClass token needs the token: set clientAuthParameters to "
                 "file:///path/of/the/token"
             )
         if self.tls_required and not self.uses_tls:
-            raise ValueError(f"tlsRequired is set without TLS; set tlsProviderFactoryClass={TLS_FACTORIES[0]}")
+            raise ValueError(f"tlsRequired needs TLS; set tlsProviderFactoryClass={TLS_FACTORIES[0]}")
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""How a process reaches secured bookies: TLS and authentication of its ledger client, under Pulsar's key names."""
+"""Defines TLS and authentication of a process's ledger client towards bookies, under Pulsar's key names."""
 
 from typing import Literal
 
@@ -13,22 +13,22 @@ TOKEN_PLUGINS = ("token",)
 
 
 class ClientSecurityConfig(ProcessConfig):
-    """TLS and a token, or a certificate, for the connections to bookies."""
+    """Settings of TLS and of the token or certificate for connections to bookies."""
 
     bookkeeper_tls_provider_factory_class: str = Field(
         TLS_FACTORIES[0],
         alias="bookkeeperTLSProviderFactoryClass",
-        description="taken for Pulsar's sake; the two keys below turn TLS on",
+        description="for compatibility; the two keys below turn on TLS",
     )
     bookkeeper_tls_client_authentication: bool = Field(
         False,
         alias="bookkeeperTLSClientAuthentication",
-        description="TLS towards bookies, with the certificate of bookkeeperTLSCertificateFilePath",
+        description="use TLS towards bookies, with the certificate of bookkeeperTLSCertificateFilePath",
     )
     bookkeeper_tls_trust_certs_file_path: str = Field(
         "",
         alias="bookkeeperTLSTrustCertsFilePath",
-        description="certificates that a bookie's must lead to, PEM; being set turns TLS towards bookies on",
+        description="trusted CA certificates of bookies, PEM; setting it turns on TLS towards bookies",
     )
     bookkeeper_tls_certificate_file_path: str = Field(
         "", alias="bookkeeperTLSCertificateFilePath", description="our certificate and its chain, PEM"
@@ -42,30 +42,30 @@ class ClientSecurityConfig(ProcessConfig):
     bookkeeper_tls_trust_store_password_path: str = Field(
         "",
         alias="bookkeeperTLSTrustStorePasswordPath",
-        description="taken for Pulsar's sake; PEM certificates have none",
+        description="for compatibility; PEM certificates have none",
     )
     bookkeeper_tls_key_file_type: Literal["PEM", "JKS", "PKCS12"] = Field(
-        "PEM", alias="bookkeeperTLSKeyFileType", description="PEM; JKS and PKCS12 are refused with the way to convert"
+        "PEM", alias="bookkeeperTLSKeyFileType", description="PEM; JKS and PKCS12 are refused, with a way to convert"
     )
     bookkeeper_tls_trust_cert_types: Literal["PEM", "JKS", "PKCS12"] = Field(
-        "PEM", alias="bookkeeperTLSTrustCertTypes", description="as bookkeeperTLSKeyFileType"
+        "PEM", alias="bookkeeperTLSTrustCertTypes", description="like bookkeeperTLSKeyFileType"
     )
     bookkeeper_tls_host_name_verification: bool = Field(
         True,
         alias="bookkeeperTLSHostnameVerificationEnabled",
-        description="a bookie's certificate must be for the host that it registered",
+        description="require that a bookie's certificate is for its registered host",
     )
     bookkeeper_tls_refresh_seconds: int = Field(
         int(limits.TLS_REFRESH_S),
         alias="bookkeeperTlsCertFilesRefreshDurationSeconds",
         ge=0,
-        description="look for changed certificate files at least so many seconds apart; 0: never",
+        description="shortest time between checks for changed certificate files, in s; 0: never",
     )
     bookkeeper_auth_plugin: str = Field(
-        "", alias="bookkeeperClientAuthenticationPlugin", description="empty: none; token: a token for each connection"
+        "", alias="bookkeeperClientAuthenticationPlugin", description="empty: none; token: a token on each connection"
     )
     bookkeeper_auth_parameters_name: str = Field(
-        "", alias="bookkeeperClientAuthenticationParametersName", description="taken for Pulsar's sake"
+        "", alias="bookkeeperClientAuthenticationParametersName", description="for compatibility"
     )
     bookkeeper_auth_parameters: str = Field(
         "",
@@ -78,13 +78,11 @@ class ClientSecurityConfig(ProcessConfig):
     def _client_security_fits(self) -> "ClientSecurityConfig":
         if self.bookkeeper_tls_provider_factory_class not in (*NO_PROVIDERS, *TLS_FACTORIES):
             raise ValueError(
-                f"bookkeeperTLSProviderFactoryClass {self.bookkeeper_tls_provider_factory_class} is not known; "
+                f"bookkeeperTLSProviderFactoryClass {self.bookkeeper_tls_provider_factory_class} : unknown; "
                 f"use {TLS_FACTORIES[0]}"
             )
         if self.bookkeeper_auth_plugin not in (*NO_PROVIDERS, *TOKEN_PLUGINS):
-            raise ValueError(
-                f"bookkeeperClientAuthenticationPlugin {self.bookkeeper_auth_plugin} is not known; there is token"
-            )
+            raise ValueError(f"bookkeeperClientAuthenticationPlugin {self.bookkeeper_auth_plugin} : unknown; use token")
         if self.bookkeeper_auth_plugin in TOKEN_PLUGINS and not self.bookkeeper_auth_parameters:
             raise ValueError(
                 "bookkeeperClientAuthenticationPlugin token needs the token: set "
@@ -102,5 +100,5 @@ class ClientSecurityConfig(ProcessConfig):
 
     @property
     def uses_bookie_tls(self) -> bool:
-        """Whether bookies are asked for TLS."""
+        """Whether connections to bookies use TLS."""
         return self.bookkeeper_tls_client_authentication or bool(self.bookkeeper_tls_trust_certs_file_path)

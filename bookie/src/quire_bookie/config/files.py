@@ -1,7 +1,7 @@
-"""Reads a file of settings into keys and values: TOML, YAML, or the `key=value` lines of BookKeeper's own files.
+"""Parses a file of settings into keys and values: TOML, YAML, or the `key=value` lines of BookKeeper's own files.
 
-Knows no key. In the last form every value is text, a key without a value counts as not given, and a line that ends in
-a backslash goes on in the next one (java.util.Properties).
+Does not interpret keys. In the last format every value is text, a key without a value counts as not given, and a line
+that ends in a backslash continues on the next one (java.util.Properties).
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ _FORMS = "a config file ends in .toml, .yaml, .yml, .conf or .properties"
 
 
 def parse_file(file: Path) -> dict[str, Any]:
-    """The settings in a file. ConfigError when it cannot be read or parsed."""
+    """Parse the settings in a file. ConfigError if it cannot be read or parsed."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -31,7 +31,7 @@ def parse_file(file: Path) -> dict[str, Any]:
 
 
 def _parse_toml(file: Path, text: str) -> dict[str, Any]:
-    import tomllib  # only who has such a file waits for it
+    import tomllib  # imported only for such a file
 
     try:
         return tomllib.loads(text)
@@ -40,7 +40,7 @@ def _parse_toml(file: Path, text: str) -> dict[str, Any]:
 
 
 def _parse_yaml(file: Path, text: str) -> dict[str, Any]:
-    import yaml  # only who has such a file waits for it
+    import yaml  # imported only for such a file
 
     try:
         parsed = yaml.safe_load(text) or {}

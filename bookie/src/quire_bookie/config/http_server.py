@@ -1,4 +1,4 @@
-"""The admin HTTP port: TLS under BookKeeper's key names where it has one, with PEM files, and who is answered."""
+"""Defines the admin HTTP port: TLS with PEM files, under BookKeeper's key names if it has one, and allowed clients."""
 
 from pydantic import Field, model_validator
 
@@ -8,23 +8,23 @@ from quire_bookie.config.sources import ProcessConfig
 
 
 class HttpAccessConfig(ProcessConfig):
-    """Who is answered by an HTTP port, whatever process serves it."""
+    """Settings of which clients an HTTP port of any process accepts."""
 
     http_admin_remote: bool = Field(
         False,
         alias="httpServerAdminRemote",
-        description="without authentication: answer other machines all that this port serves",
+        description="without authentication: serve all paths of this port to other machines too",
     )
     http_allowed_hosts: TextList = Field(
         [],
         alias="httpServerAllowedHosts",
-        description="without tokens: names by which the port is asked, besides its own: a name, *.example.com, or *",
+        description="without tokens: further host names allowed in requests: a name, *.example.com, or *",
     )
     http_header_timeout_ms: int = Field(
         int(limits.HTTP_HEADER_TIMEOUT_S * 1000),
         alias="httpServerHeaderTimeoutMs",
         ge=0,
-        description="an HTTP connection whose request has no complete header by then is closed, in ms; 0: never",
+        description="an HTTP connection without a complete request header after this time is closed, in ms; 0: never",
     )
     http_connections_per_address: int = Field(
         limits.HTTP_CONNECTIONS_PER_ADDRESS_MAX,
@@ -35,19 +35,19 @@ class HttpAccessConfig(ProcessConfig):
 
 
 class HttpServerConfig(HttpAccessConfig):
-    """Whether the HTTP port speaks TLS, with which certificate, and to whom."""
+    """Settings of the TLS of the HTTP port: whether, with which certificate, and for which clients."""
 
-    http_tls: bool = Field(False, alias="httpServerTlsEnable", description="the HTTP port speaks TLS, and only TLS")
+    http_tls: bool = Field(False, alias="httpServerTlsEnable", description="serve the HTTP port only with TLS")
     http_certificate_path: str = Field(
         "", alias="httpServerKeystorePath", description="certificate of the HTTP port and its chain, PEM"
     )
     http_key_path: str = Field(
-        "", alias="httpServerKeyPath", description="its private key, PEM; empty: it is in httpServerKeystorePath too"
+        "", alias="httpServerKeyPath", description="its private key, PEM; empty: it is in httpServerKeystorePath"
     )
     http_trust_path: str = Field(
         "",
         alias="httpServerTrustStorePath",
-        description="only clients whose certificate leads to one of these, PEM; empty: every client. Probes have none",
+        description="CA certificates that clients need, PEM; empty: accept every client. Probes have no certificate",
     )
 
     @model_validator(mode="after")

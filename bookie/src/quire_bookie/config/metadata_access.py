@@ -1,4 +1,4 @@
-"""How a process reaches the metadata store: TLS, a certificate of its own, user and password. Names of ours."""
+"""Defines how a process connects to the metadata store: TLS, certificate, user and password. The key names are ours."""
 
 from pydantic import Field, model_validator
 
@@ -7,12 +7,12 @@ from quire_bookie.config.sources import SECRET, ProcessConfig
 
 
 class MetadataAccessConfig(ProcessConfig):
-    """TLS and a user for the connections to etcd."""
+    """Settings of TLS and the user for connections to etcd."""
 
     metadata_tls_trust_path: str = Field(
         "",
         alias="metadataTlsTrustCertsFilePath",
-        description="certificates that etcd's must lead to, PEM; being set turns TLS on, as https:// in the URL does",
+        description="trusted CA certificates of etcd, PEM; setting it turns on TLS, like https:// in the URL",
     )
     metadata_tls_certificate_path: str = Field(
         "", alias="metadataTlsCertificateFilePath", description="our certificate for etcd and its chain, PEM"
@@ -24,15 +24,15 @@ class MetadataAccessConfig(ProcessConfig):
         int(limits.TLS_REFRESH_S),
         alias="metadataTlsCertFilesRefreshDurationSeconds",
         ge=0,
-        description="look for changed certificate files so many seconds apart, and connect anew with them; 0: never",
+        description="time between checks for changed certificate files, which cause a reconnect, in s; 0: never",
     )
     metadata_username: str = Field(
-        "", alias="metadataUsername", description="user at etcd, or file:///path of a file with it; empty: none"
+        "", alias="metadataUsername", description="etcd user, or file:///path of a file that contains it; empty: none"
     )
     metadata_password: str = Field(
         "",
         alias="metadataPassword",
-        description="its password, or file:///path of a file with it, which is read at each login",
+        description="password of that user, or file:///path of a file that contains it, read at each login",
         json_schema_extra=SECRET,
     )
 

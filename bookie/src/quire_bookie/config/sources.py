@@ -1,8 +1,8 @@
-"""Merges flags, environment, a file and defaults into one checked model, and remembers who said what.
+"""Merges flags, environment, a file and defaults into one checked model, and records the origin of each value.
 
 Precedence: flag, then environment (`QUIRE_<key>`, in the spelling of the key or in upper snake case), then the file
-(TOML, YAML or BookKeeper's own .conf), then the default. Every refusal names the key, the value, where it came from
-and what would be right.
+(TOML, YAML or BookKeeper's own .conf), then the default. Every error names the key, the value, its origin and the
+remedy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,22 +21,22 @@ HIDDEN = "(set, not shown)"
 
 
 class ProcessConfig(BaseModel):
-    """Base of the settings of one kind of process: frozen, unknown keys refused, both spellings accepted."""
+    """Base of the settings of one kind of process: frozen, unknown keys rejected, both spellings accepted."""
 
-    # Built at the first use, not where it is declared: of a chain of models only the last is ever used.
+    # Built on first use, not at declaration: of a chain of models only the last one is used.
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, validate_default=True, defer_build=True
     )
 
     @classmethod
     def key_of(cls, field: str) -> str:
-        """The name by which operators know a field."""
+        """Return the key by which operators know a field."""
         return cls.model_fields[field].alias or field
 
     def shown(self) -> dict[str, Any]:
-        """Key and value of every setting, for people: secrets that are set are HIDDEN.
+        """Return key and value of every setting for display; secrets that are set are HIDDEN.
 
-        A field is a secret by `Field(..., json_schema_extra=SECRET)`.
+        A field is marked as a secret by `Field(..., json_schema_extra=SECRET)`.
         """
         found = {}
         for name, info in type(self).model_fields.items():
@@ -45,14 +45,14 @@ class ProcessConfig(BaseModel):
         return found
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Name and value of every field, as `repr` shows them; secrets that are set are HIDDEN."""
+        """Yield name and value of every field for `repr`; secrets that are set are HIDDEN."""
         for name, info in type(self).model_fields.items():
             value = getattr(self, name)
             yield name, HIDDEN if value and info.json_schema_extra == SECRET else value
 
     @classmethod
     def field_of(cls, key: str) -> str | None:
-        """The field that a key (in either spelling) names."""
+        """Return the field of a key in either spelling, or None."""
         for name, info in cls.model_fields.items():
             if key in (name, info.alias):
                 return name
@@ -60,7 +60,7 @@ class ProcessConfig(BaseModel):
 
     @classmethod
     def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
-        """The keys of a .conf file of the Java system; a model that knows older keys of it puts ours in their place."""
+        """Adapt the keys of a .conf file of the Java system; a model that knows older keys replaces them by ours."""
         return found
 
 
@@ -69,7 +69,7 @@ C = TypeVar("C", bound=ProcessConfig)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from, in words for a person."""
+    """Origin of a value, as displayed text."""
 
     text: str
 
@@ -79,9 +79,9 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[C]):
-    """The checked settings and the origin of each field.
+    """Holds the checked settings and the origin of each field.
 
-    `ignored`: keys of a .conf file that mean nothing here. Such a file was written for the Java system.
+    `ignored`: unknown keys of a .conf file, which was written for the Java system.
     """
 
     config: C
@@ -89,7 +89,7 @@ class Loaded(Generic[C]):
     ignored: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, Any, str, str]]:
-        """Key, value as shown, origin and description of every setting, in the model's order."""
+        """Return key, displayed value, origin and description of every setting, in the model's order."""
         return [
             (key, value, self.origins[name].text, info.description or "")
             for (key, value), (name, info) in zip(
@@ -109,7 +109,7 @@ def load(
 ) -> Loaded[C]:
     """Merge and check. `flags` maps field names to values, None meaning *not given*; `assigned` is what `--set` gave.
 
-    `also_known`: keys of other kinds of process, which one shared file may carry. Raises ConfigError.
+    `also_known`: keys of other kinds of process, which one shared file may contain. Raises ConfigError.
     """
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = dict.fromkeys(model.model_fields, DEFAULT)
@@ -158,8 +158,8 @@ def _from_environment(model: type[ProcessConfig], environment: Mapping[str, str]
 
 
 def suggestion(model: type[ProcessConfig], key: str) -> str:
-    """The end of a refusal of an unknown key: the key that was probably meant, or where all of them are listed."""
-    import difflib  # only a mistake waits for it
+    """Return the end of an error about an unknown key: the likely intended key, or the command that lists all."""
+    import difflib  # imported only for an error
 
     known = [spelling for name in model.model_fields for spelling in {name, model.key_of(name)}]
     close = difflib.get_close_matches(key, known, n=1)

@@ -153,7 +153,7 @@ def test_bounds_of_a_journal_group_are_upper_bounds_and_none_by_default() -> Non
 def test_the_index_takes_one_folder() -> None:
     assert bookie_settings(bookie(ledger_directories="/l0,/l1")).index_path == "/l0/index"
     assert bookie_settings(bookie(indexDirectories="/fast")).index_path == "/fast/index"
-    with pytest.raises(ValidationError, match="the index takes one"):
+    with pytest.raises(ValidationError, match="contains 2 folders"):
         bookie(indexDirectories="/a,/b")
 
 

@@ -47,7 +47,7 @@ def test_both_spellings_and_yaml_are_understood(tmp_path: Path) -> None:
         ("q.toml", "bookiePort = ", r"q.toml cannot be parsed"),
         ("q.yaml", "- a", r"expected keys with values"),
         ("q.ini", "a=1", r"ends in .toml, .yaml, .yml, .conf or .properties"),
-        ("q.toml", "indexDirectories = '/a,/b'", r"names 2 folders"),
+        ("q.toml", "indexDirectories = '/a,/b'", r"contains 2 folders"),
         (
             "q.toml",
             "diskUsageThreshold = 0.5\ndiskUsageLwmThreshold = 0.9",
