@@ -34,7 +34,10 @@ BOOKIE = (
 async def quire(ready: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A `quire` process that has logged `ready`; killed when left."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", *arguments),
+        sys.executable,
+        "-c",
+        "from quire_bookie.cli.main import main; main()",
+        *arguments,
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.slow
 async def command(*arguments: str) -> tuple[int, str]:
     """Exit code and everything that a `quire` command printed."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", *arguments),
+        sys.executable,
+        "-c",
+        "from quire_bookie.cli.main import main; main()",
+        *arguments,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

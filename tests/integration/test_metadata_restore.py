@@ -51,7 +51,12 @@ OPTIONS = (
 async def metadata_command(*arguments: str) -> tuple[int, Any]:
     """Run `quire metadata ... --json`; return the exit code and the output."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", "metadata", *arguments, "--json"),
+        sys.executable,
+        "-c",
+        "from quire_bookie.cli.main import main; main()",
+        "metadata",
+        *arguments,
+        "--json",
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -19,7 +19,11 @@ pytestmark = pytest.mark.timeout(180)
 async def bookie_command(*arguments: str) -> tuple[int, str]:
     """Exit code of `quire bookie ...` and what it printed."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", "bookie", *arguments),
+        sys.executable,
+        "-c",
+        "from quire_bookie.cli.main import main; main()",
+        "bookie",
+        *arguments,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -158,7 +158,10 @@ class Stage:
         """One; one that is killed is followed by one of a process that remembers nothing."""
         try:
             await reconcile_managed_ledger(
-                *(self.kube, BrokerRest(self.brokers), NAMESPACE, NAME),  # type: ignore[arg-type]
+                self.kube,
+                BrokerRest(self.brokers),
+                NAMESPACE,
+                NAME,  # type: ignore[arg-type]
                 default_image="quire:1",
                 now_s=self.now_s,
                 memory=self.memory,

@@ -187,7 +187,10 @@ class Pool:
 
         async def work(link: Link, memory: Memory) -> None:
             await reconcile_bookie(
-                *(link, SimHttp(world, cluster), NAMESPACE, NAME),  # type: ignore[arg-type]
+                link,
+                SimHttp(world, cluster),
+                NAMESPACE,
+                NAME,  # type: ignore[arg-type]
                 default_image="q:1",
                 now_s=world.clock.now_ms() / 1000,
                 memory=memory,

@@ -225,7 +225,7 @@ async def _run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
     await asyncio.sleep(chance.uniform(3.0, 15.0))  # garbage would be collected several times
     settings = ClientSettings(add_timeout_s=5.0, read_timeout_s=5.0, connect_timeout_s=3.0)
     opening = ClusterAccess.open(
-        *(SimMetadataStore(world.metadata), RecoverySettings(), settings), clock=world.clock, chance=chances
+        SimMetadataStore(world.metadata), RecoverySettings(), settings, clock=world.clock, chance=chances
     )
     access = await opening
     await insist(lambda: settle(world, access, living), seconds=120)

@@ -123,7 +123,11 @@ class BookieProcess:
 async def bookie_process(folder: Path, *, busy: bool = False) -> "AsyncIterator[BookieProcess]":
     """A serving bookie on `folder`; gone at the end in any case."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.support.bookie_process", str(folder), *(["busy"] if busy else [])),
+        sys.executable,
+        "-m",
+        "tests.support.bookie_process",
+        str(folder),
+        *(["busy"] if busy else []),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -76,7 +76,10 @@ def start_of_a_broker(resource: ManagedLedger, pool: Bookie, folder: Path, http_
 async def quire(words: list[str]) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process until it is left."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from quire_bookie.cli.main import main; main()", *words),
+        sys.executable,
+        "-c",
+        "from quire_bookie.cli.main import main; main()",
+        *words,
         cwd=ROOT,
         stderr=asyncio.subprocess.DEVNULL,
     )

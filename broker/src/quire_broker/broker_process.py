@@ -69,7 +69,10 @@ class _Building:
             PortSettings(
                 settings.listen,
                 settings.advertise,
-                *(settings.port, settings.port_tls, settings.http_port, settings.http_port_tls),
+                settings.port,
+                settings.port_tls,
+                settings.http_port,
+                settings.http_port_tls,
             )
         )
 

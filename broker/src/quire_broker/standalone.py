@@ -106,7 +106,8 @@ class RunningStandalone:
             self.bookies.append(await self._start_bookie(index))
             self._background.start(self._keep(index), f"bookie {index}")
         self.client = await LedgerClient.open(
-            *(self.metadata, self.settings.client),
+            self.metadata,
+            self.settings.client,
             clock=self._clock,
             chance=self._chance,
             own_links=self._own_links,
@@ -134,7 +135,9 @@ class RunningStandalone:
         async with self._access_lock:
             if self._access is None:
                 self._access = await ClusterAccess.open(
-                    *(self.metadata, self.settings.recovery or RecoverySettings(), self.settings.client),
+                    self.metadata,
+                    self.settings.recovery or RecoverySettings(),
+                    self.settings.client,
                     clock=self._clock,
                     chance=self._chance,
                     own_links=self._own_links,

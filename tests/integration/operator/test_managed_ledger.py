@@ -49,7 +49,7 @@ class Stack:
         found: float | None = None
         for _ in range(count):
             found = await reconcile_managed_ledger(
-                *(self._kube, self._brokers, self.namespace, "orders"), default_image="quire-broker:1", now_s=NOW_S
+                self._kube, self._brokers, self.namespace, "orders", default_image="quire-broker:1", now_s=NOW_S
             )
         return found
 

@@ -25,7 +25,13 @@ async def operator(
     images = ("--bookie-image", "quire-bookie:1", "--broker-image", "quire-broker:1")
     places = ("--namespace", namespace, "--watch-namespace", namespace)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "quire_operator.main", *words, *images, *places, *more),
+        sys.executable,
+        "-m",
+        "quire_operator.main",
+        *words,
+        *images,
+        *places,
+        *more,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:

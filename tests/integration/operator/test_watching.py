@@ -96,11 +96,11 @@ async def test_a_pass_without_changes_writes_nothing_and_reads_little(
         async def both() -> tuple[int, int]:
             before = client.requests
             await reconcile_bookie(
-                *(client, BookieHttp(session), namespace, "pool"), default_image="i", now_s=1.0, memory=memory
+                client, BookieHttp(session), namespace, "pool", default_image="i", now_s=1.0, memory=memory
             )
             between = client.requests
             await reconcile_managed_ledger(
-                *(client, BrokerRest(session), namespace, "orders"), default_image="i", now_s=1.0, memory=memory
+                client, BrokerRest(session), namespace, "orders", default_image="i", now_s=1.0, memory=memory
             )
             return between - before, client.requests - between
 

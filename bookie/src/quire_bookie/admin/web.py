@@ -106,7 +106,9 @@ class BookieWeb:
         async with self._client_lock:
             if self._access is None:
                 self._access = await ClusterAccess.open(
-                    *(self._metadata, RecoverySettings(), self._client_settings or ClientSettings()),
+                    self._metadata,
+                    RecoverySettings(),
+                    self._client_settings or ClientSettings(),
                     clock=self._clock,
                     chance=self._chance,
                 )

@@ -176,7 +176,9 @@ async def access_to(cluster: Cluster, store: "MetadataStore") -> "AsyncIterator[
 
     settings = cluster.settings
     access = await ClusterAccess.open(
-        *(store, recovery_settings(settings), client_settings(settings, client_security_settings(settings))),
+        store,
+        recovery_settings(settings),
+        client_settings(settings, client_security_settings(settings)),
         clock=SystemClock(),
         chance=SystemChance(),
     )
@@ -289,7 +291,11 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
                 try:
                     evidence = await gather_evidence(now.access, now.questions, ledger, lost, known)
                     closed = await adopt_with_any(
-                        *(now.access, ledger, evidence, now.restoration.value.backup, passwords),
+                        now.access,
+                        ledger,
+                        evidence,
+                        now.restoration.value.backup,
+                        passwords,
                         digest=None if digest is None else DigestType[digest.name],
                         accept_missing=accept_missing,
                     )

@@ -124,7 +124,9 @@ async def _serve_admin(
 
     client = client_settings(config, own_client_security_settings(config))
     web = BookieWeb(
-        *(metadata, disk, config.shown()),
+        metadata,
+        disk,
+        config.shown(),
         clock=SystemClock(),
         chance=SystemChance(),
         client_settings=client,

@@ -73,7 +73,11 @@ class ClusterAccess:
             client_settings.placement_enforced,
         )
         self.bookies = BookieChoice(
-            *(registry, lambda: self.pool.suspects, lambda: self.pool.quarantined, chance, lambda: self.cluster),
+            registry,
+            lambda: self.pool.suspects,
+            lambda: self.pool.quarantined,
+            chance,
+            lambda: self.cluster,
             self.rules,
         )
         self.marks = UnderReplication(metadata, clock)

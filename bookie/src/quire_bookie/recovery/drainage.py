@@ -274,7 +274,9 @@ class Drainage:
             return None
         for bookie, census in censuses.items():
             census.count_ledger(
-                *(ledger, metadata, bookie),
+                ledger,
+                metadata,
+                bookie,
                 unrecoverable=ledger in noted,
                 unmarked=self._access.settings.unmarked_write_quorum,
             )

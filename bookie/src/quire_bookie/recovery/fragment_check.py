@@ -247,7 +247,9 @@ def with_limbo(reports: list[ReplicaReport]) -> list[ReplicaReport]:
     limbo = {report.bookie for report in reports if report.health is Health.LIMBO}
     return [
         ReplicaReport(
-            *(report.fragment, report.position, Health.LIMBO),
+            report.fragment,
+            report.position,
+            Health.LIMBO,
             ((report.fragment.first, report.fragment.last),),
             report.reason,
         )

@@ -214,7 +214,7 @@ class LedgerRepair:
                     return _unreadable(whole, copied)
         named = {bookie for bookies in plan.values() for bookie in bookies}
         outcome = await update_copies(
-            *(self._access.nodes, ledger, metadata, plan), lambda: self._may_update(ledger, named)
+            self._access.nodes, ledger, metadata, plan, lambda: self._may_update(ledger, named)
         )
         if outcome is not EnsembleUpdate.DONE:
             return Result(Verdict.WAIT, outcome.value)
@@ -296,7 +296,11 @@ class LedgerRepair:
         """Restore the missing entries of a replica on its own bookie. Raises ReplicaWriteError."""
         _log.info(
             "ledger %d: restoring on bookie %s missing entries of %d to %d: %s",
-            *(handle.ledger, report.bookie, report.fragment.first, report.fragment.last, report.reason),
+            handle.ledger,
+            report.bookie,
+            report.fragment.first,
+            report.fragment.last,
+            report.reason,
         )
         copied = await self._copy(handle, metadata, report, report.bookie)
         suspected.add(report.bookie)
@@ -356,7 +360,11 @@ class LedgerRepair:
         self._stats.replicas_relocated += report.health is Health.MISPLACED
         _log.info(
             "ledger %d: bookie %s holds entries %d to %d in place of %s",
-            *(handle.ledger, chosen, fragment.first, fragment.last, report.bookie),
+            handle.ledger,
+            chosen,
+            fragment.first,
+            fragment.last,
+            report.bookie,
         )
         return None
 
@@ -378,7 +386,11 @@ class LedgerRepair:
         """Read the copies back: the leaving bookie may have been their only holder, and its disks may be discarded."""
         try:
             self._stats.bytes_read_back += await read_back(
-                *(handle, metadata, report.fragment, report.position, chosen),
+                handle,
+                metadata,
+                report.fragment,
+                report.position,
+                chosen,
                 pace=self._copy_pace,
                 batch_bytes=self._access.settings.batch_bytes,
                 without=copied.unreadable,
@@ -429,7 +441,12 @@ class LedgerRepair:
     ) -> Copied:
         target = Target(report.position, bookie, report.to_store)
         copied = await copy_fragment(
-            *(handle, metadata, report.fragment, [target], self._copy_pace, self._access.settings.batch_bytes),
+            handle,
+            metadata,
+            report.fragment,
+            [target],
+            self._copy_pace,
+            self._access.settings.batch_bytes,
             unreadable_max=_ACCEPTED_LOSS_MAX if accepted else UNREADABLE_MAX,
         )
         self._stats.entries_copied += copied.entries

@@ -72,7 +72,7 @@ def misplaced(
     candidates = access.registry.writable - frozenset(access.pool.suspects) - leaving
     for fragment in closed_fragments(metadata):
         move = best_move(
-            *(fragment.ensemble, fragment.write_quorum, candidates, access.chance, access.cluster, access.rules)
+            fragment.ensemble, fragment.write_quorum, candidates, access.chance, access.cluster, access.rules
         )
         if move is not None:
             whole = ((fragment.first, fragment.last),)

@@ -105,7 +105,9 @@ async def start_auto_recovery(
     """
     async with contextlib.AsyncExitStack() as undo:
         access = await ClusterAccess.open(
-            *(metadata, settings, client_settings or ClientSettings()),
+            metadata,
+            settings,
+            client_settings or ClientSettings(),
             clock=clock,
             chance=chance,
             own_links=own_links,

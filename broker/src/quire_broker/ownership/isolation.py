@@ -144,6 +144,9 @@ def _urls_of(data: Json) -> BrokerUrls:
         return str(data.get(key) or "")
 
     return BrokerUrls(
-        *(text("pulsarServiceUrl"), text("webServiceUrl"), text("pulsarServiceUrlTls"), text("webServiceUrlTls")),
+        text("pulsarServiceUrl"),
+        text("webServiceUrl"),
+        text("pulsarServiceUrlTls"),
+        text("webServiceUrlTls"),
         listeners=listeners_of(data.get("advertisedListeners")),
     )

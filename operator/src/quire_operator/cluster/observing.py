@@ -97,7 +97,7 @@ async def observe_pool(
         delay_s,
         pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
         unwanted_monitors=await unwanted_monitors(
-            *(kube, memory.cache, now_s, resource.meta, resource.spec.monitoring), (BOOKIE, AUTO_RECOVERY)
+            kube, memory.cache, now_s, resource.meta, resource.spec.monitoring, (BOOKIE, AUTO_RECOVERY)
         ),
         recovery_ready=any(_is_ready(pod) for pod in recovery),
         hosts=answering,

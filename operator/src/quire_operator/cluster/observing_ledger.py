@@ -69,7 +69,7 @@ async def observe_managed_ledger(
             under_replicated=_under_replicated(pool),
             pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
             unwanted_monitors=await unwanted_monitors(
-                *(kube, memory.cache, now_s, resource.meta, resource.spec.monitoring), (BROKER,)
+                kube, memory.cache, now_s, resource.meta, resource.spec.monitoring, (BROKER,)
             ),
             jobs=await observe_jobs(kube, resource, memory.cache, now_s),
             rival=None if pool is None else await _rival(kube, resource, pool, memory),

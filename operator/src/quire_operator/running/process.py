@@ -145,7 +145,9 @@ def _work_of(
         where, now_s = (key.namespace, key.name), time.time()
         if key.kind == "ManagedLedger":
             return await reconcile_managed_ledger(
-                *(kube, brokers, *where),
+                kube,
+                brokers,
+                *where,
                 default_image=settings.images.broker,
                 jobs_image=settings.images.jobs,
                 now_s=now_s,
@@ -155,7 +157,9 @@ def _work_of(
                 any_template=settings.any_template,
             )
         return await reconcile_bookie(
-            *(kube, bookies, *where),
+            kube,
+            bookies,
+            *where,
             default_image=settings.images.bookie,
             now_s=now_s,
             memory=memory,

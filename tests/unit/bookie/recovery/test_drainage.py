@@ -56,7 +56,7 @@ class Draining:
 async def draining(cluster: SmallCluster) -> AsyncIterator[Draining]:
     made = Draining(cluster)
     workers = ReplicationWorkers(
-        *(cluster.access, cluster.repair, cluster.locks, RecoveryControls(cluster.access.metadata), cluster.stats)
+        cluster.access, cluster.repair, cluster.locks, RecoveryControls(cluster.access.metadata), cluster.stats
     )
     tasks = [asyncio.ensure_future(made.work.run()), asyncio.ensure_future(workers.run())]
     try:

@@ -67,7 +67,10 @@ def writer_on(link: Link) -> ReplicaWriter:
         Digest(DigestType.CRC32C, b""),
         master_key(b""),
         cast("BoundLinks", link),
-        *(None, ClientSettings(), None, None),  # type: ignore[arg-type]  # it copies, and decides nothing
+        None,
+        ClientSettings(),
+        None,
+        None,  # type: ignore[arg-type]  # it copies, and decides nothing
     )
     return ReplicaWriter(handle, BOOKIE)
 

@@ -228,7 +228,10 @@ class Cursor:
                     "cursor %s of %s holds %d bytes about parts of batches, the most are %d: further batches are "
                     "delivered again until all their messages are acknowledged; acknowledge whole batches, or raise "
                     "batchIndexAcksMaxMbPerSubscription",
-                    *(self.name, self._context.name, self._masks_bytes, bound),
+                    self.name,
+                    self._context.name,
+                    self._masks_bytes,
+                    bound,
                 )
             return
         self._state.batches[position] = remaining
