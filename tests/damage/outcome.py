@@ -44,7 +44,7 @@ REMEDIES = (
     "rebuild-index",
     "swap them back",
     "configure the folders",
-    "put it right",
+    "repair or remove",
     "put them back",
 )
 

@@ -74,7 +74,7 @@ def test_a_bookie_whose_disk_fails_says_so_ends_and_takes_nothing_more(caplog: p
         fail(life.place.disk, "eio", 30)
         await live(life, 6)
         assert "Input/output error" in str(life.running.failed.result())
-        assert any(each.levelno >= logging.CRITICAL and "takes no writes" in each.message for each in caplog.records)
+        assert any(each.levelno >= logging.CRITICAL and "refuses all writes" in each.message for each in caplog.records)
         await life.stop()
 
     play(scene)

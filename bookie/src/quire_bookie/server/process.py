@@ -1,11 +1,11 @@
-"""The life of one bookie: folders, identity, journal, storage, replay, registration, listening; and back in order.
+"""The life cycle of one bookie: folders, identity, journal, storage, replay, listening, registration.
 
-Never answers a request itself. Starting: nothing is listened on before replay has brought back everything that was
-acknowledged, and the registration comes last, so whoever finds the bookie can reach it. Stopping goes the other way.
-A start may be cancelled at any moment: it gives back what it took, and is to the next start what a crash there is.
+Never answers a request itself. A start serves no request before replay has restored every acknowledged entry, and it
+registers last, so clients that find the bookie can reach it. A stop takes the reverse order. A start may be cancelled
+at any moment: it releases its resources, and the next start sees the same folders as after a crash at that moment.
 
-A journal that cannot write any more ends the bookie: its registration goes at once, adds and fences get EIO, reads go
-on for `poisoned_reads_s` at most. The owner of the process learns it from `failed` and decides when to stop.
+A journal that cannot write any more ends the bookie: its registration is removed at once, adds and fences get EIO,
+reads continue for at most `poisoned_reads_s`. The owner of the process awaits `failed` and decides when to stop.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _log = logging.getLogger("quire.server")
 
 
 class BookieState(Enum):
-    """What a bookie takes."""
+    """Which requests a bookie accepts."""
 
     WRITABLE = "writable"
     READ_ONLY = "read-only"
@@ -67,7 +67,7 @@ class BookieState(Enum):
 
 @dataclass(slots=True)
 class _Parts:
-    """What was opened so far, to be closed in the other direction when a later step fails."""
+    """Holds the resources opened so far; they are closed in reverse order when a later step fails."""
 
     data: BookieData
     disk: Disk
@@ -80,7 +80,7 @@ class _Parts:
 
 
 class RunningBookie:
-    """A bookie that serves. Made by `start_bookie`."""
+    """Owns the parts and background tasks of a serving bookie. Created by `start_bookie`."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class RunningBookie:
         self.journal = parts.data.journals
         self.storage = parts.data.storage
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        """Done, with the reason, when the bookie cannot go on: stop it and start it anew, or end the process."""
+        """Done, with the reason, when the bookie cannot continue: stop it and start it again, or end the process."""
         self.guard = parts.guard
         self.memory = parts.memory
         endpoints = [bookie_endpoint(settings.advertise, port, tls=parts.guard.offers_tls)]
@@ -108,7 +108,11 @@ class RunningBookie:
             endpoints.append(http_endpoint(settings.advertise, settings.http_port, tls=settings.http_tls))
         self.registration = BookieRegistration(metadata, self.bookie_id, BookieServiceInfo(tuple(endpoints)))
         self.garbage_collection = garbage_collection_of(
-            *(self.storage, metadata, parts.data.identity, parts.disk, parts.clock),
+            self.storage,
+            metadata,
+            parts.data.identity,
+            parts.disk,
+            parts.clock,
             lambda: self.disk_monitor,
             settings,
         )
@@ -127,7 +131,7 @@ class RunningBookie:
 
     @property
     def state(self) -> BookieState:
-        """What it takes at the moment."""
+        """Which requests the bookie accepts now."""
         if self._stopping:
             return BookieState.STOPPED
         if self.bookie.poisoned:
@@ -135,9 +139,9 @@ class RunningBookie:
         return BookieState.READ_ONLY if self.bookie.read_only else BookieState.WRITABLE
 
     async def stop(self) -> None:
-        """Unregister, answer what is due, flush, move the mark, release. A second call waits for the first.
+        """Unregister, answer pending requests, flush, move the mark, release. A second call waits for the first.
 
-        Never fails because of the disk: what cannot be flushed stays in the journal.
+        Never fails because of the disk: entries that cannot be flushed stay in the journal.
         """
         if self._stopping:
             await self._stopped.wait()
@@ -151,7 +155,7 @@ class RunningBookie:
         await self._drain()
         await self.bookie.close()
         if self.failed.done():
-            # What is in the cache was never acknowledged or is in the journal: the next start replays it.
+            # Entries in the cache were never acknowledged or are in the journal: the next start replays them.
             self.storage.failure = self.storage.failure or self.failed.result()
         try:
             await _close(self._parts)
@@ -160,17 +164,17 @@ class RunningBookie:
         _log.info("bookie %s stopped", self.bookie_id)
 
     async def set_read_only(self, read_only: bool) -> None:
-        """The operator's wish to take no normal adds, kept over restarts. OSError, DiskFullError: it was not kept."""
+        """Refuse or accept normal adds, also after a restart. OSError, DiskFullError: the mode was not saved."""
         await self.read_only_mode.set(ReadOnlyReason.OPERATOR, read_only)
 
     async def _apply_read_only(self) -> None:
-        """Do as the reasons say, and say so in the metadata."""
+        """Apply the read-only mode, also to the registration."""
         self.bookie.read_only = self.read_only_mode.on
         self._note_disks()
         await self.registration.set_read_only(self.read_only_mode.on)
 
     def _space_is_short(self) -> None:
-        """From this step on space is for fences, recovery and deletion only. The disk monitor says when that ends."""
+        """Refuse normal adds: space is left for fences, recovery and deletion only. The disk monitor ends this mode."""
         self.bookie.read_only = True
         if self.disk_monitor is not None:
             self.disk_monitor.disk_full()
@@ -181,12 +185,12 @@ class RunningBookie:
         self.bookie.accepts_high_priority = self.read_only_mode.accepts_high_priority
 
     def _fail(self, error: BaseException) -> None:
-        """Journal or storage cannot be trusted any more."""
+        """Poison the bookie: its journal or storage can no longer be trusted."""
         if self.failed.done():
             return
         self.bookie.poison(error)
         self.failed.set_result(error)
-        _log.critical("bookie %s takes no writes any more: %s", self.bookie_id, error)
+        _log.critical("bookie %s refuses all writes from now on: %s", self.bookie_id, error)
         if not self._stopping:
             self._spawn(self._wind_down(), "wind down")
 
@@ -209,7 +213,7 @@ class RunningBookie:
             async with asyncio.timeout(self.settings.drain_timeout_s):
                 await connections.wait_until_none()
         except TimeoutError:
-            _log.warning("%d connections did not take their answers in time", len(connections))
+            _log.warning("%d connections did not read their responses in time", len(connections))
         for connection in list(connections):
             connection.abort()
 
@@ -219,16 +223,16 @@ class RunningBookie:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """A background task never ends by itself: an unforeseen error ends the bookie, loudly."""
+        """Fail the bookie on an unforeseen error: a background task never ends by itself."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
     def _background(self, monitor: DiskMonitor) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
-        """Everything that runs beside the requests for as long as the bookie serves: name and work."""
+        """Return name and work of each task that runs for as long as the bookie serves."""
         return (
             ("disk monitor", monitor.run()),
-            ("look at the metadata", self.metadata_doubt.run()),
+            ("metadata check", self.metadata_doubt.run()),
             ("garbage collection", self.garbage_collection.run()),
             ("compaction", self.compaction.run()),
             ("scrub", self.scrubbing.run()),
@@ -236,9 +240,9 @@ class RunningBookie:
         )
 
     async def _begin(self, before: list[BookieId]) -> None:
-        """Settle what is read-only, let requests in, register, and start the background works.
+        """Determine the read-only mode, accept requests, register, and start the background tasks.
 
-        `before`: bookies that this host had, whose clients must see first that it has another one now.
+        `before`: earlier bookies of this host, whose clients must first see that the address has another bookie now.
         """
         settings = self.settings
         mode, reserves = self.read_only_mode, self._parts.data.reserves
@@ -284,7 +288,7 @@ class RunningBookie:
         if before:
             await self.registration.start(read_only=True)
             await hand_over(self.bookie_id, before)
-        # A new bookie counts as used from here on: a start that ended before would have the address handed over again.
+        # A new bookie counts as used from here on: after a start that ended earlier, the next one repeats the handover.
         await self._parts.data.identity.settle(self._parts.disk)
         await self._parts.server.start_serving()
         with self.start_steps.step("registration"):
@@ -309,12 +313,12 @@ async def start_bookie(
     memory: ConnectionMemory | None = None,
     own_links: OwnLinks | None = None,
 ) -> RunningBookie:
-    """A bookie that serves, with everything that it ever acknowledged. The caller keeps `metadata` open until `stop`.
+    """Start a bookie that serves every entry it ever acknowledged. The caller keeps `metadata` open until `stop`.
 
-    StartupError (one line for a person): folders or port cannot be used, or belong to somebody else. DamagedError:
-    journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays open after an error, nor
-    when it is cancelled, at whatever moment. `steps` takes what the start took. `memory`: of the
-    connections, where others in the process share it. `own_links`: of a client in this process.
+    StartupError (one line for the administrator): folders or port cannot be used, or belong to another bookie or
+    process. DamagedError: journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays
+    open after an error or a cancellation, at whatever moment. `steps` receives the durations of the start. `memory`:
+    the budget of connections, if shared within the process. `own_links`: those of a client in this process.
     """
     settings.service.check()
     if settings.fit_disk:
@@ -355,7 +359,7 @@ async def start_bookie(
             await publish_rack(settings.rack, metadata, disk, chance, running.bookie_id, settings.advertise)
         await running._begin(before)
     except BaseException:
-        # A bookie that waits to be registered serves already whoever knows its address: what it took is answered.
+        # A bookie that waits for its registration already serves clients that know its address: answer their requests.
         await (_close(parts) if running is None else running.stop())
         raise
     _log.info("bookie %s listens on %s:%d", running.bookie_id, settings.listen, running.port)
@@ -382,14 +386,14 @@ async def _identify(settings: BookieSettings, metadata: MetadataStore, disk: Dis
 async def _open_index(settings: BookieSettings, parts: _Parts, path: str) -> IndexStore:
     place = IndexPlace(path, settings.ledger_paths, settings.index_cache_bytes)
     if parts.data.must_rebuild_index(settings):
-        return await index_place.open_as_it_is(place)  # it is emptied, and filled from the logs that are left
+        return await index_place.open_as_it_is(place)  # it is emptied, then rebuilt from the remaining entry logs
     return await index_place.open_index(parts.disk, place, rebuild_on_damage=settings.rebuild_index_on_damage)
 
 
 async def _take_address(
     settings: BookieSettings, metadata: MetadataStore, identity: StorageIdentity, port: int, steps: StartSteps
 ) -> list[BookieId]:
-    """Wait until nobody else is registered with our address; whom clients may still take us for. StartupError."""
+    """Wait until no other bookie is registered with this address; return its earlier bookies. StartupError."""
     with steps.step("address"):
         address = BookieAddress(settings.advertise, port)
         await wait_until_free(metadata, identity.bookie, address, RegistrationSettings().takeover_timeout_s)
@@ -397,7 +401,7 @@ async def _take_address(
 
 
 async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.Future[Bookie]") -> int:
-    """Take the port and give it, so that a wrong one shows at once; nobody is let in before `start_serving`."""
+    """Bind and return the port, so that a wrong one fails early; no client is accepted before `start_serving`."""
     connections, guard, service = parts.open_connections, parts.guard, settings.service
     try:
         parts.server = await asyncio.get_running_loop().create_server(

@@ -1,4 +1,4 @@
-"""What a bookie can be told, with defaults from `limits`, and what it counts. Never read from a file here."""
+"""The settings of a bookie, with defaults from `limits`, and its counters. Never reads a file."""
 
 from dataclasses import dataclass, field
 
@@ -20,14 +20,14 @@ from quire_bookie.storage.settings import StorageSettings
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Bounds of request handling. Times in seconds."""
+    """Holds the bounds of request handling. Times in seconds."""
 
     frame_bytes_max: int = limits.FRAME_BYTES_MAX
     batch_read_bytes_max: int = limits.BATCH_READ_BYTES_MAX
     adds_in_flight_bytes_max: int = limits.ADDS_IN_FLIGHT_BYTES_MAX
-    """Normal adds that are not answered yet."""
+    """Budget of normal adds that are not answered yet."""
     priority_adds_in_flight_bytes_max: int = limits.ADDS_IN_FLIGHT_BYTES_MAX // 4
-    """Recovery and high-priority adds: their own budget, so that a full bookie still lets ledgers be recovered."""
+    """Budget of recovery and high-priority adds: separate, so that ledgers can be recovered on a full bookie."""
     backpressure_pause_s: float = limits.BACKPRESSURE_PAUSE_S
     socket_write_high_bytes: int = limits.SOCKET_WRITE_HIGH_BYTES
     reads_at_once_max: int = limits.READS_AT_ONCE_MAX
@@ -37,12 +37,12 @@ class ServiceSettings:
     reads_at_once_per_connection: int = limits.READS_AT_ONCE_PER_CONNECTION
     reads_queued_per_connection: int = limits.READS_QUEUED_PER_CONNECTION
     long_polls_max: int = limits.LONG_POLLS_MAX
-    """Parked reads of the whole bookie; more are answered ETOOMANYREQUESTS."""
+    """Parked reads of the whole bookie; further ones are answered ETOOMANYREQUESTS."""
     long_polls_per_connection_max: int = limits.LONG_POLLS_PER_CONNECTION_MAX
     first_request_s: float = limits.FIRST_REQUEST_S
     """A connection that has sent no request by then is closed; 0: never."""
     memory: MemorySettings = field(default_factory=MemorySettings)
-    """Of all connections together; a process that has a broker or several bookies shares one."""
+    """Budget of all connections together; a process with a broker or several bookies shares one."""
 
     def check(self) -> None:
         """Raise ConfigError for values that cannot work."""
@@ -56,44 +56,44 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class BookieSettings:
-    """Everything that `start_bookie` needs. `advertise` is the host that clients connect to."""
+    """Holds everything that `start_bookie` needs. `advertise` is the host that clients connect to."""
 
     data_dir: str
     listen: str = "0.0.0.0"
     port: int = 3181
     advertise: str = "localhost"
     bookie_id: BookieId | None = None
-    """Id of a new bookie; None: drawn from `advertise` and chance."""
+    """Id of a new bookie; None: `advertise` and a random suffix."""
     bookie_id_is_set: bool = False
     """`bookie_id` was configured: storage of a bookie with another id is refused."""
     http_port: int = -1
     http_tls: bool = False
-    """Published in the registration when positive; who listens there is the caller's."""
+    """Published in the registration if `http_port` is positive; the caller listens there."""
     journal_dirs: tuple[str, ...] = ()
-    """Folders of the journals, in the order that never changes; empty: `journal` in `data_dir`."""
+    """Folders of the journals, in an order that never changes; empty: `journal` in `data_dir`."""
     ledger_dirs: tuple[str, ...] = ()
     """Folders of entry logs; empty: `ledgers` in `data_dir`."""
     index_dir: str | None = None
     """Folder of the index; None: `index` in the first ledger folder."""
     allow_storage_expansion: bool = False
-    """Empty folders behind the known ones become the bookie's at this start."""
+    """Whether this start adds empty folders listed after the known ones to the bookie."""
     accept_lost_volumes: bool = False
-    """Emptied folders are taken as they are at this start, and the bookie comes up in limbo."""
+    """Whether this start accepts emptied folders; the bookie then comes up in limbo."""
     index_cache_bytes: int = limits.INDEX_CACHE_BYTES
     rebuild_index_on_damage: bool = False
-    """A start with a damaged or missing index rebuilds it from the entry logs, instead of refusing."""
+    """Whether a start with a damaged or missing index rebuilds it from the entry logs instead of failing."""
     disk_usage_threshold: float = limits.DISK_USAGE_THRESHOLD
     disk_usage_warn_threshold: float = limits.DISK_USAGE_WARN_THRESHOLD
     disk_usage_low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK
     disk_check_interval_s: float = limits.DISK_CHECK_INTERVAL_S
     high_priority_bytes_min: int | None = None
-    """A read-only bookie takes adds with high priority while a folder has so much free; None: an entry log's size."""
+    """Free bytes of a folder from which a read-only bookie accepts high-priority adds; None: an entry log's size."""
     read_only_enabled: bool = True
     """False: a bookie without space ends instead of turning read-only."""
     read_only_on_any_disk_full: bool = False
     force_read_only: bool = False
     fit_disk: bool = False
-    """Sizes are at most what suits the disk (`server.disk_fit`), and the reserve is what they need."""
+    """Limit sizes to those that suit the disk, and size the reserve accordingly (`server.start.disk_fit`)."""
     shares_disk_with: int = 1
     """The number of bookies on its disk, itself included."""
     rack: RackSettings = field(default_factory=RackSettings)
@@ -120,7 +120,7 @@ class BookieSettings:
 
     @property
     def disk_rules(self) -> DiskRules:
-        """When a folder is full."""
+        """The rules by which a folder counts as full."""
         needed = self.high_priority_bytes_min
         return DiskRules(
             threshold=self.disk_usage_threshold,
@@ -140,12 +140,12 @@ class BookieSettings:
 
 @dataclass(slots=True)
 class BookieStats:
-    """Counters since the start, for a collector to read."""
+    """Holds counters since the start, for the metrics collector."""
 
     connections_opened: int = 0
     connections_open: int = 0
     connections_closed_unused: int = 0
-    """No request came within the first minute."""
+    """Connections closed because they sent no request within `first_request_s`."""
     protocol_failures: int = 0
     add_runs: int = 0
     add_entries: int = 0
@@ -153,17 +153,17 @@ class BookieStats:
     recovery_add_entries: int = 0
     """Of `add_entries`, those with the recovery flag."""
     deferred_add_entries: int = 0
-    """Of `add_entries`, those answered before they were durable, as their client asked."""
+    """Of `add_entries`, those answered before they were durable, at the client's request."""
     adds_failed: int = 0
     adds_rejected: int = 0
     adds_foreign: int = 0
-    """Entries that were refused because another ledger is held under their id."""
+    """Entries refused because the bookie stores another ledger under their id."""
     tokens_refused: int = 0
-    """How often a client asked about a ledger of which another one is held under its id."""
+    """Requests refused because the bookie stores another ledger under that id."""
     adds_paused: int = 0
     adds_in_flight_bytes: int = 0
     add_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
-    """From the arrival of an entry to its answer; of all operations only answers that were OK are observed."""
+    """From the arrival of an entry to its response; histograms of all operations observe only OK responses."""
     reads: int = 0
     """Requests: single, fencing and batch reads."""
     batch_reads: int = 0
@@ -177,7 +177,7 @@ class BookieStats:
     long_polls: int = 0
     long_polls_failed: int = 0
     long_polls_parked: int = 0
-    """At this moment."""
+    """Long polls parked now."""
     long_poll_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
     forces: int = 0
     forces_failed: int = 0
@@ -192,7 +192,7 @@ class BookieStats:
     entry_lists_failed: int = 0
     info_requests: int = 0
     requests_refused: int = 0
-    """Answered by the protocol itself: wrong version, missing body, unknown operation."""
+    """Requests refused by the protocol layer: wrong version, missing body, unknown operation."""
     ledgers_created: int = 0
     ledgers_revived: int = 0
-    """Ledgers that were deleted as superfluous copies and that a recovery add brought back."""
+    """Ledgers deleted as superfluous copies and restored by a recovery add."""

@@ -9,7 +9,7 @@ from tests.unit.bookie.server.scene import Scene
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
-    """A fresh scene."""
+    """Yield a new scene."""
     scene = Scene()
     yield scene
     await scene.bookie.close()

@@ -1,4 +1,4 @@
-"""Journal, storage and connection as request handling sees them, all in the hands of a test."""
+"""Fakes of journal, storage and connection for request handling, controlled by tests."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,51 +20,51 @@ from quire_bookie.wire.messages import Response
 
 
 class FakeJournal:
-    """Remembers what was appended; `settle` is the sync."""
+    """Records appends; `settle` is the sync."""
 
     def __init__(self) -> None:
         self.appended: list[tuple[str, LedgerId]] = []
         self.durable: list[JournalRecord] = []
-        """What a replay would deliver, in order."""
+        """The records that a replay would deliver, in order."""
         self.turn_over: Callable[[], None] | None = None
-        """Called after a sync: what the bookie does at the end of that turn of the loop."""
+        """Called after a sync: the bookie's work at the end of that loop iteration."""
         self._waiting: list[tuple[list[JournalRecord], Done]] = []
 
     def append_run(self, run: Run, done: Done) -> None:
-        """Entries."""
+        """Append entries."""
         self.appended.append(("entries", run.ledger))
         self._waiting.append(([EntryRecord(run)], done))
 
     def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
-        """Entries of several ledgers."""
+        """Append entries of several ledgers."""
         self.appended += [("entries", row[0]) for row in batch.rows()]
         self._waiting.append(([EntryRecord(run) for run in batch.runs()], partial(done, batch)))
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, token: bytes) -> None:
-        """A key, and a token."""
+        """Append a key, and a token."""
         self.appended.append(("token" if token else "key", ledger))
         self._waiting.append(([MasterKeyRecord(ledger, key, token)], done))
 
     def append_fence(self, ledger: LedgerId, done: Done) -> None:
-        """A fence."""
+        """Append a fence."""
         self.appended.append(("fence", ledger))
         self._waiting.append(([FenceRecord(ledger)], done))
 
     def append_explicit_lac(self, ledger: LedgerId, packet: bytes, done: Done) -> None:
-        """An explicit LAC."""
+        """Append an explicit LAC."""
         self.appended.append(("lac", ledger))
         self._waiting.append(([ExplicitLacRecord(ledger, packet)], done))
 
     def start_now(self) -> None:
-        """Nothing: `settle` is when a test says so."""
+        """Do nothing: tests call `settle`."""
 
     def append_force(self, done: Done) -> None:
-        """Nothing to replay."""
+        """Append a force, which has nothing to replay."""
         self.appended.append(("force", LedgerId(-1)))
         self._waiting.append(([], done))
 
     def settle(self, *errors: BaseException | None) -> None:
-        """End what waits: with the given outcomes in order, the last one for all the rest."""
+        """Complete the waiting appends with these outcomes in order; the last one is for all others."""
         waiting, self._waiting = self._waiting, []
         outcomes = list(errors) or [None]
         for at, (records, done) in enumerate(waiting):
@@ -77,22 +77,22 @@ class FakeJournal:
 
 
 class FakeStorage:
-    """A dictionary. `room` False refuses puts; `hidden` ledgers are known but not in memory."""
+    """Stores entries in a dictionary. `has_space` False refuses puts; `hidden` ledgers exist but are not in memory."""
 
     def __init__(self) -> None:
         self.infos: dict[LedgerId, LedgerInfo] = {}
         self.entries: dict[tuple[LedgerId, EntryId], bytes] = {}
         self.hidden: set[LedgerId] = set()
-        self.room = True
+        self.has_space = True
         self.load_error: Exception | None = None
         self.limbo: set[LedgerId] = set()
         self.cached: set[tuple[LedgerId, EntryId]] = set()
-        """What `read_cached` has; everything else goes the long way."""
+        """The entries that `read_cached` returns; all others are read by `read`."""
         self.served = 0
         self.stretches: dict[LedgerId, Extent] = {}
-        """What `stretch` has."""
+        """The extents that `stretch` returns."""
         self.blocked: asyncio.Event | None = None
-        """While it is there and not set, no read of one entry ends."""
+        """While it exists and is not set, no read of one entry ends."""
         self.reads: list[tuple[LedgerId, EntryId]] = []
         self.blocked_revival: asyncio.Event | None = None
         self.revival_error: Exception | None = None
@@ -100,46 +100,46 @@ class FakeStorage:
         self.flush_error: Exception | None = None
 
     def id_report(self, ledger_known: bool | None) -> IdReport:
-        """The highest id; nothing of counters."""
+        """Return the highest id, without counters."""
         return IdReport(max(self.infos, default=LedgerId(-1)), LedgerId(-1), IdCounters(), ledger_known)
 
     def cached_ledger(self, ledger_id: LedgerId) -> LedgerInfo | None:
-        """The state unless it is hidden."""
+        """Return the state unless it is hidden."""
         return None if ledger_id in self.hidden else self.infos.get(ledger_id)
 
     def create_ledger(self, ledger_id: LedgerId, master_key: bytes) -> LedgerInfo:
-        """Create."""
+        """Create a ledger."""
         assert ledger_id not in self.infos
         info = self.infos[ledger_id] = LedgerInfo(ledger_id, master_key)
         info.limbo = info.fenced = ledger_id in self.limbo
         return self.infos[ledger_id]
 
     def create_ledger_without_key(self, ledger_id: LedgerId) -> LedgerInfo:
-        """Create, with a key that nobody knows."""
-        info = self.create_ledger(ledger_id, b"nobody knows")
+        """Create a ledger with an unknown key."""
+        info = self.create_ledger(ledger_id, b"unknown")
         info.key_unknown = True
         return info
 
     def restore_key(self, info: LedgerInfo, master_key: bytes) -> None:
-        """The key after all."""
+        """Set the key."""
         info.master_key, info.key_unknown = master_key, False
 
     def set_token(self, info: LedgerInfo, token: bytes) -> None:
-        """The first token."""
+        """Set the first token."""
         assert not info.token
         info.token, info.dirty = token, True
 
     def put(self, info: LedgerInfo, run: Run) -> None:
-        """Take entries."""
-        if not self.room:
-            raise TooManyRequestsError("no room")
+        """Store entries."""
+        if not self.has_space:
+            raise TooManyRequestsError("no space")
         for at, body in enumerate(run.entries):
             self.entries[run.ledger, EntryId(run.first + at)] = bytes(body)
         info.last_entry = EntryId(run.first + len(run.entries) - 1)
         info.lac = max(info.lac, run.lac)
 
     def put_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch) -> None:
-        """Take entries of several ledgers."""
+        """Store entries of several ledgers."""
         for info, run in zip(infos, batch.runs(), strict=True):
             self.put(info, run)
 
@@ -148,36 +148,36 @@ class FakeStorage:
         info.fenced = True
 
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
-        """Keep a packet."""
+        """Store an explicit LAC packet."""
         info.explicit_lac, info.explicit_lac_entry = packet, lac
         info.lac = max(info.lac, lac)
 
     def read_cached(self, info: LedgerInfo, entry: EntryId) -> Buffer | None:
-        """What a test says is in memory."""
+        """Return the entry if a test put it into memory."""
         return self.entries[info.ledger_id, entry] if (info.ledger_id, entry) in self.cached else None
 
     def stretch(self, info: LedgerInfo, entry: EntryId) -> Extent | None:
-        """The extent that a test put there, if it has the entry."""
+        """Return the extent set by a test, if it has the entry."""
         extent = self.stretches.get(info.ledger_id)
         return extent if extent is not None and extent.holds(entry) else None
 
     def note_served(self, entries: int) -> None:
-        """Counted."""
+        """Count served entries."""
         self.served += entries
 
     def is_limbo(self, ledger_id: LedgerId) -> bool:
-        """Whether a test put it there."""
+        """Whether a test put the ledger into limbo."""
         return ledger_id in self.limbo
 
     async def load_ledger(self, ledger_id: LedgerId) -> LedgerInfo | None:
-        """The state."""
+        """Return the state."""
         if self.load_error is not None:
             raise self.load_error
         self.hidden.discard(ledger_id)
         return self.infos.get(ledger_id)
 
     async def revive_copy(self, ledger_id: LedgerId, master_key: bytes) -> bool:
-        """A superfluous copy comes back empty, once `blocked_revival` lets it."""
+        """Revive a superfluous copy without its entries, once `blocked_revival` is set."""
         if self.blocked_revival is not None:
             await self.blocked_revival.wait()
         if self.revival_error is not None:
@@ -191,7 +191,7 @@ class FakeStorage:
         return True
 
     async def read(self, ledger_id: LedgerId, entry: EntryId) -> Buffer:
-        """One entry."""
+        """Return one entry."""
         self.reads.append((ledger_id, entry))
         if self.blocked is not None:
             await self.blocked.wait()
@@ -208,14 +208,14 @@ class FakeStorage:
         return self.entries[ledger_id, wanted]
 
     async def read_many(self, ledger_id: LedgerId, first: EntryId, entries_max: int, bytes_max: int) -> list[Buffer]:
-        """One after the other."""
+        """Return consecutive entries."""
         found: list[Buffer] = [await self.read(ledger_id, first)]
         while len(found) < entries_max and (ledger_id, EntryId(first + len(found))) in self.entries:
             found.append(self.entries[ledger_id, EntryId(first + len(found))])
         return found
 
     async def entry_ranges(self, ledger_id: LedgerId) -> list[tuple[EntryId, EntryId]]:
-        """A range for each entry."""
+        """Return a range for each entry."""
         info = await self.load_ledger(ledger_id)
         if (info is None and ledger_id in self.limbo) or (info is not None and info.limbo):
             raise UnknownLedgerStateError("limbo")
@@ -224,68 +224,68 @@ class FakeStorage:
         return [(entry, entry) for ledger, entry in sorted(self.entries) if ledger == ledger_id]
 
     async def flush(self) -> None:
-        """Make room."""
+        """Make space."""
         self.flushes += 1
         if self.flush_error is not None:
             raise self.flush_error
-        self.room = True
+        self.has_space = True
 
 
 class FakeClock:
-    """The wall clock of a test."""
+    """A wall clock that tests set."""
 
     def __init__(self) -> None:
         self.ms = 1_700_000_000_000
 
     def now_ms(self) -> int:
-        """What it shows."""
+        """Return the time set by the test."""
         return self.ms
 
 
 class FakeConnection:
-    """Collects what would be sent."""
+    """Collects the responses that would be sent."""
 
     def __init__(self) -> None:
         self.is_gone = False
         self.takes_answers = True
         self.drained = asyncio.Event()
-        """Set when `takes_answers` is to be looked at again."""
+        """Set when `takes_answers` must be checked again."""
         self.unanswered = 0
         self.paused = 0
         self.memory = ConnectionMemory()
         self.sent: list[bytes] = []
 
     def send(self, buffers: Sequence[Buffer], answers: int = 1) -> None:
-        """Collect."""
+        """Collect responses."""
         self.unanswered -= answers
         if not self.is_gone:
             self.sent.append(b"".join(buffers))
 
     def close_if_answered(self) -> None:
-        """Nothing: no fake closes."""
+        """Do nothing: a fake never closes."""
 
     async def wait_to_take_answers(self) -> None:
-        """Until a test says so."""
+        """Wait until a test sets `takes_answers`."""
         while not (self.takes_answers or self.is_gone):
             self.drained.clear()
             await self.drained.wait()
 
     def pause(self, reason: int) -> None:
-        """Remember the reason."""
+        """Add the reason."""
         self.paused |= reason
 
     def resume(self, reason: int) -> None:
-        """Forget it."""
+        """Remove the reason."""
         self.paused &= ~reason
 
     def responses(self, generation: int = 2) -> list[Response]:
-        """What was sent since the last call."""
+        """Return the responses since the last call."""
         sent, self.sent = self.sent, []
         return ClientCodec(generation).feed(b"".join(sent))
 
     @property
     def real(self) -> Connection:
-        """The same object under the type that the product names."""
+        """This object, cast to the type of production code."""
         return cast(Connection, self)
 
 
@@ -295,7 +295,7 @@ def make_bookie(
     settings: ServiceSettings | None = None,
     clock: FakeClock | None = None,
 ) -> Bookie:
-    """A bookie on fakes."""
+    """Return a bookie on fakes."""
     return Bookie(
         journal,
         storage,

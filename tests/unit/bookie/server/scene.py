@@ -1,4 +1,4 @@
-"""A bookie on fakes with connections, and the frames that tests send to it."""
+"""A bookie on fakes with a connection, and the frames that tests send to it."""
 
 import asyncio
 
@@ -16,10 +16,10 @@ DIGEST = Digest(DigestType.DUMMY, b"")
 
 
 class Scene:
-    """A bookie on fakes with one connection, and more where a test wants them."""
+    """Holds a bookie on fakes and one connection; tests may add more connections."""
 
     batches = True
-    """Whether plain adds come together, as they do from a socket."""
+    """Whether the codec batches plain adds, as it does for a socket."""
 
     def __init__(self, settings: ServiceSettings | None = None) -> None:
         self.journal = FakeJournal()
@@ -30,7 +30,7 @@ class Scene:
         self.journal.turn_over = self.bookie._end_turn
 
     async def handle(self, data: bytes, connection: FakeConnection | None = None) -> None:
-        """Feed one buffer and let loading and reading come to an end."""
+        """Feed one buffer and let loading and reading end."""
         self.bookie.handle((connection or self.connection).real, ServerCodec(batches=self.batches).feed(data))
         await self.turn()
 
@@ -40,24 +40,24 @@ class Scene:
             await asyncio.sleep(0)
 
     async def stored(self, *frames: bytes) -> None:
-        """Send adds, make them durable, forget the answers."""
+        """Send adds, make them durable, drop the responses."""
         await self.handle(b"".join(frames))
         self.journal.settle()
         await self.turn()
         self.connection.sent.clear()
 
     def statuses(self, generation: int = 2) -> list[Status]:
-        """Statuses of what was answered since the last call, one a response."""
+        """Return the status of each response since the last call."""
         return [response.status for response in self.connection.responses(generation)]
 
     async def ask_v3(self, frame: bytes) -> list[Response]:
-        """Responses to V3 frames."""
+        """Send V3 frames; return the responses."""
         await self.handle(frame)
         return self.connection.responses(3)
 
 
 def entry_bytes(entry: int, *, lac: int = -1, ledger: LedgerId = LEDGER, payload: bytes = b"x") -> bytes:
-    """One complete entry."""
+    """Return one complete entry."""
     return DIGEST.encode_entry(ledger, EntryId(entry), EntryId(lac), 0, ()) + payload
 
 
@@ -72,11 +72,11 @@ def adds(
     ledger: LedgerId = LEDGER,
     payload: bytes = b"x",
 ) -> bytes:
-    """Adds of V2 in one buffer."""
+    """Return adds of V2 in one buffer."""
     entries = [(entry_bytes(each, lac=lac, ledger=ledger, payload=payload),) for each in range(first, first + count)]
     return b"".join(client_codec.v2_adds(key, entries, recovery=recovery, high_priority=high_priority))
 
 
 def fencing_read(entry: int = NO_ENTRY) -> bytes:
-    """A fencing read of V2; by default of the last entry."""
+    """Return a fencing read of V2; by default of the last entry."""
     return client_codec.v2_read(LEDGER, EntryId(entry), fence_with=KEY)

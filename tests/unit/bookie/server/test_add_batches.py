@@ -1,4 +1,4 @@
-"""Adds of many connections and ledgers in one turn of the loop: taken together, refused one by one, answered apart."""
+"""Tests of adds of many connections and ledgers in one loop iteration: batched, and refused one by one."""
 
 from quire_bookie.errors import DiskFullError, JournalPoisonedError
 from quire_bookie.model import EntryId, LedgerId
@@ -12,18 +12,18 @@ ONE, TWO, THREE = LedgerId(3), LedgerId(4), LedgerId(5)
 
 
 def arrive(scene: Scene, connection: FakeConnection, data: bytes) -> None:
-    """A buffer, in this very step."""
+    """Deliver a buffer, without an await."""
     scene.bookie.handle(connection.real, ServerCodec(batches=True).feed(data))
 
 
 async def known(scene: Scene, *ledgers: LedgerId) -> None:
-    """These ledgers have their first entry."""
+    """Store the first entry of these ledgers."""
     await scene.stored(*(adds(0, ledger=ledger) for ledger in ledgers))
     scene.journal.appended.clear()
 
 
 def answered(connection: FakeConnection) -> dict[LedgerId, list[Status]]:
-    """Statuses by ledger, an entry each."""
+    """Return the statuses by ledger, one for each entry."""
     found: dict[LedgerId, list[Status]] = {}
     for response in connection.responses():
         assert isinstance(response, AddResponse)
@@ -31,7 +31,7 @@ def answered(connection: FakeConnection) -> dict[LedgerId, list[Status]]:
     return found
 
 
-def test_the_codec_gives_adds_of_a_buffer_together_when_asked() -> None:
+def test_the_codec_returns_the_adds_of_a_buffer_as_a_batch_if_configured() -> None:
     data = adds(0, 2, ledger=ONE) + adds(0, ledger=TWO) + adds(2, ledger=ONE) + adds(9, recovery=True) + adds(1)
     batch, recovery, last = ServerCodec(batches=True).feed(data)
     assert isinstance(batch, AddBatch) and isinstance(last, AddBatch)
@@ -39,7 +39,7 @@ def test_the_codec_gives_adds_of_a_buffer_together_when_asked() -> None:
     assert [*batch.requests(), recovery, *last.requests()] == alone
 
 
-async def test_adds_of_one_turn_are_appended_together_and_answered_to_their_connections(scene: Scene) -> None:
+async def test_adds_of_one_iteration_are_appended_together_and_answered_on_their_connections(scene: Scene) -> None:
     await known(scene, ONE, TWO)
     other = FakeConnection()
     arrive(scene, scene.connection, adds(1, 2, ledger=ONE) + adds(1, ledger=TWO))
@@ -58,7 +58,7 @@ async def test_adds_of_one_turn_are_appended_together_and_answered_to_their_conn
     assert {entry for ledger, entry in scene.storage.entries if ledger == TWO} == {0, 1, 2, 3, 4}
 
 
-async def test_what_is_wrong_with_one_run_fails_that_run_alone(scene: Scene) -> None:
+async def test_a_bad_run_fails_alone(scene: Scene) -> None:
     await known(scene, ONE, TWO, THREE)
     scene.storage.infos[TWO].fenced = True
     wrong_key = adds(1, ledger=THREE, key=bytes(20))
@@ -71,7 +71,7 @@ async def test_what_is_wrong_with_one_run_fails_that_run_alone(scene: Scene) -> 
     assert scene.bookie.stats.adds_failed == 3
 
 
-async def test_a_ledger_that_is_new_goes_the_long_way_beside_known_ones(scene: Scene) -> None:
+async def test_a_new_ledger_is_loaded_while_known_ones_are_batched(scene: Scene) -> None:
     await known(scene, ONE)
     arrive(scene, scene.connection, adds(0, ledger=TWO) + adds(1, ledger=ONE) + adds(1, ledger=TWO))
     await scene.turn()
@@ -80,7 +80,7 @@ async def test_a_ledger_that_is_new_goes_the_long_way_beside_known_ones(scene: S
     assert answered(scene.connection) == {ONE: [Status.OK], TWO: [Status.OK] * 2}
 
 
-async def test_a_fence_of_the_same_turn_comes_behind_the_adds_that_arrived_before_it(scene: Scene) -> None:
+async def test_a_fence_of_the_same_iteration_comes_after_the_adds_that_arrived_before_it(scene: Scene) -> None:
     await known(scene, ONE)
     other = FakeConnection()
     arrive(scene, scene.connection, adds(1, ledger=ONE))
@@ -97,13 +97,13 @@ async def test_a_fence_of_the_same_turn_comes_behind_the_adds_that_arrived_befor
     assert isinstance(read, ReadResponse)
 
 
-async def test_adds_of_a_turn_that_find_no_room_wait_and_lose_nothing(scene: Scene) -> None:
+async def test_adds_of_an_iteration_that_find_no_space_wait_and_lose_nothing(scene: Scene) -> None:
     await known(scene, ONE, TWO)
-    scene.storage.room = False
+    scene.storage.has_space = False
     arrive(scene, scene.connection, adds(1, ledger=ONE) + adds(1, ledger=TWO))
     await scene.turn()
     assert scene.bookie.stats.adds_paused == 2
-    scene.storage.room = True
+    scene.storage.has_space = True
     scene.bookie._adds.retry()
     scene.journal.settle()
     assert answered(scene.connection) == {ONE: [Status.OK], TWO: [Status.OK]}
@@ -121,7 +121,7 @@ async def test_adds_beyond_the_bytes_in_flight_wait() -> None:
     await scene.bookie.close()
 
 
-async def test_every_add_is_told_when_the_journal_fails_and_later_ones_at_once(scene: Scene) -> None:
+async def test_every_add_is_answered_when_the_journal_fails_and_later_ones_at_once(scene: Scene) -> None:
     await known(scene, ONE, TWO)
     arrive(scene, scene.connection, adds(1, 2, ledger=ONE) + adds(1, ledger=TWO))
     await scene.turn()
@@ -147,7 +147,7 @@ async def test_runs_of_a_ledger_whose_key_found_no_space_are_logged_again_and_th
     await known(scene, ONE)
     await scene.handle(adds(0, ledger=TWO))
     await scene.handle(adds(1, ledger=ONE) + adds(1, ledger=TWO))
-    # The key's group found no space, what came behind it did.
+    # The key's group found no space, the following one did.
     scene.journal.settle(DiskFullError("no space"), None)
     assert answered(scene.connection) == {ONE: [Status.OK]}
     scene.journal.settle()
@@ -155,7 +155,7 @@ async def test_runs_of_a_ledger_whose_key_found_no_space_are_logged_again_and_th
     assert scene.connection.unanswered == 0
 
 
-async def test_what_is_gathered_is_settled_when_it_is_much(scene: Scene) -> None:
+async def test_gathered_adds_are_settled_at_once_when_they_are_large(scene: Scene) -> None:
     await known(scene, ONE)
     many = adds(1, 9000, ledger=ONE)
     arrive(scene, scene.connection, many)
@@ -164,8 +164,7 @@ async def test_what_is_gathered_is_settled_when_it_is_much(scene: Scene) -> None
     assert answered(scene.connection) == {ONE: [Status.OK] * 9000}
 
 
-async def test_the_bytes_of_what_is_gone_count_for_nothing(scene: Scene) -> None:
-    """An entry id below zero is no entry: it is refused, and what came with it is not."""
+async def test_a_negative_entry_id_is_refused_alone_and_its_bytes_are_not_counted(scene: Scene) -> None:
     await known(scene, ONE)
     frame = bytearray(adds(0, ledger=ONE))
     frame[36:44] = (-5).to_bytes(8, "big", signed=True)
@@ -177,7 +176,7 @@ async def test_the_bytes_of_what_is_gone_count_for_nothing(scene: Scene) -> None
     assert scene.bookie.stats.adds_in_flight_bytes == 0
 
 
-async def test_refusals_of_thousands_of_runs_are_one_answer_each_status(scene: Scene) -> None:
+async def test_refusals_of_thousands_of_runs_are_one_response_for_each_status(scene: Scene) -> None:
     await known(scene, ONE, TWO)
     scene.storage.infos[TWO].fenced = True
     data = b"".join(adds(number, ledger=TWO) + adds(number, ledger=ONE, key=bytes(20)) for number in range(2, 602, 2))
@@ -189,7 +188,7 @@ async def test_refusals_of_thousands_of_runs_are_one_answer_each_status(scene: S
     assert scene.journal.appended == []
 
 
-async def test_buffers_that_are_too_much_together_are_taken_one_after_the_other_and_in_order(scene: Scene) -> None:
+async def test_buffers_that_are_too_large_together_are_handled_one_by_one_and_in_order(scene: Scene) -> None:
     await known(scene, ONE)
     other = FakeConnection()
     arrive(scene, scene.connection, adds(1, 5000, ledger=ONE))

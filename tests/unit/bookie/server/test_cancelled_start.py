@@ -1,4 +1,4 @@
-"""A start that is told to stop, at every moment of it: it gives back everything, and what was acknowledged stays."""
+"""Tests of a start that is cancelled at every moment: it releases everything, and acknowledged entries stay."""
 
 import asyncio
 import copy
@@ -26,7 +26,7 @@ from tests.unit.bookie.server.start.test_opening import NO_JOURNAL, NO_SYNC, SYN
 
 
 async def cancelled_after(starting: "asyncio.Future[object]", turns: int) -> bool:
-    """Let it run so many turns of the loop, then cancel it; False: it came to its end before."""
+    """Let it run for `turns` loop iterations, then cancel it. False: it ended before."""
     for _ in range(turns):
         await asyncio.sleep(0)
     starting.cancel()
@@ -35,7 +35,7 @@ async def cancelled_after(starting: "asyncio.Future[object]", turns: int) -> boo
 
 
 async def after_every_turn(machine: Machine, every: int = 1) -> AsyncIterator[None]:
-    """Cancel starts of the folders as they are now, each some turns later than the last, and start them in full."""
+    """Cancel starts of the current folders, each `every` loop iterations later than the last."""
     before = machine.disk
     for turns in itertools.count(step=every):
         machine.disk = copy.deepcopy(before)
@@ -75,7 +75,7 @@ async def test_a_start_into_limbo_cancelled_at_any_moment_forgets_no_loss(journa
         await machine.stop()
 
 
-async def test_what_a_bookie_took_while_it_waited_to_be_registered_outlives_its_cancellation(tmp_path: Path) -> None:
+async def test_entries_added_while_a_bookie_waited_for_its_registration_survive_a_cancellation(tmp_path: Path) -> None:
     disk, metadata = LocalDisk(), await LocalMetadataStore.open(tmp_path / "metadata")
     settings = BookieSettings(
         data_dir=f"{tmp_path}/bookie",

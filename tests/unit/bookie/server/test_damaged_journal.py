@@ -1,4 +1,4 @@
-"""A journal that lost or aged files: refused, or, when the operator accepts the loss, limbo with what is intact."""
+"""Tests of a journal with lost or older files: refused, or, if the loss is accepted, limbo with the intact records."""
 
 import contextlib
 from collections.abc import Callable
@@ -38,7 +38,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 async def _written() -> Machine:
-    """A bookie whose mark points to the first of several journal files, with a fenced ledger; then a power cut."""
+    """Return a bookie whose mark is in the first of several journal files, with a fenced ledger, after a power cut."""
     machine = Machine(settings=replace(SETTINGS, storage=replace(SETTINGS.storage, write_cache_bytes=4 * MIB)))
     await machine.start(SYNC)
     await machine.add(60)
@@ -71,7 +71,7 @@ async def test_a_damaged_journal_is_refused_and_accepting_the_loss_leads_into_li
     assert machine.in_limbo
     unknown = await machine.missing()
     if damage in ("mark removed", "mark damaged", "witness removed"):
-        assert unknown == set(), "what is intact is kept"
+        assert unknown == set(), "intact entries are kept"
     else:
         assert unknown < machine.acked
     await machine.stop()

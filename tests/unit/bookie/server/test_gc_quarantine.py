@@ -1,4 +1,4 @@
-"""Quarantine: what the metadata no longer names is kept, and each way in which its time could pass too early."""
+"""Tests of quarantine: ledgers missing in the metadata are kept for a time, which must never pass too early."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ FULL = 101.0
 
 
 class Rounds:
-    """A collection whose rounds are a chosen time apart."""
+    """Runs rounds of garbage collection at chosen intervals."""
 
     def __init__(self, *held: int, named: tuple[int, ...] = ()) -> None:
         self.server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
@@ -39,7 +39,7 @@ class Rounds:
         self.collection.doubts.watch_session()
 
     async def after(self, *pauses_s: float) -> list[LedgerId]:
-        """A round after each pause; what they deleted."""
+        """Run a round after each pause; return the deleted ledgers."""
         deleted: list[LedgerId] = []
         for pause_s in pauses_s:
             await asyncio.sleep(pause_s)
@@ -47,19 +47,19 @@ class Rounds:
         return deleted
 
     async def fails(self, error: type[Exception], match: str) -> None:
-        """A round that ends early, and counts as a doubt."""
+        """Assert that a round fails with this error, and counts as a doubt."""
         with pytest.raises(error, match=match):
             await self.collection.run_round()
         assert self.collection.stats.in_doubt == 1
 
     @property
     def quarantined(self) -> set[int]:
-        """What is in quarantine."""
+        """The ledgers in quarantine."""
         return {one.ledger for one in self.storage.ledger_quarantine.known.values() if not one.is_undeleted}
 
 
 def on_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test on a loop whose time passes at once."""
+    """Run a test on a loop with virtual time."""
 
     async def scenario(_: SimLoop) -> None:
         await test()
@@ -85,7 +85,7 @@ async def test_a_missing_ledger_is_kept_for_its_time_and_then_deleted() -> None:
 
 
 @on_virtual_time
-async def test_a_ledger_that_the_metadata_names_again_leaves_quarantine_and_begins_anew() -> None:
+async def test_a_ledger_that_the_metadata_names_again_leaves_quarantine_and_its_time_restarts() -> None:
     rounds = Rounds(1)
     await rounds.after(0.0, 1.0, 90.0)
     add(rounds.server, 1)
@@ -127,7 +127,7 @@ async def test_time_on_either_side_of_a_failed_listing_does_not_count() -> None:
     await asyncio.sleep(1000.0)
     await rounds.fails(MetadataUnavailableError, "compacted")
     rounds.store.scan = listing  # type: ignore[method-assign]
-    assert await rounds.after(1000.0) == [], "nothing is known of the time since the round that failed"
+    assert await rounds.after(1000.0) == [], "the time since the failed round does not count"
     assert await rounds.after(99.0) == []
     assert rounds.collection.stats.in_doubt == 0
     assert await rounds.after(2.0) == [1]
@@ -137,9 +137,9 @@ async def test_time_on_either_side_of_a_failed_listing_does_not_count() -> None:
 async def test_a_hold_stops_the_time() -> None:
     rounds = Rounds(1)
     await rounds.after(0.0, 1.0)
-    await set_collection_hold(rounds.store, "a look at the metadata")
+    await set_collection_hold(rounds.store, "metadata is checked")
     await asyncio.sleep(1000.0)
-    await rounds.fails(CollectionHeldError, "a look at the metadata")
+    await rounds.fails(CollectionHeldError, "metadata is checked")
     await release_collection_hold(rounds.store)
     assert await rounds.after(1000.0, 99.0) == []
     assert await rounds.after(2.0) == [1]
@@ -171,14 +171,14 @@ async def test_a_blown_fuse_stops_the_time() -> None:
 
 
 @on_virtual_time
-async def test_a_session_that_is_lost_stops_the_time_and_breaks_the_row() -> None:
+async def test_a_lost_session_stops_the_time_and_restarts_the_count_of_rounds() -> None:
     rounds = Rounds(1, 2, named=(2,))
     await rounds.after(0.0)
     rounds.store._tell(SessionState.LOST)
     await rounds.fails(InDoubtError, "session with the metadata store is lost")
     rounds.store._tell(SessionState.RENEWED)
     await rounds.after(1.0)
-    assert rounds.quarantined == set(), "the former session saw it missing first"
+    assert rounds.quarantined == set(), "the round of the former session does not count"
     await rounds.after(1.0)
     assert rounds.quarantined == {1}
     rounds.store.expire()  # lost and renewed between two rounds
@@ -187,7 +187,7 @@ async def test_a_session_that_is_lost_stops_the_time_and_breaks_the_row() -> Non
 
 
 @on_virtual_time
-async def test_a_session_that_is_replaced_during_a_round_ends_it() -> None:
+async def test_a_replaced_session_ends_the_round() -> None:
     rounds = Rounds(1, 2, named=(2,))
     await rounds.after(0.0, 1.0)
     listing = rounds.store.scan
@@ -204,7 +204,7 @@ async def test_a_session_that_is_replaced_during_a_round_ends_it() -> None:
 
 
 @on_virtual_time
-async def test_a_source_that_is_added_is_asked_before_quarantine_and_before_the_deletion() -> None:
+async def test_an_added_source_is_checked_before_quarantine_and_before_the_deletion() -> None:
     rounds = Rounds(1, 2, named=(2,))
     epoch: list[str | None] = ["the metadata is of epoch 3, and 4 was seen"]
 
@@ -223,7 +223,7 @@ async def test_a_source_that_is_added_is_asked_before_quarantine_and_before_the_
 
 
 @on_virtual_time
-async def test_the_fuse_judges_only_what_is_new() -> None:
+async def test_the_fuse_counts_only_newly_missing_ledgers() -> None:
     rounds = Rounds(*range(40), named=tuple(range(40)))
     for first in (0, 9, 18, 27):
         for ledger in range(first, first + 9):
@@ -242,7 +242,7 @@ async def test_an_undeleted_ledger_stays_until_the_metadata_names_it_or_its_time
     assert await rounds.after(400.0, 50.0) == []
     assert rounds.quarantined == set()
     await rounds.after(100.0, 1.0)
-    assert rounds.quarantined == {2}, "its time has passed, and it begins anew"
+    assert rounds.quarantined == {2}, "the time of its undeletion has passed, so it is quarantined again"
     assert await rounds.after(99.0) == []
     assert await rounds.after(10_000.0) == [2]
     add(rounds.server, 1)
@@ -252,7 +252,7 @@ async def test_an_undeleted_ledger_stays_until_the_metadata_names_it_or_its_time
 
 
 @on_virtual_time
-async def test_an_operator_who_undeletes_while_a_round_decides_is_not_too_late() -> None:
+async def test_an_undeletion_during_a_round_is_not_too_late() -> None:
     rounds = Rounds(1)
     await rounds.after(0.0, 1.0)
     exists = rounds.collection._nodes.exists
@@ -268,7 +268,7 @@ async def test_an_operator_who_undeletes_while_a_round_decides_is_not_too_late()
 
 
 @on_virtual_time
-async def test_on_a_disk_that_is_almost_full_the_oldest_go_first_but_none_before_the_least_time() -> None:
+async def test_on_an_almost_full_disk_the_oldest_are_deleted_first_but_none_before_the_minimum_time() -> None:
     rounds = Rounds(1, 2, 3, named=(3,))
     rounds.collection.excess_bytes = lambda: 50
     await rounds.after(0.0, 1.0)
@@ -279,7 +279,9 @@ async def test_on_a_disk_that_is_almost_full_the_oldest_go_first_but_none_before
     assert rounds.quarantined == {2}
 
 
-async def test_above_the_bound_new_ones_stay_held_until_older_ones_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_above_the_bound_new_ledgers_stay_outside_quarantine_until_older_ones_may_be_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(garbage_collection, "GC_QUARANTINE_LEDGERS_MAX", 2)
 
     @on_virtual_time
@@ -287,7 +289,7 @@ async def test_above_the_bound_new_ones_stay_held_until_older_ones_may_go(monkey
         rounds = Rounds(1, 2, 3)
         assert await rounds.after(0.0, 1.0, 1.0) == []
         assert rounds.quarantined == {1, 2}
-        assert await rounds.after(10.0) == [1], "its least time has passed"
+        assert await rounds.after(10.0) == [1], "its minimum time has passed"
         assert rounds.quarantined == {2, 3}
         assert rounds.storage.held == {2, 3}
 
@@ -295,7 +297,7 @@ async def test_above_the_bound_new_ones_stay_held_until_older_ones_may_go(monkey
 
 
 @on_virtual_time
-async def test_without_quarantine_what_was_in_it_goes_too_but_not_what_was_undeleted() -> None:
+async def test_turning_quarantine_off_deletes_quarantined_ledgers_but_not_undeleted_ones() -> None:
     rounds = Rounds(1, 2, 3)
     await rounds.after(0.0, 1.0)
     rounds.storage.ledger_quarantine.undelete(2)
@@ -323,7 +325,7 @@ def test_the_order_is_by_age_and_undeleted_ones_are_never_due() -> None:
     assert due(known, 1000, settings, excess_ledgers=1) == [2]
 
 
-def test_the_least_time_is_never_more_than_the_full_one() -> None:
+def test_the_minimum_time_is_never_more_than_the_full_one() -> None:
     assert QuarantineSettings(5.0, 100.0).keep_min_ms == 5000
     assert due([record(1, 0)], 0, QuarantineSettings(0.0)) == [1]
 
@@ -334,7 +336,7 @@ def test_a_time_below_zero_is_refused(values: tuple[float, float]) -> None:
         QuarantineSettings(*values)
 
 
-def test_what_is_named_again_is_released_and_so_is_an_undeletion_that_is_over() -> None:
+def test_ledgers_that_are_named_again_and_expired_undeletions_are_released() -> None:
     known = [record(1, 0), record(2, 0), record(3, 0, undeleted=True, lasts_ms=50), record(4, 0, undeleted=True)]
     missing = {LedgerId(2), LedgerId(3), LedgerId(4)}
     assert released(known, 49, missing) == [1]

@@ -1,4 +1,4 @@
-"""A bookie whose index was lost or damaged while it was stopped: refused with the remedy, or rebuilt when asked for."""
+"""Tests of a start whose index is lost or damaged: refused with the remedy, or rebuilt if configured."""
 
 import dataclasses
 import shutil
@@ -23,7 +23,7 @@ IDS = range(50)
 
 
 class Machine:
-    """One bookie's folders on the real disk."""
+    """Holds one bookie's folders on the real disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Machine:
         )
 
     async def start(self, metadata: LocalMetadataStore, *, rebuild: bool = False) -> RunningBookie:
-        """A running bookie."""
+        """Return a running bookie."""
         settings = dataclasses.replace(self.settings, rebuild_index_on_damage=rebuild)
         return await start_bookie(
             settings, metadata=metadata, disk=self.disk, clock=SystemClock(), chance=SystemChance()

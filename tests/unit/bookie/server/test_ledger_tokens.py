@@ -1,4 +1,4 @@
-"""The token of a ledger at a bookie: when it is kept, when it is durable, and which answers name it."""
+"""Tests of ledger tokens at a bookie: when a token is stored and durable, and which responses contain it."""
 
 import pytest
 
@@ -13,7 +13,7 @@ TOKEN, OTHER = b"0123456789abcdef", b"fedcba9876543210"
 
 
 async def asked(scene: Scene, token: bytes, key: bytes | None = None) -> tuple[bool | None, bytes | None]:
-    """Whether the bookie knows the ledger, and its token there. With `key` the token is declared."""
+    """Return whether the bookie knows the ledger, and its token there. With `key` the token is declared."""
     await scene.handle(client_v3.ledger_token(1, LEDGER, token, key))
     scene.journal.settle()
     await scene.turn()
@@ -22,7 +22,7 @@ async def asked(scene: Scene, token: bytes, key: bytes | None = None) -> tuple[b
     return answer.ids.ledger_known, answer.token
 
 
-async def test_a_declared_token_is_kept_durably_before_it_is_answered_and_before_the_first_entry(scene: Scene) -> None:
+async def test_a_declared_token_is_durable_before_the_response_and_before_the_first_entry(scene: Scene) -> None:
     await scene.handle(client_v3.ledger_token(1, LEDGER, TOKEN, KEY))
     assert scene.connection.responses(3) == [] and scene.journal.appended == [("token", LEDGER)]
     scene.journal.settle()
@@ -34,7 +34,7 @@ async def test_a_declared_token_is_kept_durably_before_it_is_answered_and_before
     assert await asked(scene, TOKEN) == (True, TOKEN)
 
 
-async def test_to_ask_alone_keeps_nothing(scene: Scene) -> None:
+async def test_a_request_without_a_key_stores_nothing(scene: Scene) -> None:
     assert await asked(scene, TOKEN) == (False, None)
     assert scene.storage.infos == {} and scene.journal.appended == []
 
@@ -53,7 +53,7 @@ async def test_an_explicit_lac_without_a_token_never_gets_one(scene: Scene) -> N
     assert await asked(scene, TOKEN, KEY) == (True, None)
 
 
-async def test_a_fence_of_an_unknown_ledger_leaves_room_for_the_token(scene: Scene) -> None:
+async def test_a_fence_of_an_unknown_ledger_does_not_prevent_a_token(scene: Scene) -> None:
     await scene.stored(fencing_read())
     assert await asked(scene, TOKEN, KEY) == (True, TOKEN)
     assert scene.storage.infos[LEDGER].fenced
@@ -63,12 +63,12 @@ async def test_the_first_token_stays_and_another_one_is_counted(scene: Scene) ->
     assert await asked(scene, TOKEN, KEY) == (True, TOKEN)
     assert scene.bookie.stats.tokens_refused == 0
     assert await asked(scene, OTHER, KEY) == (True, TOKEN)
-    assert await asked(scene, b"") == (True, TOKEN), "a client whose metadata name no token hears of it too"
+    assert await asked(scene, b"") == (True, TOKEN), "a client whose metadata has no token receives it, too"
     assert scene.bookie.stats.tokens_refused == 2
     assert scene.storage.infos[LEDGER].token == TOKEN
 
 
-async def test_with_another_master_key_no_token_is_kept(scene: Scene) -> None:
+async def test_with_another_master_key_no_token_is_stored(scene: Scene) -> None:
     await scene.stored(fencing_read())
     assert await asked(scene, TOKEN, b"another key of 20 by") == (True, None)
 
@@ -94,7 +94,7 @@ async def test_a_tombstone_has_its_token_only_if_it_may_be_revived(scene: Scene,
     assert await asked(scene, OTHER, KEY) == (True, TOKEN if revivable else None)
 
 
-async def test_where_limbo_may_have_lost_the_ledger_no_token_is_kept(scene: Scene) -> None:
+async def test_no_token_is_stored_if_limbo_may_have_lost_the_ledger(scene: Scene) -> None:
     scene.storage.limbo.add(LEDGER)
     assert await asked(scene, TOKEN, KEY) == (True, None)
     assert scene.storage.infos == {}
@@ -109,20 +109,20 @@ async def test_a_token_that_finds_no_space_is_logged_before_the_next_entry_is_ac
     await scene.handle(adds(0, recovery=True, high_priority=True))
     scene.journal.settle()
     await scene.turn()
-    assert scene.connection.responses() == [], "its entry stands before its token in the journal"
+    assert scene.connection.responses() == [], "its entry precedes its token in the journal"
     scene.journal.settle()
     await scene.turn()
     assert [answer.status for answer in scene.connection.responses()] == [Status.OK]
     assert [kind for kind, _ in scene.journal.appended] == ["token", "entries", "token", "entries"]
 
 
-async def test_a_poisoned_bookie_takes_no_token_and_says_so(scene: Scene) -> None:
+async def test_a_poisoned_bookie_refuses_a_token(scene: Scene) -> None:
     scene.bookie.poison(StorageError("the journal failed"))
     (answer,) = await scene.ask_v3(client_v3.ledger_token(1, LEDGER, TOKEN, KEY))
     assert answer.status is Status.IO_ERROR and isinstance(scene.storage, FakeStorage) and not scene.storage.infos
 
 
 @pytest.mark.parametrize("ledger, token, key", [(-1, TOKEN, KEY), (3, bytes(LEDGER_TOKEN_BYTES_MAX + 1), KEY)])
-async def test_a_request_that_cannot_be_is_refused(scene: Scene, ledger: int, token: bytes, key: bytes) -> None:
+async def test_an_impossible_request_is_refused(scene: Scene, ledger: int, token: bytes, key: bytes) -> None:
     (answer,) = await scene.ask_v3(client_v3.ledger_token(1, LedgerId(ledger), token, key))
     assert answer.status is Status.BAD_REQUEST

@@ -1,4 +1,4 @@
-"""Reads that memory answers never wait, so they are counted out: adds and the journal get their turns of the loop."""
+"""Tests that reads from memory, which never wait, leave loop iterations to adds and the journal."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def test_reads_that_never_wait_leave_the_loop_to_others_and_are_all_answer
     while len(answered) < wanted:
         await asyncio.sleep(0)
         seen.append(len(answered))
-        assert len(seen) < 100, "reads go on in every turn"
+        assert len(seen) < 100, "reads continue in every loop iteration"
     steps = [after - before for before, after in zip([0, *seen], seen, strict=False)]
     assert max(steps) <= READS_PER_TURN
     assert answered == list(range(wanted))

@@ -1,4 +1,4 @@
-"""What one turn of the loop takes of small requests: the rest follows in the next ones, in order, the socket paused."""
+"""Tests of the limit on small requests per loop iteration: others follow in order later, with the socket paused."""
 
 from quire_bookie.limits import READ_SHARE_BESIDE_ADDS, READS_PER_TURN, REQUESTS_PER_TURN
 from quire_bookie.model import EntryId, LedgerId
@@ -13,16 +13,16 @@ MANY = 3 * REQUESTS_PER_TURN + 7
 
 
 def read_lacs(count: int) -> bytes:
-    """Small requests of V3."""
+    """Return small requests of V3."""
     return b"".join(client_v3.read_lac(transaction, LedgerId(99)) for transaction in range(count))
 
 
 def arrive(scene: Scene, connection: FakeConnection, data: bytes) -> None:
-    """A buffer, in this very step."""
+    """Deliver a buffer, without an await."""
     scene.bookie.handle(connection.real, ServerCodec(batches=True).feed(data))
 
 
-async def test_a_buffer_of_thousands_of_requests_takes_several_turns_and_loses_none(scene: Scene) -> None:
+async def test_a_buffer_of_thousands_of_requests_takes_several_iterations_and_loses_none(scene: Scene) -> None:
     arrive(scene, scene.connection, read_lacs(MANY))
     assert scene.connection.paused & PAUSED_BY_TURN
     assert scene.connection.unanswered > 0
@@ -48,7 +48,7 @@ async def test_another_connection_gets_its_turn_meanwhile(scene: Scene) -> None:
     assert left == [scene.connection]
 
 
-async def test_adds_that_arrive_behind_what_waits_stay_behind_it_and_in_order(scene: Scene) -> None:
+async def test_adds_that_arrive_after_waiting_requests_stay_behind_them_and_in_order(scene: Scene) -> None:
     first, second, third = (
         client_v3.add(number, LedgerId(3), EntryId(number), KEY, entry_bytes(number)) for number in range(3)
     )
@@ -65,7 +65,7 @@ async def test_adds_that_arrive_behind_what_waits_stay_behind_it_and_in_order(sc
     assert scene.connection.unanswered == 0
 
 
-async def test_a_turn_takes_fewer_reads_while_adds_wait_for_the_journal(scene: Scene) -> None:
+async def test_an_iteration_answers_fewer_reads_while_adds_wait_for_the_journal(scene: Scene) -> None:
     await scene.stored(adds(0, 100))
     scene.storage.cached = set(scene.storage.entries)
     reads = ServerCodec().feed(b"".join(client_codec.v2_read(LEDGER, EntryId(entry)) for entry in range(100)))

@@ -1,4 +1,4 @@
-"""New volumes under an old address: another bookie, which nobody may ask for what the old one had."""
+"""Tests of new volumes under an old address: a new bookie must not be asked for entries of the old one."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ def test_a_bookie_on_wiped_volumes_serves_once_every_client_knows_that_it_is_ano
     simulate(scenario, seed=1)
 
 
-def test_a_start_that_ended_before_the_address_was_its_own_is_a_new_one_again() -> None:
+def test_a_start_that_ended_before_the_handover_of_its_address_repeats_it() -> None:
     async def scenario(loop: SimLoop) -> None:
         world = World(loop, 1)
         await world.start_bookies(1)
@@ -54,7 +54,7 @@ def test_a_start_that_ended_before_the_address_was_its_own_is_a_new_one_again() 
         world.kill_bookie("b1")
         place.disk = SimDisk()
         world.changes_of["b1"] = {"rack": RackSettings(annotations_path="/nothing", wait_s=1)}
-        with pytest.raises(StartupError, match="did not come within"):
+        with pytest.raises(StartupError, match="did not appear within"):
             await world.start_bookie("b1")
         world.kill_bookie("b1")
         world.changes_of.clear()
@@ -80,7 +80,7 @@ async def listens(host: str) -> bool:
     return True
 
 
-def test_a_bookie_that_comes_back_on_its_own_volumes_waits_for_nobody() -> None:
+def test_a_bookie_that_returns_with_its_own_volumes_does_not_wait() -> None:
     async def scenario(loop: SimLoop) -> None:
         world = World(loop, 1)
         await world.start_bookies(2)

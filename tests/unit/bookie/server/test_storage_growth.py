@@ -1,4 +1,4 @@
-"""Storage that grows or loses a volume: what is refused, what a person may allow, and a crash at every step of it."""
+"""Tests of storage that grows or loses a volume: refusals, administrators' options, and a crash at every step."""
 
 import dataclasses
 
@@ -19,27 +19,27 @@ def machine() -> Machine:
 
 
 async def states(machine: Machine, folders: StorageFolders = FOLDERS) -> dict[str, FolderState]:
-    """What each folder says."""
+    """Return the STATE of each folder."""
     return {folder.path: folder.state for folder in await inspect(machine.disk, folders)}
 
 
 async def check_grown(machine: Machine, bookie: str) -> None:
-    """Store and folders name all folders, in order; fewer are refused."""
+    """Assert that store and folders name all folders, in order, and that fewer are refused."""
     stored = await Cookies(machine.store).read(bookie)  # type: ignore[arg-type]
     assert stored is not None
     assert stored.value.journal_dirs == ("quire1:/d/journal", "quire1:/d/journal1")
     assert stored.value.ledger_dirs == ("quire1:/d/ledgers0", "quire1:/d/ledgers1", "quire1:/d/ledgers2")
     for folder in MORE.places():
         assert await machine.cookie_at(folder) == stored.value
-    await machine.refused("cannot be taken away", expand=True)
+    await machine.refused("folders cannot be removed", expand=True)
 
 
-async def test_empty_folders_are_added_when_a_person_allows_it(machine: Machine) -> None:
+async def test_empty_folders_are_added_when_the_administrator_allows_it(machine: Machine) -> None:
     first = await machine.claim(settle=True)
     await machine.refused("allowStorageExpansion=true", first.bookie, folders=MORE)
     grown = await machine.claim(MORE, expand=True)
     assert (grown.bookie, grown.is_new, grown.lost) == (first.bookie, False, ())
-    assert (await machine.claim(MORE)).bookie == first.bookie, "the key is needed once"
+    assert (await machine.claim(MORE)).bookie == first.bookie, "the setting is needed once"
     await check_grown(machine, first.bookie)
 
 
@@ -55,7 +55,7 @@ async def test_a_folder_that_was_in_use_is_not_added_again(machine: Machine) -> 
     for name, content in (("PLACE", b"ledgers 2\n"), ("STATE", b"used 0\n")):
         await machine.write(f"/d/ledgers2/current/{name}", content)
     await machine.write("/d/ledgers2/current/VERSION", await machine.disk.read_file("/d/ledgers0/current/VERSION"))
-    await machine.refused("/d/ledgers2", "empty one", first.bookie, folders=MORE, expand=True)
+    await machine.refused("/d/ledgers2", "only empty folders", first.bookie, folders=MORE, expand=True)
     assert cookie == await machine.cookie_at("/d/ledgers0")
 
 
@@ -89,7 +89,7 @@ async def test_a_moved_data_folder_can_grow(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("survival", ["none", "all"])
-async def test_a_crash_at_any_step_of_growing_never_needs_a_person(survival: Survival) -> None:
+async def test_a_crash_at_any_step_of_growing_never_needs_an_administrator(survival: Survival) -> None:
     for crash_after in range(100):
         machine = Machine()
         first = await machine.claim(settle=True)
@@ -109,7 +109,7 @@ async def test_a_crash_at_any_step_of_growing_never_needs_a_person(survival: Sur
     raise AssertionError("growing never ended")
 
 
-async def test_growing_that_did_not_reach_the_store_can_be_given_up_or_done_otherwise(machine: Machine) -> None:
+async def test_growing_that_did_not_reach_the_store_can_be_given_up_or_changed(machine: Machine) -> None:
     first = await machine.claim(settle=True)
     store = machine.store
 
@@ -134,7 +134,7 @@ async def test_growing_that_did_not_reach_the_store_can_be_given_up_or_done_othe
 # ---- the index in a folder of its own
 
 
-async def test_the_index_has_its_own_place_or_none_for_good(machine: Machine) -> None:
+async def test_a_separate_index_folder_is_permanent(machine: Machine) -> None:
     own = dataclasses.replace(FOLDERS, index_dir="/d/index")
     first = await machine.claim(own)
     assert (await machine.cookie_at("/d/index")).index_dirs == ("quire1:/d/index",)
@@ -150,14 +150,14 @@ async def test_the_index_has_its_own_place_or_none_for_good(machine: Machine) ->
 # ---- lost volumes
 
 
-async def test_a_lost_volume_is_taken_empty_only_when_a_person_accepts_it(machine: Machine) -> None:
+async def test_a_lost_volume_is_accepted_empty_only_when_the_administrator_agrees(machine: Machine) -> None:
     first = await machine.claim(settle=True)
     await machine.lose("/d/ledgers1")
     await machine.refused("/d/ledgers1", "mount it", "acceptLostVolumes=true", "empty all folders")
     accepted = await machine.claim(accept_lost=True)
     assert (accepted.bookie, accepted.lost) == (first.bookie, ("/d/ledgers1",))
     again = await machine.claim()
-    assert again.lost == ("/d/ledgers1",), "until the bookie is in limbo every start has to know"
+    assert again.lost == ("/d/ledgers1",), "the loss is remembered until the bookie is in limbo"
     assert (await machine.claim(settle=True)).lost == ("/d/ledgers1",)
     assert (await machine.claim()).lost == ()
 
@@ -194,7 +194,7 @@ async def test_a_damaged_state_is_refused(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("survival", ["none", "all"])
-async def test_a_crash_at_any_step_of_accepting_a_loss_forgets_it_never(survival: Survival) -> None:
+async def test_a_crash_at_any_step_of_accepting_a_loss_never_forgets_it(survival: Survival) -> None:
     for crash_after in range(100):
         machine = Machine()
         await machine.claim(settle=True)
@@ -222,7 +222,7 @@ async def _accept(machine: Machine) -> bool:
     return True
 
 
-async def test_a_volume_that_turns_up_again_after_it_was_given_up_is_refused(machine: Machine) -> None:
+async def test_a_volume_that_returns_after_it_was_given_up_is_refused(machine: Machine) -> None:
     first = await machine.claim(settle=True)
     kept = {name: machine.disk.content(name) for name in machine.disk._names if name.startswith("/d/ledgers1/")}
     await machine.lose("/d/ledgers1")
@@ -260,7 +260,7 @@ async def test_a_crash_at_any_step_of_settling_keeps_the_folders_together(surviv
     raise AssertionError("settling never ended")
 
 
-async def test_a_loss_while_growing_is_both(machine: Machine) -> None:
+async def test_a_lost_volume_can_be_accepted_while_growing(machine: Machine) -> None:
     first = await machine.claim(settle=True)
     await machine.lose("/d/ledgers1")
     await machine.refused("/d/ledgers1", folders=MORE, expand=True)

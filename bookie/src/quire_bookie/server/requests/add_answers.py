@@ -1,7 +1,7 @@
-"""The OK answers of adds, gathered while a journal group is told of, and sent per connection.
+"""Gathers the OK responses of adds while a journal group completes, and sends them per connection.
 
-Owns what was gathered in this turn of the loop. Never keeps anything beyond it: whoever ends the turn calls `send`.
-With short runs on many connections the sending, encoding and timing of each run by itself was a quarter of its cost.
+Owns the responses of this loop iteration, and never keeps any beyond it: `send` is called at its end. With short runs
+on many connections, sending, encoding and timing each run separately took a quarter of its cost.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 
 
 class AddAnswers:
-    """See the module's text. `end_turn_soon` has `send` called at the end of this turn of the loop."""
+    """Gathers and sends OK responses. `end_turn_soon` schedules a call of `send` at the end of this loop iteration."""
 
     def __init__(self, stats: BookieStats, end_turn_soon: Callable[[], None]) -> None:
         self._latency = stats.add_seconds
@@ -25,7 +25,7 @@ class AddAnswers:
         self._requests: list[AddRequest] = []
 
     def add(self, connection: Connection, request: AddRequest) -> None:
-        """Every entry of the run is durable, or need not be."""
+        """Gather the response to a run whose entries are durable, or need not be."""
         if connection is not self._connection:
             if self._connection is None:
                 self._end_turn_soon()
@@ -35,7 +35,7 @@ class AddAnswers:
         self._requests.append(request)
 
     def send_batch(self, gathered: Sequence[tuple[Connection, AddBatch]], batch: RunBatch, status: Status) -> None:
-        """Every entry of the batch has this outcome. Its pieces are of the requests of `gathered`, one of each."""
+        """Answer every entry of the batch with `status`. It has one piece for each request of `gathered`."""
         self.send()
         for (connection, request), (_records, rows) in zip(gathered, batch.pieces, strict=True):
             if rows is request.rows:
@@ -46,11 +46,11 @@ class AddAnswers:
                 continue
             connection.send((server_v2.encode_rows(rows, request.header, status),), count)
         if status is Status.OK:
-            # What is handled together arrived in one turn of the loop.
+            # Requests handled together arrived in one loop iteration.
             self._latency.observe(self._loop.time() - gathered[0][1].arrived_s, batch.entries)
 
     def send(self) -> None:
-        """Give what was gathered to its connection."""
+        """Send the gathered responses on their connection."""
         connection = self._connection
         if connection is None:
             return

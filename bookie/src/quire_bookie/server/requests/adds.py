@@ -1,11 +1,11 @@
-"""Adds: what is checked, in which order, and when the answer leaves. The hot path of a bookie.
+"""Handles adds: their checks, the order of these, and the time of the response. The hot path of a bookie.
 
-An add goes through checks, write cache and journal queue without an await in between, so that nothing can change under
-it: whoever sees an entry in the cache knows that it is in the journal's queue too, and a fence that was answered comes
-before or after an add, never in its middle. Nothing here is done per entry; the unit is the run, and of plain adds the
-batch of runs that one turn of the loop brought: put, journal record and completion are one each for all of them.
+An add passes checks, write cache and journal queue without an await in between, so no state can change meanwhile: an
+entry in the cache is also in the journal's queue, and a fence that was answered comes before or after an add, never in
+its middle. No work is done per entry. The unit is the run, and for plain adds the batch of all runs that arrived in one
+loop iteration: the batch has one put, one journal record and one completion.
 
-An add with DEFERRED_SYNC is answered in that very step; its record goes the same way, and `forces` makes it count.
+An add with DEFERRED_SYNC is answered in the same step. Its record is journaled as any other; `forces` makes it durable.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 _log = logging.getLogger("quire.server.adds")
 T = TypeVar("T")
 _GATHERED_BYTES_MAX: Final = 256 * 1024
-"""So much of a turn is taken together, or one buffer: more would leave much of a chunk of the write cache unused."""
+"""Bytes gathered into one batch, unless one buffer is larger: more would waste space in chunks of the write cache."""
 _LOADING_BYTES: Final = 4096
-"""What an add that waits for the state of its ledger is charged beside its entries: the task that loads it."""
+"""Charged to an add that waits for the state of its ledger, in addition to its entries: the task that loads it."""
 
 _ALL_ENTRIES: Final = 1 << 63
 """Above every entry id."""
 
 
 class Adds:
-    """Answers adds from write cache and journal."""
+    """Puts adds into write cache and journal, and answers them."""
 
     def __init__(
         self,
@@ -87,25 +87,25 @@ class Adds:
         self._priority_in_flight_bytes = 0
         self._foreign_logged_s = float("-inf")
         self._held = ByteBound(settings.adds_in_flight_bytes_max, memory)
-        """What waits for the states of ledgers to be loaded."""
+        """Adds that wait until the state of their ledger is loaded."""
 
     def retry(self) -> None:
-        """Take what waits and fits by now."""
+        """Accept the waiting adds that now fit."""
         self._overload.retry()
 
     def send_answers(self) -> None:
-        """Send what was gathered in this turn of the loop."""
+        """Send the responses gathered in this loop iteration."""
         self._answers.send()
 
     def close(self) -> None:
-        """Refuse what waits for room."""
+        """Refuse the adds that wait for space."""
         self.settle()
         self._overload.close()
 
     def handle(self, connection: Connection, request: AddRequest) -> None:
-        """Take or refuse a run.
+        """Accept or refuse a run.
 
-        What nearly every run takes stands here in one piece: with runs of one entry the calls cost more than the work.
+        The path of nearly every run is inlined here: for runs of one entry, calls cost more than the work itself.
         """
         run, condition = request.run, self._condition
         info = self._cached_ledger(run.ledger)
@@ -124,7 +124,7 @@ class Adds:
             or self._stats.adds_in_flight_bytes >= self._settings.adds_in_flight_bytes_max
             or not compare_digest(info.master_key, request.master_key)
         ):
-            self._handle_carefully(connection, request)
+            self._handle_unusual(connection, request)
             return
         try:
             self._put(info, run)
@@ -135,9 +135,9 @@ class Adds:
             self._journal_run(connection, request, info)
 
     def gather(self, connection: Connection, request: AddBatch) -> None:
-        """Take or refuse these runs with all others of this turn of the loop: at its end, or when `settle` is called.
+        """Accept or refuse these runs with all others of this loop iteration: at its end, or when `settle` is called.
 
-        Whoever handles a request of another kind calls that first, so that nothing overtakes an add.
+        Handlers of other requests call `settle` first, so that no request overtakes an add.
         """
         if self._gathered_bytes + request.size_bytes > _GATHERED_BYTES_MAX:
             self.settle()
@@ -149,12 +149,12 @@ class Adds:
             self.settle()
 
     def _end_turn(self) -> None:
-        """Beside reads at full speed each turn of the loop that an add waits for is milliseconds."""
+        """Settle and start the journal now: beside reads at full speed another loop iteration costs milliseconds."""
         self.settle()
         self._start_journal()
 
     def settle(self) -> None:
-        """Work on what was gathered."""
+        """Handle the gathered runs."""
         gathered = self._gathered
         if gathered:
             self._gathered, self._gathered_bytes = [], 0
@@ -162,23 +162,23 @@ class Adds:
             if status is not None:
                 for connection, request in gathered:
                     self._refuse_rows(connection, request, request.rows, status)
-            elif self._has_room:
-                self._take_together(gathered)
+            elif self._may_accept:
+                self._add_together(gathered)
             else:
                 for connection, request in gathered:
                     self._handle_rows(connection, request, request.rows)
 
     @property
-    def _has_room(self) -> bool:
-        """Normal adds need not wait."""
+    def _may_accept(self) -> bool:
+        """Whether normal adds are accepted without waiting."""
         in_flight_bytes_max = self._settings.adds_in_flight_bytes_max
         return not self._overload.holds_back and self._stats.adds_in_flight_bytes < in_flight_bytes_max
 
-    def _take_together(self, gathered: list[tuple[Connection, AddBatch]]) -> None:
-        """Together those runs of which nothing is unusual, refusals together too, what has to wait behind them.
+    def _add_together(self, gathered: list[tuple[Connection, AddBatch]]) -> None:
+        """Add the usual runs as one batch, refuse others together, then handle unusual runs one by one.
 
-        Of one ledger whatever is usual stays so meanwhile, and what follows an unusual run of it is unusual too:
-        no run of it overtakes another.
+        A ledger does not change meanwhile, and a run after an unusual run of the same ledger counts as unusual too, so
+        no run overtakes another of its ledger.
         """
         find, under_way = self._cached_ledger, self._under_way
         ends: dict[LedgerId, int] = {}
@@ -254,7 +254,7 @@ class Adds:
     def _batch_durable(
         self, gathered: list[tuple[Connection, AddBatch]], batch: RunBatch, error: BaseException | None
     ) -> None:
-        """`batch`: as many pieces as there were requests, maybe with fewer rows."""
+        """Answer a batch, which has one piece for each request, possibly with fewer rows."""
         if self._loading.unlogged_keys and error is None:
             again = {row[0] for row in batch.rows() if self._loading.log_key_again(row[0])}
             if again:
@@ -268,8 +268,8 @@ class Adds:
             self._stats.adds_failed += batch.entries
         self._answers.send_batch(gathered, batch, status)
 
-    def _handle_carefully(self, connection: Connection, request: AddRequest) -> None:
-        """A run of which something is unusual."""
+    def _handle_unusual(self, connection: Connection, request: AddRequest) -> None:
+        """Handle a run off the fast path."""
         run = request.run
         status = self._condition.refuses_add(high_priority=request.high_priority)
         if status is not None:
@@ -280,7 +280,7 @@ class Adds:
             self._add_to_ledger(connection, request)
 
     def _add_to_ledger(self, connection: Connection, request: AddRequest) -> None:
-        """At once, or when the state of the ledger is loaded."""
+        """Add now, or when the state of the ledger is loaded."""
         ledger = request.run.ledger
         add, refuse = partial(self._add, connection, request), partial(self._answer, connection, request)
         if ledger in self._under_way or self._cached_ledger(ledger) is None:
@@ -309,7 +309,7 @@ class Adds:
             self._stats.adds_paused += 1
 
     def _revive(self, connection: Connection, request: AddRequest) -> None:
-        """The cluster needs this bookie for the ledger again: take it back, durably, then the entries."""
+        """Restore a deleted copy durably, then add: the cluster assigned the ledger to this bookie again."""
         held_bytes = request.run.size_bytes + _LOADING_BYTES
         self._held.count_in(connection, held_bytes)
         self._loading.revive(
@@ -320,11 +320,11 @@ class Adds:
         )
 
     def _attempt(self, connection: Connection, request: AddRequest) -> bool:
-        """One step: fence check, write cache, journal queue. False: no room, nothing was changed."""
+        """Check the fence, put, queue to the journal, in one step. False: no space, and nothing changed."""
         run = request.run
         info = self._cached_ledger(run.ledger)
         if info is None:
-            # It waited for room so long that its state left the memory.
+            # The add waited so long for space that the state of its ledger was evicted.
             self._add_to_ledger(connection, request)
             return True
         if info.deleted and request.recovery:
@@ -336,7 +336,7 @@ class Adds:
         if not request.recovery and self._refuses_normal_add(connection, request, info):
             return True
         status = self._condition.refuses_add(high_priority=request.high_priority)
-        if status is not None:  # it waited for room, and the bookie turned read-only meanwhile
+        if status is not None:  # the bookie turned read-only while the add waited for space
             self._answer(connection, request, status)
             return True
         stats = self._stats
@@ -357,10 +357,10 @@ class Adds:
         return True
 
     def _refuses_normal_add(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> bool:
-        """Whether the run was answered, or waits until it is known what is held of it."""
+        """Whether the run was answered, or waits until its stored entries are read."""
         run = request.run
         if info.deleted and run.first == 0:
-            # The first entry of a ledger under the id of one that is gone, or a repetition that comes too late.
+            # The first entry of a new ledger with the id of a deleted one, or a late repetition.
             self._answer(connection, request, Status.UNAUTHORIZED)
             return True
         compares = run.first <= info.last_entry and not info.deleted and (run.first == 0 or not info.fenced)
@@ -372,7 +372,7 @@ class Adds:
         return False
 
     def _compare(self, connection: Connection, request: AddRequest, info: LedgerInfo, held: Held | None) -> bool:
-        """As `_refuses_normal_add`, of a run that begins at or below the last entry held. See `repeated_adds`."""
+        """As `_refuses_normal_add`, for a run that begins at or below the last stored entry. See `repeated_adds`."""
         run = request.run
         verdict = self._repeats.judge(info, run, held)
         if verdict is Verdict.UNKNOWN:
@@ -386,7 +386,7 @@ class Adds:
                     if not self._compare(connection, request, found, held):
                         self._add(connection, request, found)
                 else:
-                    self._add(connection, request, found)  # something was put, or deleted, since: look again
+                    self._add(connection, request, found)  # entries were added or deleted meanwhile: compare again
 
             last = EntryId(min(info.last_entry, run.first + len(run.entries) - 1))
             self._repeats.read(
@@ -404,10 +404,10 @@ class Adds:
     def _refuse_foreign(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> None:
         self._stats.adds_foreign += len(request.run.entries)
         now_s = self._loop.time()
-        if now_s - self._foreign_logged_s >= FOREIGN_ADDS_LOG_S:  # a client may repeat them as fast as it likes
+        if now_s - self._foreign_logged_s >= FOREIGN_ADDS_LOG_S:  # a client may repeat them at any rate
             self._foreign_logged_s = now_s
             _log.error(
-                "entries from %d on of another ledger %d were refused: this bookie holds a ledger with that id; "
+                "refused entries from %d on of another ledger %d: this bookie already stores a ledger with that id; "
                 "%d entries refused so far",
                 request.run.first,
                 info.ledger_id,
@@ -419,7 +419,7 @@ class Adds:
         self._answer(connection, request, Status.UNAUTHORIZED)
 
     def _journal_run(self, connection: Connection, request: AddRequest, info: LedgerInfo) -> None:
-        """In the step of the put: count, tell who waits for the LAC, queue to the journal."""
+        """Count, notify long polls, queue to the journal; in the step of the put."""
         run, stats = request.run, self._stats
         count = len(run.entries)
         stats.add_runs += 1
@@ -450,7 +450,7 @@ class Adds:
             self._answer(connection, request, self._condition.journal_failure(error))
 
     def _deferred_durable(self, request: AddRequest, error: BaseException | None) -> None:
-        """The answer left long ago."""
+        """Release the budget of an add that was answered before; note a failure for `forces`."""
         if self._loading.unlogged_keys and error is None and self._loading.log_key_again(request.run.ledger):
             self._append_run(request.run, partial(self._deferred_durable, request))
             return
@@ -474,13 +474,13 @@ class Adds:
 
 
 def _note_fence(error: BaseException | None) -> None:
-    """The fence holds in this process whatever becomes of its record: the writer was refused, and is finished."""
+    """Log a failed record. The fence still holds in this process, and the writer was refused and gives up."""
     if error is not None:
-        _log.warning("the fence of a ledger whose id is used twice is not in the journal: %s", error)
+        _log.warning("could not journal the fence of a ledger whose id is used twice: %s", error)
 
 
 def _revives(request: AddRequest, info: LedgerInfo) -> bool:
-    """Whether a deleted ledger comes back with this add: with its key, or with any where its own was lost."""
+    """Whether this add revives a deleted ledger: it has the ledger's key, or the ledger's key was lost."""
     if not (request.recovery and info.deleted and info.superfluous):
         return False
     return info.key_unknown or compare_digest(info.master_key, request.master_key)

@@ -1,7 +1,7 @@
-"""The front of a bookie: hands each request to the room that answers it. Never touches a socket or a file.
+"""Dispatches each request of a bookie to the module that answers it. Never touches a socket or a file.
 
-Owns what the rooms share (condition, counters, ledgers being loaded) and the flush of answers, once per turn of the
-loop. The rules are in `adds`, `forces`, `fences`, `explicit_lacs`, `reads` and `long_polls`.
+Owns the state shared by these modules (condition, counters, ledgers being loaded) and the flush of responses, once per
+loop iteration. The rules are in `adds`, `forces`, `fences`, `explicit_lacs`, `reads` and `long_polls`.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from quire_bookie.wire.messages import (
 
 
 class Bookie:
-    """Answers requests from journal and storage."""
+    """Dispatches requests to the handlers that answer them from journal and storage."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Bookie:
         self._to_flush: list[Connection] = []
         self._turn_ends = False
         self._in_turn = 0
-        """Requests worked on in this turn of the loop, adds and reads that come together aside."""
+        """Requests handled in this loop iteration, except batched adds and runs of reads."""
         self._behind: dict[Connection, list[Request]] = {}
-        """What waits for another turn, in the order of the connections' turns."""
+        """Requests that wait for another loop iteration, in the order of the connections' turns."""
         self._loop = asyncio.get_running_loop()
         self.stats = stats = BookieStats()
         self._condition = condition = Condition(on_disk_full)
@@ -94,7 +94,7 @@ class Bookie:
 
     @property
     def accepts_high_priority(self) -> bool:
-        """Whether adds with high priority are taken while read-only."""
+        """Whether adds with high priority are accepted while read-only."""
         return self._condition.accepts_high_priority
 
     @accepts_high_priority.setter
@@ -102,16 +102,16 @@ class Bookie:
         self._condition.accepts_high_priority = accepts
 
     def poison(self, error: BaseException) -> None:
-        """The journal failed: EIO to every add and fence from now on."""
+        """Answer every add and fence with EIO from now on: the journal failed."""
         self._condition.poison = error
         self._adds.retry()
 
     def ledger_deleted(self, ledger: LedgerId) -> None:
-        """Storage has forgotten a ledger: whoever waits for news of it is told."""
+        """End the long polls of a ledger that storage has deleted."""
         self._long_polls.end_ledger(ledger)
 
     async def close(self) -> None:
-        """Stop working on requests. Answers that are due are lost: drain the connections first."""
+        """Stop handling requests. Pending responses are lost: drain the connections first."""
         self._adds.close()
         self._long_polls.close()
         await self._reads.close()
@@ -119,7 +119,7 @@ class Bookie:
         await self._loading.close()
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
-        """Work on the requests of one buffer, in order; what is too much for a turn of the loop in the next ones."""
+        """Handle the requests of one buffer in order; those beyond the limit of a loop iteration in later ones."""
         behind = self._behind.get(connection) if self._behind else None
         if behind is not None:
             behind += requests
@@ -127,10 +127,10 @@ class Bookie:
         else:
             left = self._work(connection, requests)
             if left < len(requests):
-                self._put_off(connection, requests[left:])
+                self._postpone(connection, requests[left:])
 
     def _work(self, connection: Connection, requests: list[Request]) -> int:
-        """Work on requests in order; the index of the first that has to wait for another turn of the loop."""
+        """Handle requests in order; return the index of the first that must wait for another loop iteration."""
         now_s = self._loop.time()
         at, end = 0, len(requests)
         while at < end:
@@ -161,14 +161,14 @@ class Bookie:
             at += 1
         return end
 
-    def _put_off(self, connection: Connection, requests: list[Request]) -> None:
-        connection.unanswered += 1  # so that a client which sends nothing more is not taken for answered
+    def _postpone(self, connection: Connection, requests: list[Request]) -> None:
+        connection.unanswered += 1  # so that the connection does not count as answered if the client sends EOF
         connection.pause(PAUSED_BY_TURN)
         self._behind[connection] = requests
         self._memory.hold(len(requests) * WAITING_REQUEST_BYTES)
 
     def _next_turn(self) -> None:
-        """Each connection of which something waits in its turn; what arrives meanwhile comes behind that."""
+        """Handle the waiting requests of each connection in turn; requests that arrive meanwhile queue behind them."""
         self._in_turn = 0
         while self._behind and self._in_turn < REQUESTS_PER_TURN:
             connection = next(iter(self._behind))
@@ -177,17 +177,17 @@ class Bookie:
             left = self._work(connection, requests)
             connection.unanswered -= 1
             if left < len(requests):
-                self._put_off(connection, requests[left:])
+                self._postpone(connection, requests[left:])
             else:
                 connection.resume(PAUSED_BY_TURN)
                 connection.close_if_answered()
 
     def leaving(self, connection: Connection) -> None:
-        """The client of a connection sends nothing more, or is gone."""
+        """End the long polls of a connection whose client sends nothing more, or is gone."""
         self._long_polls.end_connection(connection)
 
     def flush_soon(self, connection: Connection) -> None:
-        """Flush the connection once this turn of the loop has collected its answers."""
+        """Flush the connection once this loop iteration has collected its responses."""
         self._to_flush.append(connection)
         self._end_turn_soon()
 

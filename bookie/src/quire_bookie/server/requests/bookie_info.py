@@ -1,8 +1,8 @@
-"""Answers GET_BOOKIE_INFO: the space of the disks, and our extension, what this bookie knows of ledger ids.
+"""Answers GET_BOOKIE_INFO: the disk space and, as an extension of Quire, the ledger ids known to this bookie.
 
-A client that creates, recovers or copies a ledger declares the ledger's token. It is kept where nothing is held of the
-ledger, and the answer waits until it is durable: later entries belong to that token. Entries that are held without a
-token may be of any ledger with that id, and never get one.
+A client that creates, recovers or copies a ledger declares the ledger's token. If the bookie stores nothing of the
+ledger, it stores the token and answers once that is durable: later entries belong to this token. Entries stored without
+a token may belong to any ledger with that id, and never get one.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from quire_bookie.wire.messages import (
 
 
 class BookieInfos:
-    """See the module's text. `disk_space` gives total and free bytes."""
+    """Answers GET_BOOKIE_INFO. `disk_space` returns total and free bytes."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class BookieInfos:
         self._disk_space = disk_space
 
     def handle(self, connection: Connection, request: BookieInfoRequest) -> None:
-        """Answer at once, or when the state of the ledger that is asked about is loaded."""
+        """Answer at once, or when the state of the requested ledger is loaded."""
         self._stats.info_requests += 1
         self._bound.count_in(connection)
         if request.ledger is None:
@@ -73,7 +73,7 @@ class BookieInfos:
             else:
                 self._loading.bind(ledger, info, key, token, partial(self._answer_bound, connection, request))
             return
-        # Nothing can be read of a tombstone. One that may be revived comes back with its token.
+        # A tombstone has no readable entries. A superfluous copy may be revived, with its token.
         own = info.token if info is not None and (info.superfluous or not info.deleted) else b""
         if token is not None and own not in (b"", token):
             self._stats.tokens_refused += 1
@@ -82,7 +82,7 @@ class BookieInfos:
         self._answer(connection, request, Status.OK, known, own)
 
     def _takes(self, info: LedgerInfo | None, ledger: LedgerId, token: bytes, master_key: bytes) -> bool:
-        """Whether to log the token: nothing is held of the ledger, or the token is in memory alone so far."""
+        """Whether to log the token: nothing of the ledger is stored, or the token is not durable yet."""
         if info is None:
             return not self._storage.is_limbo(ledger)
         if info.deleted or info.key_unknown or not compare_digest(info.master_key, master_key):

@@ -1,7 +1,7 @@
-"""What a bookie takes at the moment: everything, high-priority adds only, reads only, or nothing that is journaled.
+"""Holds which requests a bookie accepts now: all, only high-priority adds and reads, only reads, or nothing journaled.
 
-Owns the two booleans of the read-only mode and the failure of the journal, for all who handle requests. Never decides
-when a bookie turns read-only; whoever watches disks and operators does.
+Owns the two booleans of the read-only mode and the failure of the journal, for all request handlers. Never decides when
+a bookie turns read-only; `upkeep.read_only` does.
 """
 
 from collections.abc import Callable
@@ -11,21 +11,21 @@ from quire_bookie.wire.status import Status, status_of
 
 
 class Condition:
-    """See the module's text. `on_disk_full` is called whenever the journal refused something for want of space."""
+    """Holds the condition of a bookie. `on_disk_full` is called when the journal refused a record for lack of space."""
 
     __slots__ = ("_on_disk_full", "accepts_high_priority", "poison", "read_only")
 
     def __init__(self, on_disk_full: Callable[[], None]) -> None:
         self._on_disk_full = on_disk_full
         self.read_only = False
-        """No normal adds and no explicit LACs are taken."""
+        """Normal adds and explicit LACs are refused."""
         self.accepts_high_priority = True
-        """While read-only: whether adds with high priority are taken all the same, so that ledgers can be recovered."""
+        """Whether adds with high priority are accepted while read-only, so that ledgers can be recovered."""
         self.poison: BaseException | None = None
-        """Why the journal cannot acknowledge anything any more."""
+        """Why the journal can no longer acknowledge records; None if it can."""
 
     def refuses_add(self, *, high_priority: bool) -> Status | None:
-        """The answer to an add that is not taken whatever its ledger; None: it may be."""
+        """Return the status that refuses an add of any ledger, or None if adds may be accepted."""
         if self.poison is not None:
             return Status.IO_ERROR
         if self.read_only and not (high_priority and self.accepts_high_priority):
@@ -33,7 +33,7 @@ class Condition:
         return None
 
     def journal_failure(self, error: BaseException) -> Status:
-        """The answer to what the journal did not take. No space is no failure of the device: read-only it is then."""
+        """Return the status for a record that the journal refused. A full disk is no device failure: READ_ONLY."""
         if isinstance(error, DiskFullError):
             self._on_disk_full()
             return Status.READ_ONLY

@@ -1,6 +1,6 @@
-"""Explicit LACs: kept as the writer sent them, answered once the journal has them.
+"""Handles WRITE_LAC: stores explicit LACs as the writer sent them, answers once they are in the journal.
 
-Owns the rules of WRITE_LAC. Never looks into a packet beyond its ids: the digest is between writer and readers.
+Never reads a packet beyond its ids: only writer and readers use the digest.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class ExplicitLacs:
         self._loop = asyncio.get_running_loop()
 
     def handle(self, connection: Connection, request: WriteLacRequest) -> None:
-        """Keep an explicit LAC, creating the ledger if need be."""
+        """Store an explicit LAC, creating the ledger if necessary."""
         self._bound.count_in(connection)
         answer = partial(self._answer, connection, request)
         if self._condition.poison is not None:
@@ -93,5 +93,5 @@ class ExplicitLacs:
 
 
 def lac_of_packet(packet: bytes) -> EntryId:
-    """The LAC in an explicit LAC packet: ledger int64, LAC int64, digest."""
+    """Return the LAC of an explicit LAC packet: ledger int64, LAC int64, digest."""
     return EntryId(int.from_bytes(packet[8:16], "big", signed=True))

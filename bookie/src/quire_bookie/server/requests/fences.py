@@ -1,7 +1,7 @@
-"""Fences: set a flag, queue its record, read, answer once the record is durable.
+"""Handles fences: sets the flag, queues its record, reads, answers once the record is durable.
 
-Owns their rules. Never reads an entry: the read of a fencing read is handed on together with the sync it waits for.
-Flag and journal queue change in one loop step, as those of an add do.
+Never reads an entry itself: a fencing read is passed to `reads` with the sync that it waits for. Flag and journal queue
+change in one loop step, as those of an add do.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ class Fences:
         self._long_polls = long_polls
 
     def handle(self, connection: Connection, request: ReadRequest | BatchReadRequest) -> None:
-        """Fence a ledger, creating it if need be, and read."""
+        """Fence a ledger, creating it if necessary, and read."""
         key = request.master_key
         if key is None:
-            # Version 0 and 1 of V2 have no room for one.
+            # Versions 0 and 1 of V2 have no field for it.
             self._reads.refuse(connection, request, Status.UNAUTHORIZED)
         elif len(key) > MASTER_KEY_BYTES_MAX:
             self._reads.refuse(connection, request, Status.BAD_REQUEST)
@@ -66,9 +66,9 @@ class Fences:
         master_key: bytes,
         info: LedgerInfo | None,
     ) -> None:
-        """Flag and journal queue in one step; the read runs beside the sync, the answer waits for both.
+        """Set the flag and queue its record in one step; read during the sync, and answer after both.
 
-        A ledger that is fenced already is logged again: the first fence may not be durable yet.
+        The fence of a ledger already fenced is logged again: the first record may not be durable yet.
         """
         if info is None:
             info = self._loading.create(request.ledger, master_key)
@@ -88,7 +88,7 @@ class Fences:
             if error is None and self._loading.log_key_again(ledger):
                 self._journal.append_fence(ledger, done)
             elif not durable.done():
-                # A result, not an exception: nobody may be left to retrieve it.
+                # A result, not an exception: possibly no task is left to retrieve it.
                 durable.set_result(error)
 
         self._journal.append_fence(ledger, done)

@@ -1,8 +1,8 @@
-"""FORCE_LEDGER, and what makes it true: adds with DEFERRED_SYNC are answered before they are durable.
+"""Handles FORCE_LEDGER, which makes adds with DEFERRED_SYNC durable: these are answered before they are.
 
-Owns the answer to a force, which leaves once everything that was appended before it is durable in all journals. A
-deferred add that the journal refused for want of space was acknowledged all the same: until a flush of the storage has
-made it durable by the other way, no force is OK.
+A force is answered once everything appended before it is durable in all journals. A deferred add was acknowledged even
+if the journal then refused it for lack of space: no force is answered OK until a flush of the storage has made such an
+add durable.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Forces:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, connection: Connection, request: ForceRequest) -> None:
-        """Answer once everything up to now is durable. Neither key nor ledger is looked at."""
+        """Answer once everything up to now is durable. Key and ledger are not checked."""
         self._stats.forces += 1
         self._bound.count_in(connection)
         if self._condition.poison is not None:
@@ -55,11 +55,11 @@ class Forces:
             self._journal.append_force(partial(self._done, connection, request))
 
     def deferred_add_refused(self) -> None:
-        """An add that was answered already found no space in the journal."""
+        """Note that the journal had no space for an add that was already answered."""
         self._refused_adds += 1
 
     async def close(self) -> None:
-        """Stop working. Answers that are due are lost."""
+        """Stop. Pending responses are lost."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -68,7 +68,7 @@ class Forces:
         if error is not None and not isinstance(error, DiskFullError):
             self._answer(connection, request, Status.IO_ERROR)
         elif error is None and self._loading.unlogged_keys and self._loading.log_key_again(request.ledger):
-            # Replay drops what stands before its ledger's key: it is the copies behind the key that count.
+            # Replay drops records that precede their ledger's key: only the copies after the key count.
             self._journal.append_force(partial(self._done, connection, request))
         elif error is not None or self._refused_adds > self._flushed_adds:
             task = self._loop.create_task(self._flush(connection, request), name="bookie force")
@@ -84,7 +84,7 @@ class Forces:
             await self._storage.flush()
             self._flushed_adds = max(self._flushed_adds, refused)
         except (StorageError, OSError) as error:
-            _log.error("adds with deferred sync cannot be made durable: %s", error)
+            _log.error("could not make adds with deferred sync durable: %s", error)
             status = Status.IO_ERROR
         self._answer(connection, request, status)
 

@@ -1,4 +1,4 @@
-"""The state of a ledger for whoever has a request for it: at once when it is in memory, else in turn once it is loaded.
+"""Provides the state of a ledger to requests: at once if it is in memory, otherwise in order once it is loaded.
 
 Owns the requests that wait for a state, and the creation of ledgers with the logging of their keys. Never answers a
 request, and never lets one overtake another of the same ledger while its state is being loaded.
@@ -20,24 +20,24 @@ from quire_bookie.wire.status import Status, status_of
 _log = logging.getLogger("quire.server.ledger_loading")
 
 LedgerAction = Callable[[LedgerInfo | None], None]
-"""What to do once the state of a ledger is known; None: the bookie provably never had it, or cannot know (limbo)."""
+"""Called with the state of a ledger; None: the bookie provably never had it, or may have lost it (limbo)."""
 
 
 class LedgerLoading:
-    """See the module's text."""
+    """Loads states of ledgers, creates ledgers, and logs their keys."""
 
     def __init__(self, journal: JournalPort, storage: StoragePort, stats: BookieStats) -> None:
         self._journal = journal
         self._storage = storage
         self._stats = stats
         self.under_way: dict[LedgerId, list[tuple[LedgerAction, Callable[[Status], None]]]] = {}
-        """What waits, by ledger, in the order in which it came."""
+        """Waiting actions by ledger, in the order of their arrival."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.unlogged_keys: dict[LedgerId, tuple[bytes, bytes]] = {}
-        """Keys and tokens that found no space in the journal."""
+        """Keys and tokens for which the journal had no space."""
 
     def with_ledger(self, ledger: LedgerId, action: LedgerAction, fail: Callable[[Status], None]) -> None:
-        """Run `action` with the ledger's state: now if it is known, else in turn once it is loaded."""
+        """Run `action` with the ledger's state: now if it is in memory, otherwise in order once it is loaded."""
         waiting = self.under_way.get(ledger)
         if waiting is not None:
             waiting.append((action, fail))
@@ -49,7 +49,7 @@ class LedgerLoading:
         self._begin(ledger, action, fail, None)
 
     def revive(self, ledger: LedgerId, master_key: bytes, action: LedgerAction, fail: Callable[[Status], None]) -> None:
-        """As `with_ledger`, once a superfluous copy that was deleted is durably held again, or proved to be none."""
+        """As `with_ledger`, once a deleted superfluous copy is durably revived, or proved not to be one."""
         self.after(ledger, partial(self._revive, ledger, master_key), action, fail)
 
     async def _revive(self, ledger: LedgerId, master_key: bytes) -> None:
@@ -63,8 +63,9 @@ class LedgerLoading:
         action: LedgerAction,
         fail: Callable[[Status], None],
     ) -> None:
-        """As `with_ledger`, once `work` is done; where something is under way for the ledger, `action` has to cope
-        with work that was not done. `work` fails with StorageError or OSError.
+        """As `with_ledger`, once `work` is done. `work` may raise StorageError or OSError.
+
+        If another load of the ledger is under way, `work` is skipped, and `action` must handle that.
         """
         waiting = self.under_way.get(ledger)
         if waiting is not None:
@@ -85,13 +86,13 @@ class LedgerLoading:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop loading. What waits is not answered."""
+        """Stop loading. Waiting requests are not answered."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _load(self, ledger: LedgerId, work: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-        """Load a state, then run what waited for it in one step."""
+        """Load a state, then run the waiting actions in one step."""
         status = Status.IO_ERROR
         loaded = False
         info: LedgerInfo | None = None
@@ -102,7 +103,7 @@ class LedgerLoading:
             loaded = True
         except (StorageError, OSError) as error:
             status = status_of(error)
-            _log.error("the state of ledger %d cannot be read: %s", ledger, error)
+            _log.error("could not read the state of ledger %d: %s", ledger, error)
         finally:
             waiting = self.under_way.pop(ledger)
             for at, (action, fail) in enumerate(waiting):
@@ -118,16 +119,16 @@ class LedgerLoading:
 
     # ---- creation
     def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
-        """A new ledger, its key queued to the journal; only from a `LedgerAction` that got None."""
+        """Create a ledger and queue its key to the journal; only from a `LedgerAction` that got None."""
         info = self._storage.create_ledger(ledger, master_key)
         self._log_key(ledger, master_key, b"")
         self._stats.ledgers_created += 1
         return info
 
     def bind(self, ledger: LedgerId, info: LedgerInfo | None, master_key: bytes, token: bytes, done: Done) -> None:
-        """Keep the token of a ledger that has none, or the same; `done` once it is durable. Creates one that is None.
+        """Store the token of a ledger that has none or the same one; call `done` once it is durable.
 
-        A new ledger: only from a `LedgerAction` that got None.
+        `info` None creates the ledger; only from a `LedgerAction` that got None.
         """
         if info is None:
             info = self._storage.create_ledger(ledger, master_key)
@@ -137,11 +138,11 @@ class LedgerLoading:
         self._log_key(ledger, master_key, token, done)
 
     def log_key_again(self, ledger: LedgerId) -> bool:
-        """Whether the key is missing in the journal: it is queued now, and the caller queues its own record again.
+        """Queue a key that is missing in the journal. True: it was missing, and the caller must queue its record again.
 
-        The key's group was refused and a later one got space. Replay drops what stands before the key of its ledger,
-        so it is the copy behind the key that counts. `done` callbacks run in the order of the records: whatever is
-        not behind a durable key finds the ledger here.
+        The key's group was refused and a later one got space. Replay drops records that precede their ledger's key, so
+        only the copy after the key counts. `done` callbacks run in the order of the records, so each record that does
+        not follow a durable key finds its ledger here.
         """
         unlogged = self.unlogged_keys.get(ledger)
         if unlogged is None:
@@ -156,15 +157,15 @@ class LedgerLoading:
     def _key_logged(
         self, ledger: LedgerId, master_key: bytes, token: bytes, done: Done | None, error: BaseException | None
     ) -> None:
-        """A key that found no space is logged again before anything that needs it is acknowledged."""
+        """Keep a refused key: it is logged again before any record that needs it is acknowledged."""
         if error is not None:
             self.unlogged_keys[ledger] = master_key, token
         elif token or not self.unlogged_keys.get(ledger, (b"", b""))[1]:
-            self.unlogged_keys.pop(ledger, None)  # a key alone does not log the token that was refused
+            self.unlogged_keys.pop(ledger, None)  # a key without the token does not replace a refused token
         if done is not None:
             done(error)
 
 
 def wrong_key_status(info: LedgerInfo) -> Status:
-    """The answer to a key that is not the ledger's. Where the ledger's own was lost, nobody can be told off."""
+    """Return the status for a wrong key. If the ledger's own key was lost, no key can be proved wrong."""
     return Status.UNKNOWN_LEDGER_STATE if info.key_unknown else Status.UNAUTHORIZED

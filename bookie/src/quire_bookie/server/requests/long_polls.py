@@ -1,10 +1,10 @@
-"""Long polls: reads that wait until the LAC of their ledger moves, or their time is over.
+"""Handles long polls: reads that wait until the LAC of their ledger moves, or their timeout expires.
 
-Owns the parked polls, by ledger and by connection, their timers and their bounds. Never reads an entry: a poll that
-ends is handed on. Adds to a ledger that nobody watches pay one look into a dictionary, and none while none is parked.
+Owns the parked polls, by ledger and by connection, their timers and their bounds. Never reads an entry: an ended poll
+is passed to `reads`. An add to a ledger without polls costs one dictionary lookup, and none if no poll is parked.
 
 A poll ends when the LAC moves past the one it names (by an add, a recovery add or an explicit LAC), when its ledger is
-fenced or deleted, when its time is over, when its client sends nothing more, and when the bookie stops.
+fenced or deleted, when its timeout expires, when its client sends nothing more, and when the bookie stops.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from quire_bookie.wire.messages import ReadRequest, Status
 
 
 class _Parked:
-    """One poll that waits."""
+    """A waiting poll."""
 
     __slots__ = ("connection", "previous_lac", "request", "timer", "watch")
 
@@ -35,7 +35,7 @@ class _Parked:
 
 
 class _Watch:
-    """The polls of one ledger. Holds its state, so that what is held is what an add changes."""
+    """Holds the polls of one ledger, and its state, so that it sees the LAC that adds change."""
 
     __slots__ = ("due", "info", "lowest_lac", "polls", "update_ms")
 
@@ -43,13 +43,13 @@ class _Watch:
         self.info = info
         self.polls: dict[_Parked, None] = {}
         self.lowest_lac = EntryId((1 << 63) - 1)
-        """No poll waits for an LAC below this one; a LAC above it wakes some, unless they ended otherwise."""
+        """No poll waits for a lower LAC; a higher one wakes some polls, unless they ended for another reason."""
         self.due = False
         self.update_ms = 0
 
 
 class LongPolls:
-    """See the module's text. `watched` is for adds to look at."""
+    """Parks and ends long polls. Adds read `watched`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class LongPolls:
         self._due: list[_Watch] = []
 
     def handle(self, connection: Connection, request: ReadRequest, previous_lac: EntryId, timeout_ms: int) -> None:
-        """Answer at once if the LAC is past `previous_lac` already, else park."""
+        """Answer at once if the LAC is already past `previous_lac`, otherwise park."""
 
         def known(info: LedgerInfo | None) -> None:
             self._reads.bound.count_out(connection)
@@ -113,7 +113,7 @@ class LongPolls:
 
     # ---- what ends them
     def moved(self, info: LedgerInfo) -> None:
-        """The LAC of a ledger may have moved. Called in the step of an add: the polls are looked at after it."""
+        """Schedule the polls of a ledger whose LAC may have moved. Called in the step of an add; they end after it."""
         watch = self.watched.get(info.ledger_id)
         if watch is None or watch.due or info.lac <= watch.lowest_lac:
             return
@@ -133,19 +133,19 @@ class LongPolls:
             watch.lowest_lac = min((each.previous_lac for each in watch.polls), default=watch.lowest_lac)
 
     def end_ledger(self, ledger: LedgerId) -> None:
-        """The ledger was fenced or deleted: whoever waits for its writer should look again."""
+        """End the polls of a ledger that was fenced or deleted: their clients should check its state again."""
         watch = self.watched.get(ledger)
         if watch is not None:
             for poll in list(watch.polls):
                 self._end(poll, None)
 
     def end_connection(self, connection: Connection) -> None:
-        """The client sends nothing more, or is gone: its polls are answered, if it can still be reached."""
+        """End the polls of a client that sends nothing more or is gone; answer them if it can still be reached."""
         for poll in list(self._of_connection.get(connection, ())):
             self._end(poll, None)
 
     def close(self) -> None:
-        """Forget what is parked; nothing is answered."""
+        """Drop the parked polls without a response."""
         for watch in list(self.watched.values()):
             for poll in list(watch.polls):
                 self._forget(poll)

@@ -1,10 +1,10 @@
-"""Adds that cannot be taken right now: holds them for a moment, then refuses. Owns the queues of a full bookie.
+"""Owns the queues of adds that a full bookie cannot accept now: delays them briefly, then refuses.
 
-Normal adds wait with their sockets paused, each for at most `pause_s`; then it is refused. A bookie that takes adds as
-fast as its disk flushes them lets all of them wait and refuses none: a stock client takes a refusal for a failed bookie
-and changes the ensemble. Only when nothing at all fitted for `pause_s` are later ones refused at once, until one fits
-again. Recovery and high-priority adds wait as long as it takes, by a budget of their own:
-refusing them would keep a ledger from being recovered, which is how its load would go elsewhere.
+Normal adds wait with their sockets paused, each for at most `pause_s`; then they are refused. While a bookie accepts
+adds as fast as its disk flushes them, adds wait and none is refused: a stock client treats a refusal as a failed bookie
+and changes the ensemble. Only if no add fitted for `pause_s` are later ones refused at once, until one fits again.
+Recovery and high-priority adds wait without limit, within their own budget: refusing them would prevent the recovery
+of ledgers, which moves load to other bookies.
 """
 
 import asyncio
@@ -18,14 +18,17 @@ from quire_bookie.server.requests.connections import PAUSED_BY_ADDS, Connection
 from quire_bookie.wire.messages import AddRequest
 
 _RETRY_S = 0.01
-"""How often waiting adds are tried again: room comes with a journal group or with a flush, which tells nobody."""
+"""Interval of retries of waiting adds: journal groups and flushes free space without a notification."""
 
 _Waiting: TypeAlias = tuple[Connection, AddRequest, float]
-"""With the moment (loop time) at which it began to wait."""
+"""The last element is the loop time at which the wait began."""
 
 
 class Overload:
-    """The queues. `attempt` takes an add or says False, changing nothing; `refuse` answers ETOOMANYREQUESTS."""
+    """Queues adds of a full bookie.
+
+    `attempt` accepts an add, or returns False and changes nothing; `refuse` answers ETOOMANYREQUESTS.
+    """
 
     def __init__(
         self,
@@ -41,21 +44,21 @@ class Overload:
         self._normal: deque[_Waiting] = deque()
         self._priority: deque[_Waiting] = deque()
         self._held: dict[Connection, int] = {}
-        """How many runs of a connection wait."""
+        """The number of waiting runs per connection."""
         self._fitted_s = 0.0
-        """When a normal add was taken last, or the first began to wait."""
+        """When a normal add was last accepted, or the first one began to wait."""
         self._refusing = False
         self.holds_back = False
-        """A normal add waits, or the last one was refused: an add goes through `offer`, behind them."""
+        """A normal add waits, or the last one was refused: new adds must go through `offer`."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
-        """Runs that wait."""
+        """The number of waiting runs."""
         return len(self._normal) + len(self._priority)
 
     def offer(self, connection: Connection, request: AddRequest) -> bool:
-        """Take an add now, or hold it, or refuse it. True: it had to be held."""
+        """Accept an add now, queue it, or refuse it. Return whether it was queued."""
         priority = request.recovery or request.high_priority
         queue = self._priority if priority else self._normal
         if not queue and self._attempt(connection, request):
@@ -78,7 +81,7 @@ class Overload:
         return True
 
     def retry(self) -> None:
-        """Take what fits by now, the oldest first."""
+        """Accept the waiting adds that now fit, the oldest first."""
         if not self._normal and not self._priority:
             return
         for queue in (self._priority, self._normal):
@@ -90,7 +93,7 @@ class Overload:
         self.holds_back = bool(self._normal) or self._refusing
 
     def close(self) -> None:
-        """Refuse everything that waits."""
+        """Refuse all waiting adds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -117,7 +120,7 @@ class Overload:
         self._let_go(connection, request)
 
     def _let_go(self, connection: Connection, request: AddRequest) -> None:
-        """One run less waits; the socket goes on with the last one."""
+        """Count a run out; resume the socket if it was the last one of its connection."""
         self._memory.let_go(request.run.size_bytes + WAITING_REQUEST_BYTES)
         left = self._held[connection] - 1
         if left:

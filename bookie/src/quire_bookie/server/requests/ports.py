@@ -1,4 +1,4 @@
-"""What request handling asks of journal and storage. Both exist; named here so that tests can put others in place."""
+"""Declares the methods of journal and storage that request handling uses, so that tests can replace them."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -8,20 +8,20 @@ from quire_bookie.storage.entry_reads import Stretch
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 
 Done = Callable[[BaseException | None], None]
-"""Called on the loop once the covering sync is done, or with the reason why it never will be."""
+"""Called on the loop once the covering sync is done, or with the reason of its failure."""
 BatchDone = Callable[[RunBatch, BaseException | None], None]
-"""The same for some runs of a batch."""
+"""As `Done`, for some runs of a batch."""
 
 
 class JournalPort(Protocol):
-    """The write-ahead log. Appends never wait."""
+    """The journal. Appends never wait."""
 
     def append_run(self, run: Run, done: Done, /) -> None:
         """Log entries."""
         ...
 
     def append_batch(self, batch: RunBatch, done: BatchDone, /) -> None:
-        """Log runs together. `done` may come in parts, each with a batch of some of the runs."""
+        """Log runs together. `done` may be called several times, each with a batch of some of the runs."""
         ...
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done, /, token: bytes) -> None:
@@ -37,39 +37,39 @@ class JournalPort(Protocol):
         ...
 
     def start_now(self) -> None:
-        """Begin to log what was appended in this step of the loop: no more comes in it."""
+        """Begin to log the records appended in this loop step; no further ones are appended in it."""
         ...
 
     def append_force(self, done: Done, /) -> None:
-        """Log nothing; `done` after everything appended so far is durable in all journals."""
+        """Log nothing; call `done` once everything appended so far is durable in all journals."""
         ...
 
 
 class StoragePort(Protocol):
-    """The entries at rest and the state of ledgers."""
+    """The stored entries and the states of ledgers."""
 
     def id_report(self, ledger_known: bool | None, /) -> IdReport:
-        """The highest ledger ids ever held here, and the highest counters of ids ever read."""
+        """Return the highest ledger ids ever stored here, and the highest id counters ever read."""
         ...
 
     def cached_ledger(self, ledger_id: LedgerId, /) -> LedgerInfo | None:
-        """The state if it is in memory."""
+        """Return the state if it is in memory."""
         ...
 
     def create_ledger(self, ledger_id: LedgerId, master_key: bytes, /) -> LedgerInfo:
-        """Create; only right after `load_ledger` proved that there is none."""
+        """Create a ledger; only right after `load_ledger` returned None."""
         ...
 
     def set_token(self, info: LedgerInfo, token: bytes, /) -> None:
-        """Keep the token of a ledger that has none."""
+        """Store the token of a ledger without one."""
         ...
 
     def put(self, info: LedgerInfo, run: Run, /) -> None:
-        """Take entries. TooManyRequestsError when there is no room now."""
+        """Store entries. TooManyRequestsError when there is no space now."""
         ...
 
     def put_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch, /) -> None:
-        """Take several runs' entries, `infos` in the order of their rows. TooManyRequestsError: none was taken."""
+        """Store entries of several runs, `infos` in the order of their rows. TooManyRequestsError: none was stored."""
         ...
 
     def fence(self, info: LedgerInfo, /) -> None:
@@ -77,43 +77,43 @@ class StoragePort(Protocol):
         ...
 
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId, /) -> None:
-        """Keep a packet."""
+        """Store an explicit LAC packet."""
         ...
 
     def read_cached(self, info: LedgerInfo, entry: EntryId, /) -> Buffer | None:
-        """The entry if it is in memory; None says nothing. DamagedError."""
+        """Return the entry if it is in memory, otherwise None. DamagedError."""
         ...
 
     def stretch(self, info: LedgerInfo, entry: EntryId, /) -> Stretch | None:
-        """Entries with this one among them that memory holds in one piece; None says nothing. For this step only."""
+        """Return a contiguous piece of cached entries with this one, or None. Valid in this step only."""
         ...
 
     def note_served(self, entries: int, /) -> None:
-        """So many entries of stretches were handed out."""
+        """Count entries of stretches that were sent to clients."""
         ...
 
     def is_limbo(self, ledger_id: LedgerId, /) -> bool:
-        """Whether an absent ledger may have been held here, with everything that was known of it lost."""
+        """Whether an absent ledger may have been stored here, and all its data was lost."""
         ...
 
     async def load_ledger(self, ledger_id: LedgerId, /) -> LedgerInfo | None:
-        """The state; None: provably never had it, or `is_limbo`."""
+        """Return the state; None if the bookie provably never had the ledger, or if `is_limbo`."""
         ...
 
     async def revive_copy(self, ledger_id: LedgerId, master_key: bytes, /) -> bool:
-        """Hold a ledger again, durably, that was deleted as a superfluous copy. False: it is no such."""
+        """Revive a ledger, durably, that was deleted as a superfluous copy. False: it is not such a ledger."""
         ...
 
     async def read(self, ledger_id: LedgerId, entry: EntryId, /) -> Buffer:
-        """One entry; NO_ENTRY: the last."""
+        """Return one entry; NO_ENTRY means the last."""
         ...
 
     async def read_many(self, ledger_id: LedgerId, first: EntryId, entries_max: int, bytes_max: int, /) -> list[Buffer]:
-        """Consecutive entries."""
+        """Return consecutive entries."""
         ...
 
     async def entry_ranges(self, ledger_id: LedgerId, /) -> list[tuple[EntryId, EntryId]]:
-        """First and last id of each run of entries held, ascending. Errors as `read`."""
+        """Return the first and last id of each run of stored entries, ascending. Errors as `read`."""
         ...
 
     async def flush(self) -> None:

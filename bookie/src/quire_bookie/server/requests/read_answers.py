@@ -1,7 +1,7 @@
-"""What a read is answered with: entries, LACs, lists of entries, and the status of each failure.
+"""Builds the responses to reads: entries, LACs, lists of entries, and the status of each failure.
 
-Owns the rules of READ, BATCH_READ, READ_LAC, GET_LIST_OF_ENTRIES and of a long poll that came to its end. Never decides
-when a read is worked on, and never writes anything.
+Owns the rules of READ, BATCH_READ, READ_LAC, GET_LIST_OF_ENTRIES and of ended long polls. Never decides when a read
+runs, and never writes anything.
 """
 
 import asyncio
@@ -38,21 +38,21 @@ from quire_bookie.wire.status import status_of
 
 _log = logging.getLogger("quire.server.reads")
 READ_ANSWER_BYTES = v2.RESPONSE.size
-"""Of the V2 answer to a read, beside the entry."""
+"""Bytes of a V2 read response in addition to the entry."""
 _LIST_FRAME_BYTES = 64
-"""More than a list's frame has beside the list."""
+"""Upper bound of the bytes of a list's frame in addition to the list."""
 
 _ANY_SIZE = 1 << 62
 _JOINED_ENTRY_BYTES_MAX = 4096
-"""Copying smaller answers together costs less than writing them one by one."""
+"""Copying smaller responses into one buffer costs less than writing them one by one."""
 _LAST_ID = EntryId((1 << 63) - 1)
 
 
 @dataclass(slots=True)
 class EndedPoll:
-    """A long poll whose LAC moved, whose time is over, or whose ledger was fenced or deleted.
+    """A long poll that ended: the LAC moved, its timeout expired, or its ledger was fenced or deleted.
 
-    `update_ms` (since the epoch): when the update came that woke it; None when it was not parked or nothing came.
+    `update_ms` (since the epoch): the time of the update that ended it; None if it was not parked or had no update.
     """
 
     request: ReadRequest
@@ -64,7 +64,7 @@ AnyRead: TypeAlias = ReadRequest | BatchReadRequest | ReadLacRequest | ListEntri
 
 @dataclass(slots=True)
 class Answer:
-    """Buffers to write one after the other; `entry_bytes` of them are `entries` entries of a batch read, or one."""
+    """A response as buffers to write in order; `entry_bytes` of them belong to `entries` entries, one or a batch."""
 
     status: Status
     buffers: Sequence[Buffer]
@@ -73,9 +73,10 @@ class Answer:
 
 
 class _Batch:
-    """The entries of a batch read so far, in order, each behind its length. `next`: the id that it goes on with.
+    """Collects the entries of a batch read in order, each after its length. `next`: the id of the next entry.
 
-    The first is taken whatever its size, then as many as the budget of bytes (each with 4 of length) allows.
+    The first entry is taken regardless of its size, further ones while they fit the byte budget, with 4 bytes of length
+    each.
     """
 
     __slots__ = ("count", "done", "left_bytes", "next", "parts", "served", "size_bytes", "wanted")
@@ -88,11 +89,11 @@ class _Batch:
         self.count = 0
         self.size_bytes = 0
         self.served = 0
-        """Of stretches."""
+        """Entries from stretches."""
         self.done = False
 
     def take(self, entry: Buffer) -> None:
-        """One more, if it is within the budget; else that was all."""
+        """Add one entry if it fits the budget; otherwise the batch is done."""
         size_bytes = len(entry) + 4
         if self.count and size_bytes > self.left_bytes:
             self.done = True
@@ -102,7 +103,7 @@ class _Batch:
         self._grow(size_bytes, 1)
 
     def add(self, bodies: bytes, count: int) -> None:
-        """Entries that are within the budget, with their lengths; none: the next one is not."""
+        """Add entries that fit the budget, with their lengths; none if the next one does not fit."""
         if count:
             self.parts.append(bodies)
             self.served += count
@@ -120,14 +121,14 @@ class _Batch:
 
 
 class ReadAnswers:
-    """Reads storage and encodes."""
+    """Reads storage and encodes responses."""
 
     def __init__(self, storage: StoragePort, settings: ServiceSettings) -> None:
         self._storage = storage
         self._settings = settings
 
     async def answer(self, request: AnyRead) -> Answer:
-        """The answer to any read. Never raises: what fails is answered with the status of its error."""
+        """Return the response to any read. Never raises: a failed read is answered with the status of its error."""
         try:
             match request:
                 case ReadRequest():
@@ -145,19 +146,19 @@ class ReadAnswers:
             if status is Status.IO_ERROR:
                 _log.error("a read failed: %s", error)
             return self.refusal(request, status)
-        except Exception as error:  # noqa: BLE001 - a read's root: its client gets an answer and the others go on
+        except Exception as error:  # noqa: BLE001 - a read's root: its client gets a response, the others continue
             _log.exception("a read failed: %s", error)
             return self.refusal(request, Status.IO_ERROR)
 
     def bytes_max(self, request: AnyRead) -> int:
-        """More than the answer to a read may have, before anything of it is known."""
+        """Return an upper bound of the bytes of the response, before the read."""
         if isinstance(request, BatchReadRequest):
             within = server_codec.entry_bytes_within(request, self._settings.batch_read_bytes_max)
-            return max(within, self._settings.frame_bytes_max)  # the first entry comes whatever its size
+            return max(within, self._settings.frame_bytes_max)  # the first entry is sent regardless of its size
         return self._settings.frame_bytes_max
 
     def refusal(self, request: AnyRead, status: Status) -> Answer:
-        """An answer without data."""
+        """Return a response without data."""
         match request:
             case ReadRequest():
                 return Answer(status, server_codec.encode_read(request, status))
@@ -168,9 +169,9 @@ class ReadAnswers:
             case ReadLacRequest() | ListEntriesRequest():
                 return Answer(status, (server_v3.encode_ledger_status(request.origin, request.ledger, status),))
 
-    # ---- in this very step, from memory
+    # ---- from memory, without an await
     def from_memory(self, request: ReadRequest | ReadLacRequest | EndedPoll) -> Answer | None:
-        """What the caches hold; None says nothing: `answer` goes the long way."""
+        """Return the response if the caches suffice; None: `answer` must read the disk."""
         target = request.request if isinstance(request, EndedPoll) else request
         info = self._storage.cached_ledger(target.ledger)
         if info is None or info.deleted:
@@ -184,12 +185,12 @@ class ReadAnswers:
                 case EndedPoll():
                     return self._poll_from_memory(request, info)
         except DamagedError:
-            return None  # the long way reports it
+            return None  # the read from disk reports it
 
     def run_from_memory(self, run: ReadRun, at: int, end: int, bytes_max: int) -> tuple[list[Buffer], int]:
-        """The answers to the reads of a run from index `at` to before `end` that the caches have, and how many.
+        """Return the responses to reads `at` to before `end` of a run as far as entries are cached, and their number.
 
-        It stops at the first that they have not, and at the one with which the answers reach `bytes_max`.
+        Stops at the first entry that is not cached, and when the responses reach `bytes_max`.
         """
         storage, ledger, entries, header = self._storage, run.ledger, run.entries, run.origin.header
         info = storage.cached_ledger(ledger)
@@ -232,10 +233,10 @@ class ReadAnswers:
         try:
             return self._storage.read_cached(info, entry) if entry >= 0 else None
         except DamagedError:
-            return None  # the long way reports it
+            return None  # the read from disk reports it
 
     def batch_from_memory(self, request: BatchReadRequest) -> Answer | None:
-        """The answer to a batch read that memory can give in one step; None says nothing."""
+        """Return the response to a batch read if it can be given from memory in one step, otherwise None."""
         if request.first < 0:
             return None
         batch = self._new_batch(request)
@@ -275,7 +276,7 @@ class ReadAnswers:
         )
         return None if data is None else self._news(ended, info, data)
 
-    # ---- the long way
+    # ---- from disk
     async def _read(self, request: ReadRequest) -> Answer:
         if request.entry < NO_ENTRY:
             await self._refuse_negative(request.ledger, request.entry)
@@ -290,16 +291,16 @@ class ReadAnswers:
         return self._storage.cached_ledger(ledger) or await self._storage.load_ledger(ledger)
 
     async def _known(self, ledger: LedgerId) -> LedgerInfo:
-        """The state of a ledger that is here. NoSuchLedgerError, UnknownLedgerStateError."""
+        """Return the state of a stored ledger. NoSuchLedgerError, UnknownLedgerStateError."""
         info = await self._info(ledger)
         if info is None or info.deleted:
             if self._storage.is_limbo(ledger):
-                raise UnknownLedgerStateError(f"ledger {ledger} may have been held here")
+                raise UnknownLedgerStateError(f"ledger {ledger} may have been stored here")
             raise NoSuchLedgerError(f"no ledger {ledger}")
         return info
 
     async def _refuse_negative(self, ledger: LedgerId, entry: EntryId) -> None:
-        """No add with a negative id is taken, so no such entry exists; the ledger may not either."""
+        """Raise the error for a negative entry id: such adds are refused. The ledger may not exist either."""
         await self._known(ledger)
         raise NoSuchEntryError(f"no entry {entry} of ledger {ledger}")
 
@@ -312,7 +313,7 @@ class ReadAnswers:
             batch.done = True
         while not batch.done:
             if self._collect(request, batch):
-                await asyncio.sleep(0)  # what memory has never waits: adds and their answers get their turn
+                await asyncio.sleep(0)  # reads from memory never wait otherwise: let adds and their responses run
                 continue
             if batch.done:
                 break
@@ -330,7 +331,7 @@ class ReadAnswers:
         return _Batch(request.first, left_bytes, request.entries_max if request.entries_max > 0 else 1 << 31)
 
     def _collect(self, request: BatchReadRequest, batch: "_Batch") -> int:
-        """Take what the caches have, not too much for one step; how many entries those were."""
+        """Add cached entries, within the bound of one step; return their number."""
         storage = self._storage
         info = storage.cached_ledger(request.ledger)
         start = batch.count
@@ -348,7 +349,7 @@ class ReadAnswers:
             bodies, count = batch_bodies(
                 held.data, held.ids, held.starts, held.sizes, batch.next, entries_max, max(0, batch.left_bytes)
             )
-            if not count and not batch.count:  # the first one is sent whatever its size
+            if not count and not batch.count:  # the first one is sent regardless of its size
                 bodies, count = batch_bodies(held.data, held.ids, held.starts, held.sizes, batch.next, 1, _ANY_SIZE)
             batch.add(bodies, count)
         return batch.count - start
@@ -359,7 +360,7 @@ class ReadAnswers:
         return Answer(Status.OK, buffers, batch.size_bytes - 4 * batch.count, batch.count)
 
     async def _read_lac(self, request: ReadLacRequest) -> Answer:
-        """Explicit LAC and last entry; neither, and an unknown ledger, is ENOENTRY."""
+        """Return explicit LAC and last entry; ENOENTRY if there is neither, or for an unknown ledger."""
         last: Buffer | None = None
         info: LedgerInfo | None = None
         try:
@@ -383,13 +384,15 @@ class ReadAnswers:
         ranges = await self._storage.entry_ranges(request.ledger)
         listed = availability.encode(ranges, self._settings.frame_bytes_max - _LIST_FRAME_BYTES)
         if listed is None:
-            _log.error("the list of entries of ledger %d has %d runs: no frame holds it", request.ledger, len(ranges))
+            _log.error(
+                "the list of entries of ledger %d has %d runs, too many for a frame", request.ledger, len(ranges)
+            )
             return self.refusal(request, Status.IO_ERROR)
         return Answer(Status.OK, (server_v3.encode_list(request.origin, request.ledger, listed),))
 
     # ---- long polls
     async def _poll(self, ended: EndedPoll) -> Answer:
-        """With the piggyback flag the next entry, if the LAC moved; without it what a plain read gives."""
+        """Return the next entry if the LAC moved, given the piggyback flag; without the flag as a plain read."""
         request = ended.request
         if not request.piggyback:
             return await self._read(request)
@@ -411,7 +414,7 @@ class ReadAnswers:
     def _news(self, ended: EndedPoll, info: LedgerInfo, data: Buffer | None) -> Answer:
         request = ended.request
         assert request.previous_lac is not None
-        # Without the entry the answer names the id of the request: so does the Java bookie.
+        # Without the entry the response has the id of the request, as with the Java bookie.
         entry = request.entry if data is None else EntryId(request.previous_lac + 1)
         buffers = server_codec.encode_read(request, Status.OK, data, info.lac, ended.update_ms, entry=entry)
         return Answer(Status.OK, buffers, 0 if data is None else len(data))

@@ -1,11 +1,11 @@
-"""Turns for reads: so many at once per bookie, so many of them for one connection, connections one after the other.
+"""Schedules reads: bounds the concurrent ones per bookie and per connection, and serves connections in turn.
 
-Owns the requests that wait for a turn and the tasks that work on them. Never knows what a read is. A connection whose
-client does not take its answers gets no turns, and holds none of the tasks, until it does. How many reads of one
-connection run at once depends on the size of its last answers, too: four at first, and one while they are large.
+Owns the waiting requests and the tasks that handle them. Does not depend on the kind of read. A connection whose client
+does not read its responses gets no turns, and occupies no task, until it reads. The number of concurrent reads of one
+connection also depends on the size of its last responses: four at first, and one while they are large.
 
-A lane's first read starts a task and a busy lane keeps up to `at_once_max` of them, so pipelined reads make no task
-each. Answers may overtake each other; the protocol allows it.
+A lane's first read starts a task, and a busy lane keeps up to `at_once_max` tasks, so pipelined reads do not need one
+each. Responses may overtake each other; the protocol allows it.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ R = TypeVar("R")
 
 
 class _Queue(Generic[R]):
-    """The reads of one connection."""
+    """Holds the waiting reads of one connection."""
 
     __slots__ = ("answer_bytes", "at_work", "held_back", "listed", "waiting")
 
     def __init__(self, answer_bytes: int) -> None:
         self.answer_bytes = answer_bytes
-        """What an answer may have, by the last ones; halved with each that is smaller."""
+        """Expected bytes of a response, from the last ones; halved by each smaller one."""
         self.waiting: deque[R] = deque()
         self.at_work = 0
         self.listed = False
-        """It has a turn coming."""
+        """Whether the connection is in the list of turns."""
         self.held_back = False
-        """Its client does not take answers."""
+        """Whether the client does not read its responses."""
 
 
 class ReadLane(Generic[R]):
-    """One lane. Lanes do not wait for each other: give urgent reads one of their own."""
+    """Runs reads in turns. Lanes do not wait for each other: use a separate one for urgent reads."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ReadLane(Generic[R]):
         at_once_per_connection_max: int,
         bytes_per_connection_max: int,
     ) -> None:
-        """`work` gives the bytes of its answer."""
+        """`work` returns the bytes of its response."""
         self._bytes_per_connection_max = bytes_per_connection_max
         self._answer = work
         self._at_once_max = at_once_max
@@ -56,12 +56,12 @@ class ReadLane(Generic[R]):
         self._turns: deque[tuple[Connection, _Queue[R]]] = deque()
         self._workers = 0
         self._in_turn = 0
-        """Reads begun in this turn of the loop, by all tasks together."""
+        """Reads begun in this loop iteration, by all tasks together."""
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, connection: Connection, request: R) -> None:
-        """Have `work` called when it is the request's turn."""
+        """Queue a request; `work` is called in its turn."""
         queue = self._queues.get(connection)
         if queue is None:
             queue = self._queues[connection] = _Queue(self._bytes_per_connection_max // 4)
@@ -69,13 +69,13 @@ class ReadLane(Generic[R]):
         self._list(connection, queue)
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that waits for no turn, to be cancelled with the lane."""
+        """Run `work` without waiting for a turn; it is cancelled with the lane."""
         task = asyncio.get_running_loop().create_task(work, name="bookie reads")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Drop everything that is under way and take no more."""
+        """Drop all pending reads and accept no more."""
         self._closed = True
         self._turns.clear()
         for task in list(self._tasks):
@@ -83,7 +83,7 @@ class ReadLane(Generic[R]):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _list(self, connection: Connection, queue: _Queue[R]) -> None:
-        """Give the connection a turn if it has something for it and is within its bound."""
+        """Give the connection a turn if it has waiting reads and is within its bound."""
         full = queue.at_work >= self._at_once_per_connection_max or (
             queue.at_work * queue.answer_bytes >= self._bytes_per_connection_max
         )
@@ -96,11 +96,11 @@ class ReadLane(Generic[R]):
             self.beside(self._work())
 
     async def _work(self) -> None:
-        """Take turns until there are none."""
+        """Process turns until none is left."""
         try:
             while self._turns:
                 if self._in_turn >= READS_PER_TURN:
-                    await asyncio.sleep(0)  # what memory answers never waits: adds and their answers get their turn
+                    await asyncio.sleep(0)  # reads from memory never wait otherwise: let adds and their responses run
                     continue
                 if not self._in_turn:
                     asyncio.get_running_loop().call_soon(self._next_turn)
@@ -113,7 +113,7 @@ class ReadLane(Generic[R]):
                     continue
                 request = queue.waiting.popleft()
                 queue.at_work += 1
-                self._list(connection, queue)  # its next one, behind the other connections
+                self._list(connection, queue)  # its next read, behind the other connections
                 try:
                     size_bytes = await self._answer(connection, request)
                     queue.answer_bytes = max(size_bytes, queue.answer_bytes // 2)

@@ -1,9 +1,8 @@
-"""Reads of a bookie: from memory at once, the others in turns. Never writes, never waits for the journal except to
-answer a fence.
+"""Schedules the reads of a bookie: those of cached entries run at once, others in turn. Never writes, and waits for the
+journal only to answer a fence.
 
-Owns the two lanes (normal reads, and those with high priority, which must get through while a ledger is recovered),
-the bound on what one connection has under way, and the counting of reads. What a read is answered with is
-`read_answers`'.
+Owns the two lanes (normal reads, and high-priority reads, which must not wait while a ledger is recovered), the bound
+on the requests of one connection, and the counting of reads. `read_answers` builds the responses.
 """
 
 import asyncio
@@ -35,11 +34,11 @@ from quire_bookie.wire.messages import (
 )
 
 Durable: TypeAlias = asyncio.Future[BaseException | None]
-"""Of a fencing read: done when its fence record is, with the error if it never will be."""
+"""Done when the fence record of a fencing read is durable, or with the error if that failed."""
 
 
 class Reads:
-    """All reads of a bookie."""
+    """Schedules and counts all reads of a bookie."""
 
     def __init__(
         self, storage: StoragePort, settings: ServiceSettings, stats: BookieStats, memory: ConnectionMemory
@@ -49,11 +48,11 @@ class Reads:
         self._stats = stats
         self._loop = asyncio.get_running_loop()
         self._in_turn = 0
-        """Reads answered from memory in this turn of the loop."""
+        """Reads answered from memory in this loop iteration."""
         self._bytes_in_turn = 0
         self._fenced_at_once = 0
         self.bound = RequestBound(settings.reads_queued_per_connection, memory)
-        """Shared with everything else that may wait, adds and parked polls aside."""
+        """Shared with all other requests that may wait, except adds and parked polls."""
         self._normal: ReadLane[AnyRead | ReadRun] = ReadLane(
             self._work,
             at_once_max=settings.reads_at_once_max,
@@ -68,7 +67,7 @@ class Reads:
         )
 
     def handle(self, connection: Connection, request: AnyRead) -> None:
-        """Answer a read: now if memory has it, else when it is its turn."""
+        """Answer a read: now if the entry is in memory, otherwise in its turn."""
         ready = (
             connection.takes_answers and self._in_turn < self._share(READS_PER_TURN) and not connection.memory.is_full
         )
@@ -86,10 +85,10 @@ class Reads:
         (self._urgent if urgent else self._normal).submit(connection, request)
 
     def handle_run(self, connection: Connection, run: ReadRun) -> None:
-        """Answer plain reads: now those that memory has, and the others when it is their turn.
+        """Answer plain reads: now those of entries in memory, and the others in their turn.
 
-        The same answers as `handle` gives, at a fraction of the cost: readers send reads in bursts. What memory has not
-        waits in pieces that read in order, so that what comes with the first of a piece is handed out in one go.
+        Gives the same responses as `handle` at a fraction of the cost: readers send reads in bursts. Reads of other
+        entries wait in pieces with ascending ids, so that entries loaded with the first of a piece are sent together.
         """
         entries, at, end = run.entries, 0, len(run.entries)
         while at < end:
@@ -107,9 +106,9 @@ class Reads:
             at = stop
 
     def _answer_run(self, connection: Connection, run: ReadRun, at: int) -> int:
-        """Answer the reads of a run from index `at` on that memory has, in one go; how many those were.
+        """Answer the reads of a run from index `at` on whose entries are in memory; return their number.
 
-        It ends at the bounds of a turn and of the answers' bytes.
+        Stops at the bounds of a loop iteration and of the response bytes.
         """
         end = min(len(run.entries), at + self._share(READ_RUN_ENTRIES_PER_TURN) - self._in_turn)
         bytes_left = self._share(READ_RUN_BYTES_PER_TURN) - self._bytes_in_turn
@@ -128,17 +127,17 @@ class Reads:
         return count
 
     def _count_turn(self, reads: int, size_bytes: int) -> None:
-        """So much was answered from memory without waiting."""
+        """Count reads answered from memory in this loop iteration."""
         if not self._in_turn:
             self._loop.call_soon(self._next_turn)
         self._in_turn += reads
         self._bytes_in_turn += size_bytes
 
     def _share(self, whole: int) -> int:
-        """Of what a turn of the loop takes of reads, what it takes now.
+        """Return the current limit of a loop iteration; `whole` is the limit without adds in flight.
 
-        An add waits for several turns: to be appended, for its journal group, for its answer. While some wait, turns
-        are short, so that reads at full speed cost an add little; reads then pay for more turns.
+        An add waits for several iterations: to be appended, for its journal group, for its response. While adds are in
+        flight, iterations are short, so that reads at full speed delay an add little; reads then need more iterations.
         """
         return whole // READ_SHARE_BESIDE_ADDS if self._stats.adds_in_flight_bytes else whole
 
@@ -153,8 +152,8 @@ class Reads:
     def handle_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
         """Answer a fencing read once `durable` is done.
 
-        It takes no turn: no read waits for the journal behind it. Only when there are many is the entry read after
-        the sync, in turn: else the entries of all of them would be in memory together.
+        It occupies no turn, so no other read waits for the journal. When there are many fencing reads, the entry is
+        read after the sync, in turn: otherwise the entries of all of them would be in memory at once.
         """
         self.bound.count_in(connection)
         if self._fenced_at_once < self._settings.priority_reads_at_once_max and connection.takes_answers:
@@ -168,12 +167,12 @@ class Reads:
         self._send(connection, request, self._answers.refusal(request, status))
 
     async def close(self) -> None:
-        """Drop everything that is under way."""
+        """Drop all pending reads."""
         await self._normal.close()
         await self._urgent.close()
 
     async def _work(self, connection: Connection, request: AnyRead | ReadRun) -> int:
-        """Answer; the bytes of the answer, or of the largest of a run's."""
+        """Answer; return the bytes of the response, or of the largest one of a run."""
         if isinstance(request, ReadRun):
             return await self._work_run(connection, request)
         try:
@@ -185,7 +184,7 @@ class Reads:
             self.bound.count_out(connection)
 
     async def _read(self, connection: Connection, request: AnyRead) -> int:
-        """Read once there is memory for the largest answer, and send what it was; its bytes."""
+        """Read once there is memory for the largest possible response, and send; return the entry's bytes."""
         reserved = self._answers.bytes_max(request)
         await connection.memory.reserve(reserved)
         try:
@@ -196,7 +195,7 @@ class Reads:
             connection.memory.give_back(reserved)
 
     async def _work_run(self, connection: Connection, run: ReadRun) -> int:
-        """One after the other what memory has not, and with each of them what then follows in memory."""
+        """Read the entries that are not in memory one by one, and after each answer the following ones in memory."""
         at, end, largest = 0, len(run.entries), 0
         try:
             while at < end and not connection.is_gone:
@@ -207,7 +206,7 @@ class Reads:
                 elif count := self._answer_run(connection, run, at):
                     at += count
                 elif self._turn_is_full:
-                    await asyncio.sleep(0)  # what memory answers never waits: adds and their answers get their turn
+                    await asyncio.sleep(0)  # reads from memory never wait otherwise: let adds and their responses run
                 else:
                     request = run.request(at)
                     at += 1
@@ -236,7 +235,7 @@ class Reads:
             self.bound.count_out(connection)
 
     def _read_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:
-        """The fence of a read that was put off is durable, or never will be."""
+        """Read for a postponed fencing read whose fence is durable, or refuse it if the fence failed."""
         if durable.result() is None:
             self._urgent.submit(connection, request)
         else:
@@ -272,7 +271,7 @@ class Reads:
         stats.reads += 1
         stats.batch_reads += isinstance(request, BatchReadRequest)
         if request.fence:
-            # A ledger without entries was fenced all the same.
+            # NO_ENTRY: the ledger has no entries, but was fenced.
             stats.fences_failed += status not in (Status.OK, Status.NO_ENTRY)
             return stats.fence_seconds
         stats.reads_failed += status is not Status.OK

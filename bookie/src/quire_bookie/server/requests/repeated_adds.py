@@ -1,15 +1,15 @@
-"""Normal adds of entry ids that may be held already: a repetition by their writer, or the entries of another ledger.
+"""Distinguishes normal adds of stored entry ids: repetitions by the writer, or entries of another ledger.
 
-When metadata went back in time, or a client chooses ids of its own, a new ledger can get the id of one that is held
-here. Its first entries then come under ids that are taken. A writer repeats an add byte by byte, so:
+When the metadata was restored to an earlier state, or a client chooses its own ids, a new ledger can get the id of a
+ledger stored here. Its first entries then have ids that are in use. A writer repeats an add with equal bytes, so:
 
-* equal bytes are a repetition and are taken again;
-* other bytes are another ledger: nothing is stored, the answer is *unauthorized*, and the ledger is fenced, so that no
-  add behind this one mixes the two. Stock clients give up the ledger at either answer and make another;
-* an id that is not held is taken: clients repeat an add that was refused for lack of room, and a stock client's
-  `LedgerHandleAdv` chooses its ids, in any order.
+* equal bytes are a repetition and are accepted again;
+* other bytes belong to another ledger: they are not stored, the response is *unauthorized*, and the ledger is fenced,
+  so that later adds do not mix the two. Stock clients give up the ledger after either response and create another one;
+* an id that is not stored is accepted: clients repeat an add that was refused for lack of space, and
+  `LedgerHandleAdv` of a stock client chooses its ids in any order.
 
-Adds above the last entry are never looked at. Recovery adds are none of this: they bring copies with other headers.
+Adds above the last entry are never compared. Neither are recovery adds: they bring copies with other headers.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,20 +24,23 @@ from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.wire.status import Status
 
 Held = Mapping[EntryId, Buffer]
-"""Entries that were read from the disk; one that is missing is not held."""
+"""Entries read from the disk; an absent one is not stored."""
 
 
 class Verdict(Enum):
-    """What a run is that begins at or below the last entry held."""
+    """Classifies a run that begins at or below the last stored entry."""
 
     REPEATED = "repeated"
     FOREIGN = "foreign"
     UNKNOWN = "unknown"
-    """The disk has to be asked."""
+    """The entries must be read from the disk first."""
 
 
 def judge(info: LedgerInfo, run: Run, find: Callable[[EntryId], Buffer | None], held: Held | None) -> Verdict:
-    """Compare a run with what is held. `find` looks in memory, and None says nothing; `held`: see there. Pure."""
+    """Compare a run with stored entries. Pure.
+
+    `find` returns an entry if it is in memory; None from it means unknown. `held`: entries read from disk, if any.
+    """
     for at in range(min(info.last_entry - run.first + 1, len(run.entries))):
         entry = EntryId(run.first + at)
         body = find(entry)
@@ -51,14 +54,14 @@ def judge(info: LedgerInfo, run: Run, find: Callable[[EntryId], Buffer | None], 
 
 
 class RepeatedAdds:
-    """Of one bookie. Remembers nothing."""
+    """Compares runs with the stored entries of one bookie. Keeps no state."""
 
     def __init__(self, storage: StoragePort, loading: LedgerLoading) -> None:
         self._storage = storage
         self._loading = loading
 
     def judge(self, info: LedgerInfo, run: Run, held: Held | None) -> Verdict:
-        """See `judge`."""
+        """Compare a run with entries in memory and in `held`; see the function `judge`."""
         return judge(info, run, partial(self._storage.read_cached, info), held)
 
     def read(
@@ -68,9 +71,9 @@ class RepeatedAdds:
         then: Callable[[LedgerInfo | None, Held | None], None],
         fail: Callable[[Status], None],
     ) -> None:
-        """Call `then` with the state of the ledger and what is held of the run up to `last`. Keeps the order of adds.
+        """Call `then` with the ledger's state and the stored entries of the run up to `last`. Keeps the order of adds.
 
-        None is held where something else was under way for the ledger: read again.
+        `then` gets None for the entries if another load of the ledger was under way: read again.
         """
         found: list[Held] = []
 
@@ -80,7 +83,7 @@ class RepeatedAdds:
         self._loading.after(run.ledger, read, lambda info: then(info, found[0] if found else None), fail)
 
     async def _read(self, ledger: LedgerId, first: EntryId, last: EntryId) -> Held:
-        """StorageError, OSError: it cannot be said what is held."""
+        """Return the stored entries of a range. StorageError, OSError: unknown which are stored."""
         held: dict[EntryId, Buffer] = {}
         entry = first
         while entry <= last:
@@ -90,7 +93,7 @@ class RepeatedAdds:
                 entry = EntryId(entry + 1)
                 continue
             except NoSuchLedgerError:
-                break  # deleted meanwhile: the add is refused for that
+                break  # deleted meanwhile: the add is refused for this reason
             for body in bodies:
                 held[entry] = body
                 entry = EntryId(entry + 1)

@@ -1,6 +1,6 @@
-"""How many requests of one connection may wait for storage or journal; above that its socket pauses.
+"""Bounds the requests of one connection that wait for storage or journal: above the bound its socket pauses.
 
-Owns the counts. Never drops a request: what one buffer brings beyond the bound is worked on as well. Adds are bounded
+Owns the counts. Never drops a request: those of one buffer are all handled, even beyond the bound. Adds are bounded
 by their bytes instead, and parked long polls by their number (see `adds` and `long_polls`).
 """
 
@@ -12,7 +12,7 @@ from quire_bookie.server.requests.connections import PAUSED_BY_LOADING, PAUSED_B
 
 
 class RequestBound:
-    """Pauses a socket at `requests_max` and lets it go on at half of them."""
+    """Pauses a socket at `requests_max` waiting requests and resumes it at half of them."""
 
     def __init__(self, requests_max: int, memory: ConnectionMemory) -> None:
         self._memory = memory
@@ -20,14 +20,14 @@ class RequestBound:
         self._waiting: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
     def count_in(self, connection: Connection, requests: int = 1) -> None:
-        """So many more wait."""
+        """Count further waiting requests."""
         self._memory.hold(requests * WAITING_REQUEST_BYTES)
         count = self._waiting[connection] = self._waiting.get(connection, 0) + requests
         if count >= self._requests_max:
             connection.pause(PAUSED_BY_REQUESTS)
 
     def count_out(self, connection: Connection, requests: int = 1) -> None:
-        """So many are answered, or will never be."""
+        """Count requests that were answered or dropped."""
         self._memory.let_go(requests * WAITING_REQUEST_BYTES)
         before = self._waiting[connection]
         count = self._waiting[connection] = before - requests
@@ -36,7 +36,7 @@ class RequestBound:
 
 
 class ByteBound:
-    """Pauses every socket that brings more while `bytes_max` wait; all go on once half of that is left."""
+    """Pauses each socket that brings more while `bytes_max` wait; resumes all at half of that."""
 
     def __init__(self, bytes_max: int, memory: ConnectionMemory) -> None:
         self._memory = memory
@@ -45,7 +45,7 @@ class ByteBound:
         self._paused: dict[Connection, None] = {}
 
     def count_in(self, connection: Connection, size_bytes: int) -> None:
-        """So much more waits, brought by `connection`."""
+        """Count further waiting bytes, from `connection`."""
         self._memory.hold(size_bytes)
         self._waiting_bytes += size_bytes
         if self._waiting_bytes >= self._bytes_max:
@@ -53,7 +53,7 @@ class ByteBound:
             connection.pause(PAUSED_BY_LOADING)
 
     def count_out(self, size_bytes: int) -> None:
-        """So much less waits."""
+        """Count bytes that no longer wait."""
         self._memory.let_go(size_bytes)
         self._waiting_bytes -= size_bytes
         if self._paused and self._waiting_bytes <= self._bytes_max // 2:

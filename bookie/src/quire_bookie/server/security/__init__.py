@@ -1,1 +1,1 @@
-"""Who may talk to a bookie and how: TLS, authentication before the first request, limits on connections."""
+"""Protects a bookie's port: TLS, authentication before the first request, limits on connections."""

@@ -1,7 +1,7 @@
-"""The port of authentication: what a provider sees and says. Pure: payloads in, payloads out, no socket, no wait.
+"""The port of authentication: the interface of providers. Pure: payloads in, payloads out, no socket, no wait.
 
-A connection asks its provider for an exchange when it opens. The exchange gets each payload that the client sends, and
-is told once when the connection has become a TLS one. It answers with a step: go on, let in, or refuse.
+A connection gets an exchange from its provider when it opens. The exchange receives each payload that the client sends,
+and one call of `secured` once the connection uses TLS. It returns a step: challenge, admit, or refuse.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Subject: TypeAlias = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end. `subject`: of its certificate, which was checked; None without one."""
+    """The other end of a connection. `subject`: that of its verified certificate; None without one."""
 
     address: str
     secure: bool = False
@@ -23,14 +23,14 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Send `payload`; the client has to answer."""
+    """Send `payload`; the client must respond."""
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The client is in, as `role`; `payload` goes out where an answer is due."""
+    """The client is authenticated as `role`; `payload` is sent if a response is due."""
 
     role: str
     payload: bytes = b""
@@ -38,7 +38,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The client stays out. `reason` is for the log: it must hold nothing secret, and is never sent."""
+    """The client is refused. `reason` is for the log: it must not contain secrets, and is never sent."""
 
     reason: str
 
@@ -47,36 +47,36 @@ Step: TypeAlias = Challenge | Admitted | Refused
 
 
 class AuthExchange(Protocol):
-    """The exchange of one connection."""
+    """Authenticates one connection."""
 
     def process(self, payload: bytes) -> Step:
-        """The client sent `payload`."""
+        """Handle a payload of the client."""
         ...
 
     def secured(self, peer: Peer) -> Step | None:
-        """The connection is a TLS one now. None: that decides nothing."""
+        """Handle the change of the connection to TLS. None: that decides nothing."""
         ...
 
     def is_withdrawn(self) -> bool:
-        """Whether what the client was let in for is no longer good. Asked when keys or lists have changed."""
+        """Whether the client's credential is no longer valid. Called when keys or lists have changed."""
         ...
 
 
 class AuthProvider(Protocol):
-    """How clients prove who they are."""
+    """Creates the exchanges that authenticate clients."""
 
     @property
     def plugin(self) -> str:
-        """The name that both sides give in every message of the exchange."""
+        """The name that both sides send in every message of the exchange."""
         ...
 
     def begin(self, peer: Peer) -> AuthExchange:
-        """A connection was opened."""
+        """Return the exchange of a new connection."""
         ...
 
 
 def subject_of(certificate: Mapping[str, Any] | None) -> Subject | None:
-    """The subject in the form in which Python's ssl module gives a certificate; None for none."""
+    """Return the subject of a certificate as returned by Python's ssl module; None without a certificate."""
     if not certificate:
         return None
     return [(str(name), str(value)) for part in certificate.get("subject", ()) for name, value in part]

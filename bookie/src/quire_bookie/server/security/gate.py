@@ -1,6 +1,6 @@
-"""What one connection may do before it is let in: the rules of BookKeeper's authentication, as answers. Pure.
+"""Answers the requests of a connection before it is authenticated, by BookKeeper's rules. Pure.
 
-Until the client is authenticated, and has begun TLS where that is required, every request is answered here:
+Until the client is authenticated, and has begun TLS if that is required, every request is answered here:
 
 | request | V3 | V2 |
 |---|---|---|
@@ -9,7 +9,7 @@ Until the client is authenticated, and has begun TLS where that is required, eve
 | add, read | unauthorized | unauthorized |
 | anything else | unauthorized | closed |
 
-*Unauthorized* over V3 is an answer without the operation's body. START_TLS comes here only where there is no TLS.
+*Unauthorized* over V3 is a response without the operation's body. START_TLS comes here only if there is no TLS.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from quire_bookie.wire.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to send, and whether to close after that. `refused` is a reason for the log, when an exchange failed."""
+    """The bytes to send, and whether to close afterwards. `refused`: the reason of a failed exchange, for the log."""
 
     answer: bytes = b""
     close: bool = False
@@ -41,7 +41,7 @@ class Verdict:
 
 
 class Gate:
-    """One connection's. `is_open` once everything that is asked of the client was done."""
+    """Answers the requests of one connection until `is_open`: then it is authenticated and uses TLS as required."""
 
     __slots__ = ("_exchange", "_plugin", "_secure", "_tls_required", "role")
 
@@ -51,19 +51,19 @@ class Gate:
         self._tls_required = tls_required
         self._secure = peer.secure
         self.role: str | None = None
-        """Of an authenticated client."""
+        """The role of an authenticated client."""
 
     @property
     def is_open(self) -> bool:
-        """Whether requests may pass."""
+        """Whether requests may pass to the handler."""
         return (self._secure or not self._tls_required) and (self._exchange is None or self.role is not None)
 
     def is_withdrawn(self) -> bool:
-        """Whether the client would not be let in any more as who it is."""
+        """Whether the client's credential is no longer valid."""
         return self._exchange is not None and self._exchange.is_withdrawn()
 
     def secured(self, peer: Peer) -> Refused | None:
-        """The connection is a TLS one now. A refusal leaves it shut; the client may still try by messages."""
+        """Handle the change of the connection to TLS. After a refusal the client may still authenticate by messages."""
         self._secure = True
         step = None if self._exchange is None or self.role is not None else self._exchange.secured(peer)
         if isinstance(step, Admitted):
@@ -71,7 +71,7 @@ class Gate:
         return step if isinstance(step, Refused) else None
 
     def answer(self, request: Request) -> Verdict:
-        """The answer to a request while the gate is shut."""
+        """Return the response to a request while the gate is closed."""
         if isinstance(request, AuthRequest) and (self._secure or not self._tls_required):
             return self._authenticate(request)
         return unauthorized(request)
@@ -92,7 +92,7 @@ class Gate:
 
 
 def unauthorized(request: Request) -> Verdict:
-    """How a request is refused to somebody who is not let in."""
+    """Return the refusal of a request of an unauthenticated client."""
     if isinstance(request, AddBatch):
         return Verdict(server_v2.encode_rows(request.rows, request.header, Status.UNAUTHORIZED))
     if isinstance(request, AddRequest):

@@ -1,4 +1,4 @@
-"""Makes the guard of a bookie's port, and the provider of roles of any port, with certificates and keys loaded."""
+"""Creates the guard of a bookie's port, and the provider of roles of any port, with certificates and keys loaded."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def open_guard(settings: SecuritySettings, disk: Disk, clock: WallClock) -> Guard:
-    """The guard, with certificates and keys loaded. ConfigError names the setting or the file that is wrong."""
+    """Return the guard, with certificates and keys loaded. ConfigError names the wrong setting or file."""
     tls: TlsContext | None = None
     if settings.tls is not None:
         make = partial(server_context, client_certificates=settings.tls.client_certificates)
@@ -35,13 +35,13 @@ async def open_guard(settings: SecuritySettings, disk: Disk, clock: WallClock) -
 async def open_provider(
     settings: RoleSettings, files: "KeyFiles", clock: WallClock
 ) -> "tuple[AuthProvider | None, TokenFile | None]":
-    """The provider, None when no client has a role; with tokens also what follows their file. ConfigError."""
+    """Return the provider, None without authentication, and for tokens also the token file to follow. ConfigError."""
     if settings.kind is AuthKind.CERTIFICATE_ROLES:
         return CertificateRoles(tuple(settings.authorized)), None
     if settings.kind is not AuthKind.TOKEN:
         return None, None
     assert settings.token is not None
-    from quire_bookie.server.security.tokens import TokenAuthentication  # slow to load, and few need it
+    from quire_bookie.server.security.tokens import TokenAuthentication  # slow to import, and rarely needed
     from quire_bookie.tokens.opening import open_tokens
 
     tokens = await open_tokens(settings.token, files, clock)

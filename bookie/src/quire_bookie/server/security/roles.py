@@ -1,6 +1,6 @@
-"""Roles from client certificates, as BookKeeper's BookieAuthZFactory takes them. Pure.
+"""Reads roles from client certificates as BookKeeper's BookieAuthZFactory does. Pure.
 
-The first organizational unit (OU) of the subject holds `code:values` parts joined by `;`, code 0 being the role names,
+The first organizational unit (OU) of the subject holds `code:values` parts joined by `;`. Code 0 has the role names,
 joined by commas: `OU=0:broker,admin;1:cluster-a`. The first role name counts, and must be an authorized one.
 There is no exchange of messages: the TLS handshake decides.
 """
@@ -18,7 +18,7 @@ _ORGANIZATIONAL_UNIT = "organizationalUnitName"
 
 
 def roles_of(subject: Subject) -> list[str]:
-    """The role names in a certificate's subject, in their order."""
+    """Return the role names in a certificate's subject, in their order."""
     unit = next((value for name, value in subject if name == _ORGANIZATIONAL_UNIT), "")
     parts = {match[1]: match[2] for match in map(_PART.match, unit.split(";")) if match}
     return [role.strip() for role in parts.get(_ROLE_CODE, "").split(",") if role.strip()]
@@ -26,7 +26,7 @@ def roles_of(subject: Subject) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CertificateRoles:
-    """The provider. `authorized`: the roles that may connect."""
+    """Authenticates clients by certificate. `authorized`: the roles that may connect."""
 
     authorized: Sequence[str]
     plugin: str = PLUGIN
@@ -41,20 +41,20 @@ class _Exchange:
     authorized: Sequence[str]
 
     def process(self, payload: bytes) -> Step:
-        """Nobody is let in by a message."""
+        """Refuse: a message does not authenticate."""
         return Refused("roles come from the certificate of a TLS connection, not from a message")
 
     def secured(self, peer: Peer) -> Step | None:
-        """The certificate was checked by the handshake: its role decides."""
+        """Admit by the role of the certificate, which the handshake has verified."""
         if peer.subject is None:
             return Refused("no client certificate")
         roles = roles_of(peer.subject)
         if not roles:
-            return Refused("the client certificate names no role: its OU must hold 0:<role>")
+            return Refused("the client certificate has no role: its OU must contain 0:<role>")
         if roles[0] not in self.authorized:
             return Refused(f"role {roles[0]!r} is not among authorizedRoles")
         return Admitted(roles[0])
 
     def is_withdrawn(self) -> bool:
-        """A certificate stays good until its connection ends."""
+        """Return False: a certificate counts until its connection ends."""
         return False

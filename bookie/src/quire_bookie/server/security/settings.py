@@ -1,4 +1,4 @@
-"""What a bookie can be told about TLS, authentication and limits on connections. Reads no file."""
+"""The settings of a bookie for TLS, authentication and limits on connections. Never reads a file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from quire_bookie.tokens.settings import TokenSettings
 
 
 class AuthKind(Enum):
-    """How clients prove who they are."""
+    """The method by which clients authenticate."""
 
     NONE = "none"
     CERTIFICATE_ROLES = "certificate roles"
@@ -20,7 +20,7 @@ class AuthKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerTlsSettings:
-    """TLS on the bookie's port. `required`: nothing but START_TLS is answered in clear."""
+    """TLS on the bookie's port. `required`: only START_TLS is answered in plaintext."""
 
     files: TlsFiles
     client_certificates: bool = False
@@ -30,7 +30,7 @@ class ServerTlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimitSettings:
-    """Bounds on connections; 0 takes a bound away, except for the frame size."""
+    """Bounds on connections. 0 removes a bound, except those of the frame size and the handshake timeout."""
 
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
@@ -39,7 +39,7 @@ class ConnectionLimitSettings:
     handshake_timeout_s: float = limits.TLS_HANDSHAKE_TIMEOUT_S
 
     def __post_init__(self) -> None:
-        """ConfigError for what cannot work."""
+        """Raise ConfigError for values that cannot work."""
         for name in self.__slots__:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must not be negative")
@@ -49,14 +49,14 @@ class ConnectionLimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class RoleSettings:
-    """How clients prove a role. `authorized` empty: every role (not allowed for certificate roles)."""
+    """How clients authenticate a role. `authorized` empty: every role (not allowed for certificate roles)."""
 
     kind: AuthKind = AuthKind.NONE
     authorized: Sequence[str] = ()
     token: TokenSettings | None = None
 
     def __post_init__(self) -> None:
-        """ConfigError for parts that contradict each other."""
+        """Raise ConfigError for settings that contradict each other."""
         if self.kind is AuthKind.CERTIFICATE_ROLES and not (self.authorized and all(self.authorized)):
             raise ConfigError("roles from certificates need authorizedRoles: the roles that may connect")
         if self.kind is AuthKind.TOKEN and self.token is None:
@@ -65,13 +65,13 @@ class RoleSettings:
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """Everything about who may connect."""
+    """All settings that control who may connect."""
 
     tls: ServerTlsSettings | None = None
     roles: RoleSettings = field(default_factory=RoleSettings)
     limits: ConnectionLimitSettings = field(default_factory=ConnectionLimitSettings)
 
     def __post_init__(self) -> None:
-        """ConfigError for parts that contradict each other."""
+        """Raise ConfigError for settings that contradict each other."""
         if self.roles.kind is AuthKind.CERTIFICATE_ROLES and (self.tls is None or not self.tls.client_certificates):
             raise ConfigError("roles from certificates need TLS with tlsClientAuthentication=true")

@@ -1,4 +1,4 @@
-"""The token provider of a bookie: a client sends a token as its only payload, and is let in under the role in it."""
+"""The token provider of a bookie: a client sends a token as its only payload, and is admitted with the token's role."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ PLUGIN = "token"
 
 @dataclass(frozen=True, slots=True)
 class TokenAuthentication:
-    """The provider. `authorized` empty: every role that a valid token names."""
+    """Authenticates clients by token. `authorized` empty: every role that a valid token names."""
 
     check: TokenCheck
     authorized: Sequence[str] = ()
@@ -30,12 +30,12 @@ class _Exchange:
     _role: str = ""
 
     def process(self, payload: bytes) -> Step:
-        """The payload is the token."""
+        """Verify the token in the payload."""
         try:
             token = payload.decode("utf-8").strip()
             role = self.provider.check.role_of(token)
         except UnicodeDecodeError:
-            return Refused("a token that is no text")
+            return Refused("the token is not UTF-8 text")
         except TokenError as error:
             return Refused(str(error))
         if self.provider.authorized and role not in self.provider.authorized:
@@ -44,11 +44,11 @@ class _Exchange:
         return Admitted(role)
 
     def secured(self, peer: Peer) -> Step | None:
-        """TLS alone lets nobody in."""
+        """Return None: TLS alone does not authenticate."""
         return None
 
     def is_withdrawn(self) -> bool:
-        """Whether the token does not give its role any more, by the keys of now."""
+        """Whether the current keys no longer accept the token for its role."""
         if not self._role:
             return False
         try:

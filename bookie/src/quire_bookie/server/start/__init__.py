@@ -1,1 +1,1 @@
-"""The start of a bookie: folders, identity, replay of the journal, registration."""
+"""Starts a bookie: folders, identity, replay of the journal, registration."""

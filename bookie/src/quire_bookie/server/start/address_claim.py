@@ -1,12 +1,12 @@
-"""Sees to it that nobody asks this bookie for what another one had. Decides when an address may be served.
+"""Decides when a bookie may serve its address, so that no client mistakes it for an earlier bookie of that address.
 
-An id belongs to its storage, an address to a place: on new volumes another bookie comes up under the address of the
-old one. Requests do not say whom they are for, so a client that still takes the address for the old one's would be
-told *no such entry*, and recovery would truncate acknowledged entries. Hence, before anything is answered:
+An id belongs to its storage, an address to a host: with new volumes another bookie comes up under the address of the
+old one. Requests do not name their bookie, so a client that still maps the address to the old one would receive *no
+such entry*, and recovery would truncate acknowledged entries. Therefore, before any request is answered:
 
 * no other bookie is registered with the address: its lease ends first;
-* where the host had other bookies that the cluster has not forgotten, we are registered, read-only so that nobody
-  chooses us, for long enough that every client has seen it: from then on the address is ours.
+* if the host had other bookies that were not decommissioned, this bookie is first registered read-only, so that no
+  client selects it, for long enough that every client sees the registration.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ _DRAWN = re.compile(r"[0-9a-f]{8}")
 
 
 async def wait_until_free(metadata: MetadataStore, bookie: BookieId, address: BookieAddress, timeout_s: float) -> None:
-    """Until no other bookie is registered with the address. StartupError after `timeout_s`."""
+    """Wait until no other bookie is registered with the address. StartupError after `timeout_s`."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     pause_s, pause_max_s = METADATA_RETRY_BACKOFF_S
     while (other := await _holder(metadata, bookie, address)) is not None:
         if loop.time() >= deadline_s:
             raise StartupError(
-                f"{address.host}:{address.port} is registered for bookie {other}, whose clients would take this bookie "
-                f"({bookie}) for it; stop that process, or advertise another address"
+                f"{address.host}:{address.port} is registered for bookie {other}, whose clients would mistake this "
+                f"bookie ({bookie}) for it; stop that process, or advertise another address"
             )
-        _log.warning("waiting until bookie %s is no longer registered with our address", other)
+        _log.warning("waiting until bookie %s is no longer registered with this address", other)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, pause_max_s)
 
@@ -56,14 +56,14 @@ def _address(node: Node, bookie: BookieId) -> BookieAddress | None:
     try:
         endpoint = decode_service_info(node.value, bookie).bookie_endpoint
     except MetadataFormatError:
-        return None  # nobody finds it with that
+        return None  # clients cannot find a bookie with an invalid node
     return None if endpoint is None else BookieAddress(endpoint.host, endpoint.port)
 
 
 async def predecessors(metadata: MetadataStore, bookie: BookieId, address: BookieAddress) -> list[BookieId]:
-    """Other bookies that were drawn on this host, are away and not forgotten: ledgers may name them.
+    """Return earlier bookies of this host that are unregistered but not decommissioned: ledgers may name them.
 
-    And the Java bookie whose id is the address.
+    They have a generated id with this host's name, or are the Java bookie whose id is the address.
     """
     prefix, java = id_prefix(address.host), f"{address.host}:{address.port}"
     found = [
@@ -73,15 +73,15 @@ async def predecessors(metadata: MetadataStore, bookie: BookieId, address: Booki
     ]
     if not found:
         return []
-    # A neighbour on another port is no predecessor: its clients know where it is.
+    # A registered bookie on another port of this host is not a predecessor: its clients know its address.
     there = {*await metadata.children(layout.AVAILABLE), *await metadata.children(layout.READ_ONLY)}
     return [other for other in found if other not in there]
 
 
 async def hand_over(bookie: BookieId, before: list[BookieId]) -> None:
-    """Let every client see that the address is ours now."""
+    """Wait until every client has seen that the address now belongs to this bookie."""
     _log.warning(
-        "this host had %s before, which ledgers may name: bookie %s serves in %.0f s, when nobody takes it for that",
+        "this host had %s before, which ledgers may name: bookie %s serves in %.0f s, when clients know the change",
         ", ".join(before),
         bookie,
         ADDRESS_HANDOVER_S,

@@ -1,11 +1,11 @@
-"""Sizes that suit a bookie's disk, and the reserve that it keeps there: the arithmetic, and opening it.
+"""Computes sizes that suit a bookie's disk, and opens the space reserve on it.
 
-A bookie of the default sizes needs several hundred MiB before it stores anything. On a small file system the write
-cache and journal files are at most a sixteenth of it, entry logs and index cache half of that, down to floors that take
-every entry. So the reserve is enough to compact an entry log of a small disk.
+With the default sizes a bookie needs several hundred MiB before it stores anything. On a small file system the write
+cache and journal files are at most a sixteenth of it, entry logs and index cache half of that, down to minimums that
+fit every entry. The reserve is then enough to compact an entry log of a small disk.
 
-The reserve holds one flush of the whole write cache, what the index needs to open and commit, and one short journal
-file: with it fencing, recovery, deletion and a start work on a disk without a free byte.
+The reserve holds one flush of the whole write cache, the space that the index needs to open and commit, and one short
+journal file: with it, fencing, recovery, deletion and a start work on a disk without a free byte.
 """
 
 import logging
@@ -20,11 +20,11 @@ from quire_bookie.server.settings import BookieSettings
 
 _log = logging.getLogger("quire.server.disk")
 _PARTS = 16
-"""A small file system is divided by this."""
+"""The divisor of a small file system's size."""
 
 
 def fitted(settings: BookieSettings, total_bytes: int) -> BookieSettings:
-    """Settings whose sizes suit a file system of that size, with the reserve that they need."""
+    """Return settings with sizes that suit a file system of `total_bytes`, and with the reserve that they need."""
     part = total_bytes // settings.shares_disk_with // _PARTS
     write_cache = _at_most(settings.storage.write_cache_bytes, part, limits.SMALL_WRITE_CACHE_BYTES)
     entry_log = _at_most(settings.storage.entry_log_bytes_max, part // 2, limits.SMALL_FILE_BYTES)
@@ -51,12 +51,12 @@ def fitted(settings: BookieSettings, total_bytes: int) -> BookieSettings:
 
 
 def _at_most(configured: int, part: int, floor: int) -> int:
-    """The configured size, but no more than a part of the disk; the part is never below a floor."""
+    """Return the configured size, limited to a part of the disk, which is never below `floor`."""
     return min(configured, max(floor, part))
 
 
 async def fit_to_disk(settings: BookieSettings, disk: Disk) -> BookieSettings:
-    """`fitted` to the smallest file system that a folder of the bookie lies on. OSError."""
+    """Return settings fitted to the smallest file system of the bookie's folders. OSError."""
     totals = [usage.total_bytes for usage in (await _usages(settings, disk)).values() if usage.total_bytes]
     found = fitted(settings, min(totals, default=1 << 62))
     for name, before, now in (
@@ -70,7 +70,7 @@ async def fit_to_disk(settings: BookieSettings, disk: Disk) -> BookieSettings:
 
 
 async def _usages(settings: BookieSettings, disk: Disk) -> dict[str, DiskUsage]:
-    """Of each folder, or of the nearest one above that exists."""
+    """Return the usage of each folder, or of its nearest existing parent."""
     usages: dict[str, DiskUsage] = {}
     for folder in dict.fromkeys((*settings.ledger_paths, *settings.journal_paths, *_index_folders(settings))):
         path = folder
@@ -85,7 +85,7 @@ def _index_folders(settings: BookieSettings) -> Sequence[str]:
 
 
 async def open_reserves(settings: BookieSettings, disk: Disk) -> SpaceReserves:
-    """The reserves that are there, of each file system one. Allocates nothing. OSError."""
+    """Open the existing reserves, one per file system. Allocates nothing. OSError."""
     if not settings.storage.reserve_bytes:
         return SpaceReserves()
     journal_bytes = settings.journal.short_file_bytes + limits.JOURNAL_RESERVE_BYTES
@@ -106,7 +106,7 @@ async def open_reserves(settings: BookieSettings, disk: Disk) -> SpaceReserves:
 
 
 async def make_first_reserves(reserves: SpaceReserves, settings: BookieSettings, disk: Disk) -> None:
-    """For a bookie that holds nothing yet: all of it, with room for journals besides. StartupError names the sizes."""
+    """Allocate the whole reserve of a new bookie, with space left for journals. StartupError with the sizes."""
     with_journals = [await reserves.find(disk, folder) for folder in settings.journal_paths]
     for reserve in reserves.all:
         usage = await disk.usage(reserve.folder)
@@ -117,5 +117,5 @@ async def make_first_reserves(reserves: SpaceReserves, settings: BookieSettings,
             raise StartupError(
                 f"{reserve.folder}: {usage.free_bytes} of {usage.total_bytes} bytes are free; a new bookie of these "
                 f"sizes needs {needed}: {reserve.missing_bytes} for its reserve, and {journal_bytes} for journal files "
-                "and to keep free; take a larger disk, or lower dbStorage_writeCacheMaxSizeMb and journalMaxSizeMB"
+                "and to keep free; use a larger disk, or lower dbStorage_writeCacheMaxSizeMb and journalMaxSizeMB"
             )

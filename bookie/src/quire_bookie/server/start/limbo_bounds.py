@@ -1,8 +1,8 @@
-"""Up to which ledger a bookie that lost something is in limbo: all ledgers that exist when it starts.
+"""Finds the limbo bounds of a bookie that lost data: the largest ids of the ledgers that exist when it starts.
 
-A ledger that is created later is created after the loss, so nothing of it can be lost. Ids are given out in two spaces,
-each with a bound of its own. Must be read before the bookie listens or registers; without the metadata it must not
-start.
+Ledgers created later are created after the loss, so none of their entries can be lost. Ids are allocated from two
+ranges, each with its own bound. The bounds must be read before the bookie listens or registers; without the metadata
+it must not start.
 """
 
 from quire_bookie.metadata.ledgers import LedgerNodes
@@ -12,7 +12,7 @@ from quire_bookie.storage.ledgers.limbo import LONG_IDS_START
 
 
 async def existing_bounds(metadata: MetadataStore) -> list[LedgerId]:
-    """The largest existing id of each space, at one revision; empty without ledgers. MetadataUnavailableError."""
+    """Return the largest existing id of each range, at one revision. MetadataUnavailableError."""
     short = long = LedgerId(-1)
     async for page in LedgerNodes(metadata).ids():
         for ledger in page:

@@ -1,12 +1,12 @@
-"""From a bookie's folders to what it may answer from: index, storage, journals, replay, and limbo where it is due.
+"""Opens the data of a bookie's folders: index, storage, journals, replay, and limbo if data was lost.
 
-Owns the order in which these are opened at a start and closed at a stop, each order chosen so that a crash between any
-two steps is one that the next start understands:
+Owns the order of opening at a start and of closing at a stop. Both orders are such that the next start can continue
+after a crash between any two steps:
 
     note of earlier runs -> index (rebuilt when a ledger volume was lost) -> storage -> limbo, durable
-    -> what an unsynced journal left, flushed -> note of this run -> journals replayed, flushed -> folders count as used
+    -> unsynced journal salvaged, flushed -> note of this run -> journals replayed, flushed -> folders count as used
 
-Nothing is acknowledged before the last step. Says in one line of the log what it found and did.
+Nothing is acknowledged before the last step. One log line reports the findings and actions.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ OpenIndex = Callable[[str], Awaitable[IndexStore]]
 
 @dataclass(slots=True)
 class BookieData:
-    """What was opened of a bookie's folders so far. `close` works after any step."""
+    """Owns the parts of a bookie's data opened so far. `close` works after any step."""
 
     identity: StorageIdentity
     index: IndexStore | None = None
@@ -54,29 +54,30 @@ class BookieData:
     journals: Journals | None = None
     run: RunNotes | None = None
     gave_up_journal: bool = False
-    """The journal was damaged, and the operator accepted the loss."""
+    """The journal was damaged, and the administrator accepted the loss."""
     reserves: SpaceReserves = field(default_factory=SpaceReserves)
     opened: bool = False
-    """The start came to its end: from here on a clean stop settles what this run risks."""
+    """The start completed: from here on a clean stop clears the risk of this run."""
     found: list[str] = field(default_factory=list)
-    """What this start recovered, or found damaged or lost; for people."""
+    """Texts for the log: what this start recovered, or found damaged or lost."""
 
     def must_rebuild_index(self, settings: BookieSettings) -> bool:
-        """Whether the index, or entry logs that it names, went with a volume."""
+        """Whether the index, or entry logs that it names, were lost with a volume."""
         return any(folder in (*settings.ledger_paths, settings.index_dir) for folder in self.identity.lost)
 
     async def close(self) -> None:
         """Flush, write the end of the journals, release everything; the last opened first.
 
-        A flush that fails is logged: the journals have it all. Only when nothing failed did the run end cleanly.
+        A failed flush is only logged, since the journals hold all its entries. The run ended cleanly only if no step
+        failed.
         """
         clean = await self._flush()
-        async with contextlib.AsyncExitStack() as closing:  # what fails to close keeps nothing else open
+        async with contextlib.AsyncExitStack() as closing:  # one failed close does not prevent the others
             closing.callback(self.identity.release)
             if self.index is not None:
                 closing.push_async_callback(self.index.close)
             if clean:
-                # Runs after the journals are closed, and not at all when that failed.
+                # Runs after the journals were closed; does nothing if closing them failed.
                 closing.push_async_exit(self._end_run)
             if self.journals is not None:
                 closing.push_async_callback(self.journals.close)
@@ -84,7 +85,7 @@ class BookieData:
                 closing.push_async_callback(self.storage.close)
 
     async def _flush(self) -> bool:
-        """Whether everything that was ever answered is durable in storage now."""
+        """Flush storage. Return whether all acknowledged entries are now durable in it."""
         if self.storage is None or self.journals is None or not self.opened:
             return False
         if self.journals.poisoned or self.storage.failure is not None:
@@ -92,7 +93,7 @@ class BookieData:
         try:
             await self.storage.flush()
         except (QuireError, OSError) as error:
-            _log.warning("the last flush failed, what is missing is in the journal: %s", error)
+            _log.warning("the last flush failed; the next start replays its entries from the journal: %s", error)
             return False
         return True
 
@@ -102,12 +103,12 @@ class BookieData:
         try:
             await self.run.write(self.run.note.settled())
         except (DiskFullError, OSError) as failure:
-            _log.warning("this stop cannot be noted as a clean one: %s", failure)
+            _log.warning("could not note this stop as clean: %s", failure)
 
 
 @dataclass(slots=True)
 class _Opening:
-    """One start. The steps of `run` in their order."""
+    """Performs one start, in the steps of `run`."""
 
     settings: BookieSettings
     data: BookieData
@@ -125,10 +126,10 @@ class _Opening:
         judgement = judge(run.note, disk.boot_id())
         lost = data.identity.lost
         if settings.ledger_paths[0] in lost:
-            # The note went with it: the journals may be those of a run without syncs.
+            # The note was lost with the folder: the journals may be those of a run without syncs.
             judgement = replace(judgement, salvage=True, sync_first=False)
         if lost or judgement.limbo:
-            # Before anything else: without the metadata there is no start, and nothing was touched.
+            # Before any change: without the metadata the start fails, and the folders stay unchanged.
             self.bounds = await existing_bounds(self.metadata)
         if judgement.sync_first:
             for path in settings.journal_paths:
@@ -140,7 +141,7 @@ class _Opening:
             await self._begin_run(storage, journals, marks)
         else:
             try:
-                # The folders do not know of each other: both at once.
+                # Storage and journals are independent: open both at once.
                 storage, journals = await _both(self._open_storage(marks), self._open_journals())
                 await self._enter_limbo(storage, judgement)
                 await self._begin_run(storage, journals, marks)
@@ -171,7 +172,7 @@ class _Opening:
     async def _without_journals(
         self, storage: LedgerStorage[JournalPositions], marks: JournalMarks, error: JournalDamagedError
     ) -> None:
-        """Continue in limbo with the intact groups of damaged journals: the operator accepts the loss."""
+        """Continue in limbo with the intact groups of damaged journals: the administrator accepts the loss."""
         _log.error("the journal is damaged, and acceptLostVolumes is set: %s", error)
         self.data.gave_up_journal = True
         marks.journals = None
@@ -187,7 +188,7 @@ class _Opening:
         settings = self.settings
         with self.steps.step("journals"):
             opened = await Journals.open(self.disk, settings.journal_paths, settings.journal, chance=self.chance)
-        # Noted at once: whatever becomes of who waits for it, `close` finds it.
+        # Kept at once: `close` finds it even if the waiting task is cancelled.
         self.data.journals = opened
         opened.use_reserves(self.data.reserves)
         return opened
@@ -199,7 +200,7 @@ class _Opening:
             return await self._open_ledgers(self.data.index, marks)
 
     async def _open_index(self) -> IndexStore:
-        """Opening writes out the index's own log: on a full disk that needs the reserve."""
+        """Open the index. It writes out its own log meanwhile, which needs the reserve on a full disk."""
         path, reserves = self.settings.index_path, self.data.reserves
         reserve = await reserves.find(self.disk, path)
         if reserve is None:
@@ -225,7 +226,7 @@ class _Opening:
         return data.storage
 
     async def _rebuild_index(self, index: IndexStore) -> None:
-        """With a ledger volume gone the index names logs that are not there: it is made anew from those that are."""
+        """Rebuild the index from the remaining entry logs: it names logs of a lost volume."""
         await index.delete_range(b"", b"\xff" * 32)
         folders = self.settings.ledger_paths
         for path in folders:
@@ -238,7 +239,7 @@ class _Opening:
             home,
             chance=self.chance,
             accept_limbo=True,
-            limbo_bounds=self.bounds or [NO_LEDGER],  # that the cluster has no ledger is known, and no doubt
+            limbo_bounds=self.bounds or [NO_LEDGER],  # empty bounds mean that the cluster has no ledgers
         )
         await remove_lost_proof(self.disk, home, report)
         self.data.found.append(f"the index was rebuilt from {report.logs} entry logs with {report.entries} entries")
@@ -253,16 +254,16 @@ class _Opening:
         why = ", ".join([f"{folder} was lost" for folder in lost] + ([judgement.limbo] if judgement.limbo else []))
         if self.bounds:
             await storage.enter_limbo(self.bounds)
-        # Only now may the note go that told of it.
+        # Limbo is durable: only now may the note that requires it be cleared.
         assert self.data.run is not None
         if not judgement.salvage:
             await self.data.run.write(self.data.run.note.settled())
         self.data.found.append(
-            f"in limbo up to ledger {max(self.bounds, default=-1)} ({why}): what is absent is unknown until recovered"
+            f"in limbo up to ledger {max(self.bounds, default=-1)} ({why}): missing entries are unknown until recovered"
         )
 
     async def _salvage(self, storage: LedgerStorage[JournalPositions]) -> None:
-        """Bring what an unsynced journal left into storage, durably, and begin it anew."""
+        """Copy the intact records of an unsynced journal into storage, durably, and start a new journal."""
         target = ReplayTarget(storage)
         for _ in range(2):
             found = [await salvage(self.disk, path, target.deliver) for path in self.settings.journal_paths]
@@ -271,12 +272,12 @@ class _Opening:
         try:
             await storage.flush()
         except DiskFullError as error:
-            raise StartupError(f"no space to bring the journal into the ledgers: {error}; free some first") from error
+            raise StartupError(f"no space to copy the journal into the ledgers: {error}; free some space") from error
         for path in self.settings.journal_paths:
             await begin_anew(self.disk, path, self.chance)
         self.data.found.append(
             f"{target.entries} entries of a journal that may have holes were intact, "
-            f"{sum(each.invalid_groups for each in found)} of its groups were not"
+            f"{sum(each.invalid_groups for each in found)} of its groups were invalid"
         )
 
     async def _replay(self, storage: LedgerStorage[JournalPositions], journals: Journals) -> None:
@@ -293,14 +294,15 @@ class _Opening:
         try:
             await storage.flush()
         except DiskFullError as error:
-            _log.warning("what was replayed stays in memory and in the journal: %s", error)
+            _log.warning("could not flush replayed entries; they stay in memory and in the journal: %s", error)
 
 
 async def _both(
     storage: "Awaitable[LedgerStorage[JournalPositions]]", journals: Awaitable[Journals]
 ) -> tuple[LedgerStorage[JournalPositions], Journals]:
-    """Wait for both also when one fails or we are cancelled: nothing may go on behind the error. What did open is noted
-    in the data, and closed with it.
+    """Wait for both even after an error or a cancellation: neither may continue in the background.
+
+    Whatever opened is kept in the data and closed with it.
     """
     opened, logged = await asyncio.gather(storage, journals, return_exceptions=True)
     if isinstance(logged, BaseException):
@@ -321,7 +323,7 @@ async def open_data(
     open_index: OpenIndex,
     steps: StartSteps | None = None,
 ) -> None:
-    """Fill `data`; after an error, or when cancelled, the caller closes it. `steps` takes what each step took.
+    """Fill `data`; after an error or a cancellation the caller closes it. `steps` receives the duration of each step.
 
     StartupError, DamagedError, MetadataUnavailableError, DiskFullError, OSError.
     """
@@ -336,7 +338,7 @@ async def open_data(
         data.found.append("in limbo since an earlier start")
     if settings.accept_lost_volumes and not (data.identity.lost or data.gave_up_journal):
         _log.warning(
-            "acceptLostVolumes is set and nothing was lost: unset it, or the next volume that is late is given up"
+            "acceptLostVolumes is set, but nothing was lost: unset it, or the next volume that mounts late is given up"
         )
     before = [f"it runs or ran in risky modes ({', '.join(modes)})"] if modes else []
     found = "; ".join([*data.found, *before]) or "nothing to recover"

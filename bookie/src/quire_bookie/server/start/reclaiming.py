@@ -1,4 +1,4 @@
-"""Puts garbage collection and compaction of one bookie together from its parts. Owns no behaviour."""
+"""Constructs garbage collection and compaction of one bookie. Owns no behaviour."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def garbage_collection_of(
     monitor: Callable[[], DiskMonitor | None],
     settings: BookieSettings,
 ) -> GarbageCollection:
-    """Deletion of ledgers that are gone and of copies that no ensemble names, with its fuse in the first folder."""
+    """Construct the deletion of deleted ledgers and superfluous copies, with its fuse in the first ledger folder."""
     rules = settings.garbage_collection
     fuse = GcFuse(disk, settings.ledger_paths[0], clock, rules.fuse)
     collection = GarbageCollection(storage, metadata, identity.instance_id, fuse, rules)
@@ -51,7 +51,7 @@ def compaction_of(
     clock: WallClock,
     settings: BookieSettings,
 ) -> CompactionSchedule:
-    """Compaction that keeps out of the way of a full disk and of clients."""
+    """Construct compaction that yields to a full disk and to clients."""
 
     def pressure() -> DiskPressure:
         disks = monitor()

@@ -1,11 +1,11 @@
-"""A bookie's registration: an ephemeral node under `available/` or `available/readonly`. Keeps the store saying what
-the bookie is; decides nothing about being writable.
+"""Owns a bookie's registration: an ephemeral node under `available/` or `available/readonly`. Keeps the metadata in
+step with the bookie's mode; never decides whether the bookie is writable.
 
-One task compares what the store holds with what it should hold, and acts: after a change of mode, when the session
+One task compares the registered node with the desired one and corrects it: after a change of mode, when the session
 was renewed, when one of the bookie's own nodes was deleted, and when the node of the other mode appears. It reads
-before it writes, so a write of unknown outcome is simply looked at again. A bookie whose cookie is gone is not
-registered: a process that deletes a cookie checks in the same step that its bookie is not registered, so that looking
-after the registration leaves no gap.
+before it writes, so a write of unknown outcome is simply read again. A bookie whose cookie is gone is not registered:
+a process that deletes a cookie checks in the same transaction that its bookie is not registered, so checking the
+cookie after the registration leaves no gap.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _STOP_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class RegistrationSettings:
-    """How long a start waits for another holder of the same id to go (its lease, and a little more)."""
+    """How long a start waits until another registration of the same id ends: its lease plus a margin."""
 
     takeover_timeout_s: float = METADATA_SESSION_TIMEOUT_S + 5.0
 
@@ -49,15 +49,15 @@ class RegistrationStats:
 
 
 class _HeldByOtherError(MetadataError):
-    """Another value is registered under our id."""
+    """Another value is registered under this bookie's id."""
 
 
 class _NoCookieError(MetadataError):
-    """The bookie was forgotten: its id stands for no storage any more."""
+    """The bookie's cookie was deleted: its id no longer belongs to any storage."""
 
 
 class BookieRegistration:
-    """The registration of one bookie. `start`, change the mode, `stop`."""
+    """Keeps one bookie registered in its mode, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BookieRegistration:
 
     @property
     def registered(self) -> bool:
-        """Whether the store held the right node when it was last looked at."""
+        """Whether the metadata store held the right node when it was last read."""
         return self._registered
 
     @property
@@ -102,7 +102,7 @@ class BookieRegistration:
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(self._watch.close)
             undo.callback(self._forget_session)
-            # Nothing of ours is there before it returns, but for a write of unknown outcome: that goes with the lease.
+            # Before this call returns, our only node can be that of a write of unknown outcome: it ends with the lease.
             undo.callback(setattr, self, "_watch", None)
             await self._register_first()
             undo.pop_all()
@@ -112,9 +112,9 @@ class BookieRegistration:
         ]
 
     async def set_read_only(self, read_only: bool) -> None:
-        """Move between the two folders. Returns once the store says so, however long the store is away.
+        """Change the mode; return once the metadata has it, however long the metadata store is unavailable.
 
-        After `stop` there is nothing to move, and it returns at once.
+        After `stop` it returns at once.
         """
         if self._stopped:
             return
@@ -124,9 +124,9 @@ class BookieRegistration:
         await self._settled.wait()
 
     async def stop(self) -> None:
-        """Remove the registration and stop keeping it. Never fails: the node goes with the lease at the latest.
+        """Remove the registration and stop maintaining it. Never fails: the node ends with the lease at the latest.
 
-        Once it has returned a second call does nothing: by then the node may be that of the bookie's next run.
+        After it has returned, another call does nothing: the node may then belong to the bookie's next run.
         """
         if self._removed or self._watch is None:
             return
@@ -173,7 +173,7 @@ class BookieRegistration:
             backoff = min(backoff * 2, high)
 
     async def _keep(self) -> None:
-        """The task's root: makes the store right whenever something may have changed it."""
+        """Reconcile the registration whenever something may have changed it. The root of a task."""
         low, high = METADATA_RETRY_BACKOFF_S
         backoff = low
         while True:
@@ -196,9 +196,9 @@ class BookieRegistration:
                 self._poke()
 
     def _is_wrong(self, event: Event) -> bool:
-        """Whether an event of one of our nodes calls for a look.
+        """Whether an event of one of our nodes requires a reconciliation.
 
-        A creation of unknown outcome may take effect after the mode changed: then the node of the other mode appears.
+        A creation of unknown outcome may take effect after a change of mode: then the node of the other mode appears.
         """
         wanted = layout.read_only_path if self._read_only else layout.writable_path
         return event.kind is EventKind.DELETED or event.key != wanted(self._bookie)
@@ -220,7 +220,7 @@ class BookieRegistration:
         wanted, other = layout.writable_path(self._bookie), layout.read_only_path(self._bookie)
         if read_only:
             wanted, other = other, wanted
-        # First gone, then there: a client must never see the bookie in both modes.
+        # Delete before creating: a client must never see the bookie in both modes.
         await self._remove(other)
         await self._check_cookie()
         await self._create(wanted)
@@ -241,7 +241,7 @@ class BookieRegistration:
             )
 
     async def _remove(self, path: str) -> None:
-        """Delete the node if it is ours, of whichever run."""
+        """Delete the node if it belongs to this bookie, to any of its runs."""
         node = await self._store.get(path)
         if node is None or node.value != self._value:
             return
@@ -263,8 +263,8 @@ class BookieRegistration:
                 return
         if self._stopped:
             return
-        # One of ours may be there, of a lease that is about to end: with it the node would vanish under us. It is
-        # replaced in one step, since a client that looks in between would find no address and give the bookie up.
+        # A node of an earlier run may exist, and would vanish with its lease. It is replaced in one step: between a
+        # deletion and a creation clients would find no address and give up the bookie.
         expected = ABSENT if node is None else node.version
         await self._store.put(path, self._value, expected=expected, ephemeral=True)
         self.stats.registrations += 1

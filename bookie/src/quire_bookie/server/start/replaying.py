@@ -1,7 +1,7 @@
-"""From the journal into storage at start, and from storage's flushes back to the journal's mark.
+"""Replays the journal into storage at start, and moves the journal mark after storage's flushes.
 
-Replay puts every record that the mark does not cover where it was before the crash. It is safe to deliver a record
-twice: an entry is stored again with the same bytes, a key or fence is set again.
+Replay delivers every record after the mark. It is safe to deliver a record twice: an entry is stored again with the
+same bytes, a key or fence is set again.
 """
 
 import logging
@@ -25,65 +25,66 @@ _log = logging.getLogger("quire.server.replaying")
 
 
 class MarkedJournals(Protocol):
-    """The part of the journals that a flush needs."""
+    """The methods of the journals that a flush needs."""
 
     def position(self) -> JournalPositions:
-        """Per journal, the place of the next group that is not submitted yet; during replay, of what is delivered."""
+        """Return per journal the position of the next unsubmitted group; during replay, of the delivered records."""
         ...
 
     async def set_mark(self, positions: JournalPositions, /) -> None:
-        """Everything before the positions is durable in storage."""
+        """Move the mark: everything before the positions is durable in storage."""
         ...
 
 
 class FlushableStorage(StoragePort, Protocol):
-    """Storage that replay can make room in."""
+    """Storage whose caches replay can flush to make space."""
 
     async def flush(self) -> None:
-        """Write the caches out, durably."""
+        """Write out the caches, durably."""
         ...
 
     def create_ledger_without_key(self, ledger_id: LedgerId, /) -> LedgerInfo:
-        """Create one whose key was lost; only right after `load_ledger` found none, in limbo."""
+        """Create a ledger in limbo whose key was lost; only right after `load_ledger` returned None."""
         ...
 
     def restore_key(self, info: LedgerInfo, master_key: bytes, /) -> None:
-        """The key of a ledger that was created without."""
+        """Set the key of a ledger that was created without one."""
         ...
 
 
 class JournalMarks:
-    """What a flush covers: put and append share a loop step, so what is swapped lies before the captured position.
+    """Captures the journal positions that a flush covers and moves the marks there after it.
 
-    Until `journals` is set no mark moves: storage is opened, and may be filled, before the journals are.
+    Put and append share a loop step, so all entries of the swapped cache lie before the captured positions. No mark
+    moves until `journals` is set: storage is opened, and may be filled, before the journals are.
     """
 
     def __init__(self, journals: MarkedJournals | None = None) -> None:
         self.journals = journals
 
     def capture(self) -> JournalPositions:
-        """Called at the cache swap."""
+        """Return the positions at the cache swap."""
         return () if self.journals is None else self.journals.position()
 
     async def commit(self, captured: JournalPositions, /) -> None:
-        """Called after the flush is durable."""
+        """Move the marks once the flush is durable."""
         if captured and self.journals is not None:
             await self.journals.set_mark(captured)
 
 
 class ReplayTarget:
-    """Takes the journal's records into storage."""
+    """Applies journal records to storage."""
 
     def __init__(self, storage: FlushableStorage) -> None:
         self._storage = storage
         self.entries = 0
         self.orphans = 0
-        """Entries of ledgers whose key is neither in the journal nor in storage: never acknowledged, or collected."""
+        """Entries of ledgers whose key is neither in the journal nor in storage: never acknowledged, or deleted."""
         self._without_key: set[LedgerId] = set()
         self._key_came_late = False
 
     async def deliver(self, record: JournalRecord) -> None:
-        """Apply one record; makes room in the cache when it has to."""
+        """Apply one record; flush the cache if it is full."""
         match record:
             case MasterKeyRecord(ledger, key, token):
                 known = await self._known(ledger)
@@ -106,9 +107,9 @@ class ReplayTarget:
                     self._storage.set_explicit_lac(info, packet, lac_of_packet(packet))
 
     def again(self) -> bool:
-        """Whether a key came after records of its ledger: another journal had it, and those records were left out.
+        """Whether records must be delivered again: the key of a ledger came after its records, from another journal.
 
-        Called after everything was delivered once; what is delivered after it is counted anew.
+        Those records were skipped. Called after a full delivery; resets the counters if it returns True.
         """
         if self._key_came_late:
             self.entries = self.orphans = 0
@@ -124,13 +125,13 @@ class ReplayTarget:
         return info
 
     async def _content_info(self, ledger: LedgerId) -> LedgerInfo | None:
-        """As `_info`. In limbo the key may be what was lost: what was acknowledged is kept without it."""
+        """As `_info`; in limbo, create a ledger whose key was lost, so that its acknowledged entries are kept."""
         info = await self._info(ledger)
         if info is None and self._storage.is_limbo(ledger):
             self._without_key.discard(ledger)
             info = self._storage.create_ledger_without_key(ledger)
         elif info is not None and info.deleted and info.limbo:
-            # Its revival is durable before anything of it is logged: limbo took that with the log it was in.
+            # A revival is durable before any entry of the ledger is journaled. In limbo its record may have been lost.
             await self._storage.revive_copy(ledger, info.master_key)
         return info
 

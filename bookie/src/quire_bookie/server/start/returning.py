@@ -1,6 +1,7 @@
-"""A bookie that the restored metadata does not know, or knows with fewer folders, comes back on a person's word.
+"""Restores the cookie of a bookie that restored metadata lacks or lists with fewer folders, if an administrator agreed.
 
-Without that word its start is refused, since a removed cookie means that the cluster may have gone on without it.
+Without that agreement (`quire metadata cookies accept`) its start is refused: a missing cookie means that the cluster
+may have continued without the bookie.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from quire_bookie.metadata.versioned import Versioned
 async def returned(
     metadata: MetadataStore, cookies: Sequence[Cookie], stored: Versioned[Cookie] | None
 ) -> Versioned[Cookie] | None:
-    """The cookie that the store has by now: `stored`, or that of the folders where a person said so. MetadataError."""
+    """Return the cookie now in the metadata: `stored`, or that of the folders if it was accepted. MetadataError."""
     own = max(cookies, key=lambda cookie: len(cookie.journal_dirs) + len(cookie.ledger_dirs))
     if not await may_return(metadata, own.bookie):
         return stored

@@ -1,18 +1,18 @@
-"""What a bookie must remember of runs that acknowledged before anything was durable: the file `RUN`.
+"""Owns the file `RUN`, the note of runs that acknowledge entries before they are durable, and its assessment.
 
-With `journalSyncData=false` a loss of power, with `journalWriteData=false` any end but a clean one, may take back what
-was acknowledged. So the note of such a run is durable before its first answer, and goes only once nothing of the run
-can be lost any more: after a clean stop, or after limbo was entered. Whoever starts next, in whatever mode, judges by
-it. Lies in the first ledger folder: when that one is lost, the bookie comes up in limbo anyway, and takes its journals
-for unsynced ones.
+With `journalSyncData=false` a power failure, with `journalWriteData=false` every unclean end may lose acknowledged
+entries. So the note of such a run is durable before its first response, and is cleared only when nothing of the run
+can be lost any more: after a clean stop, or after limbo was entered. The next start, in whatever mode, assesses the
+note. `RUN` lies in the first ledger folder: if that is lost, the bookie comes up in limbo anyway and treats its
+journals as unsynced.
 
     quire-run 1
     unsynced <boot id, or ?, or ->      the journal was written without a sync under that boot of the machine
-    unwritten <yes|no>                  answers were given without a journal
-    modes <names, or ->                 risky modes that this storage was ever run in, for people
+    unwritten <yes|no>                  entries were acknowledged without a journal
+    modes <names, or ->                 risky modes that this storage was ever run in, for the log
     crc32c <8 hex>                      over the lines before
 
-Owns this file and the judgement. Must never lose a note, nor read a damaged one as *nothing was risked*.
+Must never lose a note or read a damaged one as *nothing was at risk*.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ _FIRST_LINE = "quire-run 1"
 
 @dataclass(frozen=True, slots=True)
 class RunNote:
-    """What a run risks that did not end cleanly yet."""
+    """The data at risk from a run that has not ended cleanly."""
 
     unsynced_boot: str | None = None
     unwritten: bool = False
@@ -38,16 +38,16 @@ class RunNote:
 
     @property
     def risks(self) -> bool:
-        """Whether anything that was acknowledged may not be durable."""
+        """Whether acknowledged entries may not be durable."""
         return self.unwritten or self.unsynced_boot is not None
 
     def settled(self) -> "RunNote":
-        """Nothing is at risk any more; what was done stays noted."""
+        """Return the note without any risk; the modes are kept."""
         return RunNote(modes=self.modes)
 
     def begun(self, settings: JournalSettings, boot: str | None) -> "RunNote":
-        """What to note before a run with these settings answers anything. Call it on a settled note."""
-        assert not self.risks, "an earlier run was not judged"
+        """Return the note to write before a run with these settings answers a request. Requires a settled note."""
+        assert not self.risks, "an earlier run was not assessed"
         if not settings.write_data:
             return replace(self, unwritten=True, modes=_with(self.modes, "no-journal"))
         if not settings.sync_data:
@@ -61,18 +61,18 @@ def _with(modes: tuple[str, ...], mode: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the last risky run means for this start."""
+    """The consequences of the last risky run for this start."""
 
     limbo: str | None = None
-    """Why acknowledged entries, keys and fences may be lost; None: they are not."""
+    """Why acknowledged entries, keys and fences may be lost; None if they are not."""
     salvage: bool = False
-    """The journal may have holes: take what is intact, and begin it anew."""
+    """The journal may have holes: recover its intact groups, then start a new journal."""
     sync_first: bool = False
-    """What the journal holds is only in the machine's memory: sync it before anything else."""
+    """The journal may be only in the machine's page cache: sync it before anything else."""
 
 
 def judge(note: RunNote, boot: str | None) -> Judgement:
-    """Compare the note with the present boot of the machine; None: not known, so another one."""
+    """Assess the note given the current boot of the machine. An unknown boot, None, counts as a different one."""
     if note.unsynced_boot is None:
         why = "its last run wrote no journal and did not end cleanly" if note.unwritten else None
         return Judgement(why)
@@ -84,7 +84,7 @@ def judge(note: RunNote, boot: str | None) -> Judgement:
 
 
 def encode_note(note: RunNote) -> bytes:
-    """The file's content."""
+    """Return the content of the file."""
     text = (
         f"{_FIRST_LINE}\n"
         f"unsynced {note.unsynced_boot or '-'}\n"
@@ -95,7 +95,7 @@ def encode_note(note: RunNote) -> bytes:
 
 
 def decode_note(content: bytes, path: str) -> RunNote:
-    """Parse it; DamagedError for anything that `encode_note` does not make."""
+    """Parse the file. DamagedError for content that `encode_note` does not produce."""
     lines = content.decode(errors="replace").splitlines()
     if len(lines) == 5:
         words = [line.split(" ") for line in lines]
@@ -108,7 +108,7 @@ def decode_note(content: bytes, path: str) -> RunNote:
 
 
 class RunNotes:
-    """The note on disk."""
+    """Holds the note and writes it to disk."""
 
     def __init__(self, disk: Disk, path: str, note: RunNote) -> None:
         self._disk = disk
@@ -117,7 +117,7 @@ class RunNotes:
 
     @classmethod
     async def open(cls, disk: Disk, ledger_dir: str) -> "RunNotes":
-        """Read the note; without a file nothing was ever risked. DamagedError."""
+        """Read the note; without a file no run was ever risky. DamagedError."""
         path = f"{ledger_dir}/{CURRENT}/{RUN_FILE}"
         note = RunNote()
         if await disk.exists(path):
@@ -125,7 +125,7 @@ class RunNotes:
         return cls(disk, path, note)
 
     async def write(self, note: RunNote) -> None:
-        """Make it the durable note. DiskFullError, OSError: the old one stands."""
+        """Write the note durably. DiskFullError, OSError: the old one remains."""
         if note != self.note:
             await self._disk.replace_file(self._path, encode_note(note))
             self.note = note

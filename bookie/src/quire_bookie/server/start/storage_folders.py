@@ -1,14 +1,14 @@
-"""The folders of a bookie and what each says of itself. Owns the files `VERSION`, `PLACE` and `STATE` in `current/`.
+"""Owns the files `VERSION`, `PLACE` and `STATE` in the `current/` of each folder of a bookie.
 
-    VERSION   the cookie (quire_bookie.metadata.cookies); written last: a folder that has it has the others
-    PLACE     the roles of the folder, one per line (`journal 0`), so that volumes that were mounted in each other's
-              place are found out, and a moved folder is not refused
-    STATE     `new`: nothing was ever acknowledged with it; `used`; `lost`: it took the place of a lost volume, and the
-              bookie is not in limbo yet. Then an epoch: how often the bookie went on without a lost volume. One that
-              turns up again later has an older epoch, and no longer belongs to what the others hold. Then a checksum
-              (CRC-32C of what stands before it), which files of early versions do not have
+    VERSION   the cookie (quire_bookie.metadata.cookies); written last: a folder with this file has the others
+    PLACE     the roles of the folder, one per line (`journal 0`), so that swapped volumes are detected, and a moved
+              folder is not refused
+    STATE     `new`: nothing was ever acknowledged with it; `used`; `lost`: it replaces a lost volume, and the bookie is
+              not in limbo yet. Then an epoch: how often the bookie continued without a lost volume. A volume that
+              returns later has an older epoch, and no longer fits the data of the others. Then a checksum (CRC-32C of
+              the preceding text), which files of early versions lack
 
-Reads and writes these files and decides nothing: `storage_identity` does. Must never change a folder while looking.
+Reads and writes these files and decides nothing: `storage_identity` does. An inspection must never change a folder.
 """
 
 import re
@@ -27,7 +27,7 @@ _ANY_FORMAT = re.compile(r"quire[0-9]+:")
 _COOKIE_FILE = "VERSION"
 _PLACE_FILE = "PLACE"
 _STATE_FILE = "STATE"
-# Names that say nothing about data; the prefixes also cover what a crash left of replacing those files.
+# Names that do not indicate data; the prefixes also cover temporary files that a crash left when replacing them.
 _NOT_DATA = re.compile(r"\..*|current|lost\+found|LOCK|lock|(VERSION|PLACE|STATE|RUN|reserve\.).*")
 _JAVA_FILE = re.compile(r".*\.txn|.*\.log|lastMark")
 _JOURNAL_FILE = re.compile(r"last-mark|journal-.*")
@@ -36,7 +36,7 @@ _PUT_BACK = f"put it back: {CURRENT}/{_COOKIE_FILE} is the same in every folder 
 
 
 class FolderState(Enum):
-    """What STATE says."""
+    """The state in the file STATE."""
 
     NEW = "new"
     USED = "used"
@@ -47,7 +47,7 @@ class FolderState(Enum):
 class StorageFolders:
     """The folders of one bookie, in the order of its configuration. Absolute paths.
 
-    `index_dir` None: the index lives in the first ledger folder.
+    `index_dir` None: the index is in the first ledger folder.
     """
 
     journal_dirs: tuple[str, ...]
@@ -55,7 +55,7 @@ class StorageFolders:
     index_dir: str | None = None
 
     def places(self) -> dict[str, str]:
-        """What PLACE says in each folder. A folder may have several roles."""
+        """Return the content of PLACE in each folder. A folder may have several roles."""
         roles: dict[str, list[str]] = {}
         index_dirs = () if self.index_dir is None else (self.index_dir,)
         for role, folders in (("journal", self.journal_dirs), ("ledgers", self.ledger_dirs), ("index", index_dirs)):
@@ -64,19 +64,19 @@ class StorageFolders:
         return {folder: "".join(lines) for folder, lines in roles.items()}
 
     def first(self, journals: int, ledgers: int) -> "StorageFolders":
-        """The same bookie with that many of the first folders, and its index."""
+        """Return these folders limited to the first `journals` and `ledgers`, with the index."""
         return StorageFolders(self.journal_dirs[:journals], self.ledger_dirs[:ledgers], self.index_dir)
 
     @property
     def counts(self) -> str:
-        """For a message."""
+        """The numbers of folders, for an error."""
         index = "" if self.index_dir is None else " and an index folder"
         return f"{len(self.journal_dirs)} journal and {len(self.ledger_dirs)} ledger folders{index}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFolder:
-    """What a folder holds. `cookie` None: no VERSION file, and nothing else but empty places."""
+    """The content of a folder. `cookie` None: the folder has no VERSION file and no data."""
 
     path: str
     cookie: Cookie | None = None
@@ -85,11 +85,11 @@ class FoundFolder:
     epoch: int = 0
     has_data: bool = False
     emptied: bool = False
-    """It was used, and its data is gone."""
+    """The folder was used, and its data is gone."""
 
 
 async def inspect(disk: Disk, folders: StorageFolders) -> list[FoundFolder]:
-    """Look at every folder. StartupError for one with files that Quire did not write, or whose stamp is damaged."""
+    """Inspect every folder. StartupError for a folder with foreign files or with a damaged stamp."""
     return [await _inspect_folder(disk, folders, path) for path in folders.places()]
 
 
@@ -120,7 +120,7 @@ async def _inspect_folder(disk: Disk, folders: StorageFolders, path: str) -> Fou
 
 
 def _lacks_files(folders: StorageFolders, path: str, data: Sequence[str]) -> bool:
-    """Whether files are gone that every start leaves. A later ledger folder may have none: the index knows its logs."""
+    """Whether files that every start leaves are missing. The index checks the logs of later ledger folders."""
     if path in folders.journal_dirs and not any(_JOURNAL_FILE.fullmatch(name) for name in data):
         return True
     return path == folders.ledger_dirs[0] and not data
@@ -133,14 +133,14 @@ async def _read_state(disk: Disk, path: str) -> tuple[FolderState, int]:
         state, epoch = text.split(" ")[:2]
         found = FolderState(state), int(epoch)
     except ValueError as error:
-        raise StartupError(f"{path} is damaged: it says {text[:20]!r}; put the file back") from error
+        raise StartupError(f"{path} is damaged: it holds {text[:20]!r}; put the file back") from error
     if content not in (encode_state(*found), f"{state} {epoch}\n".encode()):
         raise StartupError(f"{path} is damaged: its checksum does not match; put the file back")
     return found
 
 
 def encode_state(state: FolderState, epoch: int) -> bytes:
-    """What STATE holds. A wrong epoch would have another folder called a lost one, hence the checksum."""
+    """Return the content of STATE. The checksum prevents that a wrong epoch makes another folder count as lost."""
     text = f"{state.value} {epoch}"
     return f"{text} {crc32c(text.encode()):08x}\n".encode()
 
@@ -174,7 +174,7 @@ def _refuse_foreign_format(path: str, cookie: Cookie) -> None:
 async def stamp(
     disk: Disk, folders: StorageFolders, path: str, cookie: Cookie, state: FolderState, epoch: int = 0
 ) -> None:
-    """Make a folder one of the bookie's, durably. A crash leaves it unstamped or stamped."""
+    """Add a folder to the bookie, durably. A crash leaves it either unstamped or stamped."""
     await disk.replace_file(f"{path}/{CURRENT}/{_PLACE_FILE}", folders.places()[path].encode())
     await write_state(disk, path, state, epoch)
     await write_cookie(disk, path, cookie)

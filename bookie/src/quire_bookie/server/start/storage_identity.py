@@ -1,17 +1,17 @@
-"""Whose storage this is: stamps empty volumes with a new bookie id, recognises stamped ones, refuses all others.
+"""Determines the bookie id of a storage: stamps empty volumes with a new id, recognises stamped ones, refuses others.
 
 A bookie's id belongs to its storage. An empty bookie that came up under an id that ledgers name would answer *no such
-entry* for entries that were acknowledged, and recovery would truncate those ledgers. Hence: an id is drawn only when
-every volume is empty, and a missing or emptied volume beside surviving ones is a refusal, or, when a person accepts the
-loss, a storage that comes up in limbo (`StorageIdentity.lost`). Folder names in the cookie carry the prefix `quire1:`,
-the version of the formats on disk; files of a Java bookie, which has no such prefix, are neither read nor written.
+entry* for acknowledged entries, and recovery would truncate those ledgers. Therefore an id is generated only when every
+volume is empty. A missing or emptied volume beside surviving ones is refused, or, if the administrator accepts the
+loss, the bookie comes up in limbo (`StorageIdentity.lost`). Folder names in the cookie have the prefix `quire1:`, the
+version of the formats on disk; files of a Java bookie, whose cookie has no such prefix, are neither read nor written.
 
-The store's cookie says which folders count. Orders that no crash may break:
+The cookie in the metadata store defines which folders are in use. Orders that no crash may break:
 
-* a new bookie: folders first, the store last. Stamped folders without data and without a cookie in the store are no
-  ledger's yet: the stamping is completed at the next start;
-* more folders: the new ones are stamped, then the store's cookie names them, then the cookies of the old ones do. A
-  folder beyond the store's cookie is not in use; one whose cookie is older than the store's is brought up to it;
+* a new bookie: the folders are stamped first, the store last. Stamped folders without data and without a cookie in the
+  store belong to no ledger yet: the next start completes the stamping;
+* an expansion: the new folders are stamped, then the store's cookie names them, then the cookies of the old ones do. A
+  folder that the store's cookie does not name is not in use; a folder with an older cookie gets the store's;
 * a lost folder is stamped as `lost` and stays so until limbo is durable.
 """
 
@@ -45,22 +45,22 @@ _ID_SUFFIX_BYTES = 4
 
 @dataclass(slots=True)
 class StorageIdentity:
-    """The bookie that this storage is. `release` gives the folders free for another process."""
+    """Identifies the bookie of a storage and holds its folder locks until `release`."""
 
     bookie: BookieId
     instance_id: str
     is_new: bool
     locks: list[DirectoryLock] = field(default_factory=list)
     lost: tuple[str, ...] = ()
-    """Folders whose content was lost and which were accepted empty: the bookie must come up in limbo."""
+    """Folders whose content was lost and that were accepted empty: the bookie must come up in limbo."""
     epoch: int = 0
     unused: bool = False
-    """None of its folders was ever in use: it has answered nobody yet."""
+    """None of its folders was ever in use: the bookie has not answered any request yet."""
     unsettled: tuple[str, ...] = ()
-    """Folders whose STATE is not that of this epoch, those that were lost last."""
+    """Folders whose STATE does not match this epoch; lost ones come last."""
 
     async def settle(self, disk: Disk) -> None:
-        """From here on every folder counts as used. After limbo is durable, before anything is acknowledged."""
+        """Mark every folder as used. Called when limbo is durable, before any acknowledgement."""
         for path in self.unsettled:
             await write_state(disk, path, FolderState.USED, self.epoch)
         self.unsettled = ()
@@ -73,16 +73,16 @@ class StorageIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOptions:
-    """What a person allowed for this start."""
+    """What the administrator allowed for this start."""
 
     allow_expansion: bool = False
-    """Empty folders behind the known ones become the bookie's."""
+    """Add empty folders listed after the known ones to the bookie."""
     accept_lost: bool = False
-    """Emptied folders of the bookie are taken as they are, and the bookie comes up in limbo."""
+    """Accept emptied folders; the bookie comes up in limbo."""
     bookie: BookieId | None = None
-    """Id of a new bookie; None: one is drawn."""
+    """Id of a new bookie; None: a random one."""
     must_be_id: bool = False
-    """Storage that belongs to a bookie with another id than `bookie` is refused."""
+    """Refuse storage that belongs to a bookie with an id other than `bookie`."""
 
 
 async def claim_storage(
@@ -95,13 +95,13 @@ async def claim_storage(
     chance: Chance,
     options: ClaimOptions = ClaimOptions(),
 ) -> StorageIdentity:
-    """Recognise or stamp the folders, lock them, and see that the store has the cookie.
+    """Recognise or stamp the folders, lock them, and ensure that the metadata store has the cookie.
 
-    StartupError, one line for a person, for folders that cannot be used or belong to something else.
-    MetadataUnavailableError and MetadataUnknownError: try again; folders that were stamped are recognised then.
+    StartupError, one line for the administrator, if folders cannot be used or belong to another bookie or system.
+    MetadataUnavailableError and MetadataUnknownError: try again; folders stamped meanwhile are then recognised.
     """
     try:
-        # Looked at before anything is created: a foreign folder stays as it is.
+        # Inspect before creating anything: a foreign folder stays unchanged.
         await inspect(disk, folders)
         locks = await _lock(disk, folders)
     except OSError as error:
@@ -136,7 +136,7 @@ async def claim_storage(
 
 
 async def _check_unknown(metadata: MetadataStore, bookie: BookieId, folders: StorageFolders) -> None:
-    """Refuse empty folders for a bookie that the cluster has: ledgers may name it for entries that are not here."""
+    """Refuse empty folders for a bookie of the cluster: ledgers may name it for entries that the folders lack."""
     if await Cookies(metadata).read(bookie) is not None:
         raise StartupError(
             f"bookie {bookie} is part of the cluster, but its folders here are empty ({', '.join(folders.places())}); "
@@ -170,12 +170,12 @@ async def _lock(disk: Disk, folders: StorageFolders) -> list[DirectoryLock]:
 
 
 def draw_bookie_id(host_name: str, chance: Chance) -> BookieId:
-    """`<host name>-<8 hex>`; characters that an id must not have become `-`."""
+    """Generate `<host name>-<8 hex>`; characters that an id must not have become `-`."""
     return BookieId(f"{id_prefix(host_name)}{chance.token(_ID_SUFFIX_BYTES).hex()}")
 
 
 def id_prefix(host_name: str) -> str:
-    """What the ids begin with that are drawn on a host."""
+    """Return the prefix of ids generated on a host."""
     return (re.sub(r"[^A-Za-z0-9._-]", "-", host_name) or "bookie") + "-"
 
 
@@ -218,7 +218,7 @@ async def _recognise(
         await _complete_new(disk, metadata, folders, found)
         return bookie
     plan = plan_claim(folders, found, stored.value, options)
-    # The order of the module's text. Each step may be the last one: the next start plans the rest.
+    # In the order of the module's docstring. After a crash between two steps the next start plans the rest.
     for path in plan.added:
         await stamp(disk, folders, path, plan.cookie, FolderState.NEW)
     for path in plan.lost:
@@ -245,7 +245,7 @@ def _agreed_bookie(found: Sequence[FoundFolder], instance_id: str) -> BookieId:
         if cookie.instance_id != instance_id:
             raise StartupError(
                 f"the folder {path} belongs to bookie {cookie.bookie} of cluster {cookie.instance_id}; "
-                f"this metadata store is of cluster {instance_id}; configure the metadata of that cluster, or, where "
+                f"this metadata store is of cluster {instance_id}; configure the metadata of that cluster, or, if "
                 f"{CURRENT}/VERSION is damaged, put it back: it is the same in every folder of a bookie"
             )
     return first.bookie
@@ -254,14 +254,14 @@ def _agreed_bookie(found: Sequence[FoundFolder], instance_id: str) -> BookieId:
 async def _complete_new(
     disk: Disk, metadata: MetadataStore, folders: StorageFolders, found: Sequence[FoundFolder]
 ) -> None:
-    """The bookie was being stamped when its process died: nothing was ever acknowledged."""
+    """Complete the stamping of a bookie whose process died during it, before any acknowledgement."""
     cookies = {folder.path: folder.cookie for folder in found if folder.cookie is not None}
     first_path, cookie = next(iter(cookies.items()))
     if any(folder.has_data or folder.state is not FolderState.NEW for folder in found):
         raise StartupError(
             f"bookie {cookie.bookie} is no longer part of the cluster (its cookie was deleted); "
-            "empty its folders to start a new bookie, or, where the metadata was restored from a backup that is older "
-            f"than the bookie, say `quire metadata cookies accept {cookie.bookie}`"
+            "empty its folders to start a new bookie, or, if the metadata was restored from a backup that is older "
+            f"than the bookie, run `quire metadata cookies accept {cookie.bookie}`"
         )
     other = next((path for path, each in cookies.items() if each != cookie), None)
     if other is not None:
@@ -280,30 +280,30 @@ async def _update(metadata: MetadataStore, cookie: Cookie, stored: Versioned[Coo
         await Cookies(metadata).update(cookie, expected=stored.version)
     except BadVersionError as error:
         raise StartupError(
-            f"the cookie of bookie {cookie.bookie} in the cluster was changed meanwhile; start again"
+            f"the cookie of bookie {cookie.bookie} in the cluster was changed during the start; start again"
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """What has to be done to folders and store before the bookie may use them."""
+    """The changes to folders and metadata store that are needed before the bookie may use the folders."""
 
     stored: Cookie
     cookie: Cookie
-    """What store and folders say in the end."""
+    """The cookie of store and folders after the changes."""
     added: tuple[str, ...]
     lost: tuple[str, ...]
     emptied: tuple[str, ...]
     outdated: tuple[str, ...]
-    """Folders whose cookie is still another one once the others were stamped."""
+    """Folders whose cookie still differs after the others were stamped."""
     epoch: int
-    """Of what is lost now; the other folders follow when the bookie is in limbo."""
+    """The epoch of the folders lost now; the other folders get it when the bookie is in limbo."""
 
 
 def plan_claim(
     folders: StorageFolders, found: Sequence[FoundFolder], stored: Cookie, options: ClaimOptions
 ) -> ClaimPlan:
-    """Compare what is configured, what the folders say and what the store says. StartupError: a refusal."""
+    """Compare the configuration, the folders and the cookie in the store. StartupError if the start is refused."""
     stored = replace(stored, format_version=_newest_format(found))
     _check_counts(folders, stored, options)
     known = folders.first(len(stored.journal_dirs), len(stored.ledger_dirs))
@@ -312,8 +312,8 @@ def plan_claim(
         if folder.cookie is not None and not _is_part(folder.cookie, stored):
             raise StartupError(
                 f"the cookie of bookie {stored.bookie} in the cluster is not the one in {folder.path}; "
-                "configure the folders that belong together, or, if the metadata was restored from a backup of when"
-                f" it had fewer folders, say `quire metadata cookies accept {stored.bookie}`"
+                "configure the folders that belong together, or, if the metadata was restored from a backup taken when"
+                f" it had fewer folders, run `quire metadata cookies accept {stored.bookie}`"
             )
     lost = tuple(folder.path for folder in members if folder.cookie is None)
     emptied = tuple(folder.path for folder in members if folder.emptied)
@@ -324,7 +324,7 @@ def plan_claim(
     for folder in added:
         if folder.has_data or folder.state is not FolderState.NEW:
             raise StartupError(
-                f"the folder {folder.path} holds data; only an empty one can be added to {stored.bookie}"
+                f"the folder {folder.path} holds data; only empty folders can be added to {stored.bookie}"
             )
     cookie = replace(
         stored,
@@ -337,7 +337,7 @@ def plan_claim(
 
 
 def _newest_format(found: Sequence[FoundFolder]) -> int:
-    """The store may say another version of the cookie's format than the folders do."""
+    """Return the newest cookie format of the folders; the store's cookie may have another one."""
     return max(folder.cookie.format_version for folder in found if folder.cookie is not None)
 
 
@@ -365,14 +365,14 @@ def _check_counts(folders: StorageFolders, stored: Cookie, options: ClaimOptions
         len(folders.ledger_dirs) - len(had.ledger_dirs),
     )
     if min(more) < 0:
-        raise StartupError(_counts_line(stored, folders, "a folder cannot be taken away, configure all of them"))
+        raise StartupError(_counts_line(stored, folders, "folders cannot be removed, configure all of them"))
     if max(more) > 0 and not options.allow_expansion:
-        remedy = "to add empty folders behind the others set allowStorageExpansion=true"
+        remedy = "to add empty folders after the others, set allowStorageExpansion=true"
         raise StartupError(_counts_line(stored, folders, remedy))
 
 
 def _is_part(cookie: Cookie, stored: Cookie) -> bool:
-    """Whether a member's cookie is the store's, or the one from before the last expansion."""
+    """Whether a folder's cookie is the store's or the one before the last expansion."""
     journals, ledgers = len(cookie.journal_dirs), len(cookie.ledger_dirs)
     return cookie == replace(
         stored,
@@ -383,9 +383,9 @@ def _is_part(cookie: Cookie, stored: Cookie) -> bool:
 
 
 def _check_epochs(members: Sequence[FoundFolder], stored: Cookie) -> None:
-    """A volume that was given up and turned up again lacks what happened since, and the others lack what it has."""
+    """Refuse a volume that was given up and has returned: it lacks later data, and the others lack its data."""
     if any(folder.state is FolderState.LOST for folder in members):
-        return  # its loss is being accepted: the others follow
+        return  # this start accepts its loss; the other folders get the new epoch later
     used = [folder for folder in members if folder.state is FolderState.USED]
     newest = max((folder.epoch for folder in used), default=0)
     for folder in used:
@@ -402,7 +402,7 @@ def _check_lost(lost: Sequence[str], emptied: Sequence[str], stored: Cookie, opt
     folder, what = (lost[0], "is empty: its volume is missing or lost; mount it") if lost else (emptied[0], "")
     raise StartupError(
         f"the folder {folder} of bookie {stored.bookie} {what or 'has lost its files; put them back'}, or start once "
-        "with acceptLostVolumes=true (--accept-lost-volumes) to come up in limbo with what is left, or empty all "
+        "with acceptLostVolumes=true (--accept-lost-volumes) to come up in limbo with the remaining data, or empty all "
         "folders to start a new bookie"
     )
 
@@ -420,4 +420,4 @@ def _check_places(folders: StorageFolders, found: Sequence[FoundFolder]) -> None
 
 def _os_error_line(error: OSError, folders: StorageFolders) -> str:
     where = error.filename or ", ".join(folders.places())
-    return f"the folder {where} cannot be used: {error.strerror or error}; see to its rights and its volume"
+    return f"the folder {where} cannot be used: {error.strerror or error}; check its permissions and its volume"

@@ -1,1 +1,1 @@
-"""Background work of a bookie: garbage collection, compaction, scrubbing, disks and read-only mode."""
+"""Background tasks of a bookie: garbage collection, compaction, scrubbing, disk checks, read-only mode."""

@@ -1,12 +1,12 @@
-"""Says when the metadata is no proof that a ledger was deleted. Owns that one question, and deletes nothing.
+"""Decides whether missing metadata proves that a ledger was deleted. Deletes nothing itself.
 
-Each source answers with a reason, or with None when it has no doubt:
-* the INSTANCEID: a wiped or foreign store has no ledgers;
-* a hold on this bookie or on the cluster: an operator, or a tool that changes metadata in bulk;
+Each source returns a reason for doubt, or None:
+* the INSTANCEID: an emptied or foreign store has no ledgers;
+* a hold on this bookie or on the cluster, set by an administrator or by a tool that changes metadata in bulk;
 * an open restoration: ledgers newer than the backup are not settled yet;
-* the session: while it is lost, and in the round in which it was lost or replaced, which store answered is unknown.
-More sources are added with `add`; garbage collection asks all of them before it puts a ledger into quarantine and
-before it deletes one. A listing that fails or ends early is a doubt by itself: it raises.
+* the session: while it is lost, and in the round in which it was lost or replaced, it is unknown which store answered.
+`add` adds further sources. Garbage collection checks all of them before it puts a ledger into quarantine and before it
+deletes one. A listing that fails or ends early counts as a doubt: it raises.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from quire_bookie.metadata.store import MetadataStore, SessionState
 from quire_bookie.server.upkeep.gc_fuse import GcFuse
 
 DoubtSource = Callable[[], Awaitable[str | None]]
-"""Why nothing may be concluded from the metadata now, or None. An error that it raises counts as a doubt."""
+"""Returns why the metadata proves nothing now, or None. An error that it raises counts as a doubt."""
 
 
 class InDoubtError(MetadataError):
@@ -27,11 +27,11 @@ class InDoubtError(MetadataError):
 
 
 class CollectionHeldError(InDoubtError):
-    """An operator, or a tool, wants nothing deleted."""
+    """A hold of an administrator or a tool forbids deletions."""
 
 
 class CollectionDoubts:
-    """All sources of one bookie."""
+    """Checks all sources of doubt of one bookie."""
 
     def __init__(self, store: MetadataStore, instance_id: str, fuse: GcFuse) -> None:
         self._store = store
@@ -42,14 +42,14 @@ class CollectionDoubts:
         self._changes_seen = 0
         self._sources: list[DoubtSource] = [self._session, self._instance, self._restoration]
         self.hold: str | None = None
-        """The hold that the last question met."""
+        """The hold found by the last check."""
 
     def add(self, source: DoubtSource) -> None:
-        """Ask this one too from now on."""
+        """Add a source."""
         self._sources.append(source)
 
     def watch_session(self) -> Callable[[], None]:
-        """Notice changes of the session from now on; returns a function that ends it."""
+        """Track changes of the session; return a function that ends this."""
         return self._store.on_session(self._on_session)
 
     def _on_session(self, state: SessionState) -> None:
@@ -57,12 +57,12 @@ class CollectionDoubts:
         self._session_changes += state is not SessionState.CONNECTED
 
     def begin_round(self) -> bool:
-        """A session that was replaced before this moment is no doubt any more. Whether one was, since the last call."""
+        """Ignore earlier changes of the session. Return whether it changed since the last call."""
         changed, self._changes_seen = self._session_changes != self._changes_seen, self._session_changes
         return changed
 
     async def doubt(self) -> str | None:
-        """The first reason not to trust the metadata, or None. MetadataError, StorageError."""
+        """Return the first reason not to trust the metadata, or None. MetadataError, StorageError."""
         self.hold = None
         for source in self._sources:
             reason = await source()

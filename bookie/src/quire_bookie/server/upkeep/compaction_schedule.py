@@ -1,10 +1,10 @@
-"""When entry logs are compacted, which of them, and who may stop it. The storage does the work.
+"""Schedules the compaction of entry logs: selects logs, starts and suspends runs. The storage does the work.
 
-Owns the two intervals, suspensions and the figures of the last runs. A *minor* compaction takes logs that are almost
-empty, a *major* one those that are somewhat empty; emptiest first, since they give most space for the least work. Never
-runs two at once. On a disk that is almost full major compaction is suspended, on a full one both are, because a copy
-needs space before it gives any; with `force_when_no_space` a full disk starts one instead, out of the space that
-storage keeps for it.
+Owns the two intervals, suspensions and the figures of the last runs. A *minor* compaction selects logs that are almost
+empty, a *major* one also those that are partly empty; emptiest first, since they free the most space for the least
+work. Never runs two at once. On a disk that is almost full, major compaction is suspended; on a full one both are,
+because a copy needs space before it frees any. With `force_when_no_space` a full disk starts a compaction instead,
+within the space that storage reserves for it.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class DiskPressure(Enum):
 
 
 class Kind(Enum):
-    """What a run takes."""
+    """The kind of a run; see the module."""
 
     MINOR = "minor"
     MAJOR = "major"
@@ -41,12 +41,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """Thresholds are shares of a log that live, below which it is taken; 0, or an interval of 0, turns a kind off."""
+    """Settings of both kinds. A log is selected if its live share is below the threshold.
+
+    A threshold or an interval of 0 turns a kind off.
+    """
 
     minor_threshold: float = limits.MINOR_COMPACTION_THRESHOLD
     minor_interval_s: float = limits.MINOR_COMPACTION_INTERVAL_S
     minor_time_max_s: float = 0.0
-    """Budget of one run; 0: none."""
+    """Time budget of one run; 0: unlimited."""
     major_threshold: float = limits.MAJOR_COMPACTION_THRESHOLD
     major_interval_s: float = limits.MAJOR_COMPACTION_INTERVAL_S
     major_time_max_s: float = 0.0
@@ -54,52 +57,52 @@ class CompactionSettings:
     rate_bytes_s: int = limits.COMPACTION_RATE_BYTES_S
     rate_entries_s: int = limits.COMPACTION_RATE_ENTRIES_S
     latency_max_s: float = limits.COMPACTION_LATENCY_MAX_S
-    """It pauses while the p99 of adds or reads is above; 0: it never does."""
+    """Compaction pauses while the p99 of adds or reads is above this; 0: never."""
     force_when_no_space: bool = True
-    """A full disk starts a compaction instead of suspending it."""
+    """Whether a full disk starts a compaction instead of suspending it."""
 
     def __post_init__(self) -> None:
         for name in ("minor", "major"):
             if not 0.0 <= self.threshold(Kind(name)) < 1.0:
-                raise ConfigError(f"{name}CompactionThreshold is {self.threshold(Kind(name))}; take 0 to below 1")
+                raise ConfigError(f"{name}CompactionThreshold is {self.threshold(Kind(name))}; use 0 to below 1")
         if self.enabled(Kind.MINOR) and self.enabled(Kind.MAJOR):
             if self.minor_threshold >= self.major_threshold:
                 raise ConfigError(
                     f"minorCompactionThreshold {self.minor_threshold} is not below majorCompactionThreshold "
-                    f"{self.major_threshold}; a major compaction takes more than a minor one"
+                    f"{self.major_threshold}; lower it, as a major compaction must select more logs than a minor one"
                 )
             if self.minor_interval_s >= self.major_interval_s:
                 raise ConfigError(
                     f"minorCompactionInterval {self.minor_interval_s:g} is not below majorCompactionInterval "
-                    f"{self.major_interval_s:g}; a major compaction is the rarer one"
+                    f"{self.major_interval_s:g}; lower it, as a major compaction must run less often"
                 )
 
     def threshold(self, kind: Kind) -> float:
-        """The living share below which a log is taken."""
+        """Return the live share below which a log is selected."""
         return self.minor_threshold if kind is Kind.MINOR else self.major_threshold
 
     def interval_s(self, kind: Kind) -> float:
-        """Time between two runs."""
+        """Return the time between two runs."""
         return self.minor_interval_s if kind is Kind.MINOR else self.major_interval_s
 
     def time_max_s(self, kind: Kind) -> float:
-        """Budget of a run; 0: none."""
+        """Return the time budget of a run; 0: unlimited."""
         return self.minor_time_max_s if kind is Kind.MINOR else self.major_time_max_s
 
     def enabled(self, kind: Kind) -> bool:
-        """Whether it runs by itself."""
+        """Whether this kind runs at intervals."""
         return self.threshold(kind) > 0 and self.interval_s(kind) > 0
 
 
 class CompactableStorage(Protocol):
-    """What is asked of `storage.compaction.Compaction`."""
+    """The methods of `storage.compaction.Compaction` that the schedule uses."""
 
     async def usages_now(self) -> list[LogUsage]:
-        """How full the sealed logs are."""
+        """Return the usage of the sealed logs."""
         ...
 
     async def compact(self, logs: Sequence[int], pace: Pace, /) -> int:
-        """Empty and remove logs; bytes freed."""
+        """Copy the live entries out of logs and remove the logs; return the bytes freed."""
         ...
 
 
@@ -116,7 +119,7 @@ class CompactionScheduleStats:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStatus:
-    """What BookKeeper's admin shows. Times in ms since the epoch, 0: never."""
+    """The fields that BookKeeper's admin API shows. Times in ms since the epoch; 0: never."""
 
     force_compacting: bool
     major_compacting: bool
@@ -128,13 +131,13 @@ class CompactionStatus:
 
 
 def chosen_logs(usages: Sequence[LogUsage], threshold: float) -> list[int]:
-    """Logs of which less than `threshold` lives, emptiest first; of equally empty ones the oldest first."""
+    """Return logs with a live share below `threshold`, emptiest first, then oldest first."""
     taken = [usage for usage in usages if usage.share < threshold]
     return [usage.log for usage in sorted(taken, key=lambda usage: (usage.share, usage.log))]
 
 
 class CompactionSchedule:
-    """The compactions of one bookie."""
+    """Schedules the compactions of one bookie."""
 
     def __init__(
         self,
@@ -160,9 +163,9 @@ class CompactionSchedule:
         self._last_ms = {Kind.MINOR: 0, Kind.MAJOR: 0}
         self.stats = CompactionScheduleStats()
 
-    # ---- for operators
+    # ---- for administrators
     def suspend(self, *, minor: bool = False, major: bool = False) -> None:
-        """Start none of these kinds until `resume`, and end one that runs after the batch that it is at."""
+        """Start no run of these kinds until `resume`, and end a running one after its current batch."""
         self._suspended |= _kinds(minor, major)
 
     def resume(self, *, minor: bool = False, major: bool = False) -> None:
@@ -171,16 +174,16 @@ class CompactionSchedule:
         self._wanted.set()
 
     def is_suspended(self, kind: Kind) -> bool:
-        """Whether an operator suspended it."""
+        """Whether an administrator suspended this kind."""
         return kind in self._suspended
 
     def force(self, *, minor: bool = False, major: bool = False) -> None:
-        """Run these kinds as soon as possible, whatever is suspended or due."""
+        """Run these kinds as soon as possible, even if suspended or not due."""
         self._forced |= _kinds(minor, major)
         self._wanted.set()
 
     def status(self) -> CompactionStatus:
-        """For the admin's `gc_details`."""
+        """Return the status for `gc_details` of the admin API."""
         return CompactionStatus(
             force_compacting=bool(self._forced) or self._running_forced,
             major_compacting=self._running is Kind.MAJOR,
@@ -193,13 +196,13 @@ class CompactionSchedule:
 
     # ---- running
     async def run(self) -> None:
-        """Compact for as long as the bookie lives; cancel to end. A failed run is logged, the next one tries again."""
+        """Compact until cancelled. A failed run is logged; the next one tries again."""
         now_s = asyncio.get_running_loop().time()
         self._last_s = {Kind.MINOR: now_s, Kind.MAJOR: now_s}
         try:
-            await self._storage.usages_now()  # beside the requests, so that the first run begins at once
+            await self._storage.usages_now()  # now, so that the first run can begin at once
         except (StorageError, OSError) as error:
-            _log.warning("how full the entry logs are is not known yet: %s", error)
+            _log.warning("could not determine the usage of entry logs yet: %s", error)
         while True:
             await self._pause()
             try:
@@ -209,7 +212,7 @@ class CompactionSchedule:
                 _log.warning("compaction ended early: %s", error)
 
     async def run_due(self) -> Kind | None:
-        """Run what is forced or due, if anything; the kind that ran. StorageError, OSError as `compact`."""
+        """Run a forced or due compaction, if any; return its kind. StorageError, OSError as `compact`."""
         due = self._due()
         if due is None:
             return None
@@ -219,7 +222,7 @@ class CompactionSchedule:
         return kind
 
     def _due(self) -> tuple[Kind, bool] | None:
-        """What is to run now, and whether a person, or a full disk, asks for it."""
+        """Return the kind to run now, and whether an administrator or a full disk forces it."""
         for kind in (Kind.MAJOR, Kind.MINOR):
             if kind in self._forced:
                 return kind, True
@@ -273,7 +276,7 @@ class CompactionSchedule:
         self._last_s[kind] = now_s
         self._last_ms[kind] = self._clock.now_ms()
         if kind is Kind.MAJOR:
-            self._last_s[Kind.MINOR] = now_s  # a major one takes all that a minor one would
+            self._last_s[Kind.MINOR] = now_s  # a major run includes the logs of a minor one
             self.stats.major_runs += 1
         else:
             self.stats.minor_runs += 1
@@ -284,7 +287,7 @@ class CompactionSchedule:
         return min([limits.COMPACTION_TICK_S, *intervals])
 
     async def _pause(self) -> None:
-        if self._forced:  # both kinds were asked for together, and one has run
+        if self._forced:  # both kinds were forced together, and one has run
             return
         try:
             async with asyncio.timeout(self._tick_s()):

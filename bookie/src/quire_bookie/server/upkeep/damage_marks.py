@@ -1,6 +1,6 @@
-"""Tells auto-recovery what the scrub of this bookie found: a note of the entries, then a mark of under-replication.
+"""Reports damage on this bookie to auto-recovery: a note of the entries, then a mark of under-replication.
 
-Owns what is still to be told, within a bound; it is found again by the next round of the scrub. Repairs nothing.
+Owns the pending findings, up to a bound; the next round of the scrub finds the others again. Repairs nothing.
 """
 
 import logging
@@ -23,17 +23,17 @@ _EVERYTHING = (EntryId(0), EntryId(LEDGER_IDS_END - 1))
 
 @dataclass(slots=True)
 class DamageMarks:
-    """`found` remembers, `tell` writes. One per bookie."""
+    """Collects the findings of one bookie with `found` and writes them with `report`."""
 
     metadata: MetadataStore
     clock: WallClock
     bookie: BookieId
-    told: int = 0
+    reported: int = 0
     """Ledgers that were marked."""
     _due: dict[LedgerId, set[tuple[EntryId, EntryId]]] = field(default_factory=dict)
 
     def found(self, damage: Damage) -> None:
-        """One finding. What belongs to no ledger, or nobody knows to which, is for a person."""
+        """Add a finding. Ignored without a known ledger: an administrator must handle it."""
         if damage.ledger < 0 or (damage.ledger not in self._due and len(self._due) >= SCRUB_REPORT_MAX):
             return
         span = _EVERYTHING if damage.first < 0 else (damage.first, damage.last)
@@ -41,33 +41,33 @@ class DamageMarks:
 
     @property
     def due(self) -> int:
-        """Ledgers that are still to be told."""
+        """The number of ledgers to report."""
         return len(self._due)
 
-    async def tell(self) -> None:
-        """Write what is due, as far as the store takes it; the rest stays due, behind what is found meanwhile."""
+    async def report(self) -> None:
+        """Write pending findings as far as the metadata store accepts them; the rest queues behind newer ones."""
         for ledger in list(self._due):
-            # Taken out first: a finding that comes while this one is written is due again.
+            # Removed first: a finding during the write must be reported again.
             spans = self._due.pop(ledger)
             try:
-                await self._tell(ledger, spans)
+                await self._report(ledger, spans)
             except MetadataError as error:
                 _log.warning("cannot report the damage of ledger %d now, will try again: %s", ledger, error)
-                # At the back: a ledger that never succeeds delays no other, in this call or the next.
+                # Last in order: a ledger that always fails does not delay others, in this call or the next.
                 self._due.setdefault(ledger, set()).update(spans)
                 if isinstance(error, MetadataUnavailableError):
                     return
 
-    async def _tell(self, ledger: LedgerId, spans: set[tuple[EntryId, EntryId]]) -> None:
+    async def _report(self, ledger: LedgerId, spans: set[tuple[EntryId, EntryId]]) -> None:
         try:
             metadata = (await LedgerNodes(self.metadata).read(ledger)).value
         except NoSuchLedgerError:
-            return  # garbage collection takes its copies
+            return  # garbage collection removes its copies
         except MetadataFormatError as error:
             _log.error("ledger %d is damaged and needs manual repair: %s", ledger, error)
             return
         if any(self.bookie in segment.ensemble for segment in metadata.segments):
-            # The note first: a worker that finds the mark reads there which entries are damaged.
+            # The note first: a worker that finds the mark reads the damaged entries from it.
             await DamageNotes(self.metadata).note(ledger, self.bookie, spans, self.clock.now_ms())
             await UnderReplication(self.metadata, self.clock).mark(ledger, [self.bookie])
-            self.told += 1
+            self.reported += 1

@@ -1,8 +1,8 @@
-"""The damage known on one bookie: found by a scrub or by a read, reported to auto-recovery, checked until repaired.
+"""Tracks the known damage of one bookie: found by scrub or read, reported to auto-recovery, checked until repaired.
 
 Owns the list of findings. Auto-recovery gets each finding within seconds (`damage_marks`), and again while it lasts. A
 finding leaves the list when its entries read intact again, or when a whole round of the scrub no longer finds it.
-Repairs nothing, and never holds up a read: `read_failed` only notes.
+Repairs nothing, and never delays a read: `read_failed` only adds to the list.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from quire_bookie.storage.scrub import INDEX_PATH, Damage
 _log = logging.getLogger("quire.server.scrubbing")
 
 CheckDigest = Callable[[LedgerId, EntryId, memoryview], Awaitable[str | None]]
-"""Checks an entry against its ledger's digest; what is wrong, or None."""
+"""Checks an entry against its ledger's digest; returns the error, or None."""
 
 
 class CheckedStorage(Protocol):
-    """What the report needs of the ledger storage."""
+    """The methods of the ledger storage that the report uses."""
 
     async def read(self, ledger: LedgerId, entry: EntryId, /) -> Buffer:
-        """One stored entry."""
+        """Return a stored entry."""
         ...
 
     def forget_read(self, ledger: LedgerId, first: EntryId, last: EntryId, /) -> None:
@@ -37,17 +37,17 @@ class CheckedStorage(Protocol):
 
 @dataclass(slots=True)
 class DamageStats:
-    """Counters since the start, for a collector to read."""
+    """Holds counters since the start, for the metrics collector."""
 
     damages: int = 0
     by_reads: int = 0
-    """Of them, those that a read met first."""
+    """Of `damages`, those first found by a read."""
     repaired: int = 0
     """Findings whose entries read intact again."""
 
 
 class DamageReport:
-    """See the module's text. `marks` None: auto-recovery gets no report."""
+    """Tracks, reports and checks findings. `marks` None: auto-recovery gets no report."""
 
     def __init__(self, storage: CheckedStorage, check_digest: CheckDigest, marks: DamageMarks | None = None) -> None:
         self._storage = storage
@@ -74,7 +74,7 @@ class DamageReport:
         self._known = {}
 
     def end_round(self) -> list[Damage]:
-        """Drop what the round did not find again; returns what is left."""
+        """Drop findings that the round did not find again; return the others."""
         self._before = {}
         return self.findings
 
@@ -83,19 +83,19 @@ class DamageReport:
         self._note(damage)
 
     def read_failed(self, ledger: LedgerId, entry: EntryId, error: DamagedError) -> None:
-        """Note that a read met damage. `entry` -1: the bytes that say which entries there are."""
+        """Note that a read found damage. `entry` -1: the bytes that list the entries are damaged."""
         for known in (self._known, self._before):
             if any(damage.covers(ledger, entry) for damage in known):
                 return
         self.stats.by_reads += self._note(Damage(ledger, entry, entry, error.path, error.offset, str(error)))
 
     def _note(self, damage: Damage) -> bool:
-        """Whether it was new."""
+        """Add a finding; return whether it is new."""
         if damage in self._known or len(self._known) >= limits.SCRUB_REPORT_MAX:
             return False
         self._known[damage] = None
         if damage.ledger >= 0 and damage.first >= 0:
-            # An intact copy in the cache would hide the damage from auto-recovery, and outlive no restart.
+            # An intact copy in the cache would hide the damage from auto-recovery, until a restart loses it.
             self._storage.forget_read(damage.ledger, damage.first, damage.last)
         self._mark(damage)
         if damage in self._before:
@@ -111,7 +111,7 @@ class DamageReport:
 
     # ---- reporting and checking
     async def run(self) -> None:
-        """Report findings and check them again, for as long as the bookie lives; cancel to end."""
+        """Report findings and check them again, until cancelled."""
         while True:
             if not self.findings and not self._due:
                 await self._wake.wait()
@@ -128,9 +128,9 @@ class DamageReport:
         return 0 if self._marks is None else self._marks.due
 
     async def report(self) -> None:
-        """Report to auto-recovery what is due."""
+        """Report pending findings to auto-recovery."""
         if self._marks is not None and self._marks.due:
-            await self._marks.tell()
+            await self._marks.report()
 
     async def check_again(self) -> None:
         """Read the damaged entries again. Findings that are repaired leave the list, others are marked again."""
@@ -140,7 +140,7 @@ class DamageReport:
             self._reported_s = now_s
         for damage in self.findings:
             if damage.ledger < 0 or damage.first < 0:
-                continue  # only the next round of the scrub can tell
+                continue  # only the next round of the scrub can check it
             if await self._is_repaired(damage):
                 self._known.pop(damage, None)
                 self._before.pop(damage, None)
@@ -160,7 +160,7 @@ class DamageReport:
             except NoSuchEntryError:
                 if damage.path != INDEX_PATH:
                     return False
-                continue  # a damaged value of the index names all ids of its block, also those that never were
+                continue  # a damaged value of the index covers all ids of its block, also those never added
             except (UnknownLedgerStateError, StorageError, OSError):
                 return False
             if await self._check_digest(damage.ledger, entry, memoryview(body)) is not None:

@@ -1,9 +1,9 @@
-"""Watches the space of a bookie's folders and says which are full and when the bookie must be read-only.
+"""Watches the free space of a bookie's folders; decides which are full and when the bookie must be read-only.
 
-Owns the rules of fullness, which are BookKeeper's (semantics section 6), and the figures that operators see. A ledger
-folder above the threshold takes no new entry logs; when all are full the bookie turns read-only, and with no folder
-writable they are taken back only once all together are below the low watermark. A journal is not judged by shares: its
-files are recycled; it says itself when it has no space, and counts as full until another file fits. Never deletes
+Owns the rules of fullness, which are BookKeeper's (semantics section 6), and the figures shown to administrators. A
+ledger folder above the threshold gets no new entry logs. When all are full, the bookie turns read-only, and the folders
+become writable again only once all together are below the low watermark. Journals have no threshold, as their files are
+recycled: a journal reports itself that it has no space, and counts as full until another file fits. Never deletes
 anything.
 """
 
@@ -19,38 +19,38 @@ from quire_bookie.errors import StartupError, StorageError
 from quire_bookie.storage.logs.log_directories import LogDirectories, LogDirectory
 
 _log = logging.getLogger("quire.server.disk")
-_FAILED_LOOKS_MAX = 2
+_FAILED_CHECKS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
 class DiskRules:
-    """Shares of a disk in use, 0 to 1; `interval_s` between looks."""
+    """Shares of a disk in use, 0 to 1; `interval_s` between checks."""
 
     threshold: float = limits.DISK_USAGE_THRESHOLD
-    """Above it a folder is full."""
+    """A folder above it is full."""
     warn_threshold: float = limits.DISK_USAGE_WARN_THRESHOLD
-    """Above it a folder is almost full: no major compaction there."""
+    """A folder above it is almost full, which suspends major compaction."""
     low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK
-    """A full folder is taken back below it."""
+    """A full folder becomes writable again below it."""
     interval_s: float = limits.DISK_CHECK_INTERVAL_S
     high_priority_bytes_min: int = limits.ENTRY_LOG_BYTES_MAX
-    """A read-only bookie takes adds with high priority while a folder has so much free."""
+    """A read-only bookie accepts adds with high priority while a folder has at least this much free space."""
     on_any_full: bool = False
-    """Read-only as soon as one folder is full."""
+    """Whether the bookie turns read-only as soon as one folder is full."""
     read_only_enabled: bool = True
     """False: a bookie without space ends instead of turning read-only."""
 
 
 def used_share(usage: DiskUsage) -> float:
-    """What is in use of a file system, 0 to 1; of one whose size is not known, 0."""
+    """Return the share of a file system in use, 0 to 1; 0 if its size is unknown."""
     return 1.0 - usage.free_bytes / usage.total_bytes if usage.total_bytes else 0.0
 
 
 def full_folders(usages: Sequence[DiskUsage], full_before: Sequence[bool], rules: DiskRules) -> list[bool]:
-    """Which folders are full now, given which were at the last look.
+    """Return which folders are full now, given which ones were full at the last check.
 
-    While another folder is writable, a full one is taken back below the low watermark. With none writable all of them
-    together must be below it, and a folder at or below the threshold.
+    While another folder is writable, a full one becomes writable again below the low watermark. If none is writable,
+    all of them together must be below it, and the folder at or below the threshold.
     """
     shares = [used_share(usage) for usage in usages]
     if all(full_before):
@@ -63,7 +63,7 @@ def full_folders(usages: Sequence[DiskUsage], full_before: Sequence[bool], rules
 
 
 def sum_of(usages: Sequence[DiskUsage]) -> DiskUsage:
-    """All folders together, each file system counted once; folders of an unknown one count for themselves."""
+    """Return the usage of all folders together. Each file system counts once; a folder of an unknown one as its own."""
     distinct = {usage.file_system or -1 - at: usage for at, usage in enumerate(usages)}
     return DiskUsage(
         sum(usage.total_bytes for usage in distinct.values()), sum(usage.free_bytes for usage in distinct.values())
@@ -71,12 +71,12 @@ def sum_of(usages: Sequence[DiskUsage]) -> DiskUsage:
 
 
 class DiskMonitor:
-    """Looks at the folders from time to time. `set_read_only` is called on each change of mind.
+    """Checks the folders at intervals. `set_read_only` is called on each change of the mode.
 
-    `reserves`: the bookie is read-only while a part of them is missing. `relieve` is called before each look: it fills
-    them again, and makes space. `storage_full`: whether the last flush found no space anywhere; it is tried again by
-    itself. `on_failure`: a folder cannot be read any more, or there is no space and read-only is not allowed: the
-    bookie must end. `on_look` is called after each look.
+    `reserves`: the bookie is read-only while a part of them is missing. `relieve` is called before each check: it fills
+    them again and frees space. `storage_full`: whether the last flush found no space in any folder; storage retries it.
+    `on_failure` must end the bookie: a folder can no longer be read, or there is no space and read-only mode is not
+    allowed. `on_look` is called after each check.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class DiskMonitor:
         self._on_look = on_look
         self._reported = asyncio.Event()
         self._journal_full = False
-        self._failed_looks = 0
+        self._failed_checks = 0
         self.read_only = False
         self.accepts_high_priority = True
         self.total_bytes = 0
@@ -117,12 +117,12 @@ class DiskMonitor:
 
     @property
     def folders(self) -> Sequence[LogDirectory]:
-        """The ledger folders, with their usage at the last look."""
+        """The ledger folders, with their usage at the last check."""
         return self._directories.all
 
     @property
     def any_full(self) -> bool:
-        """Whether a ledger folder takes no new entry logs."""
+        """Whether a ledger folder is full and gets no new entry logs."""
         return any(_is_full(folder) for folder in self.folders)
 
     @property
@@ -132,8 +132,8 @@ class DiskMonitor:
 
     @property
     def excess_bytes(self) -> int:
-        """Bytes in use above the warning threshold, over all file systems of the ledger folders; while the bookie is
-        read-only, at least what its reserve and its next journal file lack."""
+        """Bytes in use above the warning threshold, over all file systems of the ledger folders; while read-only, at
+        least the bytes that its reserve and its next journal file lack."""
         usages = {folder.usage.file_system or -1 - at: folder.usage for at, folder in enumerate(self.folders)}
         share = 1.0 - self._rules.warn_threshold
         excess = sum(max(0, int(usage.total_bytes * share) - usage.free_bytes) for usage in usages.values())
@@ -142,16 +142,16 @@ class DiskMonitor:
 
     @property
     def writable_folders(self) -> int:
-        """How many ledger folders take new entry logs."""
+        """The number of ledger folders that accept new entry logs."""
         return sum(not _is_full(folder) and folder.error is None for folder in self.folders)
 
     def disk_full(self) -> None:
-        """The journal found no space: turn read-only now."""
+        """Turn read-only now: the journal found no space."""
         self._journal_full = True
         self._reported.set()
 
     async def first_look(self) -> bool:
-        """Whether to start read-only. StartupError when it must and may not be."""
+        """Check; return whether to start read-only. StartupError if that is needed but not allowed."""
         self.read_only = await self._wanted()
         if self.read_only and not self._rules.read_only_enabled:
             raise StartupError(f"no space, and readOnlyModeEnabled is false: {self._directories.describe()}")
@@ -159,7 +159,7 @@ class DiskMonitor:
         return self.read_only
 
     async def look(self) -> None:
-        """One look; adjusts the mode."""
+        """Check the folders once, and adjust the mode."""
         wanted = await self._wanted()
         self._on_look()
         if wanted == self.read_only:
@@ -170,7 +170,7 @@ class DiskMonitor:
             )
             return
         self.read_only = wanted
-        mode = "full" if wanted else "taken back"
+        mode = "full" if wanted else "writable again"
         _log.warning("the disks are %s: %d of %d bytes are free", mode, self.free_bytes, self.total_bytes)
         await self._set_read_only(wanted)
 
@@ -181,56 +181,56 @@ class DiskMonitor:
             await self._relieve()
         await self._directories.look()
         self._check_errors()
-        self._judge([folder for folder in self.folders if folder.error is None])
+        self._evaluate([folder for folder in self.folders if folder.error is None])
         if self._journal_full:
-            self._journal_full = not await self._journal_has_room()
+            self._journal_full = not await self._journal_has_space()
         full = [_is_full(folder) or folder.error is not None for folder in self.folders]
-        no_room = any(full) if self._rules.on_any_full else all(full)
-        return no_room or reported or self._journal_full or self._storage_full() or not self._reserves.complete
+        no_space = any(full) if self._rules.on_any_full else all(full)
+        return no_space or reported or self._journal_full or self._storage_full() or not self._reserves.complete
 
-    def _judge(self, folders: Sequence[LogDirectory]) -> None:
+    def _evaluate(self, folders: Sequence[LogDirectory]) -> None:
         usages = [folder.usage for folder in folders]
         total = sum_of(usages)
         self.total_bytes, self.free_bytes = total.total_bytes, total.free_bytes
-        roomy = any(usage.free_bytes >= self._rules.high_priority_bytes_min for usage in usages)
-        self.accepts_high_priority = roomy or self._can_flush()
+        spacious = any(usage.free_bytes >= self._rules.high_priority_bytes_min for usage in usages)
+        self.accepts_high_priority = spacious or self._can_flush()
         fulls = full_folders(usages, [_is_full(folder) for folder in folders], self._rules)
         for folder, full in zip(folders, fulls, strict=True):
             if full != _is_full(folder):
                 share = 100.0 * used_share(folder.usage)
-                _log.warning("%s is %s: %.1f %% are in use", folder.path, "full" if full else "taken back", share)
+                _log.warning("%s is %s: %.1f %% in use", folder.path, "full" if full else "writable again", share)
             folder.over_threshold = full
             folder.out_of_space = folder.out_of_space and full
 
     def _can_flush(self) -> bool:
-        """Whether the reserve still takes a whole write cache: recovery goes on with it on a full disk."""
+        """Whether a whole write cache still fits the reserve: then recovery continues on a full disk."""
         reserve = next(iter(self._reserves.all), None)
         if reserve is None:
             return False
         return reserve.held_bytes + self.folders[0].usage.free_bytes >= self._write_cache_bytes
 
     def _check_errors(self) -> None:
-        """A folder that cannot be looked at twice in a row has failed, and its bookie with it."""
+        """Fail the bookie if a folder could not be read in two consecutive checks."""
         failed = [folder for folder in self.folders if folder.error is not None]
-        self._failed_looks = self._failed_looks + 1 if failed else 0
+        self._failed_checks = self._failed_checks + 1 if failed else 0
         for folder in failed:
-            _log.error("the space of %s cannot be read: %s", folder.path, folder.error)
-        if self._failed_looks >= _FAILED_LOOKS_MAX:
+            _log.error("could not read the free space of %s: %s", folder.path, folder.error)
+        if self._failed_checks >= _FAILED_CHECKS_MAX:
             self._on_failure(StorageError(f"the disk of {failed[0].path} has failed: {failed[0].error}"))
 
-    async def _journal_has_room(self) -> bool:
+    async def _journal_has_space(self) -> bool:
         for folder in self._journal_folders:
             try:
                 usage = await self._disk.usage(folder)
             except OSError as error:
-                _log.error("the space of %s cannot be read: %s", folder, error)
+                _log.error("could not read the free space of %s: %s", folder, error)
                 return False
             if usage.free_bytes < self._journal_needs_bytes:
                 return False
         return True
 
     async def run(self) -> None:
-        """Look for as long as the bookie lives; cancel to end."""
+        """Check the folders until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._rules.interval_s):
@@ -239,7 +239,7 @@ class DiskMonitor:
                 pass
             await self.look()
             if self.read_only:
-                # A full disk reports itself with every write: one look per interval is enough.
+                # A full disk reports itself with every write: one check per interval is enough.
                 await asyncio.sleep(self._rules.interval_s)
 
 

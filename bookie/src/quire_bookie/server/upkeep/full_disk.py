@@ -1,8 +1,9 @@
-"""Relieves a full disk: fills the reserve again, and has deleted data collected.
+"""Relieves a full disk: refills the reserve, and triggers garbage collection.
 
-Owns the steps and their pace. Before each look of the disk monitor spare journal files give way to the reserve. While
-the disk is full, garbage collection runs every 30 s whatever its interval, after the entry logs being written were
-sealed, because only a sealed log can go. Compaction has its own rule for a full disk. Never deletes anything itself.
+Owns the steps and their pace. Before each check of the disk monitor, spare journal files are removed in favour of the
+reserve. While the disk is full, garbage collection runs every 30 s regardless of its interval, after the current entry
+logs were sealed, because only sealed logs can be deleted. Compaction has its own rule for a full disk. Never deletes
+entries itself.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _log = logging.getLogger("quire.server.disk")
 
 
 class FullDisk:
-    """Of one bookie. `relieve` is for one caller at a time; `collect` begins a garbage collection."""
+    """Frees space for one bookie. `relieve` is for one caller at a time; `collect` begins a garbage collection."""
 
     def __init__(
         self,
@@ -40,18 +41,18 @@ class FullDisk:
         self._collected_s: float | None = None
 
     async def relieve(self) -> None:
-        """Make what space there can be. What fails is logged, and tried again with the next call."""
+        """Free as much space as possible. A failure is logged; the next call tries again."""
         try:
             await self._refill()
             if self._is_full():
                 await self._reclaim()
         except (StorageError, OSError) as error:
-            _log.warning("the full disk could not be relieved: %s", error)
+            _log.warning("could not free space on the full disk: %s", error)
 
     async def _refill(self) -> None:
         if await self._fill():
             return
-        await self._storage.flush()  # the journal files that it covers become spares
+        await self._storage.flush()  # journal files that it covers become spares
         await self._journals.drop_spares()
         await self._fill()
 

@@ -1,19 +1,20 @@
-"""Deletes ledgers that the cluster no longer has. Owns the rules of when that is certain; the storage does the rest.
+"""Deletes ledgers that the cluster no longer has. Owns the rules that make a deletion certain; the storage deletes.
 
-The rules, each against a way to lose live data:
+The rules, each of which prevents a loss of live data:
 * the local set is captured before the listing, so a ledger created during it is not a candidate;
-* the listing is at one revision and complete, or the round ends;
-* a ledger must be missing in two rounds in a row; a failed round breaks the row;
-* when too many are missing at once the fuse blows (`gc_fuse`) and nothing is deleted until an operator looked;
+* the listing reads a single revision completely, or the round ends;
+* a ledger must be missing in two consecutive rounds; a failed round restarts the count;
+* when too many ledgers are missing at once, the fuse blows (`gc_fuse`) and nothing is deleted until an administrator
+  resets it;
 * while the metadata is in doubt (`collection_doubts`: a hold, a lost session, a foreign store, an open restoration,
   metadata that went back in time: `metadata_doubt`) the round ends;
-* what is missing goes into quarantine first (`storage.ledger_quarantine`), whole and readable, for `keep_s`. Only time
-  between two rounds without doubt counts. When the metadata names the ledger again it leaves quarantine by itself;
-* before a ledger enters quarantine, and again before it is deleted, all doubts are asked and its node is read,
+* missing ledgers first go into quarantine (`storage.ledger_quarantine`), whole and readable, for `keep_s`. Only time
+  between two rounds without doubt counts. A ledger leaves quarantine by itself when the metadata names it again;
+* before a ledger enters quarantine, and again before it is deleted, all doubts are checked and its node is read,
   linearizable.
-Copies of living ledgers that no ensemble names any more have rules of their own (`over_replicated`). They need no
-quarantine: their node exists and says so, which a store that lost nodes cannot do. One that went back in time can, so
-the doubts are asked for them too.
+Copies of existing ledgers that no ensemble names any more have their own rules (`over_replicated`). They need no
+quarantine: the node exists and omits the bookie, which a loss of nodes cannot cause. Metadata that went back in time
+can, so the doubts are checked for these copies, too.
 """
 
 import asyncio
@@ -38,29 +39,29 @@ _log = logging.getLogger("quire.server.garbage_collection")
 
 
 class Quarantine(Protocol):
-    """What garbage collection needs of `storage.ledger_quarantine`."""
+    """The methods of `storage.ledger_quarantine` that garbage collection uses."""
 
     clock_ms: int
 
     async def all(self) -> list[QuarantinedLedger]:
-        """Every record."""
+        """Return every record."""
         ...
 
     async def put(self, ledger: LedgerId, reason: str, /) -> bool:
-        """Put a ledger into quarantine. False: it is not held, or has a record."""
+        """Put a ledger into quarantine. False: it is not stored, or already has a record."""
         ...
 
     async def release(self, ledgers: Iterable[LedgerId], /) -> None:
-        """End their records."""
+        """Remove the records of these ledgers."""
         ...
 
     async def advance(self, elapsed_ms: int, /) -> None:
-        """Count time without doubt."""
+        """Advance the clock of quarantine by time without doubt."""
         ...
 
 
 class CollectableStorage(Protocol):
-    """What garbage collection needs of the ledger storage."""
+    """The methods of the ledger storage that garbage collection uses."""
 
     @property
     def ledger_quarantine(self) -> Quarantine:
@@ -68,25 +69,25 @@ class CollectableStorage(Protocol):
         ...
 
     async def ledgers(self) -> list[LedgerId]:
-        """Every ledger held."""
+        """Return every stored ledger."""
         ...
 
     async def delete_ledger(self, ledger_id: LedgerId, /) -> bool:
-        """Forget a ledger. False: it is gone, or was undeleted meanwhile."""
+        """Delete a ledger. False: it is gone, or was undeleted meanwhile."""
         ...
 
     async def expire_tombstones(self) -> int:
-        """Forget ledgers that were deleted long ago; how many."""
+        """Remove old tombstones; return their number."""
         ...
 
     async def drop_dead_logs(self) -> int:
-        """Remove entry logs without a live ledger; bytes freed."""
+        """Remove entry logs without a live ledger; return the bytes freed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollectionSettings:
-    """How often a round runs, in seconds, and when it does not trust what it finds."""
+    """The interval of rounds in seconds, and the settings of fuse, quarantine and superfluous copies."""
 
     interval_s: float = GC_INTERVAL_S
     fuse: FuseSettings = field(default_factory=FuseSettings)
@@ -96,7 +97,7 @@ class GarbageCollectionSettings:
 
 @dataclass(slots=True)
 class GarbageCollectionStats:
-    """Counters for the metrics collector."""
+    """Holds counters for the metrics collector."""
 
     rounds: int = 0
     completed_rounds: int = 0
@@ -117,7 +118,7 @@ class GarbageCollectionStats:
 
 
 class GarbageCollection:
-    """Rounds over one bookie's ledgers. `copies`: None leaves copies that no ensemble names."""
+    """Runs rounds over one bookie's ledgers. With `copies` None, copies that no ensemble names stay."""
 
     def __init__(
         self,
@@ -140,14 +141,14 @@ class GarbageCollection:
         self.fuse = fuse
         self.doubts = CollectionDoubts(store, instance_id, fuse)
         self.excess_bytes: Callable[[], int] = lambda: 0
-        """Bytes above the share of the disks from which on ledgers leave quarantine early."""
+        """Bytes in use above the disks' warning threshold; with an excess, ledgers leave quarantine early."""
         self.doubt: str | None = None
         """Why the last round did not trust the metadata."""
         self.copies: OverReplicatedCopies | None = None
         self.stats = GarbageCollectionStats()
 
     async def run(self) -> None:
-        """Rounds for as long as the bookie lives; cancel to end. A failed round is logged and the next one tries."""
+        """Run rounds until cancelled. A failed round is logged, and the next one tries again."""
         forget_session = self.doubts.watch_session()
         try:
             await self._rounds()
@@ -160,7 +161,7 @@ class GarbageCollection:
             try:
                 await self.run_round()
                 if forced:
-                    await self.run_round()  # what was found missing for the first time goes with the second look
+                    await self.run_round()  # the second round removes ledgers first missing in the previous one
             except CollectionHeldError as error:
                 _log.info("garbage collection waits: %s", error)
             except (MetadataError, StorageError, OSError) as error:
@@ -171,7 +172,7 @@ class GarbageCollection:
                     call()
 
     async def _pause(self) -> bool:
-        """Until the next round is due, or asked for: then True."""
+        """Wait until the next round is due. True: it was requested by `force`."""
         try:
             async with asyncio.timeout(self._settings.interval_s):
                 await self._wanted.wait()
@@ -181,19 +182,19 @@ class GarbageCollection:
         return True
 
     def force(self, then: Callable[[], None] | None = None) -> None:
-        """Run two rounds as soon as possible, and call `then` when they ended, well or not. Fuse and hold stand."""
+        """Run two rounds as soon as possible, then call `then`, even if they failed. Fuse and hold still apply."""
         if then is not None:
             self._afterwards.append(then)
         self._wanted.set()
 
     @property
     def is_running(self) -> bool:
-        """Whether a round is under way, or asked for."""
+        """Whether a round is running or requested."""
         return self._running.locked() or self._wanted.is_set()
 
     async def reset_fuse(self) -> None:
-        """A person says that the missing ledgers may go: those that the fuse has seen, and no others. OSError."""
-        _log.warning("the fuse of garbage collection is reset: what is missing may be deleted")
+        """Allow the deletion of the missing ledgers that the fuse has seen, and no others. OSError."""
+        _log.warning("the fuse of garbage collection was reset: missing ledgers may be deleted")
         self._accepted = self._missing_last_round
         self._accept_next = not self._accepted
         await self.fuse.reset()
@@ -201,7 +202,7 @@ class GarbageCollection:
         self.force()
 
     async def run_round(self) -> list[LedgerId]:
-        """One round; the ledgers that it deleted. MetadataError or StorageError end it; nothing is half deleted."""
+        """Run one round; return the deleted ledgers. MetadataError and StorageError leave no ledger half deleted."""
         async with self._running:
             try:
                 deleted = await self._round()
@@ -216,7 +217,7 @@ class GarbageCollection:
         self.stats.rounds += 1
         missing_before, self._missing_last_round = self._missing_last_round, frozenset()
         sure_since_s, self._sure_since_s = self._sure_since_s, None
-        if self.doubts.begin_round():  # what the former session listed is no first look, and its time does not count
+        if self.doubts.begin_round():  # neither the listing nor the time of a former session counts
             missing_before, sure_since_s = frozenset(), None
         missing = await self._missing()
         deleted: list[LedgerId] = []
@@ -238,7 +239,7 @@ class GarbageCollection:
         return deleted
 
     async def _missing(self) -> frozenset[LedgerId] | None:
-        """Ledgers held here that the metadata does not name; None when nothing is held."""
+        """Return stored ledgers that the metadata does not name; None if no ledger is stored."""
         local = set(await self._storage.ledgers())
         self.stats.ledgers_held = len(local)
         if not local:
@@ -246,25 +247,25 @@ class GarbageCollection:
         await self.check()
         async for page in self._nodes.ids():
             local.difference_update(page)
-        await self.check()  # whether it still is the store that was asked at the beginning
+        await self.check()  # the store must still be the one that was checked before the listing
         return frozenset(local)
 
     async def _is_blown(self, missing: frozenset[LedgerId], known: list[QuarantinedLedger]) -> bool:
         if self._accept_next:
             self._accepted, self._accept_next = missing, False
-        # A ledger that is deleted, or back, needs no pin of an operator any more.
+        # Forget the administrator's acceptance of ledgers that were deleted or are no longer missing.
         self._accepted &= missing
-        # The fuse judged these when they entered quarantine, and they are as good as gone.
-        judged = self._accepted | (missing & {one.ledger for one in known})
+        # The fuse assessed the quarantined ledgers when they entered quarantine.
+        assessed = self._accepted | (missing & {one.ledger for one in known})
         held = self.stats.ledgers_held
-        blown = await self.fuse.judge(len(missing - judged), held - len(judged))
+        blown = await self.fuse.judge(len(missing - assessed), held - len(assessed))
         self.stats.fuse_blown = int(blown is not None)
         return blown is not None
 
     async def _collect(
         self, missing: frozenset[LedgerId], missing_before: frozenset[LedgerId], known: list[QuarantinedLedger]
     ) -> list[LedgerId]:
-        """Ledgers in and out of quarantine; those that were deleted."""
+        """Move ledgers into and out of quarantine; return the deleted ones."""
         quarantine, rules = self._storage.ledger_quarantine, self._settings.quarantine
         await self._return(released(known, quarantine.clock_ms, missing), missing)
         new = sorted((missing & missing_before) - {one.ledger for one in known})
@@ -274,11 +275,11 @@ class GarbageCollection:
         going = due(known, quarantine.clock_ms, rules, excess_bytes=self.excess_bytes(), excess_ledgers=excess)
         deleted = await self._delete(going)
         entered = 0
-        # The rest is held as before, and a later round has room for it.
+        # The remaining ledgers stay as they are; a later round puts them into quarantine.
         for ledger in new[: max(0, GC_QUARANTINE_LEDGERS_MAX - len(known) + len(deleted))]:
-            entered += await self._is_surely_missing(ledger) and await self._take_in(ledger)
+            entered += await self._is_surely_missing(ledger) and await self._enter_quarantine(ledger)
         if entered:
-            _log.info("%d ledgers are missing in the metadata and go into quarantine", entered)
+            _log.info("put %d ledgers into quarantine: the metadata does not name them", entered)
         return deleted
 
     async def _return(self, ledgers: list[LedgerId], missing: frozenset[LedgerId]) -> None:
@@ -290,17 +291,17 @@ class GarbageCollection:
         if back:
             _log.warning("%d ledgers leave quarantine: the metadata names them again, %s first", len(back), back[0])
 
-    async def _take_in(self, ledger: LedgerId) -> bool:
+    async def _enter_quarantine(self, ledger: LedgerId) -> bool:
         try:
             entered = await self._storage.ledger_quarantine.put(ledger, "its metadata is missing")
         except DamagedError as error:
-            _log.error("ledger %d is missing in the metadata and stays here: %s", ledger, error)
+            _log.error("ledger %d is missing in the metadata, but cannot enter quarantine: %s", ledger, error)
             return False
         self.stats.ledgers_quarantined += entered
         return entered
 
     async def _is_surely_missing(self, ledger: LedgerId) -> bool:
-        """Whether the node is missing, in a store of which nothing is in doubt after the answer. InDoubtError."""
+        """Whether the node is missing, in metadata that is beyond doubt after the read. InDoubtError."""
         if await self._nodes.exists(ledger):
             return False
         await self.check()
@@ -314,8 +315,8 @@ class GarbageCollection:
             try:
                 gone = await self._storage.delete_ledger(ledger)
             except DamagedError as error:
-                _log.error("ledger %d is gone from the cluster and stays here: %s", ledger, error)
-                continue  # it must not keep the others here
+                _log.error("ledger %d was deleted in the cluster, but cannot be deleted here: %s", ledger, error)
+                continue  # it must not prevent the deletion of others
             if gone:
                 deleted.append(ledger)
                 self.stats.ledgers_deleted += 1
@@ -328,7 +329,7 @@ class GarbageCollection:
             self.stats.ledgers_deleted += gone
 
     async def check(self) -> None:
-        """Raise InDoubtError or CollectionHeldError when nothing may be deleted at this moment."""
+        """Raise InDoubtError or CollectionHeldError if nothing may be deleted now."""
         try:
             await self.doubts.check()
         finally:

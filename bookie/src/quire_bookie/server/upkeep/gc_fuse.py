@@ -1,8 +1,9 @@
-"""The fuse of garbage collection: when too many ledgers are gone at once, nothing is deleted until a person looked.
+"""The fuse of garbage collection: when too many ledgers are missing at once, it blocks deletions until it is reset.
 
-Owns the decision, and the small file beside the entry logs in which a blown fuse and a hold outlive the process. Never
-deletes anything. Blown is judged against the ledgers held when it blew: new ledgers that arrive later cannot dilute the
-share below the limit. It mends itself only when the metadata names the ledgers again.
+Owns the decision, and the small file beside the entry logs that keeps a blown fuse and a hold over restarts. Never
+deletes anything. The share of a blown fuse refers to the ledgers stored when it blew, so ledgers that arrive later
+cannot lower it below the limit. An administrator resets the fuse; it recovers by itself only when the metadata names
+the ledgers again.
 
     file    first line `quire gc 1`, then at most one line each:
             `blown <ms since the epoch> <ledgers missing> <ledgers held>` and `hold <reason>`
@@ -24,23 +25,26 @@ FILE_NAME: Final = "gc.state"
 
 @dataclass(frozen=True, slots=True)
 class FuseSettings:
-    """`share`: of the ledgers held, 0 to 1; 1 turns the fuse off. Fewer missing ledgers than `ledgers_min` are fine."""
+    """When the fuse blows. `share`: of the stored ledgers, 0 to 1; 1 turns the fuse off.
+
+    It never blows with fewer than `ledgers_min` missing ledgers.
+    """
 
     share: float = limits.GC_FUSE_SHARE
     ledgers_min: int = limits.GC_FUSE_LEDGERS_MIN
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
-            raise ConfigError(f"gcFuseShare is {self.share}; take more than 0 and at most 1")
+            raise ConfigError(f"gcFuseShare is {self.share}; use more than 0 and at most 1")
 
     def blows(self, missing: int, held: int) -> bool:
-        """Whether so many missing of so many held are too many to be true."""
+        """Whether too many of the stored ledgers are missing."""
         return missing >= self.ledgers_min and missing > self.share * held
 
 
 @dataclass(frozen=True, slots=True)
 class BlownFuse:
-    """Why nothing is deleted. `since_ms` is wall-clock time in milliseconds."""
+    """A blown fuse, which blocks deletions. `since_ms` is wall-clock time in milliseconds."""
 
     missing: int
     held: int
@@ -48,15 +52,15 @@ class BlownFuse:
 
     @property
     def reason(self) -> str:
-        """One line for a person."""
+        """One line for the administrator."""
         return (
-            f"{self.missing} of {self.held} ledgers held here are gone from the metadata at once: nothing is deleted "
-            "until the metadata names them again or a person resets the fuse"
+            f"{self.missing} of {self.held} ledgers stored here are missing in the metadata at once: nothing is "
+            "deleted until the metadata names them again or an administrator resets the fuse"
         )
 
 
 class GcFuse:
-    """Fuse and hold of one bookie. `directory`: where the file lies."""
+    """Owns fuse and hold of one bookie. `directory`: the folder of the file."""
 
     def __init__(self, disk: Disk, directory: str, clock: WallClock, settings: FuseSettings | None = None) -> None:
         self._disk = disk
@@ -66,10 +70,10 @@ class GcFuse:
         self._loaded = False
         self.blown: BlownFuse | None = None
         self.hold: str | None = None
-        """Why a person wants nothing deleted here, if so."""
+        """The reason of an administrator's hold on deletions; None without a hold."""
 
     async def load(self) -> None:
-        """Read the file once. DamagedError when it does not parse: then nothing may be deleted either."""
+        """Read the file once. DamagedError if it does not parse: then nothing may be deleted."""
         if self._loaded:
             return
         if await self._disk.exists(self._path):
@@ -77,7 +81,7 @@ class GcFuse:
         self._loaded = True
 
     async def judge(self, missing: int, held: int) -> BlownFuse | None:
-        """After a listing: whether the fuse is blown now. OSError when that cannot be kept."""
+        """Update the fuse after a listing; return it if blown. OSError if it cannot be saved."""
         await self.load()
         if self.blown is None:
             if not self._settings.blows(missing, held):
@@ -86,18 +90,18 @@ class GcFuse:
             _log.error("%s", self.blown.reason)
             await self._save()
         elif not self._settings.blows(missing, self.blown.held):
-            _log.warning("the metadata names the ledgers again that were gone: garbage collection goes on")
+            _log.warning("the metadata names the missing ledgers again: garbage collection continues")
             await self.reset()
         return self.blown
 
     async def reset(self) -> None:
-        """The fuse is whole again."""
+        """Reset the fuse."""
         await self.load()
         self.blown = None
         await self._save()
 
     async def set_hold(self, reason: str | None) -> None:
-        """Durably: delete nothing here until None is given."""
+        """Set a hold durably, which blocks deletions; None ends it."""
         await self.load()
         self.hold = None if reason is None else " ".join(reason.split()) or "no reason given"
         await self._save()
@@ -113,7 +117,7 @@ class GcFuse:
     def _parse(self, text: str) -> None:
         head, *lines = text.splitlines() or [""]
         if head != _HEAD:
-            raise DamagedError(self._path, 0, "no state of garbage collection; put it right or remove it")
+            raise DamagedError(self._path, 0, "not a state of garbage collection; repair or remove the file")
         for line in lines:
             word, _, rest = line.partition(" ")
             if word == "hold":
@@ -122,6 +126,4 @@ class GcFuse:
                 since_ms, missing, held = map(int, rest.split())
                 self.blown = BlownFuse(missing, held, since_ms)
             elif line:
-                raise DamagedError(
-                    self._path, 0, f"the line {line[:60]!r} is not understood; put it right or remove it"
-                )
+                raise DamagedError(self._path, 0, f"the line {line[:60]!r} is unknown; repair or remove the file")

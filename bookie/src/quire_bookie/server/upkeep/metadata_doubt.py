@@ -1,11 +1,12 @@
-"""Detects metadata that went back in time. Owns the comparison of their counters with those read before.
+"""Detects metadata that went back in time. Owns the comparison of its counters with those read before.
 
-A bookie reads epoch and counters of ledger ids now and then, and soon after a new ledger came whose id is above the
-counters read last. It keeps the highest ones durably beside its entries (`storage.id_marks`). Metadata that say less
-are an older copy: then garbage collection stops on this bookie, since that copy may lack ledgers that nothing deleted.
+A bookie reads epoch and counters of ledger ids at intervals, and soon after it received a new ledger whose id is above
+the counters read last. It stores the highest values durably beside its entries (`storage.id_marks`). Metadata with
+lower values is an older copy: then garbage collection stops on this bookie, since the copy may lack ledgers that were
+never deleted.
 
-The doubt ends by itself when the metadata say as much as before, or when their epoch is above the one that the bookie
-remembers: a restore, a repair and `quire metadata raise-epoch` raise it. Never changes the metadata.
+The doubt ends by itself when the values are at least as high as before, or when the epoch is above the one that the
+bookie remembers: a restore, a repair and `quire metadata raise-epoch` raise it. Never changes the metadata.
 """
 
 import asyncio
@@ -23,26 +24,26 @@ from quire_bookie.storage.ledgers.id_marks import IdMarks
 _log = logging.getLogger("quire.server.metadata_doubt")
 REMEDY: Final = (
     "put the newer data back, or restore a backup into an empty store (`quire metadata restore`), or, without one, "
-    "accept this copy with `quire metadata raise-epoch`; nothing is deleted and no ledger id is given out before "
+    "accept this copy with `quire metadata raise-epoch`; until then nothing is deleted and no ledger id is allocated "
     "(docs/kubernetes/backup.md)"
 )
 
 
 class MarkedStorage(Protocol):
-    """The part of the ledger storage that the doubt needs."""
+    """The methods of the ledger storage that the comparison uses."""
 
     @property
     def id_marks(self) -> IdMarks:
-        """What was read and held so far."""
+        """The highest values read and ids stored so far."""
         ...
 
     async def keep_counters(self, seen: IdCounters) -> None:
-        """Remember them durably."""
+        """Store the counters durably."""
         ...
 
 
 class MetadataDoubt:
-    """Of one bookie. `reason` is for an operator; None: the metadata are as they should be."""
+    """Compares the metadata with the values of one bookie. `reason` is shown to administrators; None: no doubt."""
 
     def __init__(self, storage: MarkedStorage, store: MetadataStore, instance_id: str) -> None:
         self._storage = storage
@@ -56,12 +57,12 @@ class MetadataDoubt:
         storage.id_marks.on_above_counter = self._wanted.set
 
     async def run(self) -> None:
-        """Look for as long as the bookie lives; cancel to end. A failed look is logged and the next one tries."""
+        """Compare at intervals until cancelled. A failure is logged, and the next comparison tries again."""
         while True:
             try:
                 await self.look()
             except (MetadataError, StorageError, OSError) as error:
-                _log.info("whether the metadata went back in time is not known at the moment: %s", error)
+                _log.info("could not check whether the metadata went back in time: %s", error)
             await asyncio.sleep(METADATA_LOOK_PAUSE_S)
             try:
                 async with asyncio.timeout(METADATA_LOOK_INTERVAL_S):
@@ -70,16 +71,16 @@ class MetadataDoubt:
                 continue
 
     async def look(self) -> str | None:
-        """Read and compare, unless that was done a moment ago; the reason for doubt.
+        """Read and compare, unless that was done a moment ago; return the reason for doubt.
 
-        MetadataError, StorageError, OSError: not known, `reason` stays.
+        MetadataError, StorageError, OSError: unknown, `reason` stays.
         """
         async with self._looking:
             if self._loop.time() - self._looked_s < METADATA_LOOK_PAUSE_S:
                 return self.reason
             self._wanted.clear()
             if await read_instance_id(self._store) != self._instance_id:
-                return self.reason  # a foreign store, or one that is being restored: nothing of it counts
+                return self.reason  # a foreign store, or one that is being restored: ignore its counters
             found = await read_counters(self._store)
             seen = self._storage.id_marks.seen
             why = found.behind(seen)
@@ -96,4 +97,4 @@ class MetadataDoubt:
         if reason is not None:
             _log.error("garbage collection stops: %s", reason)
         else:
-            _log.warning("the metadata are as new as this bookie knows them to be: garbage collection goes on")
+            _log.warning("the metadata is no longer older than this bookie remembers: garbage collection continues")

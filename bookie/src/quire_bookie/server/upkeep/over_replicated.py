@@ -1,15 +1,15 @@
-"""Deletes copies that no ensemble names any more: what is still here after ledgers were replicated elsewhere.
+"""Deletes copies that no ensemble names any more: entries left after ledgers were replicated to other bookies.
 
-The rules, each against deleting a copy that counts:
-* closed ledgers only, and no segment names this bookie; not one that an auditor marked as lacking replicas;
-* two looks, with a round of garbage collection between them, at which the ledger held the same entries: what somebody
-  is just copying here is left alone;
-* the second look is under the replication lock of the ledger, so nobody replicates it meanwhile, and the metadata is
-  read, linearizable, after the lock was taken; the lock is asked for once more before the delete, and the delete, which
-  may have to wait for a flush, changes nothing if an entry was put since: the lock may be gone by then;
-* never while the bookie or the ledger is in limbo: then other copies may rely on what is here.
+The rules, each of which prevents the deletion of a needed copy:
+* only closed ledgers of which no segment names this bookie, and that the auditor did not mark as under-replicated;
+* two checks, with a round of garbage collection between them, must find the same entries: copies that a replication
+  worker is just writing here stay;
+* the second check holds the replication lock of the ledger, so no worker replicates it meanwhile, and the metadata is
+  read, linearizable, after the lock was taken. The lock is checked once more before the deletion; the deletion, which
+  may have to wait for a flush, does nothing if an entry was put since, because the lock may be lost by then;
+* never while the bookie or the ledger is in limbo: then other bookies may need the copy for repair.
 
-What is left is a tombstone that a recovery add takes away again: the cluster may need this very bookie
+A deletion leaves a tombstone that a recovery add removes again, since the cluster may choose this bookie once more
 (`storage.deletion`).
 """
 
@@ -30,51 +30,51 @@ from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 
 CANDIDATES_MAX: Final = 10_000
-"""Copies that one search may find; what is held of each is remembered until the second look."""
+"""Copies that one search may find; the entry ranges of each are remembered until the second check."""
 
 _log = logging.getLogger("quire.server.over_replicated")
 
 
 class CopyStorage(Protocol):
-    """What is asked of the ledger storage."""
+    """The methods of the ledger storage that the deletion of copies uses."""
 
     @property
     def in_limbo(self) -> bool:
-        """Whether ledgers may have lost something here."""
+        """Whether ledgers may have lost entries here."""
         ...
 
     async def ledgers(self) -> list[LedgerId]:
-        """Every ledger held."""
+        """Return every stored ledger."""
         ...
 
     async def load_ledger(self, ledger: LedgerId, /) -> LedgerInfo | None:
-        """The state of a ledger."""
+        """Return the state of a ledger."""
         ...
 
     async def entry_ranges(self, ledger: LedgerId, /) -> list[EntryRange]:
-        """The ids held."""
+        """Return the ranges of stored entry ids."""
         ...
 
     async def delete_copy(self, ledger: LedgerId, unchanged: Unchanged, /) -> bool:
-        """Forget a ledger that may come back. False: something was put since."""
+        """Delete a ledger that may be revived. False: entries were put since."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OverReplicatedSettings:
-    """`interval_s` between two searches (0: never), ledgers looked at together."""
+    """`interval_s` between two searches (0: never), and the number of ledgers checked concurrently."""
 
     interval_s: float = limits.GC_OVER_REPLICATED_INTERVAL_S
     at_once: int = limits.GC_OVER_REPLICATED_AT_ONCE
 
 
 def is_superfluous(metadata: LedgerMetadata, bookie: BookieId) -> bool:
-    """Whether a copy on this bookie counts for nobody."""
+    """Whether no ensemble of a closed ledger names this bookie."""
     return metadata.state is LedgerState.CLOSED and not any(bookie in segment.ensemble for segment in metadata.segments)
 
 
 class OverReplicatedCopies:
-    """Search and deletion. `check` raises when nothing may be deleted now (foreign store, hold, fuse)."""
+    """Finds and deletes superfluous copies. `check` raises if nothing may be deleted now (see `collection_doubts`)."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class OverReplicatedCopies:
         self._last_search_s: float | None = None
 
     async def run_round(self) -> list[LedgerId]:
-        """Delete what the last search found and still is superfluous, or search when it is time. The deleted ones.
+        """Delete copies of the last search that are still superfluous, or search if due. Return the deleted ledgers.
 
-        MetadataError or StorageError end it; what it did not get to waits for the next search.
+        MetadataError or StorageError end it; remaining copies wait for the next search.
         """
         if self._settings.interval_s <= 0 or self._storage.in_limbo:
             self._seen = {}
@@ -107,7 +107,7 @@ class OverReplicatedCopies:
             return await self._delete(seen)
         now_s = asyncio.get_running_loop().time()
         if self._last_search_s is None:
-            self._last_search_s = now_s  # a bookie that just came back is given time to be named again
+            self._last_search_s = now_s  # after a start, ensembles get time to name the bookie again
         elif now_s - self._last_search_s >= self._settings.interval_s:
             self._last_search_s = now_s
             self._seen = await self._search()
@@ -124,15 +124,15 @@ class OverReplicatedCopies:
             if len(found) >= CANDIDATES_MAX:
                 break  # the next search finds the rest
         if found:
-            _log.info("%d ledgers held here are of no ensemble of theirs; they are looked at once more", len(found))
+            _log.info("%d ledgers stored here do not have this bookie in an ensemble; checked again later", len(found))
         return found
 
     async def _look(self, ledger: LedgerId) -> list[EntryRange] | None:
-        """What is held of a superfluous copy; None for any other, and whenever that is in doubt."""
+        """Return the entry ranges of a superfluous copy; None if it is needed, or if that is in doubt."""
         try:
             metadata = (await self._nodes.read(ledger)).value
         except (NoSuchLedgerError, MetadataFormatError):
-            return None  # the other rules, or nobody, decide about it
+            return None  # garbage collection handles deleted ledgers; unreadable metadata keep the copy
         if not is_superfluous(metadata, self._bookie):
             return None
         try:
@@ -143,7 +143,7 @@ class OverReplicatedCopies:
         except MetadataError:
             raise
         except QuireError as error:
-            _log.warning("ledger %d is left as it is: %s", ledger, error)
+            _log.warning("keeping the superfluous copy of ledger %d: %s", ledger, error)
             return None
 
     async def _delete(self, seen: dict[LedgerId, list[EntryRange]]) -> list[LedgerId]:
@@ -158,7 +158,7 @@ class OverReplicatedCopies:
             finally:
                 await self._locks.release(ledger)
         if deleted:
-            _log.info("deleted %d ledgers of which other bookies hold all replicas", len(deleted))
+            _log.info("deleted %d ledgers whose replicas are all on other bookies", len(deleted))
         return deleted
 
     async def _delete_locked(self, ledger: LedgerId, held: list[EntryRange]) -> bool:
@@ -167,5 +167,5 @@ class OverReplicatedCopies:
         info = await self._storage.load_ledger(ledger)
         if info is None:
             return False
-        unchanged = Unchanged.of(info)  # before the lock is asked for: whoever has it by now puts entries first
+        unchanged = Unchanged.of(info)  # before the lock is checked: another owner of it puts entries before it goes on
         return await self._locks.is_held(ledger) and await self._storage.delete_copy(ledger, unchanged)

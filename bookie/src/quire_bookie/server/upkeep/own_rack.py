@@ -1,7 +1,7 @@
-"""Where a bookie stands, and telling it to the cluster before anybody places anything on it. Owns its own entry only.
+"""Publishes the rack of a bookie before writers can select the bookie. Owns only its own entry of the rack map.
 
-The rack is a setting, or the value of an annotation of its pod, which Kubernetes shows as a file. That annotation is
-written once the pod has a node, perhaps after the process began: it is waited for, within a bound.
+The rack is a setting, or the value of an annotation of its pod, which Kubernetes provides as a file. The annotation is
+written once the pod is assigned to a node, possibly after the process began: the start waits for it, within a bound.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ _LINE = re.compile(r'([^=\s]+)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class RackSettings:
-    """How a bookie learns where it stands; with neither rack nor file it says nothing of it."""
+    """The source of a bookie's rack; with neither rack nor file it publishes none."""
 
     rack: str = ""
     """`/zone/rack`, or a rack alone."""
     annotations_path: str = ""
     """File with a line `key="value"` for each annotation of the pod; counts when `rack` is empty."""
     annotation: str = limits.RACK_ANNOTATION
-    """Key of the one that names the rack; an empty value says that the node has none."""
+    """Key of the annotation with the rack; an empty value means that the Kubernetes node has no rack."""
     wait_s: float = limits.RACK_WAIT_S
-    """So long the annotation is waited for."""
+    """Longest wait for the annotation."""
 
 
 def place_of(rack: str) -> str | None:
-    """As the rack map has it; None for no rack."""
+    """Return the rack in the form of the rack map; None for no rack."""
     parts = [part for part in rack.strip().split("/") if part]
     return "/" + "/".join(parts) if parts else None
 
 
 def annotation_in(text: str, key: str) -> str | None:
-    """The value of an annotation in a file of the downward API; None: it is not there (yet)."""
+    """Return the value of an annotation in a file of the downward API; None if it is missing."""
     for line in text.splitlines():
         match = _LINE.fullmatch(line.strip())
         if match is not None and match[1] == key:
@@ -54,7 +54,7 @@ def annotation_in(text: str, key: str) -> str | None:
 async def publish_rack(
     settings: RackSettings, metadata: MetadataStore, disk: Disk, chance: Chance, bookie: BookieId, host: str
 ) -> None:
-    """Have the cluster know the rack. StartupError: it could not be found out, and the cluster knows none of before.
+    """Publish the rack. StartupError: the rack is unknown, and the cluster has no earlier rack of this bookie.
 
     MetadataUnavailableError, MetadataUnknownError: start again.
     """
@@ -63,27 +63,27 @@ async def publish_rack(
     try:
         rack = settings.rack or await _annotated(settings, disk)
         if rack is None:
-            await _rely_on_before(settings, metadata, bookie)
+            await _keep_known_rack(settings, metadata, bookie)
         elif (place := place_of(rack)) is not None:
-            await change_rack_map(metadata, chance, partial(_told, bookie=bookie, place=place, host=host))
+            await change_rack_map(metadata, chance, partial(_with_rack, bookie=bookie, place=place, host=host))
     except MetadataFormatError as error:
-        # A person's to mend, and no reason for a whole cluster not to come back.
-        _log.error("nobody learns the rack of bookie %s: %s", bookie, error)
+        # An administrator must repair the rack map, but it must not prevent the start of a whole cluster.
+        _log.error("could not publish the rack of bookie %s: %s", bookie, error)
 
 
-def _told(value: bytes, *, bookie: BookieId, place: str, host: str) -> bytes:
+def _with_rack(value: bytes, *, bookie: BookieId, place: str, host: str) -> bytes:
     return with_place(value, bookie, place, host)
 
 
 async def _annotated(settings: RackSettings, disk: Disk) -> str | None:
-    """The annotation's value; None when it did not come in time."""
+    """Return the annotation's value; None if it did not appear in time."""
     loop = asyncio.get_running_loop()
     deadline_s, said = loop.time() + settings.wait_s, False
     while True:
         try:
             text = (await disk.read_file(settings.annotations_path)).decode(errors="replace")
         except OSError:
-            text = ""  # the volume is filled later, or the path is wrong: the end of the wait tells
+            text = ""  # the volume is filled later, or the path is wrong: wait until the deadline
         value = annotation_in(text, settings.annotation)
         if value is not None:
             return value
@@ -91,23 +91,26 @@ async def _annotated(settings: RackSettings, disk: Disk) -> str | None:
             return None
         if not said:
             said = True
-            _log.info("waiting up to %.0f s for %s", settings.wait_s, _what(settings))
+            _log.info("waiting up to %.0f s for %s", settings.wait_s, _annotation_text(settings))
         await asyncio.sleep(limits.RACK_POLL_S)
 
 
-async def _rely_on_before(settings: RackSettings, metadata: MetadataStore, bookie: BookieId) -> None:
-    """Storage does not walk: what the cluster knew of this bookie is better than not to come up."""
+async def _keep_known_rack(settings: RackSettings, metadata: MetadataStore, bookie: BookieId) -> None:
+    """Continue with the rack that the cluster already has: storage rarely moves, so this beats a failed start."""
     node = await metadata.get(RACK_MAP)
     known = {} if node is None else decode_rack_map(node.value)
     if bookie not in known:
         raise StartupError(
-            f"{_what(settings)} did not come within {settings.wait_s:.0f} s, and the cluster does not know where "
-            f"bookie {bookie} stands: is the operator running? (or set bookieRack)"
+            f"{_annotation_text(settings)} did not appear within {settings.wait_s:.0f} s, and the cluster has no rack "
+            f"of bookie {bookie}: check that the operator is running, or set bookieRack"
         )
     _log.warning(
-        "%s did not come within %.0f s: the bookie stays at %s", _what(settings), settings.wait_s, known[bookie]
+        "%s did not appear within %.0f s: the bookie keeps the rack %s",
+        _annotation_text(settings),
+        settings.wait_s,
+        known[bookie],
     )
 
 
-def _what(settings: RackSettings) -> str:
+def _annotation_text(settings: RackSettings) -> str:
     return f"the annotation {settings.annotation} in {settings.annotations_path}"

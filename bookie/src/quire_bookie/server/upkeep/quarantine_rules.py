@@ -1,8 +1,9 @@
-"""When a ledger leaves quarantine. Pure decisions: the collector performs them.
+"""Decides when a ledger leaves quarantine. Pure: garbage collection acts on the decisions.
 
-A ledger in quarantine goes once its time has passed. Where a disk is almost full the oldest ones go earlier, until
-their bytes are the excess, but none before the least time; the same holds above the greatest number of ledgers. An
-undeleted ledger is an ordinary one again once the metadata names it, or once the operator's time has passed.
+A quarantined ledger is deleted once its time has passed. If a disk is almost full, the oldest ones are deleted earlier,
+until their bytes cover the excess, but none before the minimum time; the same applies above the maximum number of
+ledgers. An undeleted ledger becomes an ordinary one again once the metadata names it, or once the time set by the
+administrator has passed.
 """
 
 from collections.abc import Sequence, Set
@@ -16,7 +17,7 @@ from quire_bookie.storage.ledger_quarantine import QuarantinedLedger
 
 @dataclass(frozen=True, slots=True)
 class QuarantineSettings:
-    """Seconds in quarantine, and the least on a disk that is almost full. `keep_s` 0: no quarantine."""
+    """Seconds in quarantine, and the minimum on a disk that is almost full. `keep_s` 0: no quarantine."""
 
     keep_s: float = limits.GC_QUARANTINE_S
     keep_min_s: float = limits.GC_QUARANTINE_MIN_S
@@ -24,16 +25,16 @@ class QuarantineSettings:
     def __post_init__(self) -> None:
         for name, value in (("gcQuarantineSeconds", self.keep_s), ("gcQuarantineMinSeconds", self.keep_min_s)):
             if value < 0:
-                raise ConfigError(f"{name} is {value}; take 0 or more")
+                raise ConfigError(f"{name} is {value}; use 0 or more")
 
     @property
     def keep_ms(self) -> int:
-        """The full time."""
+        """Milliseconds in quarantine."""
         return int(self.keep_s * 1000)
 
     @property
     def keep_min_ms(self) -> int:
-        """The least time, never more than the full one."""
+        """Minimum milliseconds in quarantine, never more than `keep_ms`."""
         return min(int(self.keep_min_s * 1000), self.keep_ms)
 
 
@@ -45,7 +46,7 @@ def due(
     excess_bytes: int = 0,
     excess_ledgers: int = 0,
 ) -> list[LedgerId]:
-    """Which ledgers in quarantine go now, oldest first. `excess_bytes`: what must be freed of the disks."""
+    """Return the quarantined ledgers to delete now, oldest first. `excess_bytes`: the bytes to free."""
     found: list[LedgerId] = []
     for one in sorted(known, key=lambda one: (one.since_clock_ms, one.ledger)):
         age_ms = clock_ms - one.since_clock_ms
@@ -60,7 +61,7 @@ def due(
 
 
 def released(known: Sequence[QuarantinedLedger], clock_ms: int, missing: Set[LedgerId]) -> list[LedgerId]:
-    """Which ledgers are ordinary ones again: the metadata names them, or the time of their undeletion has passed."""
+    """Return ledgers that are ordinary again: the metadata names them, or the time of their undeletion has passed."""
     return [
         one.ledger
         for one in known

@@ -1,10 +1,10 @@
-"""Why a bookie takes no normal adds: a set of reasons, each set and lifted only by whom it belongs to.
+"""Tracks why a bookie is read-only: a set of reasons, each added and removed only by its own source.
 
-Owns the reasons and the operator's wish on disk. A full disk never lifts what an operator asked for, and an operator
-never talks a full disk away. Never looks at disks itself, and never decides about single requests.
+Owns the reasons and the administrator's request on disk. The disk monitor never removes the administrator's reason, nor
+the administrator that of a full disk. Never checks disks itself, and never decides about single requests.
 
-The operator's wish is a file in a ledger folder, `read-only.operator`; its presence in any of the folders is the wish,
-whatever it contains: damage to it cannot make a bookie writable that a person took out of service.
+The administrator's request is a file in a ledger folder, `read-only.operator`. Its presence in any folder counts,
+whatever its content: damage to it cannot make a bookie writable that an administrator took out of service.
 """
 
 import logging
@@ -21,18 +21,18 @@ WISH_NAME: Final = "read-only.operator"
 
 
 class ReadOnlyReason(Enum):
-    """Who wants it."""
+    """The source of a reason."""
 
     DISK = "disk"
     """No folder takes new entry logs, or the journal has no space."""
     OPERATOR = "operator"
-    """A person asked for it; kept over restarts."""
+    """Requested by an administrator; survives restarts."""
     FORCED = "forced"
-    """The configuration says so (`forceReadOnlyBookie`); lifted by another configuration only."""
+    """Configured (`forceReadOnlyBookie`); ends only with another configuration."""
 
 
 class ReadOnlyMode:
-    """The reasons of one running bookie. `apply` is called whenever whether there is one has changed."""
+    """Tracks the reasons of one running bookie. `apply` is called when a reason was added or removed."""
 
     def __init__(
         self, disk: Disk, folders: Sequence[str], clock: WallClock, apply: Callable[[], Awaitable[None]]
@@ -43,16 +43,16 @@ class ReadOnlyMode:
         self._apply = apply
         self._reasons: set[ReadOnlyReason] = set()
         self.disk_accepts_high_priority = True
-        """The disk monitor's word."""
+        """Set from the disk monitor."""
 
     @property
     def accepts_high_priority(self) -> bool:
-        """Whether adds with high priority are taken all the same: always, unless full disks have no room for them."""
+        """Whether adds with high priority are accepted while read-only: unless full disks have no space for them."""
         return ReadOnlyReason.DISK not in self._reasons or self.disk_accepts_high_priority
 
     @property
     def reasons(self) -> frozenset[ReadOnlyReason]:
-        """All reasons at the moment; none: the bookie is writable."""
+        """The current reasons; the bookie is writable without any."""
         return frozenset(self._reasons)
 
     @property
@@ -61,7 +61,7 @@ class ReadOnlyMode:
         return bool(self._reasons)
 
     async def load(self, *, forced: bool) -> None:
-        """What holds from the start on, before anything is applied."""
+        """Load the reasons that hold from the start on; nothing is applied."""
         if forced:
             self._reasons.add(ReadOnlyReason.FORCED)
         if await operator_wish(self._disk, self._folders):
@@ -70,15 +70,15 @@ class ReadOnlyMode:
             _log.warning("the bookie starts read-only: %s", self.describe())
 
     def note_at_start(self, reason: ReadOnlyReason) -> None:
-        """A reason that holds before the bookie is registered: the caller applies it."""
+        """Add a reason before the bookie is registered; the caller applies it."""
         self._reasons.add(reason)
         _log.warning("the bookie starts read-only: %s", self.describe())
 
     async def set(self, reason: ReadOnlyReason, on: bool) -> None:
-        """Give a reason or take it back, and apply it. Returns once the metadata store knows.
+        """Add or remove a reason, and apply the change. Return once the metadata store has it.
 
-        The operator's is on disk before it is applied, and gone from there before it is lifted: OSError or
-        DiskFullError when that fails. In memory a wish for read-only holds all the same, until the next start.
+        The administrator's reason is written to disk before it applies, and removed from disk before it ends: OSError
+        or DiskFullError if that fails. If it could not be written, it still applies in memory, until the next start.
         """
         changed = on and reason not in self._reasons
         if on:
@@ -95,12 +95,12 @@ class ReadOnlyMode:
                 await self._apply()
 
     def describe(self) -> str:
-        """The reasons in words, sorted."""
+        """Return the names of the reasons, sorted."""
         return ", ".join(sorted(reason.value for reason in self._reasons))
 
 
 async def operator_wish(disk: Disk, folders: Sequence[str]) -> bool:
-    """Whether an operator asked for read-only, by the files of a bookie."""
+    """Whether a file in the folders requests read-only on behalf of an administrator."""
     for folder in folders:
         if await disk.exists(f"{folder}/{WISH_NAME}"):
             return True
@@ -108,7 +108,7 @@ async def operator_wish(disk: Disk, folders: Sequence[str]) -> bool:
 
 
 async def write_operator_wish(disk: Disk, folders: Sequence[str], on: bool, clock: WallClock) -> None:
-    """Make the wish durable: in one folder that takes it, or gone from all. OSError, DiskFullError."""
+    """Write the request durably to the first folder that accepts it, or remove it from all. OSError, DiskFullError."""
     if not on:
         for folder in folders:
             if await disk.exists(f"{folder}/{WISH_NAME}"):
@@ -130,9 +130,9 @@ async def write_operator_wish(disk: Disk, folders: Sequence[str], on: bool, cloc
 
 
 async def set_stopped_read_only(disk: Disk, folders: Sequence[str], on: bool, clock: WallClock) -> None:
-    """Note or lift the operator's wish in the ledger folders of a bookie that is not running.
+    """Write or remove the administrator's request in the ledger folders of a stopped bookie.
 
-    StartupError: the bookie runs (ask it over HTTP then), or the folders are no bookie's. OSError.
+    StartupError: the bookie runs (use its HTTP API then), or the folders do not belong to a bookie. OSError.
     """
     locks: list[DirectoryLock] = []
     try:

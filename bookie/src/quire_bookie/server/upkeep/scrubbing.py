@@ -1,10 +1,10 @@
-"""The background scrub of one bookie: passes over its entry logs, round after round, and what they found.
+"""Scrubs the entry logs of one bookie in the background, round after round.
 
-Owns the pace and the place where the next process goes on; findings go to `damage_report`. Covers the durable bytes of
-every log, those of the logs still written too: entries younger than the last flush are in the journal. Checks entries
-against the digest of their ledger where its metadata allows: CRC32 and CRC32C, and HMAC with the ledger's password.
-Repairs nothing, with one exception: a ledger whose master key was lost with damaged entry logs gets it back here,
-because its metadata proves it. Never holds up an add: it sleeps after each piece of at most a quarter of a MiB.
+Owns the pace, and the position from which the next process continues; findings go to `damage_report`. Covers the
+durable bytes of every log, including logs that are still written; entries newer than the last flush are in the journal.
+Checks entries against the digest of their ledger if its metadata allows that: CRC32 and CRC32C, and HMAC with the
+ledger's password. Repairs nothing, with one exception: it restores a master key that was lost with damaged entry logs,
+because the ledger's metadata proves the key. Never delays an add: it sleeps after each piece of at most a quarter MiB.
 
     <home>/scrub.position   one line: log, offset, milliseconds since the epoch at which the last round ended (0: none)
 """
@@ -37,7 +37,7 @@ from quire_bookie.wire.digest import Digest, master_key
 
 POSITION_NAME: Final = "scrub.position"
 DIGESTS_MAX: Final = 1024
-"""Ledgers whose digest is remembered."""
+"""Ledgers whose digest is cached."""
 SAVE_EVERY_BYTES: Final = 64 * limits.MIB
 
 _log = logging.getLogger("quire.server.scrubbing")
@@ -45,7 +45,7 @@ _log = logging.getLogger("quire.server.scrubbing")
 
 @dataclass(frozen=True, slots=True)
 class ScrubbingSettings:
-    """How often and how fast. ConfigError for what cannot be."""
+    """Interval and rate of the scrub. ConfigError for impossible values."""
 
     interval_s: float = limits.SCRUB_INTERVAL_S
     """From the end of one round to the start of the next; 0 turns it off."""
@@ -60,7 +60,7 @@ class ScrubbingSettings:
 
 @dataclass(slots=True)
 class ScrubbingStats:
-    """Counters since the start, for a collector to read."""
+    """Holds counters since the start, for the metrics collector."""
 
     rounds: int = 0
     logs: int = 0
@@ -71,7 +71,7 @@ class ScrubbingStats:
 
 
 class Scrubbing:
-    """See the module's text. `damage` holds the findings."""
+    """Runs the rounds of the scrub. `damage` holds the findings."""
 
     def __init__(
         self,
@@ -100,16 +100,16 @@ class Scrubbing:
 
     @property
     def ended_ms(self) -> int:
-        """When the last round ended, in milliseconds since the epoch, or the bookie was new; 0: never yet."""
+        """When the last round ended or the bookie was created, in milliseconds since the epoch; 0: not yet."""
         return self._ended_ms
 
     @property
     def position(self) -> ScrubPosition | None:
-        """Where the present round is; None between rounds."""
+        """The position of the current round; None between rounds."""
         return None if self._work is None else self._work.position
 
     async def run(self) -> None:
-        """Rounds for as long as the bookie lives; cancel to end. What fails is logged and tried again."""
+        """Run rounds until cancelled. A failure is logged, and the round is resumed later."""
         start = await self._load()
         keys_settled = False
         while True:
@@ -118,7 +118,7 @@ class Scrubbing:
                 await asyncio.sleep(limits.SCRUB_RETRY_S)
                 continue
             due_s = self._ended_ms / 1000 + self._settings.interval_s - self._clock.now_ms() / 1000
-            # Due later than in an interval: the clock was set back, and what was noted says nothing.
+            # Due later than in one interval: the clock was set back, so the saved time is meaningless.
             if start == ScrubPosition() and 0 < due_s <= self._settings.interval_s:
                 await asyncio.sleep(min(due_s, limits.SCRUB_RETRY_S))  # the clock may be set meanwhile
                 continue
@@ -127,11 +127,11 @@ class Scrubbing:
                 start = ScrubPosition()
             except (StorageError, OSError) as error:
                 start = self.position or ScrubPosition()
-                _log.warning("the scrub stopped at entry log %d, it goes on later: %s", start.log, error)
+                _log.warning("the scrub stopped at entry log %d and will continue there: %s", start.log, error)
                 await asyncio.sleep(limits.SCRUB_RETRY_S)
 
     async def run_round(self, start: ScrubPosition | None = None) -> list[Damage]:
-        """One round, from `start` on; what it found. StorageError, OSError: see `position`."""
+        """Run one round from `start` on; return its findings. StorageError, OSError: see `position`."""
         self.damage.begin_round()
         self._counted = ScrubStats()
         self._work = work = self._storage.new_scrub(self.damage.found, self._pace, self._verify)
@@ -157,13 +157,13 @@ class Scrubbing:
         self._unsaved_bytes += size_bytes
         if self._unsaved_bytes >= SAVE_EVERY_BYTES and self._work is not None:
             await self._save(self._work.position)
-        # Small entries cost time of the loop, not of the disk: measured 14 us each.
+        # Small entries cost time of the event loop rather than of the disk: 14 us each, measured.
         await asyncio.sleep(
             max(size_bytes / self._settings.bytes_per_second, entries / limits.SCRUB_ENTRIES_PER_SECOND)
         )
 
     def _count(self) -> None:
-        """Carry over what the pass counted since the last call."""
+        """Add the counts of the scrub since the last call."""
         if self._work is None:
             return
         now, before, stats = self._work.stats, self._counted, self.stats
@@ -180,7 +180,7 @@ class Scrubbing:
         return await self._check_digest(ledger, entry, body)
 
     async def _check_digest(self, ledger: LedgerId, entry: EntryId, body: memoryview) -> str | None:
-        """Return what is wrong with an entry; None: nothing, or its digest cannot be checked."""
+        """Return the error of an entry; None if it is intact or its digest cannot be checked."""
         digest = await self._digest(ledger)
         if digest is None:
             return None
@@ -191,7 +191,7 @@ class Scrubbing:
         return None
 
     async def _digest(self, ledger: LedgerId) -> Digest | None:
-        """How the entries of a ledger are protected; None when that cannot be checked."""
+        """Return the digest of a ledger's entries; None if they cannot be checked."""
         if ledger in self._digests:
             return self._digests[ledger]
         now_s = asyncio.get_running_loop().time()
@@ -203,11 +203,11 @@ class Scrubbing:
             if metadata.has_password and metadata.digest_type is not DigestType.DUMMY:
                 digest = Digest(metadata.digest_type, metadata.password)
         except NoSuchLedgerError:
-            _log.debug("ledger %d is gone: garbage collection will find it", ledger)
+            _log.debug("ledger %d was deleted: left to garbage collection", ledger)
         except MetadataFormatError as error:
             _log.debug("the digests of ledger %d are not checked: %s", ledger, error)
         except MetadataError as error:
-            _log.debug("digests are not checked for a while: %s", error)
+            _log.debug("digests are temporarily not checked: %s", error)
             self._metadata_away_until_s = asyncio.get_running_loop().time() + limits.SCRUB_RETRY_S
             return None
         self._digests[ledger] = digest
@@ -217,12 +217,12 @@ class Scrubbing:
 
     # ---- keys that a rebuild of the index did not find
     async def _settle_keys(self) -> bool:
-        """Once after a start is enough: only a rebuild, or a replay in limbo, makes such ledgers. False: try again."""
+        """Restore missing keys, once per start: only a rebuild or a replay in limbo loses them. False: try again."""
         try:
             for ledger in await self._storage.ledgers_without_key():
                 await self._restore_key(ledger)
         except (MetadataError, StorageError, OSError) as error:
-            _log.warning("ledgers without a key keep refusing writers for now: %s", error)
+            _log.warning("could not restore keys; ledgers without a key still refuse writers: %s", error)
             return False
         return True
 
@@ -233,19 +233,19 @@ class Scrubbing:
                 await self._storage.adopt_key(ledger, master_key(metadata.password))
                 self.stats.keys_restored += 1
         except NoSuchLedgerError:
-            _log.debug("ledger %d is gone: garbage collection will find it", ledger)
+            _log.debug("ledger %d was deleted: left to garbage collection", ledger)
         except MetadataFormatError as error:
-            _log.error("the key of ledger %d stays unknown: %s", ledger, error)
+            _log.error("could not restore the key of ledger %d: %s", ledger, error)
 
-    # ---- where to go on
+    # ---- the saved position
     async def _load(self) -> ScrubPosition:
         if not await self._disk.exists(self._path):
-            self._ended_ms = self._clock.now_ms()  # a new bookie has nothing worth a look for one interval
+            self._ended_ms = self._clock.now_ms()  # a new bookie has nothing to scrub for one interval
             return ScrubPosition()
         try:
             log, offset, ended_ms = map(int, (await self._disk.read_file(self._path)).split())
         except ValueError:
-            _log.warning("%s does not parse: the scrub begins anew", self._path)
+            _log.warning("%s does not parse: the scrub starts from the beginning", self._path)
             return ScrubPosition()
         self._ended_ms = ended_ms
         return ScrubPosition(log, offset)
@@ -255,7 +255,7 @@ class Scrubbing:
         try:
             await self._disk.replace_file(self._path, f"{position.log} {position.offset} {self._ended_ms}\n".encode())
         except StorageError as error:
-            _log.debug("no space to keep where the scrub is: %s", error)
+            _log.debug("no space to save the position of the scrub: %s", error)
 
 
 def _words(found: list[Damage]) -> str:

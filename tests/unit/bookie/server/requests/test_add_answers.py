@@ -1,4 +1,4 @@
-"""Answers gathered in one turn of the loop: per connection, complete, in order, timed by the arrival of each run."""
+"""Tests of responses gathered in one loop iteration: per connection, complete, in order, timed by arrival."""
 
 from quire_bookie.model import EntryId, LedgerId, Run
 from quire_bookie.server.requests.add_answers import AddAnswers
@@ -11,25 +11,25 @@ from tests.unit.bookie.server.scene import KEY, LEDGER, Scene, adds, entry_bytes
 
 
 class Turn:
-    """Counts how often the end of the turn was asked for."""
+    """Counts requests of an end of the loop iteration."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def __call__(self) -> None:
-        """Ask."""
+        """Count a request."""
         self.asked += 1
 
 
 def run_of(first: int, count: int, arrived_s: float) -> AddRequest:
-    """A run of V2."""
+    """Return a run of V2."""
     entries = [entry_bytes(each) for each in range(first, first + count)]
     run = Run(LEDGER, EntryId(first), entries, EntryId(-1), sum(map(len, entries)))
     header = 0x0201_0000
     return AddRequest(run, KEY, False, False, False, LEDGER, EntryId(first), header, arrived_s=arrived_s)
 
 
-async def test_the_answers_of_one_connection_leave_together_and_in_order() -> None:
+async def test_the_responses_of_one_connection_leave_together_and_in_order() -> None:
     stats, turn, client = BookieStats(), Turn(), FakeConnection()
     answers = AddAnswers(stats, turn)
     client.unanswered = 4
@@ -45,7 +45,7 @@ async def test_the_answers_of_one_connection_leave_together_and_in_order() -> No
     ]
 
 
-async def test_another_connection_sends_what_was_gathered_and_begins_anew() -> None:
+async def test_a_response_of_another_connection_sends_the_gathered_ones() -> None:
     answers, first, second = AddAnswers(BookieStats(), Turn()), FakeConnection(), FakeConnection()
     answers.add(first.real, run_of(0, 1, 0.0))
     answers.add(second.real, run_of(1, 1, 0.0))
@@ -66,8 +66,8 @@ async def test_every_entry_is_timed_from_the_arrival_of_its_run() -> None:
     assert stats.add_seconds.counts[-1] == 2, "two entries took longer than the largest bound"
 
 
-async def test_runs_of_both_generations_are_answered_each_in_its_own(scene: Scene) -> None:
-    """One connection speaks one generation; what is gathered for it may still be of both kinds of run."""
+async def test_runs_of_both_generations_are_answered_in_their_own(scene: Scene) -> None:
+    """Two connections of different generations have adds in the same loop iteration."""
     other = LedgerId(8)
     v3 = b"".join(
         client_codec.v3_add(7 + each, other, EntryId(each), KEY, entry_bytes(each, ledger=other)) for each in range(2)
@@ -81,15 +81,15 @@ async def test_runs_of_both_generations_are_answered_each_in_its_own(scene: Scen
     assert [one.transaction for one in third.responses(3) if isinstance(one, AddResponse)] == [7, 8]
 
 
-async def test_an_add_behind_ones_that_wait_for_room_does_not_overtake_them(scene: Scene) -> None:
+async def test_an_add_does_not_overtake_adds_that_wait_for_space(scene: Scene) -> None:
     await scene.stored(adds(0))
-    scene.storage.room = False
+    scene.storage.has_space = False
     await scene.handle(adds(1))
     assert scene.connection.paused
-    scene.storage.room = True
+    scene.storage.has_space = True
     await scene.handle(adds(2))
     assert scene.journal.appended[2:] == []
-    scene.bookie.flush_soon(scene.connection.real)  # the next end of a turn tries again
+    scene.bookie.flush_soon(scene.connection.real)  # the next end of a loop iteration tries again
     scene.connection.flush = lambda: None  # type: ignore[attr-defined]
     await scene.turn()
     scene.journal.settle()

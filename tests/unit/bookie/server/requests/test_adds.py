@@ -1,4 +1,4 @@
-"""Adds: what is checked, in which order, and when the answer leaves."""
+"""Tests of adds: their checks, the order of these, and the time of the response."""
 
 import asyncio
 
@@ -63,16 +63,16 @@ async def test_a_deleted_ledger_is_fenced_to_its_writer_and_missing_to_a_recover
     assert scene.statuses() == [Status.OK, Status.FENCED, Status.NO_LEDGER]
 
 
-async def test_nothing_is_acknowledged_that_a_replay_would_not_place_because_its_key_found_no_space(
+async def test_no_entry_is_acknowledged_that_a_replay_would_drop_because_its_key_found_no_space(
     scene: Scene,
 ) -> None:
     await scene.handle(adds(0) + adds(5) + fencing_read())
-    # The key's group was refused, the records behind it got space.
+    # The key's group was refused, the following records got space.
     scene.journal.settle(DiskFullError("no space"), None)
     await scene.turn()
     assert scene.statuses() == []
     acknowledged: set[EntryId] = set()
-    for outcomes in ([DiskFullError("no space"), None], [None], [None]):  # once more without space, then with
+    for outcomes in ([DiskFullError("no space"), None], [None], [None]):  # without space again, then with space
         scene.journal.settle(*outcomes)
         await scene.turn()
         answers = scene.connection.responses()
@@ -88,7 +88,7 @@ async def test_nothing_is_acknowledged_that_a_replay_would_not_place_because_its
 
 
 async def replayed_from(journal: FakeJournal) -> FakeStorage:
-    """What the next run would find after a crash that lost everything but the journal."""
+    """Return storage as the next run would replay it after a crash that lost everything but the journal."""
     storage = FakeStorage()
     target = ReplayTarget(storage)
     for record in journal.durable:
@@ -96,10 +96,10 @@ async def replayed_from(journal: FakeJournal) -> FakeStorage:
     return storage
 
 
-# Who may add
+# Permission to add
 
 
-async def test_a_read_only_bookie_takes_high_priority_adds_as_long_as_it_accepts_them(scene: Scene) -> None:
+async def test_a_read_only_bookie_accepts_high_priority_adds_while_it_has_space_for_them(scene: Scene) -> None:
     await scene.stored(adds(0))
     scene.bookie.read_only = True
     await scene.handle(adds(1) + adds(1, recovery=True) + adds(1, recovery=True, high_priority=True))
@@ -114,7 +114,7 @@ async def test_a_read_only_bookie_takes_high_priority_adds_as_long_as_it_accepts
     assert scene.statuses() == [Status.OK]
 
 
-async def test_fences_are_taken_by_a_read_only_bookie(scene: Scene) -> None:
+async def test_a_read_only_bookie_accepts_fences(scene: Scene) -> None:
     await scene.stored(adds(0))
     scene.bookie.read_only = True
     scene.bookie.accepts_high_priority = False
@@ -171,13 +171,13 @@ async def test_v3_adds_repeat_the_ids_of_the_request_and_store_those_of_the_entr
     assert (LEDGER, 2) in scene.storage.entries
 
 
-async def test_recovery_adds_have_a_budget_of_their_own() -> None:
+async def test_recovery_adds_have_their_own_budget() -> None:
     scene = Scene(ServiceSettings(adds_in_flight_bytes_max=1, priority_adds_in_flight_bytes_max=1))
     await scene.stored(adds(0))
     await scene.handle(adds(1))
     assert len(scene.journal.appended) == 3
     await scene.handle(adds(1, recovery=True))
-    assert len(scene.journal.appended) == 4, "a full bookie still lets ledgers be recovered"
+    assert len(scene.journal.appended) == 4, "ledgers can still be recovered on a full bookie"
     await scene.handle(adds(2) + adds(2, recovery=True))
     assert len(scene.journal.appended) == 4
     scene.journal.settle()
@@ -198,7 +198,7 @@ async def test_adds_are_counted_and_timed_per_entry(scene: Scene) -> None:
 
 
 async def a_deleted_copy(scene: Scene) -> LedgerInfo:
-    """The ledger was deleted here while the cluster still has it."""
+    """Return a ledger that was deleted here while the cluster still has it."""
     await scene.stored(adds(0, 3))
     info = scene.storage.infos[LEDGER]
     info.deleted = info.fenced = info.superfluous = True
@@ -206,7 +206,7 @@ async def a_deleted_copy(scene: Scene) -> LedgerInfo:
     return info
 
 
-async def test_a_recovery_add_brings_a_superfluous_copy_back_and_no_other_request_does(scene: Scene) -> None:
+async def test_only_a_recovery_add_revives_a_superfluous_copy(scene: Scene) -> None:
     info = await a_deleted_copy(scene)
     await scene.handle(adds(3) + fencing_read(0))
     scene.journal.settle()
@@ -222,7 +222,7 @@ async def test_a_recovery_add_brings_a_superfluous_copy_back_and_no_other_reques
     assert scene.bookie.stats.ledgers_revived == 1
 
 
-async def test_what_comes_while_a_ledger_is_being_revived_waits_in_its_order(scene: Scene) -> None:
+async def test_adds_that_arrive_while_a_ledger_is_being_revived_wait_in_order(scene: Scene) -> None:
     await a_deleted_copy(scene)
     scene.storage.blocked_revival = asyncio.Event()
     await scene.handle(adds(1, recovery=True))
@@ -241,7 +241,7 @@ async def test_what_comes_while_a_ledger_is_being_revived_waits_in_its_order(sce
     assert scene.bookie.stats.ledgers_revived == 1
 
 
-async def test_a_revival_that_fails_fails_what_waits_for_it(scene: Scene) -> None:
+async def test_a_failed_revival_fails_the_adds_that_wait_for_it(scene: Scene) -> None:
     info = await a_deleted_copy(scene)
     scene.storage.revival_error = DamagedError("log", 0, "test")
     await scene.handle(adds(1, recovery=True))

@@ -1,4 +1,4 @@
-"""The front of a bookie: each request gets to its room."""
+"""Tests that the bookie dispatches each request to its handler."""
 
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, EntryId, IdCounters, IdReport, LedgerId
@@ -7,7 +7,7 @@ from quire_bookie.wire.messages import BatchReadResponse, BookieInfoResponse, St
 from tests.unit.bookie.server.scene import DIGEST, KEY, LEDGER, Scene, adds, entry_bytes
 
 
-async def test_bookie_info_tells_of_ledger_ids_where_that_is_asked_for(scene: Scene) -> None:
+async def test_bookie_info_reports_ledger_ids_if_requested(scene: Scene) -> None:
     await scene.stored(adds(0))
     report = IdReport(LEDGER, LedgerId(-1), IdCounters())
     (answer,) = await scene.ask_v3(client_v3.id_marks(1))
@@ -28,13 +28,13 @@ async def test_bookie_info_tells_of_ledger_ids_where_that_is_asked_for(scene: Sc
     assert answer.status is Status.IO_ERROR
 
 
-async def test_bookie_info_gives_what_was_asked_for(scene: Scene) -> None:
+async def test_bookie_info_has_only_the_requested_fields(scene: Scene) -> None:
     assert await scene.ask_v3(client_codec.v3_bookie_info(1, 3)) == [BookieInfoResponse(Status.OK, 1000, 400, 1)]
     assert await scene.ask_v3(client_codec.v3_bookie_info(2, 2)) == [BookieInfoResponse(Status.OK, None, 400, 2)]
     assert await scene.ask_v3(client_codec.v3_bookie_info(3, 0)) == [BookieInfoResponse(Status.OK, None, None, 3)]
 
 
-async def test_what_the_protocol_itself_refuses_is_counted(scene: Scene) -> None:
+async def test_requests_refused_by_the_protocol_layer_are_counted(scene: Scene) -> None:
     frame = bytearray(client_codec.v3_force(1, LedgerId(3)))
     assert frame[7] == 3  # the version in the header
     frame[7] = 2

@@ -1,4 +1,4 @@
-"""One connection: answers leave in one write, reading pauses for each reason apart, the end waits for what is due."""
+"""Tests of a connection: responses leave in one write, pauses have separate reasons, closing waits for responses."""
 
 import asyncio
 from typing import cast
@@ -14,7 +14,7 @@ from tests.sim.loop import simulate
 
 
 class Handler:
-    """Remembers requests and flushes when told."""
+    """Records requests and calls."""
 
     def __init__(self) -> None:
         self.stats = BookieStats()
@@ -23,22 +23,22 @@ class Handler:
         self.left: list[Connection] = []
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
-        """Take requests."""
+        """Record requests."""
         for request in requests:
             self.requests += request.requests() if isinstance(request, ReadRun) else [request]
         connection.unanswered += sum(len(each.entries) if isinstance(each, ReadRun) else 1 for each in requests)
 
     def flush_soon(self, connection: Connection) -> None:
-        """Remember."""
+        """Record the connection."""
         self.to_flush.append(connection)
 
     def leaving(self, connection: Connection) -> None:
-        """Remember."""
+        """Record the connection."""
         self.left.append(connection)
 
 
 class Transport:
-    """A socket in the hands of a test."""
+    """Fakes a socket that tests control."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
@@ -47,10 +47,10 @@ class Transport:
         self.unsent = 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Not looked at."""
+        """Ignore the limits."""
 
     def get_extra_info(self, name: str) -> str:
-        """Somebody."""
+        """Return a peer name."""
         return "peer"
 
     def is_closing(self) -> bool:
@@ -58,49 +58,49 @@ class Transport:
         return self.closed
 
     def get_write_buffer_size(self) -> int:
-        """What the client has not taken."""
+        """Return the bytes that the client has not read."""
         return self.unsent
 
     def pause_reading(self) -> None:
-        """Stop."""
+        """Stop reading."""
         self.reading = False
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Continue reading."""
         self.reading = True
 
     def write(self, data: bytes) -> None:
-        """One write."""
+        """Record one write."""
         self.writes.append(data)
 
     def writelines(self, buffers: list[bytes]) -> None:
-        """One write of several buffers."""
+        """Record one write of several buffers."""
         self.writes.append(b"".join(buffers))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close."""
         self.closed = True
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close at once."""
         self.closed = True
 
 
 @pytest.fixture
 def handler() -> Handler:
-    """A fresh handler."""
+    """Return a new handler."""
     return Handler()
 
 
 @pytest.fixture
 def transport() -> Transport:
-    """A fresh socket."""
+    """Return a new socket."""
     return Transport()
 
 
 @pytest.fixture
 async def connection(handler: Handler, transport: Transport) -> Connection:
-    """A connection between the two."""
+    """Return a connection of handler and socket."""
     connection = Connection(handler, OpenConnections(), ServiceSettings(socket_write_high_bytes=1000))
     connection.connection_made(cast(asyncio.Transport, transport))
     return connection
@@ -109,7 +109,7 @@ async def connection(handler: Handler, transport: Transport) -> Connection:
 READ = bytes.fromhex("000000140202000000000000000000070000000000000000")
 
 
-async def test_the_answers_of_one_turn_are_one_write(
+async def test_the_responses_of_one_iteration_are_one_write(
     connection: Connection, handler: Handler, transport: Transport
 ) -> None:
     connection.data_received(READ * 3)
@@ -124,7 +124,7 @@ async def test_the_answers_of_one_turn_are_one_write(
     assert len(handler.to_flush) == 2
 
 
-async def test_reading_goes_on_only_when_every_reason_to_pause_is_gone(
+async def test_reading_continues_only_when_every_reason_to_pause_is_gone(
     connection: Connection, transport: Transport
 ) -> None:
     connection.pause(PAUSED_BY_ADDS)
@@ -137,7 +137,7 @@ async def test_reading_goes_on_only_when_every_reason_to_pause_is_gone(
     assert transport.reading
 
 
-async def test_a_slow_reader_holds_back_large_answers(connection: Connection) -> None:
+async def test_a_slow_reader_delays_large_responses(connection: Connection) -> None:
     assert connection.takes_answers
     connection.send((bytes(1000),))
     assert not connection.takes_answers
@@ -151,7 +151,7 @@ async def test_a_slow_reader_holds_back_large_answers(connection: Connection) ->
     await waiting
 
 
-async def test_whoever_waits_for_a_slow_reader_is_woken_when_it_goes(connection: Connection) -> None:
+async def test_a_task_that_waits_for_a_slow_reader_is_woken_when_the_connection_is_lost(connection: Connection) -> None:
     connection.pause_writing()
     waiting = asyncio.ensure_future(connection.wait_to_take_answers())
     await asyncio.sleep(0)
@@ -160,7 +160,7 @@ async def test_whoever_waits_for_a_slow_reader_is_woken_when_it_goes(connection:
     assert connection.is_gone
 
 
-async def test_a_broken_frame_closes_after_the_answers_that_are_due(
+async def test_a_broken_frame_closes_the_connection_after_pending_responses(
     connection: Connection, handler: Handler, transport: Transport
 ) -> None:
     connection.data_received(READ + bytes(4))
@@ -175,7 +175,7 @@ async def test_a_broken_frame_closes_after_the_answers_that_are_due(
     assert transport.closed
 
 
-async def test_answers_to_a_client_that_is_gone_go_nowhere(
+async def test_responses_to_a_client_that_is_gone_are_dropped(
     connection: Connection, handler: Handler, transport: Transport
 ) -> None:
     connection.data_received(READ)
@@ -187,14 +187,14 @@ async def test_answers_to_a_client_that_is_gone_go_nowhere(
     assert handler.stats.connections_open == 0
 
 
-async def test_a_connection_that_is_lost_keeps_nothing_of_a_begun_frame(connection: Connection) -> None:
+async def test_a_lost_connection_drops_its_incomplete_frame(connection: Connection) -> None:
     connection.data_received(READ[:-4])
     assert connection._codec.held_bytes == len(READ) - 4
     connection.connection_lost(None)
     assert connection._codec.held_bytes == 0 and not connection._codec._straddler._parts
 
 
-async def test_open_connections_tell_when_the_last_one_is_gone() -> None:
+async def test_a_wait_for_open_connections_ends_when_the_last_one_is_gone() -> None:
     handler = Handler()
     every = OpenConnections()
     both = [Connection(handler, every, ServiceSettings()) for _ in range(2)]
@@ -217,9 +217,7 @@ async def test_open_connections_are_listed_in_the_order_of_their_arrival() -> No
     assert list(every) == [*arrived[:20], *arrived[21:]]
 
 
-async def test_a_connection_that_is_closing_reads_no_more_whatever_is_answered(
-    connection: Connection, transport: Transport
-) -> None:
+async def test_a_closing_connection_never_resumes_reading(connection: Connection, transport: Transport) -> None:
     connection.pause(PAUSED_BY_REQUESTS)
     connection.data_received(READ + bytes(4))
     connection.resume(PAUSED_BY_REQUESTS)

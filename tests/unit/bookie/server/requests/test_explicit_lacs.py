@@ -1,4 +1,4 @@
-"""Explicit LACs: kept as sent, answered after the sync, refused where they cannot be kept."""
+"""Tests of explicit LACs: stored as sent, answered after the sync, refused if they cannot be stored."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from quire_bookie.wire.messages import ReadLacResponse, Status, StatusResponse
 from tests.unit.bookie.server.scene import DIGEST, KEY, LEDGER, Scene
 
 
-async def test_an_explicit_lac_is_stored_answered_after_the_sync_and_given_back(scene: Scene) -> None:
+async def test_an_explicit_lac_is_stored_answered_after_the_sync_and_readable(scene: Scene) -> None:
     packet = DIGEST.encode_lac(LEDGER, EntryId(9))
     await scene.handle(client_codec.v3_write_lac(1, LEDGER, EntryId(9), KEY, packet))
     assert scene.journal.appended == [("key", LEDGER), ("lac", LEDGER)]
@@ -32,14 +32,14 @@ async def test_an_explicit_lac_is_stored_answered_after_the_sync_and_given_back(
     ],
     ids=["read-only", "poisoned", "another key"],
 )
-async def test_an_explicit_lac_that_cannot_be_taken_is_refused(scene: Scene, prepare, status: Status) -> None:  # type: ignore[no-untyped-def]
+async def test_an_explicit_lac_that_cannot_be_stored_is_refused(scene: Scene, prepare, status: Status) -> None:  # type: ignore[no-untyped-def]
     prepare(scene)
     await scene.handle(client_codec.v3_write_lac(1, LEDGER, EntryId(9), KEY, DIGEST.encode_lac(LEDGER, EntryId(9))))
     assert [one.status for one in scene.connection.responses(3)] == [status]
     assert scene.journal.appended == []
 
 
-async def test_keys_and_packets_that_no_state_can_hold_are_bad_requests(scene: Scene) -> None:
+async def test_keys_and_packets_that_are_too_long_are_bad_requests(scene: Scene) -> None:
     """V3 bounds neither; the states of all ledgers stay in memory and in the index."""
     long_key, packet = bytes(MASTER_KEY_BYTES_MAX + 1), DIGEST.encode_lac(LEDGER, EntryId(9))
     long_packet = packet + bytes(EXPLICIT_LAC_BYTES_MAX)
@@ -54,7 +54,7 @@ async def test_keys_and_packets_that_no_state_can_hold_are_bad_requests(scene: S
     assert scene.journal.appended == [] and scene.storage.infos == {}
 
 
-async def test_an_explicit_lac_creates_its_ledger_and_is_taken_by_a_fenced_one(scene: Scene) -> None:
+async def test_an_explicit_lac_creates_its_ledger_and_is_accepted_by_a_fenced_one(scene: Scene) -> None:
     packet = DIGEST.encode_lac(LEDGER, EntryId(9))
     await scene.stored(client_codec.v3_write_lac(1, LEDGER, EntryId(9), KEY, packet))
     info = scene.storage.infos[LEDGER]

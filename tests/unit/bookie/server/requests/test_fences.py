@@ -1,4 +1,4 @@
-"""Fences: the flag at once, the answer after the sync."""
+"""Tests of fences: the flag is set at once, the response follows the sync."""
 
 import asyncio
 

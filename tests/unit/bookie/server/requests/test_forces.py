@@ -1,4 +1,4 @@
-"""FORCE_LEDGER, and adds with DEFERRED_SYNC: answered before they are durable, and what makes them durable then."""
+"""Tests of adds with DEFERRED_SYNC, answered before they are durable, and of FORCE_LEDGER, which makes them durable."""
 
 import pytest
 
@@ -12,16 +12,16 @@ FORCE_OPERATION = 10
 
 
 def deferred_add(entry: int, transaction: int = 1) -> bytes:
-    """An add of V3 with DEFERRED_SYNC."""
+    """Return an add of V3 with DEFERRED_SYNC."""
     return client_codec.v3_add(transaction, LEDGER, EntryId(entry), KEY, entry_bytes(entry), deferred_sync=True)
 
 
 def force(transaction: int = 9, ledger: LedgerId = LEDGER) -> bytes:
-    """FORCE_LEDGER."""
+    """Return a FORCE_LEDGER request."""
     return client_codec.v3_force(transaction, ledger)
 
 
-async def test_a_deferred_add_is_answered_before_the_sync_from_cache_and_journal_queue(scene: Scene) -> None:
+async def test_a_deferred_add_is_answered_before_the_sync_once_in_cache_and_journal_queue(scene: Scene) -> None:
     assert await scene.ask_v3(deferred_add(0, 5)) == [AddResponse(Status.OK, LEDGER, EntryId(0), 1, 5)]
     assert scene.journal.appended == [("key", LEDGER), ("entries", LEDGER)]
     assert (LEDGER, 0) in scene.storage.entries
@@ -38,14 +38,14 @@ async def test_deferred_adds_count_in_the_budget_until_they_are_durable(scene: S
     assert scene.bookie.stats.deferred_add_entries == 1
 
 
-async def test_deferred_and_normal_adds_of_one_buffer_are_answered_each_in_its_own_way(scene: Scene) -> None:
+async def test_deferred_and_normal_adds_of_one_buffer_are_answered_each_at_its_time(scene: Scene) -> None:
     normal = client_codec.v3_add(2, LEDGER, EntryId(1), KEY, entry_bytes(1))
     assert await scene.ask_v3(deferred_add(0, 1) + normal) == [AddResponse(Status.OK, LEDGER, EntryId(0), 1, 1)]
     scene.journal.settle()
     assert scene.connection.responses(3) == [AddResponse(Status.OK, LEDGER, EntryId(1), 1, 2)]
 
 
-async def test_a_force_is_answered_after_what_was_appended_before_it(scene: Scene) -> None:
+async def test_a_force_is_answered_after_earlier_appends_are_durable(scene: Scene) -> None:
     await scene.handle(deferred_add(0))
     scene.connection.sent.clear()
     assert await scene.ask_v3(force()) == []
@@ -98,7 +98,7 @@ async def test_a_force_flushes_the_storage_when_an_acknowledged_add_found_no_spa
     await scene.handle(force(3))
     scene.journal.settle()
     assert scene.statuses(3) == [Status.OK]
-    assert scene.storage.flushes == 2, "what was flushed once need not be flushed again"
+    assert scene.storage.flushes == 2, "flushed adds need no further flush"
 
 
 async def test_an_add_that_was_refused_during_the_flush_needs_another_one(scene: Scene) -> None:
@@ -130,8 +130,8 @@ async def test_a_flush_that_fails_is_an_io_error_to_the_force(scene: Scene, erro
     assert scene.statuses(3) == [Status.IO_ERROR]
 
 
-async def test_a_force_waits_for_the_copies_behind_a_key_that_had_found_no_space(scene: Scene) -> None:
-    """Replay drops what stands before its ledger's key: the deferred add is durable and would not come back."""
+async def test_a_force_waits_for_the_copies_after_a_key_that_had_found_no_space(scene: Scene) -> None:
+    """Replay drops records before their ledger's key: the deferred add is durable, but would not be replayed."""
     await scene.handle(deferred_add(0))
     await scene.handle(force())
     scene.connection.sent.clear()

@@ -1,4 +1,4 @@
-"""Requests for a ledger whose state is not in memory: in their order, and all of them are answered."""
+"""Tests of requests for a ledger whose state is not in memory: all are answered, in order."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from quire_bookie.wire.server_codec import ServerCodec
 from tests.unit.bookie.server.scene import LEDGER, Scene, adds, fencing_read
 
 
-async def test_requests_of_a_ledger_that_is_being_loaded_go_on_in_their_order(scene: Scene) -> None:
+async def test_requests_of_a_ledger_that_is_being_loaded_continue_in_order(scene: Scene) -> None:
     await scene.handle(adds(0))
     scene.journal.settle()
     scene.storage.hidden.add(LEDGER)
@@ -22,14 +22,14 @@ async def test_requests_of_a_ledger_that_is_being_loaded_go_on_in_their_order(sc
     assert scene.statuses() == [Status.FENCED]
 
 
-async def test_a_state_that_cannot_be_read_is_an_io_error_for_everything_that_waited(scene: Scene) -> None:
+async def test_a_state_that_cannot_be_read_is_an_io_error_for_all_waiting_requests(scene: Scene) -> None:
     scene.storage.load_error = DamagedError("index", 0, "bits")
     await scene.handle(adds(0, 2) + fencing_read())
     assert scene.statuses() == [Status.IO_ERROR, Status.IO_ERROR]
     assert scene.journal.appended == []
 
 
-async def test_an_add_waits_behind_a_fence_that_waits_for_the_state_even_when_the_state_came_to_memory(
+async def test_an_add_waits_behind_a_fence_that_waits_for_the_state_even_if_the_state_was_loaded_meanwhile(
     scene: Scene,
 ) -> None:
     await scene.stored(adds(0))
@@ -41,10 +41,10 @@ async def test_an_add_waits_behind_a_fence_that_waits_for_the_state_even_when_th
     assert scene.statuses() == [Status.FENCED]
 
 
-async def test_a_ledger_in_memory_takes_adds_the_short_way_while_another_one_is_loaded(
+async def test_adds_to_a_ledger_in_memory_do_not_wait_while_another_one_is_loaded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With many ledgers some state is always being loaded: every add took the long way."""
+    """With many ledgers some state is always being loaded, which once slowed down every add."""
     await scene.stored(adds(0))
     asked: list[int] = []
     with_ledger = LedgerLoading.with_ledger

@@ -1,4 +1,4 @@
-"""Long polls: what parks, what wakes, what is answered, and that nothing parked outlives its bounds."""
+"""Tests of long polls: when they park and wake, their responses, and their bounds."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ def poll(
     piggyback: bool = True,
     ledger: LedgerId = LEDGER,
 ) -> bytes:
-    """A long poll of V3."""
+    """Return a long poll of V3."""
     return client_codec.v3_read(
         transaction,
         ledger,
@@ -42,58 +42,58 @@ def poll(
 def answer_to(
     entry: int, *, data: bytes | None = None, lac: int | None = None, transaction: int = 1, update_ms: int | None = None
 ) -> ReadResponse:
-    """An answer that is OK."""
+    """Return an OK response."""
     max_lac = None if lac is None else EntryId(lac)
     return ReadResponse(Status.OK, LEDGER, EntryId(entry), data, max_lac, transaction, update_ms)
 
 
 def parked(scene: Scene) -> int:
-    """Polls that wait."""
+    """Return the number of parked polls."""
     return scene.bookie.stats.long_polls_parked
 
 
 async def polls_of(scene: Scene, connection: FakeConnection, *frames: bytes) -> list[Response]:
-    """Send polls on a connection of their own; what is answered at once."""
+    """Send polls on `connection`; return the immediate responses."""
     await scene.handle(b"".join(frames), connection)
     return connection.responses(3)
 
 
-# What is answered at once
+# Polls answered at once
 
 
-async def test_a_lac_that_is_past_the_named_one_is_answered_at_once_with_the_next_entry(scene: Scene) -> None:
+async def test_a_poll_below_the_lac_is_answered_at_once_with_the_next_entry(scene: Scene) -> None:
     await scene.stored(adds(0, 3, lac=1))
     assert await scene.ask_v3(poll(-1)) == [answer_to(0, data=entry_bytes(0, lac=1), lac=1)]
     assert await scene.ask_v3(poll(0)) == [answer_to(1, data=entry_bytes(1, lac=1), lac=1)]
     assert parked(scene) == 0
 
 
-async def test_an_entry_that_another_bookie_has_is_left_out_of_the_answer(scene: Scene) -> None:
+async def test_an_entry_that_another_bookie_has_is_omitted_from_the_response(scene: Scene) -> None:
     await scene.stored(adds(3, lac=2))
     assert await scene.ask_v3(poll(1)) == [answer_to(NO_ENTRY, lac=2)]
 
 
-async def test_without_piggyback_the_answer_is_that_of_a_plain_read(scene: Scene) -> None:
+async def test_without_piggyback_the_response_is_that_of_a_plain_read(scene: Scene) -> None:
     await scene.stored(adds(0, 3, lac=1))
     assert await scene.ask_v3(poll(0, entry=2, piggyback=False)) == [answer_to(2, data=entry_bytes(2, lac=1), lac=1)]
     (missing,) = await scene.ask_v3(poll(0, entry=7, piggyback=False))
     assert missing.status is Status.NO_ENTRY
 
 
-async def test_without_a_time_out_it_is_a_plain_read_whatever_its_flag(scene: Scene) -> None:
+async def test_a_poll_without_a_timeout_is_a_plain_read_whatever_its_flag(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     assert await scene.ask_v3(poll(7, timeout_ms=None)) == [answer_to(-1, data=entry_bytes(1, lac=0), lac=0)]
     assert scene.bookie.stats.long_polls == 0
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-async def test_no_time_to_wait_is_no_news_at_once(scene: Scene, timeout_ms: int) -> None:
+async def test_a_timeout_of_zero_or_below_is_answered_at_once_without_an_entry(scene: Scene, timeout_ms: int) -> None:
     await scene.stored(adds(0, 2, lac=0))
     assert await scene.ask_v3(poll(0, timeout_ms=timeout_ms)) == [answer_to(-1, lac=0)]
     assert parked(scene) == 0
 
 
-async def test_an_unknown_and_a_deleted_ledger_are_no_ledger_at_once(scene: Scene) -> None:
+async def test_a_poll_of_an_unknown_or_deleted_ledger_is_answered_at_once(scene: Scene) -> None:
     assert [one.status for one in await scene.ask_v3(poll(-1))] == [Status.NO_LEDGER]
     await scene.stored(adds(0))
     scene.storage.infos[LEDGER].deleted = True
@@ -101,7 +101,7 @@ async def test_an_unknown_and_a_deleted_ledger_are_no_ledger_at_once(scene: Scen
     assert parked(scene) == 0
 
 
-async def test_piggyback_wants_the_last_entry_and_a_ledger_id_that_can_exist(scene: Scene) -> None:
+async def test_piggyback_requires_the_last_entry_and_a_valid_ledger_id(scene: Scene) -> None:
     await scene.stored(adds(0))
     assert [one.status for one in await scene.ask_v3(poll(-1, entry=0))] == [Status.BAD_REQUEST]
     assert [one.status for one in await scene.ask_v3(poll(-1, ledger=LedgerId(-3)))] == [Status.BAD_REQUEST]
@@ -113,7 +113,7 @@ async def test_a_ledger_whose_state_cannot_be_read_is_an_io_error(scene: Scene) 
     assert scene.connection.unanswered == 0
 
 
-async def test_a_ledger_in_limbo_is_of_unknown_state_and_gives_what_it_has(scene: Scene) -> None:
+async def test_a_ledger_in_limbo_is_of_unknown_state_but_its_entries_are_served(scene: Scene) -> None:
     scene.storage.limbo.add(LEDGER)
     assert [one.status for one in await scene.ask_v3(poll(-1))] == [Status.UNKNOWN_LEDGER_STATE]
     await scene.stored(adds(1, recovery=True, lac=0))
@@ -122,10 +122,10 @@ async def test_a_ledger_in_limbo_is_of_unknown_state_and_gives_what_it_has(scene
     assert await scene.ask_v3(poll(-1)) == [answer_to(0, data=entry_bytes(0, lac=0), lac=0)]
 
 
-# What wakes
+# Wake-ups
 
 
-async def test_an_add_that_moves_the_lac_wakes_with_the_entry_and_the_time_of_the_update(scene: Scene) -> None:
+async def test_an_add_that_moves_the_lac_ends_a_poll_with_the_entry_and_the_time_of_the_update(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     reader = FakeConnection()
     assert await polls_of(scene, reader, poll(0, transaction=8)) == []
@@ -138,7 +138,7 @@ async def test_an_add_that_moves_the_lac_wakes_with_the_entry_and_the_time_of_th
     assert (parked(scene), reader.unanswered) == (0, 0)
 
 
-async def test_an_add_that_does_not_move_the_lac_past_it_leaves_it_parked(scene: Scene) -> None:
+async def test_a_poll_stays_parked_if_an_add_does_not_move_the_lac_past_it(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     await scene.handle(poll(0) + poll(1, transaction=2))
     await scene.handle(adds(2, lac=0))
@@ -151,7 +151,7 @@ async def test_an_add_that_does_not_move_the_lac_past_it_leaves_it_parked(scene:
     assert [one.transaction for one in scene.connection.responses(3) if isinstance(one, ReadResponse)] == [2]
 
 
-async def test_recovery_adds_wake_a_poll_of_a_fenced_ledger(scene: Scene) -> None:
+async def test_recovery_adds_end_a_poll_of_a_fenced_ledger(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0) + fencing_read())
     await scene.handle(poll(0))
     assert parked(scene) == 1
@@ -159,7 +159,7 @@ async def test_recovery_adds_wake_a_poll_of_a_fenced_ledger(scene: Scene) -> Non
     assert [one.status for one in scene.connection.responses(3)] == [Status.OK]
 
 
-async def test_an_explicit_lac_wakes(scene: Scene) -> None:
+async def test_an_explicit_lac_ends_a_poll(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     await scene.handle(poll(0))
     packet = DIGEST.encode_lac(LEDGER, EntryId(1))
@@ -167,7 +167,7 @@ async def test_an_explicit_lac_wakes(scene: Scene) -> None:
     assert scene.connection.responses(3) == [answer_to(1, data=entry_bytes(1, lac=0), lac=1, update_ms=scene.clock.ms)]
 
 
-async def test_a_fence_ends_a_poll_without_news(scene: Scene) -> None:
+async def test_a_fence_ends_a_poll_without_an_entry(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     reader = FakeConnection()
     await polls_of(scene, reader, poll(0))
@@ -184,7 +184,7 @@ async def test_a_deletion_ends_a_poll_with_no_ledger(scene: Scene) -> None:
     assert scene.statuses(3) == [Status.NO_LEDGER]
 
 
-async def test_a_poll_without_piggyback_that_is_woken_reads_its_entry(scene: Scene) -> None:
+async def test_an_ended_poll_without_piggyback_reads_its_entry(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     await scene.handle(poll(0, entry=1, piggyback=False))
     assert parked(scene) == 1
@@ -192,7 +192,7 @@ async def test_a_poll_without_piggyback_that_is_woken_reads_its_entry(scene: Sce
     assert scene.connection.responses(3) == [answer_to(1, data=entry_bytes(1, lac=0), lac=1)]
 
 
-async def test_what_is_woken_is_answered_from_memory_without_a_task(scene: Scene) -> None:
+async def test_an_ended_poll_is_answered_from_memory_without_a_task(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     scene.storage.cached |= {(LEDGER, EntryId(1))}
     await scene.handle(poll(0))
@@ -206,37 +206,37 @@ async def test_what_is_woken_is_answered_from_memory_without_a_task(scene: Scene
 
 
 class Timers:
-    """What `call_later` was asked for, in the hands of a test."""
+    """Records calls of `call_later`, for tests to run."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, Callable[[], None]]] = []
 
     def call_later(self, delay_s: float, call: Callable[..., None], *arguments: object) -> "Timers.Handle":
-        """Remember."""
+        """Record the call."""
         entry = (delay_s, lambda: call(*arguments))
         self.waiting.append(entry)
         return Timers.Handle(self, entry)
 
     class Handle:
-        """To cancel one."""
+        """Cancels one call."""
 
         def __init__(self, timers: "Timers", entry: tuple[float, Callable[[], None]]) -> None:
             self._timers, self._entry = timers, entry
 
         def cancel(self) -> None:
-            """Forget it."""
+            """Remove the call."""
             if self._entry in self._timers.waiting:
                 self._timers.waiting.remove(self._entry)
 
 
 def timers_of(monkeypatch: pytest.MonkeyPatch) -> Timers:
-    """Take the timers of the running loop into the test's hands."""
+    """Replace the timers of the running loop."""
     timers = Timers()
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", timers.call_later)
     return timers
 
 
-async def test_when_its_time_is_over_the_answer_has_no_news(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expired_poll_is_answered_without_an_entry(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await scene.stored(adds(0, 2, lac=0))
     timers = timers_of(monkeypatch)
     await scene.handle(poll(0, timeout_ms=700))
@@ -250,7 +250,7 @@ async def test_when_its_time_is_over_the_answer_has_no_news(scene: Scene, monkey
     assert parked(scene) == 0
 
 
-async def test_what_was_woken_leaves_no_timer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_ended_poll_leaves_no_timer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await scene.stored(adds(0, 2, lac=0))
     timers = timers_of(monkeypatch)
     await scene.handle(poll(0))
@@ -292,7 +292,7 @@ async def test_above_the_bound_of_the_bookie_polls_are_refused_until_one_ends() 
     await scene.bookie.close()
 
 
-async def test_a_client_that_is_gone_takes_its_polls_along(scene: Scene) -> None:
+async def test_the_polls_of_a_client_that_is_gone_are_removed(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     reader, other = FakeConnection(), FakeConnection()
     await polls_of(scene, reader, poll(0), poll(1, transaction=2))
@@ -308,7 +308,7 @@ async def test_a_client_that_is_gone_takes_its_polls_along(scene: Scene) -> None
 
 
 async def test_a_client_that_sends_nothing_more_is_answered_at_once(scene: Scene) -> None:
-    """The end of a conversation, and a bookie that drains: neither waits for a writer."""
+    """Neither a client's EOF nor a stopping bookie waits for a writer."""
     await scene.stored(adds(0, 2, lac=0))
     await scene.handle(poll(0))
     scene.bookie.leaving(scene.connection.real)
@@ -326,14 +326,14 @@ async def test_a_client_that_left_while_its_ledger_was_loaded_is_not_parked(scen
     assert (parked(scene), reader.unanswered) == (0, 0)
 
 
-async def test_the_end_of_the_bookie_leaves_nothing_parked(scene: Scene) -> None:
+async def test_a_stopped_bookie_leaves_no_poll_parked(scene: Scene) -> None:
     await scene.stored(adds(0, 2, lac=0))
     await scene.handle(poll(0) + poll(1, transaction=2))
     await scene.bookie.close()
     assert parked(scene) == 0
 
 
-async def test_a_poll_that_times_out_just_before_its_wake_up_is_answered_once(
+async def test_a_poll_that_expires_just_before_its_wake_up_is_answered_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scene.stored(adds(0, 2, lac=0))

@@ -1,4 +1,4 @@
-"""A full bookie: who waits, who is refused, and who goes on first."""
+"""Tests of a full bookie: which adds wait, which are refused, and which continue first."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,37 +16,37 @@ from tests.unit.bookie.server.fakes import FakeConnection
 
 
 def add(entry: int, *, recovery: bool = False) -> AddRequest:
-    """An add of one entry."""
+    """Return an add of one entry."""
     run = Run(LedgerId(1), EntryId(entry), [b"x"], EntryId(-1), 1)
     return AddRequest(run, b"", recovery, False, False, run.ledger, run.first, 0)
 
 
 @dataclass
 class Gate:
-    """Takes adds while `open`."""
+    """Accepts adds while `open`."""
 
     open: bool = False
     taken: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
 
     def attempt(self, connection: Connection, request: AddRequest) -> bool:
-        """Take one."""
+        """Accept an add if open."""
         if self.open:
             self.taken.append(request.run.first)
         return self.open
 
     def refuse(self, connection: Connection, request: AddRequest) -> None:
-        """Refuse one."""
+        """Refuse an add."""
         self.refused.append(request.run.first)
 
 
 @pytest.fixture
 async def gate() -> AsyncIterator[Gate]:
-    """A closed gate."""
+    """Yield a closed gate."""
     yield Gate()
 
 
-async def test_while_there_is_room_nothing_waits(gate: Gate) -> None:
+async def test_while_there_is_space_no_add_waits(gate: Gate) -> None:
     gate.open = True
     overload = Overload(gate.attempt, gate.refuse, 60.0, ConnectionMemory())
     assert not overload.offer(FakeConnection().real, add(1))
@@ -54,13 +54,13 @@ async def test_while_there_is_room_nothing_waits(gate: Gate) -> None:
     assert overload.waiting == 0
 
 
-async def test_what_waits_pauses_its_socket_and_goes_on_in_order_recovery_first(gate: Gate) -> None:
+async def test_waiting_adds_pause_their_socket_and_continue_in_order_recovery_first(gate: Gate) -> None:
     overload = Overload(gate.attempt, gate.refuse, 60.0, ConnectionMemory())
     writer, recoverer = FakeConnection(), FakeConnection()
     assert overload.offer(writer.real, add(1))
     assert overload.offer(recoverer.real, add(7, recovery=True))
     gate.open = True
-    assert overload.offer(writer.real, add(2))  # not past the one that waits
+    assert overload.offer(writer.real, add(2))  # it must not overtake the waiting one
     assert writer.paused == recoverer.paused == PAUSED_BY_ADDS
     overload.retry()
     assert gate.taken == [7, 1, 2]
@@ -86,7 +86,7 @@ async def test_a_socket_stays_paused_while_one_of_its_adds_waits(gate: Gate) -> 
     overload.close()
 
 
-def test_after_the_pause_normal_adds_are_refused_at_once_until_one_fits_and_recovery_waits_on() -> None:
+def test_after_the_pause_normal_adds_are_refused_at_once_until_one_fits_and_recovery_adds_keep_waiting() -> None:
     gate = Gate()
 
     async def scene() -> None:
@@ -109,7 +109,7 @@ def test_after_the_pause_normal_adds_are_refused_at_once_until_one_fits_and_reco
         assert not overload.offer(connection.real, add(3))
         assert gate.taken == [9, 3]
         gate.open = False
-        assert overload.offer(connection.real, add(4))  # full again: the pause begins anew
+        assert overload.offer(connection.real, add(4))  # full again: a new pause begins
         overload.close()
         assert gate.refused == [1, 2, 4]
 
@@ -120,8 +120,8 @@ def test_after_the_pause_normal_adds_are_refused_at_once_until_one_fits_and_reco
         loop.close()
 
 
-def test_while_the_disk_takes_some_all_that_wait_less_than_the_pause_are_taken_in_the_end() -> None:
-    """One add fits every 100 ms, one comes every 100 ms, four wait at any time: nobody is refused, for minutes."""
+def test_while_the_disk_makes_progress_adds_that_wait_less_than_the_pause_are_accepted() -> None:
+    """One add fits every 100 ms, one comes every 100 ms, four wait at any time: none is refused, for minutes."""
     gate = Gate()
 
     def attempt(connection: Connection, request: AddRequest) -> bool:
@@ -160,7 +160,7 @@ def test_an_add_that_waited_too_long_is_refused_although_others_fit() -> None:
         connection = FakeConnection()
         overload.offer(connection.real, add(1))
         await asyncio.sleep(0.3)
-        overload._fitted_s = asyncio.get_running_loop().time()  # another one was taken meanwhile
+        overload._fitted_s = asyncio.get_running_loop().time()  # another add was accepted meanwhile
         overload.offer(connection.real, add(2))
         await asyncio.sleep(0.3)
         assert gate.refused == [1]

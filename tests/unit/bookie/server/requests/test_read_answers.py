@@ -1,4 +1,4 @@
-"""What reads of every kind are answered with, and each error code in its place, in both generations."""
+"""Tests of the responses to reads of every kind, with each error code, in both protocol generations."""
 
 from collections.abc import Callable
 
@@ -17,51 +17,51 @@ Failure = Callable[[Scene], None]
 
 
 def no_ledger(scene: Scene) -> None:
-    """Nothing was ever stored."""
+    """Store nothing."""
 
 
 def no_entry(scene: Scene) -> None:
-    """The ledger is here, and empty."""
+    """Create an empty ledger."""
     scene.storage.create_ledger(LEDGER, KEY)
 
 
 def deleted(scene: Scene) -> None:
-    """A tombstone."""
+    """Create a tombstone."""
     info = scene.storage.create_ledger(LEDGER, KEY)
     info.deleted = info.fenced = True
 
 
 def limbo_absent(scene: Scene) -> None:
-    """The ledger may have been here."""
+    """Put an absent ledger into limbo."""
     scene.storage.limbo.add(LEDGER)
 
 
 def limbo_present(scene: Scene) -> None:
-    """The ledger is here, and what is missing may have been lost."""
+    """Put an existing ledger into limbo."""
     scene.storage.limbo.add(LEDGER)
     scene.storage.create_ledger(LEDGER, KEY)
 
 
 def damaged(scene: Scene) -> None:
-    """What was stored is not intact."""
+    """Fail reads with damage."""
     scene.storage.create_ledger(LEDGER, KEY)
     fail_reads(scene, DamagedError("log", 7, "bits"))
 
 
 def disk_fails(scene: Scene) -> None:
-    """The disk does not give it back."""
+    """Fail reads with an I/O error."""
     scene.storage.create_ledger(LEDGER, KEY)
     fail_reads(scene, OSError(5, "I/O"))
 
 
 def bug(scene: Scene) -> None:
-    """Something that nobody foresaw."""
+    """Fail reads with an unforeseen exception."""
     scene.storage.create_ledger(LEDGER, KEY)
     fail_reads(scene, RuntimeError("unforeseen"))
 
 
 def fail_reads(scene: Scene, error: Exception) -> None:
-    """Every read fails."""
+    """Fail every read with `error`."""
 
     async def fail(*_: object) -> None:
         raise error
@@ -103,7 +103,7 @@ async def test_each_failure_has_its_code(
 
 
 async def ask(scene: Scene, frame: bytes, generation: int = 3) -> Status:
-    """The status of the one answer."""
+    """Send a frame; return the status of its response."""
     await scene.handle(frame)
     (status,) = scene.statuses(generation)
     return status
@@ -113,7 +113,7 @@ async def ask(scene: Scene, frame: bytes, generation: int = 3) -> Status:
 async def test_a_fencing_read_of_a_ledger_in_limbo_fences_and_is_of_unknown_state(
     scene: Scene, generation: int
 ) -> None:
-    """A recovery must not take the silence of a bookie that lost its journal for the end of the ledger."""
+    """A recovery must not treat entries missing on a bookie that lost its journal as the end of the ledger."""
     limbo_absent(scene)
     frame = fencing_read() if generation == 2 else client_codec.v3_read(1, LEDGER, NO_ENTRY, fence_with=KEY)
     await scene.handle(frame)
@@ -124,17 +124,17 @@ async def test_a_fencing_read_of_a_ledger_in_limbo_fences_and_is_of_unknown_stat
     assert scene.storage.infos[LEDGER].fenced
 
 
-async def test_what_a_ledger_in_limbo_has_is_served(scene: Scene) -> None:
+async def test_existing_entries_of_a_ledger_in_limbo_are_served(scene: Scene) -> None:
     limbo_absent(scene)
     await scene.stored(adds(3, recovery=True))
     await scene.handle(client_codec.v2_read(LEDGER, EntryId(3)))
     assert scene.statuses() == [Status.OK]
     scene.storage.cached.add((LEDGER, EntryId(3)))
     await scene.handle(client_codec.v2_read(LEDGER, NO_ENTRY))
-    assert scene.statuses() == [Status.IO_ERROR], "the last one here need not be the last that was here"
+    assert scene.statuses() == [Status.IO_ERROR], "the last stored entry may not be the last one that was stored"
 
 
-async def test_a_plain_read_of_v3_tells_the_lac_and_a_fencing_one_does_not(scene: Scene) -> None:
+async def test_a_plain_read_of_v3_returns_the_lac_and_a_fencing_one_does_not(scene: Scene) -> None:
     await scene.stored(adds(0, 3, lac=1))
     (plain,) = await scene.ask_v3(client_codec.v3_read(1, LEDGER, EntryId(0)))
     assert isinstance(plain, ReadResponse) and plain.max_lac == 1
@@ -157,14 +157,14 @@ async def test_read_lac_from_memory_is_the_same_as_from_disk(scene: Scene) -> No
     assert scene.storage.reads == []
 
 
-async def test_the_list_of_entries_names_what_is_held(scene: Scene) -> None:
+async def test_the_list_of_entries_has_the_stored_ranges(scene: Scene) -> None:
     await scene.stored(adds(0, 3) + adds(5, 2))
     (answer,) = await scene.ask_v3(client_codec.v3_list_entries(1, LEDGER))
     assert isinstance(answer, ListEntriesResponse) and answer.availability is not None
     assert list(decode(answer.availability).ranges()) == [(0, 2), (5, 6)]
 
 
-async def test_a_list_that_no_frame_holds_is_an_io_error_and_not_a_part_of_it() -> None:
+async def test_a_list_that_is_too_large_for_a_frame_is_an_io_error_and_not_truncated() -> None:
     scene = Scene(ServiceSettings(frame_bytes_max=64 + 64 + 24))
     for entry in (0, 2, 9):
         await scene.stored(adds(entry))
@@ -181,7 +181,7 @@ async def test_negative_ledgers_are_bad_requests_to_readers(scene: Scene) -> Non
     assert (await ask(scene, client_codec.v3_list_entries(1, negative))) == Status.NO_LEDGER
 
 
-async def test_a_batch_ends_where_the_next_entry_is_missing_or_unknown(scene: Scene) -> None:
+async def test_a_batch_ends_before_a_missing_or_unknown_entry(scene: Scene) -> None:
     await scene.stored(adds(0, 3))
     for _ in range(2):
         await scene.handle(client_codec.v2_batch_read(LEDGER, EntryId(1), 6, 10, 10_000))

@@ -1,4 +1,4 @@
-"""Turns of reads: bounds per bookie and per connection, fairness, and clients that do not take their answers."""
+"""Tests of turns of reads: bounds per bookie and per connection, fairness, and clients that do not read responses."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,17 +11,17 @@ from tests.unit.bookie.server.fakes import FakeConnection
 
 
 class Work:
-    """Reads that end when a test says so."""
+    """Performs reads that end when a test calls `end`."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.ended: list[str] = []
         self._gates: dict[str, asyncio.Event] = {}
         self.sizes: dict[str, int] = {}
-        """Bytes of answers."""
+        """Bytes of responses."""
 
     async def __call__(self, connection: Connection, request: str) -> int:
-        """One read."""
+        """Perform one read."""
         self.begun.append(request)
         gate = self._gates[request] = asyncio.Event()
         await gate.wait()
@@ -29,7 +29,7 @@ class Work:
         return self.sizes.get(request, 0)
 
     async def end(self, *requests: str) -> None:
-        """Let some end, and what follows begin."""
+        """End some reads, and let the following ones begin."""
         for request in requests:
             self._gates[request].set()
         await turn()
@@ -43,19 +43,19 @@ async def turn() -> None:
 
 @pytest.fixture
 def work() -> Work:
-    """Fresh reads."""
+    """Return new reads."""
     return Work()
 
 
 @pytest.fixture
 async def lane(work: Work) -> AsyncIterator[ReadLane[str]]:
-    """Three at once, two of one connection."""
+    """Yield a lane with three reads at once, two per connection."""
     lane: ReadLane[str] = ReadLane(work, at_once_max=3, at_once_per_connection_max=2, bytes_per_connection_max=1000)
     yield lane
     await lane.close()
 
 
-async def test_one_connection_has_at_most_its_share_at_work(lane: ReadLane[str], work: Work) -> None:
+async def test_one_connection_runs_at_most_its_share_of_reads(lane: ReadLane[str], work: Work) -> None:
     client = FakeConnection()
     for request in "abcd":
         lane.submit(client.real, request)
@@ -68,7 +68,7 @@ async def test_one_connection_has_at_most_its_share_at_work(lane: ReadLane[str],
     assert sorted(work.ended) == ["a", "b", "c", "d"]
 
 
-async def test_a_connection_has_few_reads_at_work_until_its_answers_are_known_to_be_small(work: Work) -> None:
+async def test_a_connection_runs_few_reads_until_its_responses_are_known_to_be_small(work: Work) -> None:
     lane: ReadLane[str] = ReadLane(work, at_once_max=9, at_once_per_connection_max=8, bytes_per_connection_max=1000)
     client = FakeConnection()
     work.sizes = dict.fromkeys("abcdefgh", 10) | {"e": 1200}
@@ -77,19 +77,17 @@ async def test_a_connection_has_few_reads_at_work_until_its_answers_are_known_to
     await turn()
     assert work.begun == ["a", "b", "c", "d"], "a quarter of the bound each"
     await work.end("a")
-    assert work.begun == ["a", "b", "c", "d", "e", "f", "g", "h"], "after one small answer an eighth each"
+    assert work.begun == ["a", "b", "c", "d", "e", "f", "g", "h"], "after one small response an eighth each"
     for request in "ijklm":
         lane.submit(client.real, request)
     await work.end("e", "b", "c")
-    assert "".join(work.begun) == "abcdefghi", "after an answer of more than the bound the next ones wait"
+    assert "".join(work.begun) == "abcdefghi", "after a response larger than the bound the next ones wait"
     await work.end("d")
-    assert "".join(work.begun) == "abcdefghijkl", "until it is some small answers ago"
+    assert "".join(work.begun) == "abcdefghijkl", "until some small responses followed"
     await lane.close()
 
 
-async def test_the_bookie_has_at_most_its_bound_at_work_and_connections_take_turns(
-    lane: ReadLane[str], work: Work
-) -> None:
+async def test_the_bookie_runs_at_most_its_bound_and_connections_take_turns(lane: ReadLane[str], work: Work) -> None:
     greedy, modest = FakeConnection(), FakeConnection()
     for request in ("g1", "g2", "g3", "g4"):
         lane.submit(greedy.real, request)
@@ -103,7 +101,7 @@ async def test_the_bookie_has_at_most_its_bound_at_work_and_connections_take_tur
     assert work.begun[4] == "g3"
 
 
-async def test_a_client_that_takes_no_answers_holds_up_nobody_and_goes_on_later(
+async def test_a_client_that_reads_no_responses_delays_no_other_and_continues_later(
     lane: ReadLane[str], work: Work
 ) -> None:
     stuck, reader = FakeConnection(), FakeConnection()
@@ -122,7 +120,7 @@ async def test_a_client_that_takes_no_answers_holds_up_nobody_and_goes_on_later(
     assert work.begun == ["r1", "r2", "s1", "s2"]
 
 
-async def test_a_client_that_is_gone_has_its_reads_handed_out_to_be_forgotten(lane: ReadLane[str], work: Work) -> None:
+async def test_reads_of_a_closed_connection_are_passed_to_work_to_be_dropped(lane: ReadLane[str], work: Work) -> None:
     client = FakeConnection()
     client.takes_answers = False
     lane.submit(client.real, "a")
@@ -143,7 +141,7 @@ async def test_a_lane_that_was_idle_begins_again(lane: ReadLane[str], work: Work
     assert work.ended == ["a", "b", "c"]
 
 
-async def test_closing_drops_what_waits_and_what_is_at_work(lane: ReadLane[str], work: Work) -> None:
+async def test_closing_drops_waiting_and_running_reads(lane: ReadLane[str], work: Work) -> None:
     client = FakeConnection()
     for request in "abc":
         lane.submit(client.real, request)

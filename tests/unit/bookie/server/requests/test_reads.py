@@ -1,4 +1,4 @@
-"""Reads: from memory at once, in turns else; priority, bounds, and what is counted."""
+"""Tests of reads: from memory at once, others in turns; priority, bounds, and counters."""
 
 import asyncio
 from array import array
@@ -17,26 +17,26 @@ from tests.unit.bookie.server.scene import LEDGER, Scene, adds, entry_bytes, fen
 
 
 def read(entry: int, *, high_priority: bool = False) -> bytes:
-    """A read of V2."""
+    """Return a read of V2."""
     return client_codec.v2_read(LEDGER, EntryId(entry), high_priority=high_priority)
 
 
 def run_of(*entries: int) -> ReadRun:
-    """Reads as they come together from a socket."""
+    """Return reads as a run, as the codec decodes them from one buffer."""
     (run,) = ServerCodec(batches=True).feed(b"".join(map(read, entries)))
     assert isinstance(run, ReadRun)
     return run
 
 
 def stretch_of(entries: range) -> Extent:
-    """Entries in one piece of memory."""
+    """Return entries in one contiguous piece of memory."""
     bodies = [entry_bytes(entry) for entry in entries]
     ends = list(accumulate(len(body) for body in bodies))
     starts = array("q", [0, *ends[:-1]])
     return Extent(LEDGER, b"".join(bodies), array("q", entries), starts, array("q", map(len, bodies)))
 
 
-async def test_what_is_in_memory_is_answered_without_reading_storage(scene: Scene) -> None:
+async def test_entries_in_memory_are_answered_without_reading_the_disk(scene: Scene) -> None:
     await scene.stored(adds(0, 3))
     scene.storage.cached |= {(LEDGER, EntryId(1)), (LEDGER, EntryId(2))}
     await scene.handle(read(1) + read(NO_ENTRY))
@@ -45,7 +45,7 @@ async def test_what_is_in_memory_is_answered_without_reading_storage(scene: Scen
     assert scene.storage.reads == []
 
 
-async def test_a_burst_of_reads_from_memory_is_one_write_with_the_answers_that_single_reads_get(scene: Scene) -> None:
+async def test_a_burst_of_reads_from_memory_gets_the_responses_of_single_reads(scene: Scene) -> None:
     await scene.stored(adds(0, 5))
     scene.storage.cached |= {(LEDGER, EntryId(entry)) for entry in (0, 1, 2, 4)}
     await scene.handle(b"".join(map(read, range(5))))
@@ -57,14 +57,14 @@ async def test_a_burst_of_reads_from_memory_is_one_write_with_the_answers_that_s
         assert isinstance(one, ReadResponse)
         singles[one.entry] = one.data
     assert burst == singles == {entry: entry_bytes(entry) for entry in range(5)}
-    assert scene.storage.reads == [(LEDGER, EntryId(3))] * 2, "only what memory did not have"
+    assert scene.storage.reads == [(LEDGER, EntryId(3))] * 2, "only the entry that was not in memory"
     assert scene.connection.unanswered == 0
     stats = scene.bookie.stats
     assert (stats.reads, stats.read_seconds.total, stats.reads_failed) == (10, 10, 0)
     assert stats.read_bytes == 2 * sum(len(entry_bytes(entry)) for entry in range(5))
 
 
-async def test_a_burst_stops_at_the_bytes_that_a_client_may_have_waiting() -> None:
+async def test_a_burst_stops_at_the_bound_of_unsent_bytes() -> None:
     answer_bytes = 28 + len(entry_bytes(0))
     scene = Scene(ServiceSettings(socket_write_high_bytes=2 * answer_bytes))
     await scene.stored(adds(0, 6))
@@ -74,7 +74,7 @@ async def test_a_burst_stops_at_the_bytes_that_a_client_may_have_waiting() -> No
     assert scene.bookie._reads._answer_run(scene.connection.real, run, 5) == 1
 
 
-async def test_a_burst_leaves_other_turns_to_others_and_is_answered_in_full(scene: Scene) -> None:
+async def test_a_burst_continues_in_later_loop_iterations_until_it_is_answered_in_full(scene: Scene) -> None:
     await scene.stored(adds(0, 1))
     scene.storage.cached.add((LEDGER, EntryId(0)))
     reads = scene.bookie._reads
@@ -87,7 +87,7 @@ async def test_a_burst_leaves_other_turns_to_others_and_is_answered_in_full(scen
     assert reads._answer_run(scene.connection.real, many, 0) == 0
 
 
-async def test_reads_in_order_that_memory_has_not_wait_for_one_turn_together(scene: Scene) -> None:
+async def test_reads_with_ascending_ids_that_are_not_in_memory_share_one_turn(scene: Scene) -> None:
     await scene.stored(adds(0, 40))
     blocked = scene.storage.blocked = asyncio.Event()
     await scene.handle(b"".join(read(entry) for entry in (0, 1, 2, 5, 5, 30, 3, 4)))
@@ -97,14 +97,14 @@ async def test_reads_in_order_that_memory_has_not_wait_for_one_turn_together(sce
     scene.storage.blocked = None
     blocked.set()
     await scene.turn()
-    assert scene.storage.reads == [(LEDGER, 5)], "what came to memory meanwhile is not read again"
+    assert scene.storage.reads == [(LEDGER, 5)], "entries loaded meanwhile are not read again"
     answers = [one for one in scene.connection.responses() if isinstance(one, ReadResponse)]
     assert sorted(one.entry for one in answers) == [0, 1, 2, 3, 4, 5, 5, 30]
     assert all(one.data == entry_bytes(one.entry) for one in answers)
     assert scene.connection.unanswered == 0 and scene.bookie._reads.bound._waiting[scene.connection.real] == 0
 
 
-async def test_a_failure_in_a_run_is_that_of_one_read_alone(scene: Scene) -> None:
+async def test_a_failure_in_a_run_affects_one_read_only(scene: Scene) -> None:
     await scene.stored(adds(0, 2) + adds(3, 1))
     await scene.handle(b"".join(map(read, range(4))))
     answers = {one.entry: one.status for one in scene.connection.responses() if isinstance(one, ReadResponse)}
@@ -112,7 +112,7 @@ async def test_a_failure_in_a_run_is_that_of_one_read_alone(scene: Scene) -> Non
     assert (scene.bookie.stats.reads, scene.bookie.stats.reads_failed) == (4, 1)
 
 
-async def test_the_rest_of_a_run_waits_for_a_client_that_takes_no_answers(scene: Scene) -> None:
+async def test_the_rest_of_a_run_waits_while_the_client_reads_no_responses(scene: Scene) -> None:
     await scene.stored(adds(0, 6))
     blocked = scene.storage.blocked = asyncio.Event()
     await scene.handle(b"".join(map(read, range(6))))
@@ -158,18 +158,18 @@ async def test_a_stretch_in_memory_answers_runs_and_batches_as_single_entries_do
         (answer,) = scene.connection.responses()
         assert isinstance(answer, BatchReadResponse) and answer.status is Status.OK
         assert [bytes(entry) for entry in answer.entries] == [entry_bytes(entry) for entry in expected]
-    assert set(scene.storage.reads) == {(LEDGER, 1), (LEDGER, 7), (LEDGER, 8)}, "only what the stretch has not"
+    assert set(scene.storage.reads) == {(LEDGER, 1), (LEDGER, 7), (LEDGER, 8)}, "only entries beyond the stretch"
     assert scene.storage.served == 5 + 3 + 3 + 2 + 2 + 1 + 1
 
 
-async def test_a_run_of_a_ledger_that_cannot_be_is_refused(scene: Scene) -> None:
+async def test_a_run_of_an_impossible_ledger_id_is_refused(scene: Scene) -> None:
     await scene.handle(b"".join(client_codec.v2_read(LedgerId(-5), EntryId(entry)) for entry in range(3)))
     assert scene.statuses() == [Status.BAD_REQUEST] * 3
     assert scene.connection.unanswered == 0
 
 
-async def test_memory_is_not_asked_while_the_client_takes_no_answers(scene: Scene) -> None:
-    """Entries of a client that does not read would pile up."""
+async def test_no_read_is_answered_from_memory_while_the_client_reads_no_responses(scene: Scene) -> None:
+    """Entries for a client that does not read would accumulate."""
     await scene.stored(adds(0))
     scene.storage.cached.add((LEDGER, EntryId(0)))
     scene.connection.takes_answers = False
@@ -213,7 +213,7 @@ async def test_a_fencing_read_does_not_wait_behind_reads_of_either_kind() -> Non
     await scene.bookie.close()
 
 
-async def test_answers_may_overtake_each_other(scene: Scene) -> None:
+async def test_responses_may_overtake_each_other(scene: Scene) -> None:
     await scene.stored(adds(0, 2))
     blocked = scene.storage.blocked = asyncio.Event()
     await scene.handle(read(0))
@@ -277,7 +277,7 @@ async def test_other_requests_are_counted_too(scene: Scene) -> None:
     assert stats.info_requests == 1
 
 
-async def test_damage_in_memory_is_left_to_the_long_way(scene: Scene) -> None:
+async def test_damage_in_memory_is_left_to_a_read_from_disk(scene: Scene) -> None:
     await scene.stored(adds(0))
 
     def damaged(info: object, entry: object) -> None:
@@ -289,7 +289,7 @@ async def test_damage_in_memory_is_left_to_the_long_way(scene: Scene) -> None:
     assert scene.statuses() == [Status.OK]
 
 
-async def test_two_connections_get_their_own_answers(scene: Scene) -> None:
+async def test_two_connections_get_their_own_responses(scene: Scene) -> None:
     await scene.stored(adds(0, 2))
     other = FakeConnection()
     await scene.handle(read(0))
@@ -299,7 +299,7 @@ async def test_two_connections_get_their_own_answers(scene: Scene) -> None:
     assert isinstance(mine, ReadResponse) and isinstance(theirs, BatchReadResponse)
 
 
-async def test_a_batch_from_the_highest_id_looks_for_nothing_behind_it(scene: Scene) -> None:
+async def test_a_batch_from_the_highest_id_reads_nothing_after_it(scene: Scene) -> None:
     last = (1 << 63) - 1
     await scene.stored(adds(last))
     await scene.handle(client_codec.v2_batch_read(LEDGER, EntryId(last), 7, 10, 1000))

@@ -1,4 +1,4 @@
-"""Adds under ids that are held: a writer's repetitions are taken, the entries of another ledger never."""
+"""Tests of adds under stored ids: a writer's repetitions are accepted, entries of another ledger never."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def held(scene: Scene) -> dict[int, bytes]:
 
 @pytest.fixture(params=["in memory", "on the disk"])
 def memory(request: pytest.FixtureRequest, scene: Scene) -> bool:
-    """Whether what is stored is found without a wait."""
+    """Whether stored entries are in memory."""
     return bool(request.param == "in memory")
 
 
@@ -33,7 +33,7 @@ async def refused(scene: Scene, data: bytes, status: Status = Status.UNAUTHORIZE
     assert [each for each in scene.journal.appended if each[0] == "entries"] == logged
 
 
-async def test_a_repetition_is_taken_and_answered_after_its_own_sync(scene: Scene, memory: bool) -> None:
+async def test_a_repetition_is_accepted_and_answered_after_its_own_sync(scene: Scene, memory: bool) -> None:
     await stored(scene, adds(0, 4), memory)
     await scene.handle(adds(1, 5))
     await scene.turn()
@@ -58,7 +58,7 @@ async def test_adds_behind_a_repetition_that_waits_for_the_disk_do_not_overtake_
 
 
 @pytest.mark.parametrize("fenced", [False, True])
-async def test_the_first_entry_of_another_ledger_is_refused_and_nothing_behind_it_is_taken(
+async def test_the_first_entry_of_another_ledger_is_refused_and_so_are_later_ones(
     scene: Scene, memory: bool, fenced: bool
 ) -> None:
     await stored(scene, adds(0, 3), memory)
@@ -82,19 +82,19 @@ async def test_a_client_that_repeats_foreign_adds_does_not_fill_the_log(
     assert caplog.text.count("of another ledger") == 1
 
 
-async def test_no_part_of_a_run_is_taken_that_is_foreign_in_one_place(scene: Scene, memory: bool) -> None:
+async def test_a_run_with_one_foreign_entry_is_refused_as_a_whole(scene: Scene, memory: bool) -> None:
     await stored(scene, adds(0, 3), memory)
     scene.storage.entries[LEDGER, EntryId(2)] = entry_bytes(2, payload=b"another")
     await refused(scene, adds(0, 6))
 
 
-async def test_other_headers_make_another_ledger(scene: Scene, memory: bool) -> None:
-    """A writer sends again what it sent before, with the LAC of then."""
+async def test_entries_with_other_headers_belong_to_another_ledger(scene: Scene, memory: bool) -> None:
+    """A writer repeats an entry with its original LAC."""
     await stored(scene, adds(0), memory)
     await refused(scene, adds(0, lac=5))
 
 
-async def test_a_gap_is_filled_as_stock_clients_may_choose_ids_in_any_order(scene: Scene, memory: bool) -> None:
+async def test_a_gap_may_be_filled_because_stock_clients_choose_ids_in_any_order(scene: Scene, memory: bool) -> None:
     await stored(scene, adds(0) + adds(5), memory)
     await scene.handle(adds(3, 2))
     await scene.turn()
@@ -103,7 +103,7 @@ async def test_a_gap_is_filled_as_stock_clients_may_choose_ids_in_any_order(scen
     assert sorted(held(scene)) == [0, 3, 4, 5]
 
 
-async def test_what_is_damaged_cannot_be_compared(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_add_fails_if_the_stored_entries_are_damaged(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await scene.stored(adds(0, 3))
 
     async def damaged(*_: object) -> list[bytes]:
@@ -121,14 +121,14 @@ async def test_the_first_entry_under_the_id_of_a_deleted_ledger_is_refused(scene
     await refused(scene, adds(2), Status.FENCED)
 
 
-async def test_recovery_adds_replace_what_is_held(scene: Scene, memory: bool) -> None:
+async def test_recovery_adds_replace_stored_entries(scene: Scene, memory: bool) -> None:
     await stored(scene, adds(0, 3), memory)
     await scene.handle(adds(1, lac=0, recovery=True))
     scene.journal.settle()
     assert scene.statuses() == [Status.OK]
 
 
-async def test_two_first_entries_in_one_turn_are_never_both_taken(scene: Scene) -> None:
+async def test_two_first_entries_in_one_iteration_are_never_both_accepted(scene: Scene) -> None:
     await scene.stored(adds(0, ledger=LedgerId(77)))
     scene.storage.infos[LEDGER] = type(scene.storage.infos[LedgerId(77)])(
         LEDGER, scene.storage.infos[LedgerId(77)].master_key

@@ -1,4 +1,4 @@
-"""What one connection, or all of them, may have waiting before sockets pause."""
+"""Tests of the bounds on waiting requests, per connection and in total, above which sockets pause."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.unit.bookie.server.scene import DIGEST, KEY, LEDGER, Scene, adds, fen
 
 
 def lac(entry: int) -> bytes:
-    """WRITE_LAC."""
+    """Return a WRITE_LAC request."""
     return client_codec.v3_write_lac(entry, LEDGER, EntryId(entry), KEY, DIGEST.encode_lac(LEDGER, EntryId(entry)))
 
 
@@ -51,7 +51,7 @@ async def test_many_fencing_reads_do_not_read_their_entries_all_at_once() -> Non
     assert len(scene.storage.reads) == 2
     scene.journal.settle()
     await scene.turn()
-    assert len(scene.storage.reads) == 3, "one more, by its turn"
+    assert len(scene.storage.reads) == 3, "one more, in its turn"
     blocked.set()
     await scene.turn()
     assert scene.statuses() == [Status.OK] * 10
@@ -59,7 +59,7 @@ async def test_many_fencing_reads_do_not_read_their_entries_all_at_once() -> Non
     await scene.bookie.close()
 
 
-async def test_fencing_reads_that_were_put_off_are_answered_an_error_when_the_fence_is_not_durable() -> None:
+async def test_postponed_fencing_reads_are_answered_with_an_error_if_the_fence_is_not_durable() -> None:
     scene = Scene(ServiceSettings(priority_reads_at_once_max=1))
     await scene.stored(adds(0))
     await scene.handle(fencing_read(0) * 3)
@@ -71,7 +71,7 @@ async def test_fencing_reads_that_were_put_off_are_answered_an_error_when_the_fe
     await scene.bookie.close()
 
 
-async def test_a_fencing_read_of_a_client_that_takes_no_answers_reads_nothing_yet(scene: Scene) -> None:
+async def test_a_fencing_read_of_a_client_that_reads_no_responses_is_delayed(scene: Scene) -> None:
     await scene.stored(adds(0))
     scene.connection.takes_answers = False
     await scene.handle(fencing_read(0))
@@ -85,7 +85,7 @@ async def test_a_fencing_read_of_a_client_that_takes_no_answers_reads_nothing_ye
     assert scene.statuses() == [Status.OK]
 
 
-async def test_adds_that_wait_for_their_ledgers_to_be_loaded_pause_who_brings_more() -> None:
+async def test_adds_that_wait_for_their_ledgers_to_be_loaded_pause_connections_that_send_more() -> None:
     scene = Scene(ServiceSettings(adds_in_flight_bytes_max=10_000))
     ledgers = [LedgerId(each) for each in range(20, 24)]
     others = FakeConnection()
@@ -93,7 +93,7 @@ async def test_adds_that_wait_for_their_ledgers_to_be_loaded_pause_who_brings_mo
     assert not others.paused
     scene.bookie.handle(scene.connection.real, _requests(b"".join(adds(0, ledger=each) for each in ledgers[1:])))
     assert scene.connection.paused == PAUSED_BY_LOADING
-    assert not others.paused, "it brought nothing since"
+    assert not others.paused, "it sent nothing since"
     await scene.turn()
     assert not scene.connection.paused
     scene.journal.settle()

@@ -1,4 +1,4 @@
-"""A bookie's port with a handler that says OK to everything, and a client that speaks bytes."""
+"""A bookie's port with a handler that answers OK to every request, and a client that sends raw frames."""
 
 import asyncio
 import itertools
@@ -31,14 +31,14 @@ ENTRY = bytes(7) + b"\x07" + bytes(8) + b"\xff" * 8 + bytes(8) + b"payload"
 
 
 class Agreeable:
-    """Answers adds and reads with OK, in the turn in which they came, and remembers all."""
+    """Answers adds and reads with OK, in the loop iteration of their arrival, and records all requests."""
 
     def __init__(self) -> None:
         self.stats = BookieStats()
         self.requests: list[Request] = []
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
-        """Answer."""
+        """Answer the requests."""
         apart = (each.requests() if isinstance(each, AddBatch) else [each] for each in requests)
         for request in itertools.chain.from_iterable(apart):
             self.requests.append(request)
@@ -60,15 +60,15 @@ class Agreeable:
                 raise AssertionError(request)
 
     def flush_soon(self, connection: Connection) -> None:
-        """In the next turn."""
+        """Flush in the next loop iteration."""
         asyncio.get_running_loop().call_soon(connection.flush)
 
     def leaving(self, connection: Connection) -> None:
-        """Not looked at."""
+        """Do nothing."""
 
 
 class Port:
-    """The port and what is behind it."""
+    """Holds the port's handler, guard and connections."""
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
@@ -77,19 +77,19 @@ class Port:
         self.number = 0
 
     async def client(self) -> "Client":
-        """A new connection."""
+        """Open a new connection."""
         return Client(*await asyncio.open_connection("127.0.0.1", self.number))
 
 
 class Client:
-    """Sends frames and takes answers of one generation at a time."""
+    """Sends frames and reads responses of one generation at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     async def frame(self) -> bytes:
-        """The next frame without its length; b"" at the end."""
+        """Return the next frame without its length; b"" at the end."""
         try:
             head = await self.reader.readexactly(4)
             return await self.reader.readexactly(int.from_bytes(head, "big"))
@@ -97,12 +97,12 @@ class Client:
             return b""
 
     async def ask_v3(self, request: bytes) -> pb.Response:
-        """Send, and the answer as a message."""
+        """Send a request; return the response as a message."""
         self.writer.write(request)
         return pb.Response.FromString(await self.frame())
 
     async def ask_v2(self, *request: bytes) -> Response | None:
-        """Send, and the answer; None when the connection ends instead."""
+        """Send a request; return the response, or None if the connection ends instead."""
         self.writer.write(b"".join(request))
         body = await self.frame()
         if not body:
@@ -111,39 +111,39 @@ class Client:
         return response
 
     async def start_tls(self, context: ssl.SSLContext, transaction: int = 1) -> None:
-        """Ask for TLS, and begin it."""
+        """Request TLS, and begin it."""
         answer = await self.ask_v3(start_tls(transaction))
         assert answer.status == pb.EOK, answer
         assert answer.HasField("startTLSResponse")
         await self.writer.start_tls(context, server_hostname="localhost")
 
     async def is_closed(self) -> bool:
-        """Whether the other side hung up; waits for it."""
+        """Wait for the next frame; return whether the other side closed instead."""
         return not await self.frame()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close at once."""
         self.writer.transport.abort()
 
 
 def start_tls(transaction: int = 1) -> bytes:
-    """The request."""
+    """Return a START_TLS request."""
     return client_v3.start_tls(transaction)
 
 
 def v2_add(payload: bytes = b"payload") -> bytes:
-    """An add of entry 0."""
+    """Return an add of entry 0."""
     return b"".join(client_codec.v2_adds(bytes(20), [(ENTRY[:32], payload)]))
 
 
 def v2_read() -> bytes:
-    """A read of entry 0."""
+    """Return a read of entry 0."""
     return client_codec.v2_read(LEDGER, FIRST)
 
 
 @asynccontextmanager
 async def served(guard: Guard, settings: ServiceSettings | None = None) -> AsyncIterator[Port]:
-    """Listen on a free port; at the end every connection and every task of the guard is gone."""
+    """Listen on a free port; at the end close every connection and the guard, and check that none remains."""
     port = Port(guard)
     server = await asyncio.get_running_loop().create_server(
         lambda: Connection(port.handler, port.open, settings or ServiceSettings(), guard), "127.0.0.1", 0

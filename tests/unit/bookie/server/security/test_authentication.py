@@ -1,4 +1,4 @@
-"""Authentication over real sockets: what passes before and after, times and sizes, what is logged and counted."""
+"""Tests of authentication over real sockets: requests before and after it, timeouts, sizes, logs and counters."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,14 +25,14 @@ from tests.support.certificates import Authority, Pem
 from tests.support.loops import LOOPS, run_on
 from tests.unit.bookie.server.security.served import FIRST, LEDGER, Port, served, start_tls, v2_add, v2_read
 
-SECRET = b"a secret that nobody should ever see in a log"
+SECRET = b"a secret that must never appear in any logs"
 TOKEN = jwt.encode({"sub": "broker-7"}, SECRET, "HS256").encode()
 BAD_TOKEN = jwt.encode({"sub": "intruder"}, SECRET[1:], "HS256").encode()
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 
 def tokens() -> AuthProvider:
-    """Tokens signed with SECRET."""
+    """Return a provider of tokens signed with SECRET."""
     return TokenAuthentication(SignedTokens(SECRET, secret_algorithms(), SystemClock()))
 
 
@@ -46,7 +46,7 @@ def play(
     trust: str = "",
     settings: ServiceSettings | None = None,
 ) -> Guard:
-    """Serve, and let the scene act; the guard, for its counters."""
+    """Serve while the scene acts; return the guard, for its counters."""
 
     async def go() -> Guard:
         tls = None
@@ -81,7 +81,7 @@ def test_a_token_opens_a_v2_connection(loop: str, caplog: pytest.LogCaptureFixtu
     assert "is authenticated as 'broker-7'" in caplog.text
 
 
-def test_a_token_opens_a_v3_connection_and_what_follows_in_the_same_buffer_passes() -> None:
+def test_a_token_opens_a_v3_connection_and_later_requests_in_the_same_buffer_pass() -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         before, after = client_v3.read(1, LEDGER, FIRST), client_v3.read(3, LEDGER, FIRST)
@@ -92,7 +92,7 @@ def test_a_token_opens_a_v3_connection_and_what_follows_in_the_same_buffer_passe
     play("asyncio", scene, tokens())
 
 
-def test_once_in_a_second_authentication_is_answered_as_by_a_bookie_without_any() -> None:
+def test_a_second_authentication_is_answered_as_by_a_bookie_without_authentication() -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         await client.ask_v2(v2_auth("token", TOKEN))
@@ -102,7 +102,7 @@ def test_once_in_a_second_authentication_is_answered_as_by_a_bookie_without_any(
 
 
 @pytest.mark.parametrize("generation", [2, 3])
-def test_a_bad_token_is_refused_and_appears_nowhere(generation: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bad_token_is_refused_and_never_logged(generation: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     async def scene(port: Port) -> None:
@@ -122,7 +122,7 @@ def test_a_bad_token_is_refused_and_appears_nowhere(generation: int, caplog: pyt
         assert not any(part in caplog.text for part in secret.decode().split("."))
 
 
-def test_a_client_that_tries_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failures_of_a_client_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         for transaction in range(5):
@@ -134,8 +134,8 @@ def test_a_client_that_tries_again_and_again_is_logged_once(caplog: pytest.LogCa
     assert sum("authentication of" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_nothing_that_is_sent_at_the_gate_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Master keys, payloads and plugin names of strangers could be anything."""
+def test_no_bytes_of_unauthenticated_clients_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Master keys, payloads and plugin names of such clients could be anything."""
     caplog.set_level(logging.DEBUG)
     marks = (b"MASTERKEYMASTERKEY20", b"payload-of-an-add", b"plugin\nforged line")
 
@@ -184,7 +184,7 @@ def test_before_authentication_frames_are_small() -> None:
     play("asyncio", scene, tokens(), limits=limits)
 
 
-def test_connections_at_once_are_bounded_and_counted_down(caplog: pytest.LogCaptureFixture) -> None:
+def test_concurrent_connections_are_bounded_and_counted_down(caplog: pytest.LogCaptureFixture) -> None:
     limits = ConnectionLimitSettings(connections_max=3)
 
     async def scene(port: Port) -> None:
@@ -201,10 +201,10 @@ def test_connections_at_once_are_bounded_and_counted_down(caplog: pytest.LogCapt
 
     guard = play("asyncio", scene, None, limits=limits)
     assert guard.stats.connections_refused == 4
-    assert caplog.text.count("maxConnections") == 1, "a flood must not flood the log"
+    assert caplog.text.count("maxConnections") == 1, "many refusals must not fill the log"
 
 
-def test_silent_connections_give_way_to_a_client_that_authenticates() -> None:
+def test_silent_connections_are_closed_in_favour_of_a_client_that_authenticates() -> None:
     limits = ConnectionLimitSettings(connections_max=3, connections_per_address_max=0)
 
     async def scene(port: Port) -> None:

@@ -1,4 +1,4 @@
-"""The gate: what is answered before a client is let in, in bytes, for each generation and operation."""
+"""Tests of the gate: the bytes of responses before authentication, for each generation and operation."""
 
 import pytest
 
@@ -18,44 +18,44 @@ PEER = Peer("192.0.2.1")
 
 
 class Riddle:
-    """Asks once, then wants the answer; TLS lets in whoever has a certificate, and refuses the rest."""
+    """Sends one challenge and expects its solution; over TLS, admits clients with a certificate and refuses others."""
 
     plugin = PLUGIN
 
     def begin(self, peer: Peer) -> AuthExchange:
-        """A new exchange."""
+        """Return a new exchange."""
         return RiddleExchange()
 
 
 class RiddleExchange:
-    """One client's."""
+    """Authenticates one client."""
 
     def __init__(self) -> None:
         self._asked = False
 
     def process(self, payload: bytes) -> Step:
-        """Ask, then judge."""
+        """Send the challenge, then check the solution."""
         if not self._asked:
             self._asked = True
             return Challenge(b"what walks on four legs?")
         return Admitted("oedipus", b"pass") if payload == b"man" else Refused("wrong answer")
 
     def is_withdrawn(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def secured(self, peer: Peer) -> Step | None:
-        """Judge by the certificate."""
+        """Admit a client with a certificate."""
         return Refused("no certificate") if peer.subject is None else Admitted(dict(peer.subject)["commonName"])
 
 
 def gate(*, tls_required: bool = False) -> Gate:
-    """A shut gate."""
+    """Return a closed gate."""
     return Gate(Riddle(), PEER, tls_required=tls_required)
 
 
 def requests(*frames: bytes) -> list[Request]:
-    """What the codec makes of frames."""
+    """Decode frames."""
     codec = ServerCodec()
     found = codec.feed(b"".join(frames))
     assert codec.failure is None
@@ -63,13 +63,13 @@ def requests(*frames: bytes) -> list[Request]:
 
 
 def only(frame: bytes) -> Request:
-    """The one request of a frame."""
+    """Return the one request of a frame."""
     (request,) = requests(frame)
     return request
 
 
 def v3_answers(verdict: Verdict) -> list[pb.Response]:
-    """The answers as messages."""
+    """Decode the responses."""
     found, rest = [], verdict.answer
     while rest:
         size = int.from_bytes(rest[:4], "big")
@@ -104,7 +104,7 @@ def test_a_v3_request_is_unauthorized_without_a_body(name: str) -> None:
     assert not shut.is_open
 
 
-def test_each_add_of_a_v3_run_gets_its_answer() -> None:
+def test_each_add_of_a_v3_run_gets_its_response() -> None:
     entries = [LEDGER.to_bytes(8, "big") + entry.to_bytes(8, "big") + bytes(24) for entry in range(3)]
     frames = [client_v3.add(40 + at, LEDGER, EntryId(at), bytes(20), data) for at, data in enumerate(entries)]
     (run,) = requests(*frames)
@@ -128,7 +128,7 @@ def test_a_v2_add_or_read_is_unauthorized_and_any_other_packet_closes() -> None:
     assert gate().answer(only(batch)) == Verdict(close=True)
 
 
-def test_a_v2_request_of_a_version_that_nobody_speaks_is_unauthorized_too() -> None:
+def test_a_v2_request_of_an_unknown_version_is_unauthorized_too() -> None:
     for frame in (v2_add(), v2_read()):
         odd = frame[:4] + b"\x03" + frame[5:]
         answer = gate().answer(only(odd)).answer
@@ -138,7 +138,7 @@ def test_a_v2_request_of_a_version_that_nobody_speaks_is_unauthorized_too() -> N
 
 
 @pytest.mark.parametrize("generation", [2, 3])
-def test_an_exchange_goes_on_until_the_provider_is_content(generation: int) -> None:
+def test_an_exchange_continues_until_the_provider_admits_the_client(generation: int) -> None:
     shut = gate()
 
     def send(payload: bytes) -> Verdict:
@@ -158,7 +158,7 @@ def test_an_exchange_goes_on_until_the_provider_is_content(generation: int) -> N
 
 
 @pytest.mark.parametrize("generation", [2, 3])
-def test_a_failed_exchange_closes_and_tells_no_reason(generation: int) -> None:
+def test_a_failed_exchange_closes_without_sending_a_reason(generation: int) -> None:
     shut = gate()
     frame = client_codec.v2_auth(PLUGIN, b"x") if generation == 2 else client_v3.auth(3, PLUGIN, b"x")
     shut.answer(only(frame))
@@ -190,11 +190,11 @@ def test_an_auth_request_without_its_message_is_unauthorized() -> None:
     assert [answer.status for answer in v3_answers(verdict)] == [pb.EUA]
 
 
-def test_start_tls_where_there_is_none_is_a_bad_request_before_authentication_too() -> None:
+def test_start_tls_without_tls_is_a_bad_request_before_authentication_too() -> None:
     assert [answer.status for answer in v3_answers(gate().answer(only(start_tls())))] == [pb.EBADREQ]
 
 
-def test_a_certificate_may_be_enough() -> None:
+def test_a_certificate_may_suffice() -> None:
     shut = gate()
     assert shut.secured(Peer("192.0.2.1", True, [("commonName", "sphinx")])) is None
     assert (shut.is_open, shut.role) == (True, "sphinx")
@@ -203,7 +203,7 @@ def test_a_certificate_may_be_enough() -> None:
     assert not shut.is_open
 
 
-def test_whoever_authenticated_in_clear_keeps_the_role_in_tls() -> None:
+def test_a_client_that_authenticated_in_plaintext_keeps_its_role_over_tls() -> None:
     shut = gate()
     for payload in (b"", b"man"):
         shut.answer(only(client_v3.auth(3, PLUGIN, payload)))

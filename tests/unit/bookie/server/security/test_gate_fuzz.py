@@ -1,4 +1,4 @@
-"""Whatever somebody sends who is not let in: nothing reaches the handler, nothing raises, memory stays small."""
+"""Fuzzes an unauthenticated connection: no request reaches the handler, nothing raises, memory stays small."""
 
 import asyncio
 from typing import cast
@@ -32,21 +32,21 @@ FRAMES = [
 
 
 class Socket:
-    """Counts what is written."""
+    """Counts written bytes."""
 
     def __init__(self) -> None:
         self.written_bytes = 0
         self.closed = False
 
     def get_write_buffer_size(self) -> int:
-        """Everything is taken."""
+        """Return 0: all bytes are sent."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Not looked at."""
+        """Ignore the limits."""
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
-        """Somebody."""
+        """Return a peer name."""
         return "192.0.2.1", 1
 
     def is_closing(self) -> bool:
@@ -54,14 +54,14 @@ class Socket:
         return self.closed
 
     def pause_reading(self) -> None:
-        """Not looked at."""
+        """Do nothing."""
 
     def write(self, data: bytes) -> None:
-        """Count."""
+        """Count the bytes."""
         self.written_bytes += len(data)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close."""
         self.closed = True
 
     abort = close
@@ -69,7 +69,7 @@ class Socket:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[bytes]:
-    """Frames, some with a byte flipped, cut into buffers at random places."""
+    """Draw frames, some with a byte flipped, cut into buffers at random places."""
     data = bytearray()
     for frame in draw(st.lists(st.sampled_from(FRAMES), max_size=12)):
         part = bytearray(frame)
@@ -83,7 +83,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 
 @settings(max_examples=400, deadline=None)
 @given(streams())
-def test_nothing_passes_and_nothing_breaks(buffers: list[bytes]) -> None:
+def test_no_request_passes_the_gate_and_nothing_raises(buffers: list[bytes]) -> None:
     async def go() -> None:
         guard = Guard(
             ConnectionLimitSettings(unauthenticated_frame_bytes_max=FRAME_BYTES_MAX),
@@ -95,7 +95,7 @@ def test_nothing_passes_and_nothing_breaks(buffers: list[bytes]) -> None:
         for buffer in buffers:
             connection.data_received(buffer)
             connection.flush()
-            assert connection.unanswered == 0, "every answer is made at once"
+            assert connection.unanswered == 0, "every request is answered at once"
             assert connection._codec._straddler._have <= FRAME_BYTES_MAX + 4
         assert handler.requests == []
         assert guard.stats.authenticated == 0

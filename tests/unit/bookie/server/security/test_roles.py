@@ -1,4 +1,4 @@
-"""Roles from certificates: the subject's form is BookKeeper's."""
+"""Tests of roles from certificates, whose subjects have BookKeeper's form."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_the_first_unit_of_a_subject_counts() -> None:
     assert roles_of([("commonName", "0:broker")]) == []
 
 
-def test_a_subject_is_taken_from_the_form_of_the_ssl_module() -> None:
+def test_a_subject_is_read_from_the_form_of_the_ssl_module() -> None:
     certificate = {"subject": ((("countryName", "XY"),), ((UNIT, "0:broker"), ("commonName", "c")))}
     assert subject_of(certificate) == [("countryName", "XY"), (UNIT, "0:broker"), ("commonName", "c")]
     assert subject_of({}) is None
@@ -52,11 +52,11 @@ def test_a_subject_is_taken_from_the_form_of_the_ssl_module() -> None:
         (None, None),
     ],
 )
-def test_only_the_first_role_of_the_certificate_lets_a_client_in(subject: Subject | None, role: str | None) -> None:
+def test_only_the_first_role_of_the_certificate_admits_a_client(subject: Subject | None, role: str | None) -> None:
     exchange = CertificateRoles(("recovery", "broker")).begin(Peer("1.2.3.4"))
     step = exchange.secured(Peer("1.2.3.4", True, subject))
     assert step == Admitted(role) if role else isinstance(step, Refused)
 
 
-def test_no_message_lets_a_client_in() -> None:
+def test_no_message_admits_a_client() -> None:
     assert isinstance(CertificateRoles(("broker",)).begin(Peer("1.2.3.4")).process(b"broker"), Refused)

@@ -1,4 +1,4 @@
-"""START_TLS over real sockets: the stock way in both generations, what is refused, what a broken handshake leaves."""
+"""Tests of START_TLS over real sockets: as stock clients use it, refusals, and failed handshakes."""
 
 import asyncio
 import logging
@@ -37,17 +37,17 @@ both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """Whom both sides trust."""
+    """Return the authority that both sides trust."""
     return Authority(tmp_path)
 
 
 def trusting(authority: Authority, **own: str) -> ssl.SSLContext:
-    """A client's context."""
+    """Return a client's context."""
     return client_context(TlsFiles(trust=authority.trust, **own), check_host_name=True)
 
 
 async def opened(files: TlsFiles, *, client_certificates: bool = False, refresh_s: float = 0) -> TlsContext:
-    """A server's context, loaded."""
+    """Return a loaded server context."""
     make = partial(server_context, client_certificates=client_certificates)
     context = TlsContext(files, make, refresh_s, SystemClock())
     await context.open()
@@ -55,7 +55,7 @@ async def opened(files: TlsFiles, *, client_certificates: bool = False, refresh_
 
 
 async def turns() -> None:
-    """What has been sent over the loopback by now has arrived after some turns of the loop."""
+    """Wait some loop iterations, until bytes sent over the loopback have arrived."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -69,7 +69,7 @@ def play(
     client_certificates: bool = False,
     limits: ConnectionLimitSettings | None = None,
 ) -> Guard:
-    """Serve with TLS, and let the scene act; the guard, for its counters."""
+    """Serve with TLS while the scene acts; return the guard, for its counters."""
     pem = authority.issue("bookie")
 
     async def go() -> Guard:
@@ -84,7 +84,7 @@ def play(
 
 
 @both_loops
-def test_a_v2_client_asks_for_tls_in_v3_and_goes_on_in_v2(loop: str, authority: Authority) -> None:
+def test_a_v2_client_requests_tls_in_v3_and_continues_in_v2(loop: str, authority: Authority) -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         await client.start_tls(trusting(authority), transaction=77)
@@ -101,7 +101,7 @@ def test_a_v2_client_asks_for_tls_in_v3_and_goes_on_in_v2(loop: str, authority: 
 
 
 @both_loops
-def test_a_v3_client_goes_on_in_v3(loop: str, authority: Authority) -> None:
+def test_a_v3_client_continues_in_v3(loop: str, authority: Authority) -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         await client.start_tls(trusting(authority))
@@ -128,7 +128,7 @@ def test_large_frames_pass_through_tls_whole_and_in_order(loop: str, authority: 
 
 
 @both_loops
-def test_what_is_sent_with_the_last_bytes_of_the_handshake_is_not_lost(loop: str, authority: Authority) -> None:
+def test_requests_sent_with_the_last_bytes_of_the_handshake_are_not_lost(loop: str, authority: Authority) -> None:
     """The client's last message and its first requests come in one read of the socket."""
 
     async def scene(port: Port) -> None:
@@ -160,7 +160,7 @@ def test_what_is_sent_with_the_last_bytes_of_the_handshake_is_not_lost(loop: str
     play(loop, authority, scene)
 
 
-def test_without_tls_start_tls_is_a_bad_request_and_the_connection_goes_on() -> None:
+def test_without_tls_start_tls_is_a_bad_request_and_the_connection_continues() -> None:
     async def go() -> None:
         async with served(Guard()) as port:
             client = await port.client()
@@ -186,8 +186,8 @@ def test_a_second_start_tls_inside_tls_is_a_bad_request(loop: str, authority: Au
 
 
 @both_loops
-def test_bytes_in_clear_behind_start_tls_end_the_connection(loop: str, authority: Authority) -> None:
-    """Somebody in the middle could smuggle requests in, to be taken for the client's."""
+def test_plaintext_after_start_tls_ends_the_connection(loop: str, authority: Authority) -> None:
+    """An attacker in between could inject requests that would count as the client's."""
 
     async def scene(port: Port) -> None:
         client = await port.client()
@@ -198,8 +198,8 @@ def test_bytes_in_clear_behind_start_tls_end_the_connection(loop: str, authority
     play(loop, authority, scene)
 
 
-def test_no_answers_are_made_while_a_handshake_keeps_them_from_leaving(authority: Authority) -> None:
-    """Whoever waits to make some would otherwise look again in every turn of the loop."""
+def test_no_responses_are_produced_during_a_handshake(authority: Authority) -> None:
+    """A task that waits to produce some would otherwise check again in every loop iteration."""
 
     async def scene(port: Port) -> None:
         client = await port.client()
@@ -222,7 +222,7 @@ def test_a_client_that_speaks_no_tls_after_start_tls_is_closed_and_counted(loop:
         client = await port.client()
         await client.ask_v3(start_tls())
         client.writer.write(v2_add() * 50)
-        # What comes is an alert of TLS at most.
+        # The server sends at most a TLS alert.
         while await client.reader.read(65536):
             pass
         await port.open.wait_until_none()
@@ -232,7 +232,7 @@ def test_a_client_that_speaks_no_tls_after_start_tls_is_closed_and_counted(loop:
 
 
 @both_loops
-def test_a_client_that_hangs_up_in_the_handshake_leaves_nothing(loop: str, authority: Authority) -> None:
+def test_a_client_that_disconnects_during_the_handshake_leaves_no_connection(loop: str, authority: Authority) -> None:
     async def scene(port: Port) -> None:
         for _ in range(5):
             client = await port.client()
@@ -248,7 +248,7 @@ def test_a_client_that_hangs_up_in_the_handshake_leaves_nothing(loop: str, autho
 
 
 @both_loops
-def test_a_handshake_that_nobody_goes_on_with_is_broken_off(loop: str, authority: Authority) -> None:
+def test_a_stalled_handshake_times_out(loop: str, authority: Authority) -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         await client.ask_v3(start_tls())
@@ -272,7 +272,7 @@ def test_a_stop_during_a_handshake_ends_it(loop: str, authority: Authority) -> N
 
 
 @both_loops
-def test_answers_that_become_due_during_the_handshake_leave_protected(loop: str, authority: Authority) -> None:
+def test_responses_produced_during_the_handshake_are_sent_over_tls(loop: str, authority: Authority) -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         await client.ask_v3(start_tls())
@@ -294,7 +294,7 @@ def test_answers_that_become_due_during_the_handshake_leave_protected(loop: str,
 
 
 @both_loops
-def test_where_tls_is_required_nothing_else_is_answered_in_clear(loop: str, authority: Authority) -> None:
+def test_if_tls_is_required_no_other_request_is_answered_in_plaintext(loop: str, authority: Authority) -> None:
     async def scene(port: Port) -> None:
         client = await port.client()
         answer = await client.ask_v3(client_v3.read(4, LEDGER, FIRST))
@@ -304,8 +304,8 @@ def test_where_tls_is_required_nothing_else_is_answered_in_clear(loop: str, auth
         assert answer.status == pb.EUA
         await client.start_tls(trusting(authority))
         assert (await client.ask_v3(client_v3.read(6, LEDGER, FIRST))).status == pb.EOK
-        clear = await port.client()
-        added = await clear.ask_v2(v2_add())
+        plain = await port.client()
+        added = await plain.ask_v2(v2_add())
         assert isinstance(added, AddResponse) and added.status is Status.UNAUTHORIZED
         assert len(port.handler.requests) == 1
 
@@ -314,7 +314,7 @@ def test_where_tls_is_required_nothing_else_is_answered_in_clear(loop: str, auth
 
 
 @both_loops
-def test_mutual_tls_lets_only_trusted_certificates_in(
+def test_mutual_tls_admits_only_trusted_certificates(
     loop: str, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -334,7 +334,7 @@ def test_mutual_tls_lets_only_trusted_certificates_in(
                 await client.start_tls(context)
                 assert await client.ask_v2(v2_read()) is None
             except (ssl.SSLError, ConnectionError):
-                continue  # TLS 1.3 tells a client of its certificate only after the handshake
+                continue  # TLS 1.3 reports a refused client certificate only after the handshake
 
     guard = play(loop, authority, scene, client_certificates=True)
     assert guard.stats.tls_handshakes_failed == 3

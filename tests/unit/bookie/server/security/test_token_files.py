@@ -1,4 +1,4 @@
-"""Tokens that are withdrawn while the bookie runs: the file is followed, and connections end in time."""
+"""Tests that tokens can be withdrawn while the bookie runs: it reads the file again, and closes connections."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ SOON_S = 0.01
 
 
 class Content:
-    """What a file holds; None: it cannot be read."""
+    """The content of a file; None: it cannot be read."""
 
     def __init__(self, text: str | None) -> None:
         self.text = text
@@ -42,7 +42,7 @@ async def listed(content: Content) -> TokenFile:
     return file
 
 
-async def test_a_changed_file_is_taken_and_an_unchanged_one_is_not_loaded_again() -> None:
+async def test_a_changed_file_is_loaded_and_an_unchanged_one_is_not() -> None:
     content = Content(f"reader {FIRST}\n")
     file = await listed(content)
     assert file.role_of(FIRST) == "reader"
@@ -55,7 +55,7 @@ async def test_a_changed_file_is_taken_and_an_unchanged_one_is_not_loaded_again(
 
 
 @pytest.mark.parametrize("bad", [None, "", "# nothing\n", "reader short\n", "one two three\n"])
-async def test_a_file_that_cannot_be_used_leaves_the_former_in_place_and_is_said_once(
+async def test_an_unusable_file_keeps_the_former_tokens_and_is_logged_once(
     bad: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     content = Content(f"reader {FIRST}\n")
@@ -70,7 +70,7 @@ async def test_a_file_that_cannot_be_used_leaves_the_former_in_place_and_is_said
     assert FIRST not in caplog.text and SECOND not in caplog.text
 
 
-async def test_a_file_that_cannot_be_used_stops_the_start() -> None:
+async def test_an_unusable_file_fails_the_start() -> None:
     with pytest.raises(ConfigError, match="no tokens"):
         await listed(Content(""))
 
@@ -93,13 +93,13 @@ async def is_served(client: Client) -> bool:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """As an operator does it."""
+    """Replace a file as an administrator does it."""
     fresh = path.with_suffix(".new")
     fresh.write_bytes(content)
     fresh.rename(path)
 
 
-async def test_the_connection_of_a_token_that_leaves_the_list_is_closed_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_the_connection_of_a_removed_token_is_closed_and_the_others_stay(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text(f"reader {FIRST}\nwriter {SECOND}\n")
     guard = await guard_with(TokenSettings(tokens_path=str(path), refresh_s=SOON_S))
@@ -113,11 +113,11 @@ async def test_the_connection_of_a_token_that_leaves_the_list_is_closed_and_the_
         assert await is_served(stays)
         late = await port.client()
         assert await late.ask_v2(v2_auth("token", FIRST.encode())) is None
-    assert guard.stats.withdrawn in (1, 2), "the third may have been seen before it was gone"
+    assert guard.stats.withdrawn in (1, 2), "the third connection may have been checked before it was gone"
     assert guard._watched == {}
 
 
-async def test_a_role_that_a_token_has_no_more_ends_its_connection(tmp_path: Path) -> None:
+async def test_a_changed_role_of_a_token_closes_its_connection(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text(f"admin {FIRST}\n")
     guard = await guard_with(TokenSettings(tokens_path=str(path), refresh_s=SOON_S))
@@ -141,7 +141,7 @@ async def test_a_new_secret_withdraws_every_token_of_the_old_one(tmp_path: Path)
     assert guard.token_stats is not None and guard.token_stats.loads == 2
 
 
-async def test_a_broken_file_closes_nobody(tmp_path: Path) -> None:
+async def test_a_broken_file_closes_no_connection(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_bytes(SECRETS[0])
     guard = await guard_with(TokenSettings(secret_key=str(path), refresh_s=SOON_S))

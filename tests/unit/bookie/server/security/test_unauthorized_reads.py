@@ -1,4 +1,4 @@
-"""Reads that come together are refused one by one."""
+"""Tests that reads of one run are refused one by one."""
 
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.security.gate import unauthorized
@@ -8,7 +8,7 @@ from quire_bookie.wire.messages import ReadResponse, Status
 from quire_bookie.wire.server_codec import ServerCodec
 
 
-def test_every_read_of_a_run_is_told_that_it_is_not_allowed() -> None:
+def test_every_read_of_a_run_gets_a_refusal() -> None:
     (run,) = ServerCodec(batches=True).feed(
         b"".join(client_codec.v2_read(LedgerId(7), EntryId(entry)) for entry in range(3))
     )

@@ -1,4 +1,4 @@
-"""Nobody asks a bookie for what another one had under the same address."""
+"""Tests that no client asks a bookie for entries of an earlier bookie with the same address."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ def test_a_start_waits_until_the_other_bookie_of_its_address_is_gone(reads: bool
     simulate(scenario, seed=1)
 
 
-def test_one_that_stays_registered_keeps_the_start_from_going_on() -> None:
+def test_another_bookie_that_stays_registered_fails_the_start() -> None:
     async def scenario(loop: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         register(server, OTHER)
@@ -47,7 +47,7 @@ def test_one_that_stays_registered_keeps_the_start_from_going_on() -> None:
     simulate(scenario, seed=1)
 
 
-def test_ourselves_of_a_former_run_and_neighbours_on_other_ports_are_not_waited_for() -> None:
+def test_a_start_does_not_wait_for_its_own_former_run_or_for_bookies_on_other_ports() -> None:
     async def scenario(loop: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         register(server, OURS)
@@ -60,7 +60,7 @@ def test_ourselves_of_a_former_run_and_neighbours_on_other_ports_are_not_waited_
     simulate(scenario, seed=1)
 
 
-def test_predecessors_are_bookies_of_this_host_that_are_away_and_not_forgotten() -> None:
+def test_predecessors_are_unregistered_bookies_of_this_host_with_a_cookie() -> None:
     async def scenario(_: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         neighbour = BookieId("h-00000003")

@@ -1,4 +1,4 @@
-"""Sizes that suit a disk, and the reserve that follows from them."""
+"""Tests of sizes that suit a disk, and of the reserve that follows from them."""
 
 import pytest
 
@@ -21,13 +21,13 @@ def test_sizes_fit_each_other_on_disks_of_every_size(total_mib: int, bookies: in
     found.journal.check()
     assert found.storage.reserve_bytes >= found.storage.write_cache_bytes + found.index_cache_bytes // 2
     assert found.storage.compaction_reserved_bytes <= found.storage.reserved_bytes
-    # Half of the reserve takes what a compaction of the fullest log copies, on a disk where logs are small.
+    # Half of the reserve is enough for the copies of a compaction of the fullest log, on a disk with small logs.
     if total_mib <= 2000:
         reserve = found.storage.reserve_bytes + found.journal.short_file_bytes
         assert reserve // 2 >= found.storage.entry_log_bytes_max * found.compaction.major_threshold
 
 
-def test_a_large_disk_keeps_what_was_configured() -> None:
+def test_a_large_disk_keeps_the_configured_sizes() -> None:
     found = fitted(PLAIN, 100 * GIB)
     assert found.storage.write_cache_bytes == PLAIN.storage.write_cache_bytes
     assert found.journal.file_bytes == PLAIN.journal.file_bytes
@@ -43,7 +43,7 @@ async def test_the_smallest_disk_of_a_bookie_counts() -> None:
     assert found.storage.write_cache_bytes == 25 * MIB
 
 
-async def test_a_new_bookie_on_a_disk_that_is_too_small_is_told_the_sizes() -> None:
+async def test_a_new_bookie_on_a_disk_that_is_too_small_is_refused_with_the_sizes() -> None:
     disk = SimDisk()
     disk.capacity_bytes = 100 * MIB
     await disk.make_dirs("/data/ledgers")
@@ -68,6 +68,6 @@ async def test_each_file_system_of_a_bookie_has_a_reserve() -> None:
     assert reserves.all[1].size_bytes >= settings.journal.short_file_bytes
 
 
-def test_a_reserve_that_cannot_take_the_write_cache_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot take a write cache"):
+def test_a_reserve_that_cannot_hold_the_write_cache_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot hold a write cache"):
         StorageSettings(write_cache_bytes=2 * MIB, reserve_bytes=1 * MIB)

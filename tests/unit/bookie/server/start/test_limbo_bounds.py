@@ -1,4 +1,4 @@
-"""Up to where limbo reaches: every ledger that exists, and none that does not."""
+"""Tests of the limbo bounds: they include every existing ledger, and no other."""
 
 import random
 
@@ -26,7 +26,7 @@ LONG = 1 << 32
         (range(2500), [2499]),
     ],
 )
-async def test_each_space_of_ids_has_its_largest_ledger_as_its_bound(
+async def test_each_range_of_ids_has_its_largest_ledger_as_its_bound(
     ledgers: tuple[int, ...], bounds: list[int]
 ) -> None:
     server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))

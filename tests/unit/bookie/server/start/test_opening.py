@@ -1,6 +1,6 @@
-"""Starts and stops of a bookie's folders in every mode, with power cuts, killed processes and lost volumes in between.
+"""Tests starts and stops of a bookie's folders in every mode, with power cuts, killed processes and lost volumes.
 
-The rule that is judged: what was acknowledged is there, or its absence is *unknown*; it is never *no such entry*.
+The rule: an acknowledged entry is readable, or the response is *unknown*; it is never *no such entry*.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ LEDGERS = range(4)
 
 
 def content(ledger: int, entry: int) -> bytes:
-    """What the entry holds, with the header that storage looks at."""
+    """Return the content of an entry, with the header that storage reads."""
     head = ledger.to_bytes(8, "big") + entry.to_bytes(8, "big") + (entry - 1).to_bytes(8, "big", signed=True)
     return head + bytes(8) + random.Random(ledger << 20 | entry).randbytes(300)
 
 
 @dataclass
 class Machine:
-    """What outlives a process, and what its clients know."""
+    """Holds the disk and metadata that survive a process, and the entries acknowledged to clients."""
 
     disk: SimDisk = field(default_factory=SimDisk)
     metadata: SimMetadata = field(default_factory=lambda: SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
@@ -105,7 +105,7 @@ class Machine:
         return data
 
     async def add(self, count: int) -> None:
-        """So many entries to each ledger, fencing none; returns once they are answered."""
+        """Add `count` entries to each ledger that is not fenced; return once they are answered."""
         data = self.data
         assert data is not None and data.storage is not None and data.journals is not None
         for _ in range(count):
@@ -132,7 +132,7 @@ class Machine:
         return done
 
     async def fence(self, ledger: int) -> None:
-        """Fence; returns once it is answered."""
+        """Fence a ledger; return once that is answered."""
         data = self.data
         assert data is not None and data.storage is not None and data.journals is not None
         info = await data.storage.load_ledger(LedgerId(ledger))
@@ -143,7 +143,7 @@ class Machine:
         self.fenced.add(ledger)
 
     async def forced(self) -> None:
-        """Wait for everything that was appended. SimCrashError when it never will be durable."""
+        """Wait until all appended records are durable. SimCrashError if they never become durable."""
         assert self.data is not None and self.data.journals is not None
         ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.data.journals.append_force(ended.set_result)
@@ -151,29 +151,29 @@ class Machine:
             raise error
 
     async def stop(self) -> None:
-        """A clean stop."""
+        """Stop cleanly."""
         assert self.data is not None
         data, self.data = self.data, None
         await data.close()
 
     async def cut(self, survival: Survival = "none", seed: int = 0) -> None:
-        """The machine loses power."""
+        """Cut the power of the machine."""
         await self._gone(self.disk.crash(survival, seed))
 
     async def kill(self) -> None:
-        """Only the process ends."""
+        """Kill only the process."""
         await self._gone(self.disk.kill())
 
-    async def _gone(self, heir: SimDisk) -> None:
-        """Sweep up what is left of the process: nothing that it does counts."""
+    async def _gone(self, remaining: SimDisk) -> None:
+        """Close the dead process's resources without effect on the disk that remains."""
         data, self.data = self.data, None
         if data is not None:
             with contextlib.suppress(OSError):
                 await data.close()
-        self.disk = heir
+        self.disk = remaining
 
     async def missing(self) -> set[tuple[int, int]]:
-        """Acknowledged entries that are *unknown* now. Fails when one is denied, or a fence is gone."""
+        """Return acknowledged entries that are *unknown* now. Fails if one is denied, or a fence is lost."""
         assert self.data is not None and self.data.storage is not None
         storage = self.data.storage
         unknown: set[tuple[int, int]] = set()
@@ -193,7 +193,7 @@ class Machine:
         return self.data.storage.in_limbo
 
     async def lose(self, *folders: str) -> None:
-        """Those volumes come back empty."""
+        """Empty these volumes."""
         disk = self.disk
         for name in [name for name in disk._names if name.startswith(tuple(f"{folder}/" for folder in folders))]:
             del disk._names[name]
@@ -233,7 +233,7 @@ async def test_without_syncs_a_killed_process_loses_nothing(machine: Machine, af
     assert await machine.missing() == set()
     await machine.cut()
     await machine.start(SYNC)
-    assert machine.in_limbo == (after is not SYNC), "what came back was made durable before it was relied on"
+    assert machine.in_limbo == (after is not SYNC), "recovered entries are made durable before they are served"
     assert await machine.missing() == set()
 
 
@@ -250,7 +250,7 @@ async def test_without_syncs_a_power_cut_leads_into_limbo_in_whatever_mode_comes
     assert await machine.missing() == machine.acked
     await machine.stop()
     await machine.start(SYNC)
-    assert machine.in_limbo, "a clean stop does not bring back what was lost"
+    assert machine.in_limbo, "a clean stop does not restore lost entries"
 
 
 async def test_without_a_journal_a_killed_process_is_enough_for_limbo(machine: Machine) -> None:
@@ -263,17 +263,17 @@ async def test_without_a_journal_a_killed_process_is_enough_for_limbo(machine: M
     assert await machine.missing() == machine.acked
 
 
-async def test_where_the_boot_cannot_be_told_unsynced_runs_lead_into_limbo(machine: Machine) -> None:
+async def test_unsynced_runs_lead_into_limbo_if_the_boot_is_unknown(machine: Machine) -> None:
     machine.disk.boot = None
     await machine.start(NO_SYNC)
     await machine.add(1)
     await machine.kill()
     await machine.start(NO_SYNC)
     assert machine.in_limbo
-    assert await machine.missing() == set(), "what is there is served all the same"
+    assert await machine.missing() == set(), "existing entries are served nevertheless"
 
 
-async def test_a_bookie_that_syncs_has_no_note_and_never_comes_into_limbo(machine: Machine) -> None:
+async def test_a_bookie_that_syncs_has_no_note_and_never_enters_limbo(machine: Machine) -> None:
     await machine.start(SYNC)
     await machine.add(3)
     await machine.fence(1)
@@ -284,7 +284,7 @@ async def test_a_bookie_that_syncs_has_no_note_and_never_comes_into_limbo(machin
     assert not await machine.disk.exists(f"/l0/current/{RUN_FILE}")
 
 
-async def test_the_risk_is_noted_before_the_first_answer(machine: Machine) -> None:
+async def test_the_risk_is_noted_before_the_first_response(machine: Machine) -> None:
     await machine.start(NO_JOURNAL)
     assert b"unwritten yes" in machine.disk.crash().content(f"/l0/current/{RUN_FILE}")
 
@@ -297,7 +297,7 @@ async def test_without_the_metadata_there_is_no_start_in_limbo_and_the_loss_is_n
     steps = machine.disk.steps
     with pytest.raises(MetadataUnavailableError):
         await _start_without_listing(machine)
-    assert machine.disk.steps == steps, "nothing was touched"
+    assert machine.disk.steps == steps, "the folders are unchanged"
     assert store is machine.metadata
     await machine.start(NO_SYNC)
     assert machine.in_limbo
@@ -351,7 +351,7 @@ async def test_a_power_cut_at_any_step_never_makes_an_acknowledged_entry_absent(
         machine.disk.crash_after(at)
         finished = await _live(machine, journal)
         await machine.cut(survival, at)
-        machine.disk.crash_after(at % 23)  # the next start dies as well
+        machine.disk.crash_after(at % 23)  # the next start crashes, too
         with contextlib.suppress(OSError, QuireError):
             await machine.start(journal)
         assert machine.disk.crashed or machine.data is not None
@@ -362,11 +362,11 @@ async def test_a_power_cut_at_any_step_never_makes_an_acknowledged_entry_absent(
         await machine.stop()
         if finished:
             return
-    raise AssertionError("it never came to its end")
+    raise AssertionError("the runs never ended")
 
 
 async def _live(machine: Machine, journal: JournalSettings) -> bool:
-    """Two runs with a clean stop between; whether both came to their end."""
+    """Perform two runs with a clean stop between; return whether both ended."""
     try:
         await machine.start(journal)
         await machine.add(2)
@@ -404,12 +404,12 @@ async def test_a_lost_volume_is_refused_and_then_accepted_into_limbo(machine: Ma
         assert unknown == {(ledger, entry) for ledger, entry in machine.acked if ledger % 2 == int(lost[-1])}
     await machine.stop()
     await machine.start()
-    assert machine.in_limbo, "the loss is accepted once, and known for ever"
+    assert machine.in_limbo, "the loss is accepted once, and remembered"
     assert await machine.missing() == unknown
 
 
 @pytest.mark.parametrize("lost", ["/l0", "/l1"])
-async def test_what_surviving_logs_hold_is_served_after_a_ledger_volume_was_lost(machine: Machine, lost: str) -> None:
+async def test_entries_of_surviving_logs_are_served_after_a_ledger_volume_was_lost(machine: Machine, lost: str) -> None:
     await machine.start()
     await machine.add(3)
     await machine.stop()
@@ -422,11 +422,11 @@ async def test_what_surviving_logs_hold_is_served_after_a_ledger_volume_was_lost
     assert unknown == (machine.acked if where == {lost} else set())
 
 
-async def test_what_the_journal_holds_is_kept_although_the_keys_went_with_the_volume(machine: Machine) -> None:
+async def test_entries_in_the_journal_are_kept_although_the_keys_were_lost_with_the_volume(machine: Machine) -> None:
     await machine.start()
     await machine.add(2)
     assert machine.data is not None and machine.data.storage is not None
-    await machine.data.storage.flush()  # the journal does without the keys from here on
+    await machine.data.storage.flush()  # the journal no longer contains the keys from here on
     flushed = set(machine.acked)
     await machine.add(2)
     await machine.cut()
@@ -458,7 +458,7 @@ async def test_the_note_of_an_unsynced_run_may_be_lost_with_its_volume(machine: 
     assert await machine.missing() == unknown
 
 
-async def test_a_volume_is_lost_before_there_is_any_ledger(machine: Machine) -> None:
+async def test_a_volume_may_be_lost_before_there_is_any_ledger(machine: Machine) -> None:
     for ledger in LEDGERS:
         machine.metadata.remove(ledger_path(LedgerId(ledger)))
     await machine.start()
@@ -484,9 +484,7 @@ async def test_losing_everything_but_the_metadata_is_a_new_bookie(machine: Machi
 
 @pytest.mark.parametrize("lost", ["/j0", "/l0", "/l1"])
 @pytest.mark.parametrize("survival", ["none", "all"])
-async def test_a_crash_at_any_step_of_accepting_a_loss_ends_in_limbo_all_the_same(
-    lost: str, survival: Survival
-) -> None:
+async def test_a_crash_at_any_step_of_accepting_a_loss_still_ends_in_limbo(lost: str, survival: Survival) -> None:
     for at in range(200):
         machine = Machine()
         await machine.start()
@@ -508,13 +506,13 @@ async def test_a_crash_at_any_step_of_accepting_a_loss_ends_in_limbo_all_the_sam
         if done:
             assert at > 10
             return
-    raise AssertionError("it never came to its end")
+    raise AssertionError("the runs never ended")
 
 
 # ---- growing
 
 
-async def test_a_grown_bookie_keeps_what_it_had_and_uses_what_it_got(machine: Machine) -> None:
+async def test_a_grown_bookie_keeps_its_entries_and_uses_the_new_folders(machine: Machine) -> None:
     await machine.start(journal_dirs=("/j0",), ledger_dirs=("/l0",))
     await machine.add(3)
     await machine.cut()  # nothing is flushed: keys and entries are in the one journal
@@ -554,13 +552,13 @@ async def test_a_crash_at_any_step_of_growing_loses_nothing(survival: Survival) 
         if done:
             assert at > 10
             return
-    raise AssertionError("it never came to its end")
+    raise AssertionError("the runs never ended")
 
 
-# ---- what the log says
+# ---- the log
 
 
-async def test_the_start_says_in_one_line_what_it_recovered(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_start_logs_in_one_line_what_it_recovered(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="quire.server")
     await machine.start()
     assert "nothing to recover" in caplog.text
@@ -572,7 +570,7 @@ async def test_the_start_says_in_one_line_what_it_recovered(machine: Machine, ca
     assert "12 entries" in line and "after an unclean end" in line
 
 
-async def test_damage_that_is_proved_refuses_the_start_and_names_the_place(machine: Machine) -> None:
+async def test_proved_damage_fails_the_start_with_the_file(machine: Machine) -> None:
     await machine.start()
     await machine.add(3)
     await machine.cut()

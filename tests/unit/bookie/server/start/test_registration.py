@@ -1,4 +1,4 @@
-"""A bookie's registration: what clients see at every moment, through lost sessions, stale runs and lost answers."""
+"""Tests of a bookie's registration as seen by clients, with lost sessions, stale runs and lost responses."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ COOKIE = "/ledgers/cookies/b-1"
 
 
 def metadata(seed: int = 1, unknown_chance: float = 0.0) -> SimMetadata:
-    """A server that knows the bookie."""
+    """Return a server that has the bookie's cookie."""
     server = SimMetadata(random.Random(seed), delay_s=(0.0, 0.0), unknown_chance=unknown_chance)
     server.write(COOKIE, b"its cookie", None)
     server.history.clear()
@@ -134,7 +134,7 @@ async def test_a_cookie_that_is_removed_while_the_bookie_registers_takes_the_reg
     put = store.put
 
     async def put_late(path: str, value: bytes, **options: Any) -> int:
-        await Cookies(store).delete(BOOKIE)  # looks for the registration in the same step, and finds none
+        await Cookies(store).delete(BOOKIE)  # checks in the same step that there is no registration
         return await put(path, value, **options)
 
     monkeypatch.setattr(store, "put", put_late)
@@ -144,7 +144,7 @@ async def test_a_cookie_that_is_removed_while_the_bookie_registers_takes_the_reg
     assert registered(server) == []
 
 
-async def test_a_bookie_that_was_forgotten_while_it_was_away_does_not_register_again(
+async def test_a_bookie_whose_cookie_was_deleted_while_its_session_was_lost_does_not_register_again(
     server: SimMetadata, store: SimMetadataStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     registration = BookieRegistration(store, BOOKIE, INFO)
@@ -158,7 +158,7 @@ async def test_a_bookie_that_was_forgotten_while_it_was_away_does_not_register_a
     await registration.stop()
 
 
-async def test_a_registration_that_somebody_deletes_comes_back(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_a_deleted_registration_is_restored(server: SimMetadata, store: SimMetadataStore) -> None:
     registration = BookieRegistration(store, BOOKIE, INFO)
     await registration.start()
     server.remove(WRITABLE)
@@ -166,14 +166,14 @@ async def test_a_registration_that_somebody_deletes_comes_back(server: SimMetada
     assert registered(server) == [WRITABLE]
     for watch in server.watches:
         watch.lose_events()
-    server.nodes.pop(WRITABLE)  # and no event of it
+    server.nodes.pop(WRITABLE)  # without an event
     await settle()
     assert registered(server) == [WRITABLE]
     await registration.stop()
 
 
 @pytest.mark.parametrize("read_only", [False, True], ids=["writable", "read-only"])
-async def test_a_creation_that_takes_effect_after_the_mode_changed_is_taken_back(
+async def test_a_creation_that_takes_effect_after_a_change_of_mode_is_undone(
     server: SimMetadata, store: SimMetadataStore, read_only: bool
 ) -> None:
     registration = BookieRegistration(store, BOOKIE, INFO)
@@ -188,7 +188,7 @@ async def test_a_creation_that_takes_effect_after_the_mode_changed_is_taken_back
 
 
 @pytest.mark.parametrize("stale", [[WRITABLE], [READ_ONLY], [WRITABLE, READ_ONLY]])
-async def test_stale_registrations_of_the_previous_run_are_taken_over_at_once(
+async def test_stale_registrations_of_the_previous_run_are_replaced_at_once(
     server: SimMetadata, store: SimMetadataStore, stale: list[str]
 ) -> None:
     for key in stale:
@@ -203,7 +203,7 @@ async def test_stale_registrations_of_the_previous_run_are_taken_over_at_once(
     await registration.stop()
 
 
-async def test_another_address_under_the_same_id_is_refused_after_its_lease_did_not_end(
+async def test_a_start_fails_while_another_address_stays_registered_under_its_id(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     other = encode_service_info(BookieServiceInfo((bookie_endpoint("elsewhere", 1),)))
@@ -215,7 +215,7 @@ async def test_another_address_under_the_same_id_is_refused_after_its_lease_did_
     assert server.watches == []
 
 
-async def test_another_address_whose_lease_ends_in_time_is_waited_for_and_the_log_says_so_once(
+async def test_a_start_waits_for_the_lease_of_another_address_and_logs_that_once(
     server: SimMetadata, store: SimMetadataStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.write(WRITABLE, encode_service_info(BookieServiceInfo((bookie_endpoint("before", 1),))), 99)
@@ -227,7 +227,7 @@ async def test_another_address_whose_lease_ends_in_time_is_waited_for_and_the_lo
     await registration.stop()
 
 
-async def test_a_store_that_is_away_fails_the_start_and_delays_a_change_of_mode(
+async def test_an_unavailable_store_fails_the_start_and_delays_a_change_of_mode(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     server.away = True
@@ -249,7 +249,7 @@ async def test_a_store_that_is_away_fails_the_start_and_delays_a_change_of_mode(
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_lost_answers_never_leave_the_bookie_in_both_modes_or_in_none(seed: int) -> None:
+async def test_lost_responses_never_leave_the_bookie_in_both_modes_or_in_none(seed: int) -> None:
     server = metadata(seed, unknown_chance=0.3)
     store = SimMetadataStore(server)
     registration = BookieRegistration(store, BOOKIE, INFO)
@@ -281,7 +281,7 @@ async def test_a_second_stop_leaves_the_next_run_alone(server: SimMetadata, stor
     await second.stop()
 
 
-async def test_stop_gives_up_on_a_store_that_is_away(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_stop_gives_up_on_an_unavailable_store(server: SimMetadata, store: SimMetadataStore) -> None:
     registration = BookieRegistration(store, BOOKIE, INFO)
     await registration.start()
     server.away = True

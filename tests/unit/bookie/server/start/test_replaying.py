@@ -1,4 +1,4 @@
-"""Replay: records find their way back into storage, in any number of repetitions."""
+"""Tests of replay: records reach storage again, in any number of repetitions."""
 
 from quire_bookie.journal import (
     EntryRecord,
@@ -39,12 +39,12 @@ async def test_a_full_cache_is_flushed_and_nothing_is_dropped() -> None:
     storage = FakeStorage()
     target = ReplayTarget(storage)
     await target.deliver(RECORDS[0])
-    storage.room = False
+    storage.has_space = False
     await target.deliver(RECORDS[1])
     assert len(storage.entries) == 2
 
 
-async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_left_out() -> None:
+async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_skipped() -> None:
     storage = FakeStorage()
     target = ReplayTarget(storage)
     await target.deliver(RECORDS[1])
@@ -56,13 +56,13 @@ async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_left_out()
     assert storage.infos[LEDGER].explicit_lac is None
 
 
-async def test_the_mark_moves_to_where_the_journals_stood_at_the_swap_and_not_at_the_commit() -> None:
+async def test_the_mark_moves_to_the_positions_at_the_swap_and_not_at_the_commit() -> None:
     class Journals:
-        stands: JournalPositions = (JournalPosition(1, 4096, 0), JournalPosition(7, 8192, 3))
+        current: JournalPositions = (JournalPosition(1, 4096, 0), JournalPosition(7, 8192, 3))
         marked: JournalPositions | None = None
 
         def position(self) -> JournalPositions:
-            return self.stands
+            return self.current
 
         async def set_mark(self, positions: JournalPositions, /) -> None:
             self.marked = positions
@@ -70,12 +70,12 @@ async def test_the_mark_moves_to_where_the_journals_stood_at_the_swap_and_not_at
     journals = Journals()
     marks = JournalMarks(journals)
     captured = marks.capture()
-    journals.stands = (JournalPosition(2, 4096, 9), JournalPosition(7, 8192, 3))
+    journals.current = (JournalPosition(2, 4096, 9), JournalPosition(7, 8192, 3))
     await marks.commit(captured)
     assert journals.marked == (JournalPosition(1, 4096, 0), JournalPosition(7, 8192, 3))
 
 
-async def test_records_before_the_key_of_their_ledger_are_asked_for_a_second_time() -> None:
+async def test_records_before_the_key_of_their_ledger_are_delivered_a_second_time() -> None:
     key, others = RECORDS[0], RECORDS[1:]
     storage = FakeStorage()
     target = ReplayTarget(storage)
@@ -91,7 +91,7 @@ async def test_records_before_the_key_of_their_ledger_are_asked_for_a_second_tim
     assert (target.entries, target.orphans) == (2, 0)
 
 
-async def test_records_that_stay_without_a_key_are_not_asked_for_again() -> None:
+async def test_records_that_never_get_a_key_are_not_delivered_again() -> None:
     target = ReplayTarget(FakeStorage())
     for record in RECORDS[1:]:
         await target.deliver(record)
@@ -118,16 +118,16 @@ async def test_in_limbo_a_fence_alone_makes_no_ledger() -> None:
     storage = FakeStorage()
     storage.limbo.add(LEDGER)
     await ReplayTarget(storage).deliver(FenceRecord(LEDGER))
-    assert not storage.infos, "limbo fences it; without a key it would refuse the copies of a recovery"
+    assert not storage.infos, "limbo fences it anyway; without a key it would refuse the copies of a recovery"
 
 
-async def test_in_limbo_the_revival_of_a_superfluous_copy_is_what_was_lost_and_its_entries_are_kept() -> None:
+async def test_in_limbo_a_superfluous_copy_whose_revival_was_lost_keeps_its_entries() -> None:
     storage = FakeStorage()
     info = storage.create_ledger(LEDGER, b"key")
     info.deleted = info.fenced = info.superfluous = True
     target = ReplayTarget(storage)
     await target.deliver(RECORDS[1])
-    assert storage.entries == {} and target.orphans == 2, "of before the deletion"
+    assert storage.entries == {} and target.orphans == 2, "they precede the deletion"
     info.limbo = True
     await target.deliver(RECORDS[1])
     assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"} and not info.deleted

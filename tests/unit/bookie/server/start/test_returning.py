@@ -1,4 +1,4 @@
-"""A bookie that the restored metadata does not know, or knows as it was, comes back on a person's word only."""
+"""Tests that a bookie which restored metadata lacks, or lists as it was, returns only if an administrator agreed."""
 
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.restoration import let_return, may_return
@@ -8,7 +8,7 @@ from tests.unit.bookie.server.start.test_storage_identity import FOLDERS, Machin
 MORE = StorageFolders(("/d/journal",), ("/d/ledgers0", "/d/ledgers1", "/d/ledgers2"))
 
 
-async def test_a_bookie_whose_cookie_is_gone_comes_back_on_a_word_and_keeps_its_id() -> None:
+async def test_a_bookie_whose_cookie_is_gone_returns_with_its_id_once_accepted() -> None:
     machine = Machine()
     before = await machine.claim(settle=True)
     await machine.store.delete(f"/ledgers/cookies/{before.bookie}")
@@ -21,7 +21,7 @@ async def test_a_bookie_whose_cookie_is_gone_comes_back_on_a_word_and_keeps_its_
     assert (await machine.claim()).bookie == before.bookie
 
 
-async def test_a_bookie_that_got_more_folders_since_comes_back_with_all_of_them() -> None:
+async def test_a_bookie_that_got_more_folders_since_returns_with_all_of_them() -> None:
     machine = Machine()
     bookie = (await machine.claim(settle=True)).bookie
     old = await machine.store.get(f"/ledgers/cookies/{bookie}")
@@ -35,7 +35,7 @@ async def test_a_bookie_that_got_more_folders_since_comes_back_with_all_of_them(
     assert cookie is not None and len(cookie.value.ledger_dirs) == 3
 
 
-async def test_the_word_for_one_bookie_is_none_for_another() -> None:
+async def test_accepting_one_bookie_does_not_accept_another() -> None:
     machine = Machine()
     bookie = (await machine.claim(settle=True)).bookie
     await machine.store.delete(f"/ledgers/cookies/{bookie}")
@@ -43,7 +43,7 @@ async def test_the_word_for_one_bookie_is_none_for_another() -> None:
     await machine.refused("no longer part of the cluster")
 
 
-async def test_a_bookie_that_is_known_uses_its_word_up_without_a_change() -> None:
+async def test_accepting_a_known_bookie_changes_nothing() -> None:
     machine = Machine()
     bookie = (await machine.claim(settle=True)).bookie
     before = await Cookies(machine.store).read(bookie)

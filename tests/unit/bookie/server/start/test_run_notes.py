@@ -1,4 +1,4 @@
-"""What a start concludes from the note of earlier runs, and that the note cannot be misread."""
+"""Tests of the assessment of earlier runs' notes, and that a note cannot be misread."""
 
 import pytest
 from hypothesis import given
@@ -18,52 +18,52 @@ NOTES = st.builds(
 )
 
 
-def test_a_run_that_syncs_leaves_no_risk_behind() -> None:
+def test_a_run_that_syncs_leaves_no_risk() -> None:
     note = RunNote().begun(JournalSettings(), "boot")
     assert note == RunNote() and not note.risks
     assert judge(note, "another") == judge(note, None)
     assert judge(note, "boot").limbo is None
 
 
-def test_a_run_without_syncs_lost_nothing_while_the_machine_runs() -> None:
+def test_a_run_without_syncs_lost_nothing_if_the_machine_did_not_restart() -> None:
     note = RunNote().begun(NO_SYNC, "boot")
     judgement = judge(note, "boot")
     assert (judgement.limbo, judgement.salvage, judgement.sync_first) == (None, False, True)
 
 
 @pytest.mark.parametrize(("then", "now"), [("boot", "another"), ("boot", None), (None, "boot"), (None, None)])
-def test_a_run_without_syncs_may_have_lost_anything_once_the_machine_restarted_or_may_have(
+def test_a_run_without_syncs_may_have_lost_anything_if_the_machine_may_have_restarted(
     then: str | None, now: str | None
 ) -> None:
     judgement = judge(RunNote().begun(NO_SYNC, then), now)
     assert judgement.limbo is not None and judgement.salvage and not judgement.sync_first
 
 
-def test_a_run_without_a_journal_may_have_lost_anything_even_while_the_machine_runs() -> None:
+def test_a_run_without_a_journal_may_have_lost_anything_even_if_the_machine_did_not_restart() -> None:
     judgement = judge(RunNote().begun(NO_JOURNAL, "boot"), "boot")
     assert judgement.limbo is not None and not judgement.salvage
 
 
-def test_both_risks_at_once_are_both_judged() -> None:
+def test_both_risks_at_once_are_assessed() -> None:
     note = RunNote("boot", unwritten=True)
     assert judge(note, "boot").sync_first and judge(note, "boot").limbo
     assert judge(note, "another").salvage and judge(note, "another").limbo
 
 
-def test_what_was_risked_once_stays_noted_when_nothing_is_at_risk_any_more() -> None:
+def test_earlier_modes_stay_noted_when_nothing_is_at_risk_any_more() -> None:
     note = RunNote().begun(NO_SYNC, "boot").settled().begun(NO_JOURNAL, "boot").settled()
     assert not note.risks
     assert note.modes == ("no-journal", "no-sync")
     assert judge(note, "another").limbo is None
 
 
-def test_an_unjudged_note_cannot_be_written_over() -> None:
+def test_a_note_that_was_not_assessed_cannot_be_overwritten() -> None:
     with pytest.raises(AssertionError):
         RunNote().begun(NO_SYNC, "boot").begun(NO_SYNC, "boot")
 
 
 @given(NOTES)
-def test_a_note_comes_back_as_it_was(note: RunNote) -> None:
+def test_an_encoded_note_decodes_to_itself(note: RunNote) -> None:
     assert decode_note(encode_note(note), "RUN") == note
 
 
@@ -78,7 +78,7 @@ def test_a_damaged_note_is_never_read_as_another(note: RunNote, data: st.DataObj
         decode_note(bytes(content[:at]), "RUN")
 
 
-async def test_the_note_is_durable_when_written_and_not_written_when_it_says_nothing_new() -> None:
+async def test_a_written_note_is_durable_and_an_unchanged_one_is_not_written() -> None:
     disk = SimDisk()
     await disk.make_dirs("/l/current")
     notes = await RunNotes.open(disk, "/l")

@@ -1,4 +1,4 @@
-"""What the steps of a start took."""
+"""Tests of the durations of start steps."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from quire_bookie.env.process_age import process_age_s
 from quire_bookie.server.start.start_steps import StartSteps
 
 
-async def test_a_step_is_measured_also_when_it_fails_and_adds_up() -> None:
+async def test_a_step_is_measured_even_if_it_fails_and_repeated_steps_add_up() -> None:
     loop = asyncio.get_running_loop()
     now = 10.0
     loop.time = lambda: now  # type: ignore[method-assign]

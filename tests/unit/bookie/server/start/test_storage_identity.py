@@ -1,4 +1,4 @@
-"""Whose storage it is: every way in which volumes can be new, known, mixed up, foreign or gone."""
+"""Tests of the identity of storage: volumes that are new, known, mixed up, foreign or missing."""
 
 import dataclasses
 import random
@@ -20,7 +20,7 @@ JAVA = Cookie(BookieId("127.0.0.1:3181"), ("/d/journal",), ("/d/ledgers0", "/d/l
 
 
 class Machine:
-    """A disk, a cluster, and the start of a bookie on them."""
+    """Holds a disk and a cluster, and starts a bookie on them."""
 
     def __init__(self) -> None:
         self.disk = SimDisk()
@@ -38,7 +38,7 @@ class Machine:
         bookie: str | None = None,
         must_be_id: bool = False,
     ) -> StorageIdentity:
-        """Start and, for the next start, stop. `settle`: the bookie came to serve."""
+        """Start, and stop for the next start. `settle`: the bookie served in between."""
         identity = await claim_storage(
             self.disk,
             self.store,
@@ -67,7 +67,7 @@ class Machine:
         expand: bool = False,
         accept_lost: bool = False,
     ) -> None:
-        """A start must fail with one line that has these words, and change nothing in the store."""
+        """Assert that a start fails with one line that has these words, and changes nothing in the store."""
         before = len(self.server.history)
         with pytest.raises(StartupError) as raised:
             await self.claim(folders, instance_id, expand=expand, accept_lost=accept_lost)
@@ -77,7 +77,7 @@ class Machine:
         assert len(self.server.history) == before
 
     async def write(self, path: str, content: bytes = b"data") -> None:
-        """A file and the folders above it."""
+        """Write a file and create its parent folders."""
         await self.disk.make_dirs(path.rpartition("/")[0])
         await self.disk.replace_file(path, content)
 
@@ -85,7 +85,7 @@ class Machine:
         return decode_cookie(await self.disk.read_file(f"{folder}/current/VERSION"))
 
     async def lose(self, folder: str) -> None:
-        """The volume is empty."""
+        """Empty the volume."""
         for name in await self.disk.list_dir(f"{folder}/current"):
             await self.disk.remove(f"{folder}/current/{name}")
         for name in await self.disk.list_dir(folder):
@@ -113,7 +113,7 @@ async def test_empty_volumes_become_a_new_bookie_stamped_everywhere(machine: Mac
         assert await machine.cookie_at(folder) == stored.value
 
 
-async def test_the_same_volumes_are_the_same_bookie_ever_after(machine: Machine) -> None:
+async def test_the_same_volumes_stay_the_same_bookie(machine: Machine) -> None:
     first = await machine.claim()
     await machine.write("/d/journal/0000.journal")
     await machine.write("/d/ledgers0/current/0.entrylog")
@@ -122,12 +122,12 @@ async def test_the_same_volumes_are_the_same_bookie_ever_after(machine: Machine)
     assert len(await Cookies(machine.store).bookies()) == 1
 
 
-async def test_two_bookies_never_draw_the_same_id(machine: Machine) -> None:
+async def test_two_bookies_never_get_the_same_id(machine: Machine) -> None:
     other = StorageFolders(("/e/journal",), ("/e/ledgers",))
     assert (await machine.claim()).bookie != (await machine.claim(other)).bookie
 
 
-async def test_our_own_files_may_have_names_that_java_uses_too(machine: Machine) -> None:
+async def test_files_of_a_stamped_folder_may_have_names_of_java_files(machine: Machine) -> None:
     await machine.claim()
     await machine.write("/d/ledgers0/current/0.log")
     await machine.write("/d/journal/current/lastMark")
@@ -140,7 +140,7 @@ async def test_a_volume_missing_beside_surviving_ones_is_refused(machine: Machin
     await machine.refused("/d/ledgers1", bookie, "empty")
 
 
-async def test_all_volumes_lost_make_a_new_bookie_and_not_the_old_one_empty(machine: Machine) -> None:
+async def test_a_start_without_all_its_volumes_is_a_new_bookie_and_not_the_old_one_empty(machine: Machine) -> None:
     first = await machine.claim()
     for folder in FOLDERS.places():
         await machine.lose(folder)
@@ -158,7 +158,7 @@ async def test_volumes_mounted_in_each_others_place_are_refused(machine: Machine
     await machine.refused("journal 0", folders=StorageFolders(("/d/ledgers0",), ("/d/journal", "/d/ledgers1")))
 
 
-async def test_a_moved_data_folder_is_still_the_bookie(machine: Machine) -> None:
+async def test_a_moved_data_folder_is_still_the_same_bookie(machine: Machine) -> None:
     first = await machine.claim()
     for folder in FOLDERS.places():
         for name in ("VERSION", "PLACE"):
@@ -226,18 +226,18 @@ async def test_a_later_format_is_refused_with_its_name(machine: Machine) -> None
     await machine.refused("quire2", "quire1")
 
 
-async def test_files_of_nobody_we_know_are_refused(machine: Machine) -> None:
+async def test_files_of_unknown_origin_are_refused(machine: Machine) -> None:
     await machine.write("/d/ledgers0/holiday.jpg")
     await machine.refused("/d/ledgers0", "holiday.jpg")
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".snapshot", "LOCK"])
-async def test_what_file_systems_put_into_empty_volumes_does_not_matter(machine: Machine, name: str) -> None:
+async def test_files_that_file_systems_create_in_empty_volumes_are_ignored(machine: Machine, name: str) -> None:
     await machine.write(f"/d/ledgers0/{name}")
     assert (await machine.claim()).is_new
 
 
-async def test_a_damaged_version_file_is_refused_and_not_stamped_over(machine: Machine) -> None:
+async def test_a_damaged_version_file_is_refused_and_not_overwritten(machine: Machine) -> None:
     await machine.claim()
     await machine.write("/d/journal/current/VERSION", b"\0\0\0\0")
     await machine.refused("/d/journal/current/VERSION", "put it back", "the same in every folder")
@@ -246,9 +246,7 @@ async def test_a_damaged_version_file_is_refused_and_not_stamped_over(machine: M
 @pytest.mark.parametrize(
     ("folder", "name"), [("journal", "journal-00000001.log"), ("ledgers0", "0000000000000001.qlog")]
 )
-async def test_our_own_files_without_a_version_file_are_not_taken_for_somebody_elses(
-    machine: Machine, folder: str, name: str
-) -> None:
+async def test_our_own_files_without_a_version_file_are_recognised(machine: Machine, folder: str, name: str) -> None:
     await machine.claim()
     await machine.write(f"/d/{folder}/{name}")
     await machine.disk.remove(f"/d/{folder}/current/VERSION")
@@ -268,7 +266,7 @@ async def test_folders_in_use_are_refused_until_released(machine: Machine) -> No
     assert (await start()).bookie == running.bookie
 
 
-async def test_a_folder_that_cannot_be_written_is_one_clear_line(machine: Machine) -> None:
+async def test_a_folder_that_cannot_be_written_is_refused_in_one_line(machine: Machine) -> None:
     machine.disk.fail_next("replace", "PLACE", PermissionError(13, "Permission denied", "/d/journal/current/PLACE"))
     await machine.refused("/d/journal", "Permission denied")
     assert (await machine.claim()).is_new, "the locks were released"
@@ -279,8 +277,8 @@ async def test_a_comma_in_a_journal_folder_is_refused(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("survival", ["none", "all"])
-async def test_a_crash_at_any_step_of_stamping_never_needs_a_person(survival: str) -> None:
-    """Crash after k disk changes for every k; the next start completes the stamping or stamps anew."""
+async def test_a_crash_at_any_step_of_stamping_never_needs_an_administrator(survival: str) -> None:
+    """Crash after k disk changes for every k; the next start completes or repeats the stamping."""
     for crash_after in range(100):
         machine = Machine()
         machine.disk.crash_after(crash_after)
@@ -308,7 +306,7 @@ async def test_a_crash_before_the_store_has_the_cookie_is_completed_under_the_sa
     assert (await machine.claim()).bookie == stamped.bookie
 
 
-def test_an_id_has_only_characters_that_every_client_takes() -> None:
+def test_an_id_has_only_characters_that_every_client_accepts() -> None:
     class Zeros:
         def token(self, size: int) -> bytes:
             return bytes(size)
@@ -318,7 +316,7 @@ def test_an_id_has_only_characters_that_every_client_takes() -> None:
 
 
 # ---- ids that are configured
-async def test_a_new_bookie_takes_the_id_that_is_configured_and_keeps_it() -> None:
+async def test_a_new_bookie_gets_the_configured_id_and_keeps_it() -> None:
     machine = Machine()
     first = await machine.claim(bookie="host:3181", settle=True)
     assert (first.bookie, first.is_new) == ("host:3181", True)
@@ -332,11 +330,11 @@ async def test_empty_folders_never_come_up_under_an_id_that_the_cluster_knows() 
     machine.disk = SimDisk()
     with pytest.raises(StartupError, match=r"host:3181 is part of the cluster.*folders here are empty.*decommission"):
         await machine.claim(bookie="host:3181")
-    assert not await machine.disk.exists("/d/journal/current/VERSION"), "the folders are as they were"
+    assert not await machine.disk.exists("/d/journal/current/VERSION"), "the folders are unchanged"
     assert (await machine.claim()).bookie.startswith("pod-0-"), "they can still become another bookie's"
 
 
-async def test_an_id_that_was_chosen_and_is_not_that_of_the_storage_is_refused() -> None:
+async def test_a_configured_id_that_differs_from_that_of_the_storage_is_refused() -> None:
     machine = Machine()
     await machine.claim(bookie="a", must_be_id=True, settle=True)
     assert (await machine.claim(bookie="a", must_be_id=True)).bookie == "a"

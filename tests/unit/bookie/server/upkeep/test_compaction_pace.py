@@ -1,4 +1,4 @@
-"""How fast compaction goes: rate, budget and pauses, on virtual time."""
+"""Tests of the pace of compaction: rate, budget and pauses, on virtual time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -45,7 +45,7 @@ def test_the_rate_is_by_bytes_or_by_entries(by_bytes: bool, expected_s: float) -
     simulated(work)
 
 
-def test_without_a_rate_it_only_gives_the_loop_a_turn() -> None:
+def test_without_a_rate_it_only_yields_to_the_loop() -> None:
     async def work() -> None:
         start = now_s()
         await pace().spend(1 << 40, 1 << 20)
@@ -54,7 +54,7 @@ def test_without_a_rate_it_only_gives_the_loop_a_turn() -> None:
     simulated(work)
 
 
-def test_time_that_was_lost_is_not_caught_up() -> None:
+def test_lost_time_is_not_caught_up() -> None:
     async def work() -> None:
         one = pace(rate=100.0)
         await one.spend(100, 1)
@@ -66,7 +66,7 @@ def test_time_that_was_lost_is_not_caught_up() -> None:
     simulated(work)
 
 
-def test_it_stops_when_its_budget_is_over_even_while_it_waits() -> None:
+def test_it_stops_when_its_budget_is_used_up_even_while_it_waits() -> None:
     async def work() -> None:
         start = now_s()
         one = pace(rate=1.0, until_s=start + 7.5)
@@ -89,7 +89,7 @@ def test_it_stops_when_it_is_suspended_even_while_it_waits() -> None:
     simulated(work)
 
 
-def test_it_pauses_while_clients_suffer() -> None:
+def test_it_pauses_while_client_requests_are_slow() -> None:
     async def work() -> None:
         start = now_s()
         one = pace(slow=lambda: now_s() < start + 5.5)
@@ -100,7 +100,7 @@ def test_it_pauses_while_clients_suffer() -> None:
     simulated(work)
 
 
-def test_a_bookie_that_is_always_slow_still_gets_its_space_back_slowly() -> None:
+def test_a_bookie_that_is_always_slow_is_still_compacted_slowly() -> None:
     async def work() -> None:
         start = now_s()
         one = pace(slow=lambda: True)
@@ -111,19 +111,19 @@ def test_a_bookie_that_is_always_slow_still_gets_its_space_back_slowly() -> None
     simulated(work)
 
 
-def test_slow_is_a_p99_above_the_bound_since_the_last_verdict() -> None:
+def test_slow_is_a_p99_above_the_bound_since_the_last_result() -> None:
     adds, reads = LatencyHistogram(), LatencyHistogram()
     watch = LatencyWatch(lambda: (adds, reads), 0.1, 1.0)
     adds.observe(5.0, 1000)
     watch.begin(10.0)
     adds.observe(0.001, 1000)
-    assert not watch.is_slow(11.0), "what was slow before does not count"
+    assert not watch.is_slow(11.0), "earlier slow requests do not count"
     adds.observe(0.001, 950)
     adds.observe(0.5, 50)
-    assert not watch.is_slow(11.9), "the verdict holds for its time"
+    assert not watch.is_slow(11.9), "a result is valid for its period"
     assert watch.is_slow(12.0)
     assert watch.is_slow(12.5), "and so does this one"
-    assert not watch.is_slow(13.0), "nobody asked for anything: nobody suffers"
+    assert not watch.is_slow(13.0), "without requests none is slow"
     reads.observe(1.0, 30)
     assert watch.is_slow(14.0), "reads count as well"
 

@@ -1,4 +1,4 @@
-"""When which logs are compacted, on virtual time."""
+"""Tests when logs are compacted and which ones, on virtual time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -29,7 +29,7 @@ def usage(log: int, share: float) -> LogUsage:
 
 
 class FakeStorage:
-    """Remembers what was asked of it. Every log takes ten batches of 1 MiB."""
+    """Records calls. Every log has ten batches of 1 MiB."""
 
     def __init__(self, *usages: LogUsage) -> None:
         self.usages = list(usages)
@@ -55,14 +55,14 @@ class FakeStorage:
 
 
 class Clock:
-    """Wall time far from loop time."""
+    """A wall clock far from loop time."""
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + int(asyncio.get_running_loop().time() * 1000)
 
 
 class World:
-    """A schedule that runs beside the test."""
+    """Holds a schedule that runs during the test."""
 
     def __init__(self, settings: CompactionSettings, *usages: LogUsage) -> None:
         self.storage = FakeStorage(*usages)
@@ -95,7 +95,7 @@ def simulated(
     simulate(main, seed=1, time_limit_s=1e7)
 
 
-def test_the_emptiest_log_goes_first_and_of_equal_ones_the_oldest() -> None:
+def test_the_emptiest_log_is_first_and_of_equal_ones_the_oldest() -> None:
     usages = [usage(1, 0.5), usage(2, 0.0), usage(3, 0.79), usage(4, 0.8), usage(5, 0.1), usage(6, 0.5)]
     assert chosen_logs(usages, 0.8) == [2, 5, 1, 6, 3]
     assert chosen_logs(usages, 0.2) == [2, 5]
@@ -136,7 +136,7 @@ def test_a_threshold_or_an_interval_of_zero_turns_a_kind_off(settings: Compactio
     simulated(work, usage(1, 0.1), settings=settings)
 
 
-def test_an_operator_suspends_and_resumes_each_kind() -> None:
+def test_each_kind_can_be_suspended_and_resumed() -> None:
     async def work(world: World) -> None:
         world.schedule.suspend(minor=True)
         assert world.schedule.is_suspended(Kind.MINOR)
@@ -154,7 +154,7 @@ def test_an_operator_suspends_and_resumes_each_kind() -> None:
     simulated(work, usage(1, 0.1), usage(2, 0.5))
 
 
-def test_a_suspension_ends_a_run_that_is_under_way() -> None:
+def test_a_suspension_ends_a_running_compaction() -> None:
     async def work(world: World) -> None:
         await asyncio.sleep(121)
         assert world.schedule.status().minor_compacting
@@ -188,7 +188,7 @@ def test_an_almost_full_disk_suspends_major_and_a_full_one_both() -> None:
     simulated(work, usage(1, 0.1), usage(2, 0.5), settings=settings)
 
 
-def test_a_full_disk_starts_a_compaction_where_that_is_allowed() -> None:
+def test_a_full_disk_starts_a_compaction_if_allowed() -> None:
     async def work(world: World) -> None:
         world.schedule.suspend(minor=True, major=True)
         world.pressure = DiskPressure.FULL
@@ -201,7 +201,7 @@ def test_a_full_disk_starts_a_compaction_where_that_is_allowed() -> None:
     simulated(work, usage(1, 0.1), usage(2, 0.5))
 
 
-def test_a_forced_compaction_runs_at_once_whatever_is_suspended() -> None:
+def test_a_forced_compaction_runs_at_once_even_if_suspended() -> None:
     async def work(world: World) -> None:
         world.schedule.suspend(minor=True, major=True)
         world.pressure = DiskPressure.ALMOST_FULL
@@ -239,7 +239,7 @@ def test_a_run_ends_with_its_time_budget() -> None:
     simulated(work, usage(1, 0.1), usage(2, 0.1), settings=settings)
 
 
-def test_entries_are_what_is_counted_where_bytes_are_not() -> None:
+def test_the_rate_may_be_in_entries_instead_of_bytes() -> None:
     async def work(world: World) -> None:
         start = asyncio.get_running_loop().time()
         await world.schedule._run(Kind.MINOR, forced=True)

@@ -1,4 +1,4 @@
-"""What a scrub finds is told to auto-recovery, once the store takes it."""
+"""Tests that findings of a scrub are reported to auto-recovery once the metadata store accepts them."""
 
 import asyncio
 from typing import Any
@@ -28,8 +28,8 @@ async def test_findings_become_notes_and_marks_of_ledgers_that_name_the_bookie()
     for found in (damage(1, 2, 2), damage(1, 5, 6), damage(2, -1, -1), damage(-1, -1, -1), damage(99, 0, 0)):
         marks.found(found)
     assert marks.due == 3
-    await marks.tell()
-    assert (marks.due, marks.told) == (0, 2), "ledger 99 is deleted, and what belongs to none is for a person"
+    await marks.report()
+    assert (marks.due, marks.reported) == (0, 2), "ledger 99 is deleted, and damage without a ledger is not reported"
     notes = DamageNotes(metadata)
     (first,) = await notes.read(LedgerId(1))
     assert (first.bookie, first.ranges) == (B, ((2, 2), (5, 6)))
@@ -40,29 +40,29 @@ async def test_findings_become_notes_and_marks_of_ledgers_that_name_the_bookie()
     assert mark is not None and mark.bookies == (B,)
     stranger = DamageMarks(metadata, Clock(), BookieId("stranger"))
     stranger.found(damage(3, 0, 0))
-    await stranger.tell()
-    assert (stranger.due, stranger.told) == (0, 0) and await under.read(LedgerId(3)) is None
+    await stranger.report()
+    assert (stranger.due, stranger.reported) == (0, 0) and await under.read(LedgerId(3)) is None
     await store.storage.close()
 
 
-async def test_a_store_that_is_away_is_told_later() -> None:
+async def test_findings_are_reported_later_if_the_store_is_unavailable() -> None:
     store, metadata = await filled()
     marks = DamageMarks(metadata, Clock(), B)
     marks.found(damage(1, 2, 2))
     metadata.cut = True
-    await marks.tell()
-    assert (marks.due, marks.told) == (1, 0)
+    await marks.report()
+    assert (marks.due, marks.reported) == (1, 0)
     metadata.cut = False
-    await marks.tell()
-    assert (marks.due, marks.told) == (0, 1)
+    await marks.report()
+    assert (marks.due, marks.reported) == (0, 1)
     await store.storage.close()
 
 
 @pytest.mark.parametrize(
     ("error", "calls"),
-    [(MetadataFormatError("its mark is none"), 1), (MetadataUnknownError("no answer"), 1), (NOT_NOW, 2)],
+    [(MetadataFormatError("invalid mark"), 1), (MetadataUnknownError("no answer"), 1), (NOT_NOW, 2)],
 )
-async def test_a_ledger_that_cannot_be_told_holds_up_no_other(
+async def test_a_ledger_that_cannot_be_reported_delays_no_other(
     monkeypatch: pytest.MonkeyPatch, error: MetadataError, calls: int
 ) -> None:
     store, metadata = await filled()
@@ -78,35 +78,35 @@ async def test_a_ledger_that_cannot_be_told_holds_up_no_other(
     for ledger in (1, 2):
         marks.found(damage(ledger, 2, 2))
     for _ in range(calls):
-        await marks.tell()
-    assert (marks.due, marks.told) == (1, 1)
+        await marks.report()
+    assert (marks.due, marks.reported) == (1, 1)
     monkeypatch.undo()
-    await marks.tell()
-    assert (marks.due, marks.told) == (0, 2)
+    await marks.report()
+    assert (marks.due, marks.reported) == (0, 2)
     await store.storage.close()
 
 
-async def test_a_round_of_the_scrub_tells_what_it_found() -> None:
+async def test_a_round_of_the_scrub_reports_its_findings() -> None:
     store, metadata = await filled(bad=(1, 2))
     marks = DamageMarks(metadata, Clock(), B)
     work = Scrubbing(store.storage, metadata, store.disk, Clock(), FAST, marks)
     await work.run_round()
-    assert (marks.due, marks.told) == (1, 0)
+    assert (marks.due, marks.reported) == (1, 0)
     await work.damage.report()
-    assert (marks.due, marks.told) == (0, 1)
+    assert (marks.due, marks.reported) == (0, 1)
     (note,) = await DamageNotes(metadata).read(LedgerId(1))
     assert note.ranges == ((2, 2),)
     await store.storage.close()
 
 
-async def test_findings_that_the_store_did_not_take_are_reported_before_the_next_round() -> None:
+async def test_findings_that_the_store_did_not_accept_are_reported_before_the_next_round() -> None:
     store, metadata = await filled()
     marks = DamageMarks(metadata, Clock(), B)
     marks.found(damage(1, 2, 2))
     work = Scrubbing(store.storage, metadata, store.disk, Clock(), FAST, marks)
     resting = asyncio.ensure_future(work.damage.run())
     async with asyncio.timeout(60):
-        while not marks.told:  # noqa: ASYNC110  it says nothing of it
+        while not marks.reported:  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.01)
     assert work.stats.rounds == 0, "the next round is an hour away"
     resting.cancel()

@@ -1,4 +1,4 @@
-"""Damage found by a scrub or a read is listed, reported within seconds, and checked until it is repaired."""
+"""Tests that damage found by a scrub or a read is listed, reported within seconds, and checked until repaired."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -23,7 +23,7 @@ B = BookieId("b")
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """On virtual time."""
+    """Run a scenario on virtual time."""
     loop = SimLoop(seed=1)
     try:
         loop.run_until_complete(scenario)
@@ -32,7 +32,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def corrupt(store: Store, ledger: int, entry: int) -> None:
-    """Flip a bit of an entry, in the log that has it."""
+    """Flip a bit of an entry in its log."""
     body = entry_of(ledger, entry)
     for path in log_paths(store.disk):
         at = store.disk.content(path).find(body)
@@ -41,7 +41,7 @@ def corrupt(store: Store, ledger: int, entry: int) -> None:
 
 
 async def scrubbed() -> tuple[Store, SimMetadataStore, Scrubbing]:
-    """Four ledgers in logs of which the newest is still written, and the scrub with its report."""
+    """Return four ledgers in logs, the newest of which is still written, and the scrub with its report."""
     store, metadata = await filled()
     work = Scrubbing(store.storage, metadata, store.disk, Clock(), FAST, DamageMarks(metadata, Clock(), B))
     store.storage.on_damage = work.damage.read_failed
@@ -49,12 +49,12 @@ async def scrubbed() -> tuple[Store, SimMetadataStore, Scrubbing]:
 
 
 async def meet(store: Store, ledger: int, entry: int) -> None:
-    """Read an entry that is damaged."""
+    """Read a damaged entry."""
     with pytest.raises(DamagedError):
         await store.read(ledger, entry)
 
 
-def test_a_read_that_meets_damage_is_listed_and_reported_within_seconds() -> None:
+def test_damage_found_by_a_read_is_listed_and_reported_within_seconds() -> None:
     async def scenario() -> None:
         store, metadata, work = await scrubbed()
         corrupt(store, 1, 5)
@@ -84,7 +84,7 @@ def test_a_finding_leaves_the_list_once_its_entries_are_repaired() -> None:
         await meet(store, 1, 5)
         await meet(store, 2, 7)
         reporting = asyncio.ensure_future(work.damage.run())
-        await store.put(1, 5, [entry_of(1, 5)])  # what a recovery add of auto-recovery does
+        await store.put(1, 5, [entry_of(1, 5)])  # as a recovery add of auto-recovery does
         await asyncio.sleep(2 * limits.DAMAGE_CHECK_INTERVAL_S)
         assert [(found.ledger, found.first) for found in work.damage.findings] == [(2, 7)]
         assert work.damage.stats.repaired == 1

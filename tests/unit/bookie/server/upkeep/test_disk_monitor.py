@@ -1,4 +1,4 @@
-"""When folders count as full, and when the bookie turns read-only and back."""
+"""Tests when folders count as full, and when the bookie turns read-only and writable again."""
 
 from dataclasses import replace
 
@@ -37,14 +37,14 @@ def _usages(*used: int) -> list[DiskUsage]:
         ((), (), []),
     ],
 )
-def test_a_full_folder_comes_back_below_the_low_watermark_of_itself_or_of_all_together(
+def test_a_full_folder_is_writable_again_below_the_low_watermark_of_itself_or_of_all_together(
     before: tuple[bool, ...], used: tuple[int, ...], expected: list[bool]
 ) -> None:
     assert full_folders(_usages(*used), before, RULES) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), min_size=1, max_size=5))
-def test_no_folder_above_the_threshold_is_ever_taken_and_none_below_the_watermark_is_ever_refused_beside_a_good_one(
+def test_no_folder_above_the_threshold_is_writable_and_none_below_the_watermark_is_full_beside_a_writable_one(
     folders: list[tuple[int, bool]],
 ) -> None:
     usages = _usages(*(used for used, _ in folders))
@@ -55,7 +55,7 @@ def test_no_folder_above_the_threshold_is_ever_taken_and_none_below_the_watermar
             assert full
         if used_share(usage) < RULES.low_watermark and not all(before):
             assert not full
-    assert full_folders(usages, after, RULES) == after or all(before), "a second look at the same disks changes nothing"
+    assert full_folders(usages, after, RULES) == after or all(before), "a second check changes nothing"
 
 
 def test_folders_on_one_file_system_are_counted_once() -> None:
@@ -66,7 +66,7 @@ def test_folders_on_one_file_system_are_counted_once() -> None:
 
 
 class _World:
-    """Two ledger folders on disks of their own, and a journal on a third."""
+    """Holds two ledger folders on separate disks, and a journal on a third."""
 
     def __init__(self, rules: DiskRules = RULES) -> None:
         self.disk = SimDisk()
@@ -100,7 +100,7 @@ class _World:
         self.modes.append(read_only)
 
 
-async def test_one_full_folder_is_only_left_out_and_all_full_turn_the_bookie_read_only() -> None:
+async def test_one_full_folder_is_not_used_and_the_bookie_turns_read_only_when_all_are_full() -> None:
     world = await _World().make()
     await world.fill(96, 10)
     assert not await world.monitor.first_look()
@@ -111,7 +111,7 @@ async def test_one_full_folder_is_only_left_out_and_all_full_turn_the_bookie_rea
     await world.monitor.look()
     await world.monitor.look()
     assert world.modes == [True] and world.monitor.writable_folders == 0
-    assert not world.monitor.accepts_high_priority, "4 bytes free, 8 are asked for"
+    assert not world.monitor.accepts_high_priority, "4 bytes free, 8 are needed"
     await world.fill(96, 92)
     await world.monitor.look()
     assert world.modes == [True] and world.monitor.accepts_high_priority
@@ -121,7 +121,7 @@ async def test_one_full_folder_is_only_left_out_and_all_full_turn_the_bookie_rea
     assert not world.monitor.any_full and world.monitor.any_almost_full
 
 
-async def test_with_the_setting_for_any_full_disk_one_is_enough() -> None:
+async def test_with_the_setting_for_any_full_disk_one_full_folder_is_enough() -> None:
     world = await _World(replace(RULES, on_any_full=True)).make()
     await world.fill(96, 10)
     assert await world.monitor.first_look()
@@ -145,7 +145,7 @@ async def test_a_journal_without_space_turns_read_only_until_another_file_fits()
     assert not await world.monitor.first_look()
     await world.disk.replace_file("/data/journal/file", bytes(50))
     await world.monitor.look()
-    assert world.modes == [], "its share is nobody's business"
+    assert world.modes == [], "journals have no threshold"
     world.monitor.disk_full()
     await world.monitor.look()
     await world.monitor.look()
@@ -155,7 +155,7 @@ async def test_a_journal_without_space_turns_read_only_until_another_file_fits()
     assert world.modes == [True, False]
 
 
-async def test_a_write_without_space_turns_read_only_for_a_look_even_when_the_disks_look_empty() -> None:
+async def test_a_write_without_space_turns_read_only_until_the_next_check_even_if_the_disks_have_space() -> None:
     world = await _World().make()
     await world.monitor.first_look()
     world.monitor.disk_full()
@@ -164,7 +164,7 @@ async def test_a_write_without_space_turns_read_only_for_a_look_even_when_the_di
     assert world.modes == [True, False]
 
 
-async def test_while_storage_finds_no_space_the_bookie_stays_read_only_however_empty_the_disk_looks() -> None:
+async def test_while_storage_finds_no_space_the_bookie_stays_read_only_even_if_the_disk_has_space() -> None:
     world = await _World().make()
     world.storage_full = True
     await world.monitor.look()
@@ -174,7 +174,7 @@ async def test_while_storage_finds_no_space_the_bookie_stays_read_only_however_e
     assert world.modes == [True, False]
 
 
-async def test_a_folder_whose_writes_found_no_space_comes_back_with_a_look_that_finds_it_empty() -> None:
+async def test_a_folder_whose_writes_found_no_space_is_writable_again_once_a_check_finds_space() -> None:
     world = await _World().make()
     await world.fill(85, 10)
     await world.monitor.first_look()
@@ -186,18 +186,18 @@ async def test_a_folder_whose_writes_found_no_space_comes_back_with_a_look_that_
     assert not world.directories[FOLDERS[0]].out_of_space and world.modes == []
 
 
-async def test_a_folder_that_cannot_be_looked_at_takes_no_logs_and_at_the_second_time_ends_the_bookie() -> None:
+async def test_a_folder_that_cannot_be_checked_gets_no_logs_and_fails_the_bookie_the_second_time() -> None:
     world = await _World().make()
     await world.monitor.first_look()
-    for looks, failed in ((1, False), (2, True)):
+    for checks, failed in ((1, False), (2, True)):
         world.disk.fail_next("usage", FOLDERS[1], OSError(5, "Input/output error"))
         await world.monitor.look()
-        assert bool(world.failures) is failed, looks
+        assert bool(world.failures) is failed, checks
         assert world.directories.choose(1) == FOLDERS[0]
     assert FOLDERS[1] in str(world.failures[0]) and world.modes == []
 
 
-async def test_a_single_failed_look_is_forgotten_with_the_next_good_one() -> None:
+async def test_a_single_failed_check_is_ignored_after_a_successful_one() -> None:
     world = await _World().make()
     for _ in range(3):
         world.disk.fail_next("usage", FOLDERS[1], OSError(5, "Input/output error"))
@@ -206,7 +206,7 @@ async def test_a_single_failed_look_is_forgotten_with_the_next_good_one() -> Non
     assert world.failures == [] and world.monitor.writable_folders == 2
 
 
-async def test_the_monitor_tells_after_each_look() -> None:
+async def test_the_monitor_calls_back_after_each_check() -> None:
     seen: list[bool] = []
     world = await _World().make()
     monitor = DiskMonitor(world.disk, world.directories, RULES, world._set, on_look=lambda: seen.append(True))

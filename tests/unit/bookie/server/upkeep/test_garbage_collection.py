@@ -1,4 +1,4 @@
-"""Garbage collection: what may be deleted, and each way in which a live ledger could have been."""
+"""Tests of garbage collection: which ledgers may be deleted, and each way in which a live one could be lost."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 INSTANCE = "the-instance"
 AT_ONCE = GarbageCollectionSettings(quarantine=QuarantineSettings(0.0))
-"""Without quarantine: see test_gc_quarantine for the rules with it."""
+"""Settings without quarantine; see test_gc_quarantine for its rules."""
 
 
 class FakeQuarantine:
@@ -98,19 +98,19 @@ def store(server: SimMetadata) -> SimMetadataStore:
 def collect(
     storage: FakeStorage, store: SimMetadataStore, settings: GarbageCollectionSettings | None = None
 ) -> GarbageCollection:
-    """A collection with a fuse of its own."""
+    """Return a collection with its own fuse."""
     return GarbageCollection(storage, store, INSTANCE, new_fuse(), settings or AT_ONCE)
 
 
 def new_fuse(disk: SimDisk | None = None, share: float = 0.5, ledgers_min: int = 10) -> GcFuse:
-    """A fuse whose file survives with the disk."""
+    """Return a fuse whose file is on `disk`."""
     disk = disk or SimDisk()
     disk._folders.add("/gc")
     return GcFuse(disk, "/gc", FixedClock(), FuseSettings(share, ledgers_min))
 
 
 class FixedClock:
-    """It is always the same time."""
+    """Always returns the same time."""
 
     def now_ms(self) -> int:
         return 1_700_000_000_000
@@ -121,7 +121,9 @@ def add(server: SimMetadata, *ledgers: int) -> None:
         server.write(ledger_path(LedgerId(ledger)), b"", None)
 
 
-async def test_a_ledger_goes_when_it_was_missing_twice_in_a_row(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_a_ledger_is_deleted_when_it_was_missing_in_two_consecutive_rounds(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
     storage = FakeStorage(1, 2, 3)
     add(server, 2)
     collection = collect(storage, store)
@@ -142,10 +144,10 @@ async def test_a_ledger_that_appears_between_the_rounds_stays(server: SimMetadat
     await collection.run_round()
     server.remove(ledger_path(LedgerId(1)))
     assert await collection.run_round() == []
-    assert storage.held == {1}, "missing only once since it was last there"
+    assert storage.held == {1}, "missing only once since it was last named"
 
 
-async def test_a_ledger_created_during_the_listing_is_no_candidate(
+async def test_a_ledger_created_during_the_listing_is_not_a_candidate(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(1)
@@ -153,7 +155,7 @@ async def test_a_ledger_created_during_the_listing_is_no_candidate(
     original = store.scan
 
     def scan(prefix: str, **options: int) -> object:
-        storage.held.add(LedgerId(9))  # arrives while the listing, which is older, runs
+        storage.held.add(LedgerId(9))  # arrives during the listing, which reads an older revision
         return original(prefix, **options)  # type: ignore[arg-type]
 
     store.scan = scan  # type: ignore[method-assign, assignment]
@@ -163,7 +165,7 @@ async def test_a_ledger_created_during_the_listing_is_no_candidate(
     assert 9 in storage.held
 
 
-async def test_a_ledger_that_the_listing_missed_is_saved_by_the_read_before_the_delete(
+async def test_a_ledger_that_the_listing_missed_is_saved_by_the_read_before_the_deletion(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(1, 2)
@@ -187,7 +189,7 @@ async def test_a_ledger_that_the_listing_missed_is_saved_by_the_read_before_the_
 
 
 @pytest.mark.parametrize("other", [None, b"another-instance"])
-async def test_a_wiped_or_foreign_store_deletes_nothing(
+async def test_an_emptied_or_foreign_store_deletes_nothing(
     server: SimMetadata, store: SimMetadataStore, other: bytes | None
 ) -> None:
     storage = FakeStorage(1)
@@ -201,7 +203,7 @@ async def test_a_wiped_or_foreign_store_deletes_nothing(
     assert storage.held == {1}
 
 
-async def test_a_store_that_changes_hands_during_the_round_stops_the_deletes(
+async def test_a_store_that_is_replaced_during_the_round_stops_the_deletions(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(1, 2)
@@ -220,7 +222,7 @@ async def test_a_store_that_changes_hands_during_the_round_stops_the_deletes(
     assert storage.held == {2}
 
 
-async def test_a_listing_that_fails_halfway_ends_the_round_and_breaks_the_row(
+async def test_a_listing_that_fails_halfway_ends_the_round_and_restarts_the_count(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(1)
@@ -240,18 +242,18 @@ async def test_a_listing_that_fails_halfway_ends_the_round_and_breaks_the_row(
     store.scan = original  # type: ignore[method-assign]
     assert storage.drops == 1
     assert (collection.stats.rounds, collection.stats.completed_rounds) == (2, 1)
-    assert await collection.run_round() == [], "the failed round was no second proof"
+    assert await collection.run_round() == [], "the failed round does not count"
     assert await collection.run_round() == [1]
 
 
-async def test_an_empty_bookie_asks_the_store_for_nothing(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_an_empty_bookie_does_not_read_the_store(server: SimMetadata, store: SimMetadataStore) -> None:
     storage = FakeStorage()
     server.away = True
     assert await collect(storage, store).run_round() == []
     assert storage.drops == 1
 
 
-async def test_the_loop_goes_on_after_a_failed_round(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_the_loop_continues_after_a_failed_round(server: SimMetadata, store: SimMetadataStore) -> None:
     done = asyncio.Event()
 
     class Failing(FakeStorage):
@@ -272,7 +274,9 @@ async def test_the_loop_goes_on_after_a_failed_round(server: SimMetadata, store:
 
 
 # ---- the fuse
-async def test_too_many_at_once_blow_the_fuse_and_nothing_goes(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_too_many_missing_ledgers_blow_the_fuse_and_nothing_is_deleted(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
     storage = FakeStorage(*range(20))
     add(server, *range(9))
     collection = collect(storage, store)
@@ -284,10 +288,12 @@ async def test_too_many_at_once_blow_the_fuse_and_nothing_goes(server: SimMetada
     assert (blown.missing, blown.held, blown.since_ms) == (11, 20, 1_700_000_000_000)
     assert "11 of 20" in blown.reason
     assert collection.stats.fuse_blown == 1
-    assert storage.drops == 4, "logs without a living ledger still go"
+    assert storage.drops == 4, "logs without a live ledger are still deleted"
 
 
-async def test_half_of_them_or_a_small_number_does_not_blow_it(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_half_of_the_ledgers_or_a_small_number_does_not_blow_the_fuse(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
     storage = FakeStorage(*range(20))
     add(server, *range(10))
     collection = collect(storage, store)
@@ -296,10 +302,10 @@ async def test_half_of_them_or_a_small_number_does_not_blow_it(server: SimMetada
     small = FakeStorage(*range(100, 109))
     collection = collect(small, store)
     await collection.run_round()
-    assert len(await collection.run_round()) == 9, "all of nine: fewer than the fuse looks at"
+    assert len(await collection.run_round()) == 9, "all of nine: below the fuse's minimum"
 
 
-async def test_a_blown_fuse_outlives_the_process_and_new_ledgers_do_not_mend_it(
+async def test_a_blown_fuse_survives_a_restart_and_new_ledgers_do_not_reset_it(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     disk = SimDisk()
@@ -315,7 +321,7 @@ async def test_a_blown_fuse_outlives_the_process_and_new_ledgers_do_not_mend_it(
     assert again.fuse.blown.held == 20
 
 
-async def test_the_fuse_mends_itself_when_the_metadata_names_the_ledgers_again(
+async def test_the_fuse_resets_itself_when_the_metadata_names_the_ledgers_again(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(*range(20))
@@ -330,7 +336,7 @@ async def test_the_fuse_mends_itself_when_the_metadata_names_the_ledgers_again(
     assert len(storage.held) == 18
 
 
-async def test_a_person_resets_the_fuse_for_what_it_has_seen_and_no_more(
+async def test_a_reset_of_the_fuse_is_only_for_the_ledgers_that_it_has_seen(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(*range(40))
@@ -343,13 +349,13 @@ async def test_a_person_resets_the_fuse_for_what_it_has_seen_and_no_more(
     for ledger in range(20, 40):
         server.remove(ledger_path(LedgerId(ledger)))
     assert await collection.run_round() == []
-    assert collection.fuse.blown is not None, "those that vanished after the person looked"
+    assert collection.fuse.blown is not None, "other ledgers vanished after the reset"
     assert collection.fuse.blown.missing == 20
     await collection.reset_fuse()
     assert len(await collection.run_round()) == 40
 
 
-async def test_a_reset_right_after_a_restart_is_for_what_the_next_listing_shows(
+async def test_a_reset_right_after_a_restart_is_for_the_ledgers_that_the_next_listing_misses(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     disk = SimDisk()
@@ -374,13 +380,13 @@ async def test_a_damaged_state_of_the_fuse_deletes_nothing(server: SimMetadata, 
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
+def test_an_invalid_share_is_refused(share: float) -> None:
     with pytest.raises(ConfigError, match="gcFuseShare"):
         FuseSettings(share)
 
 
 # ---- holds
-async def test_a_hold_on_this_bookie_outlives_the_process(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_a_hold_on_this_bookie_survives_a_restart(server: SimMetadata, store: SimMetadataStore) -> None:
     disk = SimDisk()
     storage = FakeStorage(1)
     fuse = new_fuse(disk)
@@ -397,7 +403,7 @@ async def test_a_hold_on_this_bookie_outlives_the_process(server: SimMetadata, s
     assert collection.stats.held_back == 0
 
 
-async def test_a_hold_on_the_cluster_stops_a_round_in_its_middle(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_a_hold_on_the_cluster_stops_a_running_round(server: SimMetadata, store: SimMetadataStore) -> None:
     storage = FakeStorage(1, 2)
     collection = collect(storage, store)
     await collection.run_round()
@@ -418,7 +424,7 @@ async def test_a_hold_on_the_cluster_stops_a_round_in_its_middle(server: SimMeta
     assert await collection.run_round() == [2]
 
 
-async def test_a_forced_collection_looks_twice_at_once_and_tells_when_it_is_done(
+async def test_a_forced_collection_runs_two_rounds_and_calls_back_when_done(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     storage = FakeStorage(1)
@@ -436,7 +442,7 @@ async def test_a_forced_collection_looks_twice_at_once_and_tells_when_it_is_done
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_ledger_whose_state_is_damaged_does_not_keep_the_others(
+async def test_a_ledger_whose_state_is_damaged_does_not_prevent_other_deletions(
     server: SimMetadata, store: SimMetadataStore
 ) -> None:
     class Damaged(FakeStorage):

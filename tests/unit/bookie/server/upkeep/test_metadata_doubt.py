@@ -1,4 +1,4 @@
-"""Metadata that went back in time: a bookie sees it, says why, and trusts them again once an operator restored them."""
+"""Tests that a bookie detects metadata that went back in time, and trusts it again once it was restored."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -41,7 +41,7 @@ async def metadata(tmp_path: Path) -> AsyncIterator[LocalMetadataStore]:
 
 
 async def older_copy(of: MetadataStore, tmp_path: Path, ids: int) -> LocalMetadataStore:
-    """The same cluster when it had given out fewer ids."""
+    """Return metadata of the same cluster from when fewer ids were allocated."""
     store = await LocalMetadataStore.open(str(tmp_path / "old"))
     instance = await read_instance_id(of)
     assert instance is not None
@@ -65,7 +65,7 @@ async def test_the_counters_are_those_of_the_metadata(metadata: LocalMetadataSto
     assert await read_counters(metadata) == IdCounters(7, 1, long)
 
 
-async def test_an_older_copy_is_seen_also_after_a_restart_until_an_operator_restored(
+async def test_an_older_copy_is_detected_even_after_a_restart_until_it_is_restored(
     metadata: LocalMetadataStore, tmp_path: Path
 ) -> None:
     old = await older_copy(metadata, tmp_path, 3)
@@ -85,7 +85,7 @@ async def test_an_older_copy_is_seen_also_after_a_restart_until_an_operator_rest
     collection.doubts.add(doubt.look)
     with pytest.raises(InDoubtError, match="went back in time"):
         await collection.check()
-    # The marks stay until the epoch rises; the present store is as good as ever.
+    # The marks stay until the epoch rises; the current store is still trusted.
     assert store.storage.id_marks.seen == IdCounters(0, 9, -1)
     assert await (await doubt_of(store, metadata)).look() is None
     assert await doubt.look() is not None
@@ -97,7 +97,7 @@ async def test_an_older_copy_is_seen_also_after_a_restart_until_an_operator_rest
     await old.close()
 
 
-async def test_a_foreign_store_says_nothing(metadata: LocalMetadataStore, tmp_path: Path) -> None:
+async def test_a_foreign_store_is_ignored(metadata: LocalMetadataStore, tmp_path: Path) -> None:
     store = await open_store()
     await LedgerIds(metadata).next_id()
     await (await doubt_of(store, metadata)).look()
@@ -107,7 +107,7 @@ async def test_a_foreign_store_says_nothing(metadata: LocalMetadataStore, tmp_pa
     await store.storage.close()
 
 
-async def test_an_epoch_that_cannot_be_read_is_no_proof_of_either(metadata: LocalMetadataStore) -> None:
+async def test_an_epoch_that_cannot_be_read_proves_nothing(metadata: LocalMetadataStore) -> None:
     store = await open_store()
     doubt = await doubt_of(store, metadata)
     await metadata.put(EPOCH_PATH, b"?")
@@ -117,7 +117,7 @@ async def test_an_epoch_that_cannot_be_read_is_no_proof_of_either(metadata: Loca
     await store.storage.close()
 
 
-async def test_a_ledger_above_the_counters_asks_for_a_look(metadata: LocalMetadataStore) -> None:
+async def test_a_ledger_above_the_counters_triggers_a_comparison(metadata: LocalMetadataStore) -> None:
     store = await open_store()
     doubt = await doubt_of(store, metadata)
     for _ in range(5):

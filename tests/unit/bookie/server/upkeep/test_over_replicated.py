@@ -1,4 +1,4 @@
-"""Copies that no ensemble names: when they may go, and everything that keeps them."""
+"""Tests of copies that no ensemble names: when they may be deleted, and everything that prevents it."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ DAY_S = 86_400.0
 
 
 class FakeStorage:
-    """Ledgers with ranges."""
+    """Holds ledgers with their entry ranges."""
 
     def __init__(self, *held: int) -> None:
         self.held = {LedgerId(number): [(EntryId(0), EntryId(9))] for number in held}
@@ -50,11 +50,11 @@ class FakeStorage:
         return True
 
     async def before_delete(self, ledger: LedgerId) -> None:
-        """What happens while the deletion waits for a flush."""
+        """Called while the deletion waits for a flush."""
 
 
 class World:
-    """One bookie's copies and a metadata store, on virtual time."""
+    """Holds one bookie's copies and a metadata store, on virtual time."""
 
     def __init__(self, *held: int) -> None:
         self.server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
@@ -81,8 +81,8 @@ class World:
             metadata = replace(metadata, last_entry=EntryId(99), length=1)
         self.server.write(ledger_path(LedgerId(ledger)), encode_ledger_metadata(metadata), None)
 
-    async def first_look(self) -> None:
-        """A day passes, then the search."""
+    async def first_check(self) -> None:
+        """Let a day pass, then search."""
         assert await self.copies.run_round() == []
         self.copies._last_search_s = -1e9
         assert await self.copies.run_round() == []
@@ -100,7 +100,7 @@ def simulated(work: Callable[[World], Awaitable[None]], *held: int) -> None:
         loop.close()
 
 
-def test_superfluous_is_what_is_closed_and_of_others() -> None:
+def test_a_closed_ledger_on_other_bookies_is_superfluous() -> None:
     others = LedgerMetadata(1, 1, 1, (Segment(EntryId(0), (BookieId("other"),)),), state=LedgerState.CLOSED)
     assert is_superfluous(others, ME)
     assert not is_superfluous(replace(others, state=LedgerState.OPEN), ME)
@@ -109,23 +109,23 @@ def test_superfluous_is_what_is_closed_and_of_others() -> None:
     assert not is_superfluous(replace(others, segments=both), ME)
 
 
-def test_a_superfluous_copy_goes_with_the_second_look() -> None:
+def test_a_superfluous_copy_is_deleted_at_the_second_check() -> None:
     async def work(world: World) -> None:
         world.put(1, "other")
         world.put(2, "other", "me-1")
         world.put(3, "other", state=LedgerState.OPEN)
         world.put(4, "other", state=LedgerState.IN_RECOVERY)
-        await world.first_look()
+        await world.first_check()
         assert await world.copies.run_round() == [1]
         assert sorted(world.storage.held) == [2, 3, 4, 5]
         assert world.checks == 1
-        assert lock_path(LedgerId(1)) not in world.server.nodes, "the lock was given back"
+        assert lock_path(LedgerId(1)) not in world.server.nodes, "the lock was released"
         assert ("created", lock_path(LedgerId(1))) in world.server.history
 
     simulated(work, 1, 2, 3, 4, 5)
 
 
-def test_it_searches_once_an_interval_and_never_when_turned_off() -> None:
+def test_it_searches_once_per_interval_and_never_when_turned_off() -> None:
     async def work(world: World) -> None:
         world.put(1, "other")
         for _ in range(5):
@@ -194,25 +194,25 @@ def _unreadable_metadata(world: World) -> None:
         _unreadable_metadata,
     ],
 )
-def test_what_changed_between_the_looks_keeps_the_copy(change: Change) -> None:
+def test_a_change_between_the_checks_keeps_the_copy(change: Change) -> None:
     async def work(world: World) -> None:
         world.put(1, "other")
-        await world.first_look()
+        await world.first_check()
         change(world)
         assert await world.copies.run_round() == []
         assert LedgerId(1) in world.storage.held
         if change is _locked:
-            assert world.server.nodes[lock_path(LedgerId(1))].session == 77, "the lock of another is left alone"
+            assert world.server.nodes[lock_path(LedgerId(1))].session == 77, "the lock of another owner stays"
 
     simulated(work, 1)
 
 
 @pytest.mark.parametrize("change", [_named_again, _marked, _bookie_in_limbo, _ledger_in_limbo, _damaged])
-def test_what_is_so_at_the_first_look_is_no_candidate(change: Change) -> None:
+def test_a_copy_that_must_stay_at_the_first_check_is_not_a_candidate(change: Change) -> None:
     async def work(world: World) -> None:
         world.put(1, "other")
         change(world)
-        await world.first_look()
+        await world.first_check()
         assert await world.copies.run_round() == []
         assert LedgerId(1) in world.storage.held
 
@@ -222,7 +222,7 @@ def test_what_is_so_at_the_first_look_is_no_candidate(change: Change) -> None:
 def test_the_metadata_is_read_after_the_lock_was_taken() -> None:
     async def work(world: World) -> None:
         world.put(1, "other")
-        await world.first_look()
+        await world.first_check()
         original = world.store.put
 
         async def put(key: str, value: bytes, **options: object) -> int:
@@ -237,10 +237,10 @@ def test_the_metadata_is_read_after_the_lock_was_taken() -> None:
     simulated(work, 1)
 
 
-def test_a_lock_that_is_lost_on_the_way_keeps_the_copy() -> None:
+def test_a_lock_that_is_lost_during_the_check_keeps_the_copy() -> None:
     async def work(world: World) -> None:
         world.put(1, "other")
-        await world.first_look()
+        await world.first_check()
         original = world.storage.entry_ranges
 
         async def entry_ranges(ledger: LedgerId, /) -> list[EntryRange]:
@@ -254,10 +254,10 @@ def test_a_lock_that_is_lost_on_the_way_keeps_the_copy() -> None:
     simulated(work, 1)
 
 
-def test_a_check_that_refuses_ends_the_round_with_nothing_deleted() -> None:
+def test_a_refusal_of_deletions_ends_the_round_with_nothing_deleted() -> None:
     async def work(world: World) -> None:
         world.put(1, "other")
-        await world.first_look()
+        await world.first_check()
 
         async def refuse() -> None:
             raise MetadataUnavailableError("on hold")
@@ -266,21 +266,21 @@ def test_a_check_that_refuses_ends_the_round_with_nothing_deleted() -> None:
         with pytest.raises(MetadataUnavailableError):
             await world.copies.run_round()
         assert LedgerId(1) in world.storage.held
-        assert await world.copies.run_round() == [], "it is not looked for again before its time"
+        assert await world.copies.run_round() == [], "the next search is not due yet"
 
     simulated(work, 1)
 
 
-def test_what_is_replicated_to_here_while_the_deletion_waits_for_a_flush_stays() -> None:
+def test_a_copy_that_is_replicated_again_while_the_deletion_waits_for_a_flush_stays() -> None:
     async def work(world: World) -> None:
         async def replicate(ledger: LedgerId) -> None:
-            """The session, and with it the lock, went while a flush had the storage; another one copied to here."""
+            """Copy the ledger here again: the session and its lock were lost during the wait for a flush."""
             world.storage.infos[ledger].rewrites += 1
             world.put(ledger, "other", "me-1")
 
         world.storage.before_delete = replicate  # type: ignore[method-assign]
         world.put(1, "other")
-        await world.first_look()
+        await world.first_check()
         assert await world.copies.run_round() == []
         assert sorted(world.storage.held) == [1]
 

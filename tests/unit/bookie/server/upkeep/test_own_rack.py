@@ -1,4 +1,4 @@
-"""How a bookie learns its rack, and that the cluster knows it before the bookie is registered."""
+"""Tests how a bookie finds its rack, and that it publishes the rack before it is registered."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def test_an_annotation_is_read_as_kubernetes_writes_it(text: str, value: str | N
 
 
 class Scene:
-    """A store, a disk, and a bookie that tells its rack."""
+    """Holds a store and a disk, and publishes the rack of a bookie."""
 
     def __init__(self) -> None:
         self.server = SimMetadata(random.Random(1))
@@ -77,12 +77,12 @@ def test_a_configured_rack_is_published_and_the_entries_of_others_stay() -> None
         }
         version = scene.server.nodes[RACK_MAP].version
         await scene.publish(RackSettings(rack="eu-1a"))
-        assert scene.server.nodes[RACK_MAP].version == version, "saying it again writes nothing"
+        assert scene.server.nodes[RACK_MAP].version == version, "publishing it again writes nothing"
 
     simulate(scenario, seed=1)
 
 
-def test_nothing_is_said_without_settings_and_none_for_a_node_without_a_zone() -> None:
+def test_no_rack_is_published_without_settings_or_for_a_node_without_a_zone() -> None:
     async def scenario(_: SimLoop) -> None:
         scene = Scene()
         await scene.publish(RackSettings())
@@ -93,26 +93,26 @@ def test_nothing_is_said_without_settings_and_none_for_a_node_without_a_zone() -
     simulate(scenario, seed=1)
 
 
-def test_an_annotation_that_comes_late_is_waited_for() -> None:
+def test_a_start_waits_for_a_late_annotation() -> None:
     async def scenario(_: SimLoop) -> None:
         scene = Scene()
-        told = asyncio.ensure_future(scene.publish(RackSettings(annotations_path=FILE, wait_s=60)))
+        publishing = asyncio.ensure_future(scene.publish(RackSettings(annotations_path=FILE, wait_s=60)))
         await asyncio.sleep(20)
         await scene.annotate('other="x"\n')
         await asyncio.sleep(20)
-        assert not told.done()
+        assert not publishing.done()
         await scene.annotate(TEXT)
-        await told
+        await publishing
         assert scene.map()["default"]["b-1"]["rack"] == "/eu-1a"
 
     simulate(scenario, seed=1)
 
 
-def test_a_new_bookie_without_its_annotation_ends_and_one_that_is_known_stays_where_it_was() -> None:
+def test_without_its_annotation_a_new_bookie_fails_and_a_known_one_keeps_its_rack() -> None:
     async def scenario(_: SimLoop) -> None:
         scene = Scene()
         settings = RackSettings(annotations_path=FILE, wait_s=5)
-        with pytest.raises(StartupError, match=r"quire\.dev/zone in /podinfo/annotations did not come within 5 s"):
+        with pytest.raises(StartupError, match=r"quire\.dev/zone in /podinfo/annotations did not appear within 5 s"):
             await scene.publish(settings)
         await scene.publish(RackSettings(rack="eu-1b"))
         await scene.publish(settings)
@@ -121,7 +121,7 @@ def test_a_new_bookie_without_its_annotation_ends_and_one_that_is_known_stays_wh
     simulate(scenario, seed=1)
 
 
-def test_a_map_that_does_not_parse_is_left_alone_and_keeps_nobody_from_starting() -> None:
+def test_a_map_that_does_not_parse_stays_unchanged_and_does_not_fail_a_start() -> None:
     async def scenario(_: SimLoop) -> None:
         scene = Scene()
         scene.server.write(RACK_MAP, b"[1]", None)

@@ -1,4 +1,4 @@
-"""Reasons for read-only: each is lifted only by whom it belongs to, and the operator's survives."""
+"""Tests of reasons for read-only: each is removed only by its source, and the administrator's survives restarts."""
 
 import pytest
 
@@ -38,7 +38,7 @@ class _World:
         self.applied.append(self.mode.on)
 
 
-async def test_a_disk_check_never_undoes_an_operators_wish_and_the_reverse() -> None:
+async def test_a_disk_check_never_removes_the_administrators_reason_or_the_reverse() -> None:
     world = await _World().start()
     await world.mode.set(OPERATOR, True)
     await world.mode.set(DISK, True)
@@ -52,7 +52,7 @@ async def test_a_disk_check_never_undoes_an_operators_wish_and_the_reverse() -> 
     assert world.applied == [True, True, True, True, True, False]
 
 
-async def test_setting_what_is_set_changes_and_applies_nothing() -> None:
+async def test_repeating_a_setting_changes_and_applies_nothing() -> None:
     world = await _World().start()
     await world.mode.set(DISK, False)
     await world.mode.set(OPERATOR, False)
@@ -62,7 +62,7 @@ async def test_setting_what_is_set_changes_and_applies_nothing() -> None:
     assert world.applied == [True]
 
 
-async def test_the_operators_wish_survives_a_crash_and_the_disks_reason_does_not() -> None:
+async def test_the_administrators_reason_survives_a_crash_and_the_disks_reason_does_not() -> None:
     world = await _World().start()
     await world.mode.set(OPERATOR, True)
     await world.mode.set(DISK, True)
@@ -73,7 +73,7 @@ async def test_the_operators_wish_survives_a_crash_and_the_disks_reason_does_not
     assert not last.mode.on
 
 
-async def test_a_configuration_that_forces_it_is_lifted_by_nobody_else() -> None:
+async def test_no_other_source_removes_a_configured_read_only_mode() -> None:
     world = await _World().start(forced=True)
     await world.mode.set(OPERATOR, False)
     await world.mode.set(DISK, False)
@@ -94,14 +94,14 @@ async def test_only_full_disks_refuse_adds_with_high_priority(reason: ReadOnlyRe
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 64, b"quire read-only 99\noff", bytes(range(256))])
-async def test_a_damaged_wish_keeps_the_bookie_read_only(content: bytes) -> None:
+async def test_a_damaged_request_file_keeps_the_bookie_read_only(content: bytes) -> None:
     world = await _World().start()
     await world.disk.replace_file(f"{B}/{WISH_NAME}", content)
     again = await _World(world.disk).start()
     assert again.mode.reasons == {OPERATOR}
 
 
-async def test_a_full_folder_leaves_the_wish_to_the_next_one() -> None:
+async def test_the_request_is_written_to_the_next_folder_if_one_is_full() -> None:
     world = await _World().start()
     world.disk.mount(A, 0)
     await world.mode.set(OPERATOR, True)
@@ -109,7 +109,7 @@ async def test_a_full_folder_leaves_the_wish_to_the_next_one() -> None:
     assert (await _World(world.disk.crash()).start()).mode.on
 
 
-async def test_a_wish_that_cannot_be_kept_is_an_error_and_holds_until_the_restart() -> None:
+async def test_a_request_that_cannot_be_written_is_an_error_and_applies_until_the_restart() -> None:
     world = await _World().start()
     world.disk.capacity_bytes = 0
     with pytest.raises(DiskFullError):
@@ -117,7 +117,7 @@ async def test_a_wish_that_cannot_be_kept_is_an_error_and_holds_until_the_restar
     assert world.mode.reasons == {OPERATOR} and world.applied == [True]
 
 
-async def test_a_wish_that_cannot_be_lifted_stays() -> None:
+async def test_a_request_that_cannot_be_removed_stays() -> None:
     world = await _World().start()
     await world.mode.set(OPERATOR, True)
     world.disk.fail_next("remove", WISH_NAME, OSError(5, "Input/output error"))
@@ -126,7 +126,7 @@ async def test_a_wish_that_cannot_be_lifted_stays() -> None:
     assert world.mode.reasons == {OPERATOR} and world.applied == [True]
 
 
-async def test_lifting_removes_it_from_every_folder_whatever_step_a_crash_comes_at() -> None:
+async def test_a_removal_covers_every_folder_despite_a_crash_at_any_step() -> None:
     for step in range(20):
         disk = SimDisk()
         for folder in (A, B):
@@ -136,11 +136,11 @@ async def test_lifting_removes_it_from_every_folder_whatever_step_a_crash_comes_
         try:
             await write_operator_wish(disk, (A, B), False, _Clock())
         except OSError:
-            assert await operator_wish(disk.crash(), (A, B)), "not half lifted"
+            assert await operator_wish(disk.crash(), (A, B)), "not half removed"
             continue
         assert not await operator_wish(disk.crash(), (A, B))
         return
-    raise AssertionError("never got through")
+    raise AssertionError("the removal never ended")
 
 
 async def test_a_stopped_bookie_is_taken_out_of_service_through_its_folders() -> None:

@@ -1,4 +1,4 @@
-"""The background scrub: digests, its report, where it goes on, and keys that it gives back."""
+"""Tests of the background scrub: digests, its report, its saved position, and the keys that it restores."""
 
 import asyncio
 import copy
@@ -24,13 +24,13 @@ TYPES = {1: DigestType.CRC32C, 2: DigestType.CRC32, 3: DigestType.HMAC, 4: Diges
 
 
 class Clock:
-    """Wall-clock time that a test moves."""
+    """A wall clock that tests set."""
 
     def __init__(self) -> None:
         self.ms = 1_800_000_000_000
 
     def now_ms(self) -> int:
-        """Milliseconds."""
+        """Return the time set by the test."""
         return self.ms
 
 
@@ -45,7 +45,7 @@ def no_metadata() -> SimMetadataStore:
 
 
 async def filled(*, bad: tuple[int, int] | None = None) -> tuple[Store, SimMetadataStore]:
-    """Four ledgers, one for each digest, in sealed logs; one entry was stored with a wrong digest."""
+    """Return four ledgers, one for each digest, in sealed logs; the entry `bad` is stored with a wrong digest."""
     store, metadata = await open_store(), no_metadata()
     for ledger, digest_type in TYPES.items():
         found = LedgerMetadata(
@@ -70,7 +70,7 @@ def scrubbing(
     return Scrubbing(store.storage, metadata, store.disk, clock or Clock(), settings)
 
 
-async def test_intact_entries_are_checked_with_their_digest_where_there_is_one() -> None:
+async def test_intact_entries_are_checked_with_tsuccessor_digest_if_they_have_one() -> None:
     store, metadata = await filled()
     work = scrubbing(store, metadata)
     assert await work.run_round() == [] and work.damage.findings == []
@@ -80,7 +80,7 @@ async def test_intact_entries_are_checked_with_their_digest_where_there_is_one()
 
 
 @pytest.mark.parametrize("ledger", [1, 2, 3])
-async def test_an_entry_that_came_with_a_wrong_digest_is_reported_once(ledger: int) -> None:
+async def test_an_entry_that_was_stored_with_a_wrong_digest_is_reported_once(ledger: int) -> None:
     store, metadata = await filled(bad=(ledger, 2))
     work = scrubbing(store, metadata)
     for rounds in (1, 2):
@@ -101,7 +101,7 @@ async def test_without_metadata_the_checksums_of_the_records_are_still_checked()
     await store.storage.close()
 
 
-async def test_a_key_that_a_rebuild_did_not_find_comes_back_from_the_metadata() -> None:
+async def test_a_key_that_a_rebuild_did_not_find_is_restored_from_the_metadata() -> None:
     store, metadata = await filled()
     await store.storage.close()
     disk = copy.deepcopy(store.disk)
@@ -117,7 +117,7 @@ async def test_a_key_that_a_rebuild_did_not_find_comes_back_from_the_metadata() 
     await again.storage.close()
 
 
-async def test_metadata_that_nobody_can_read_keeps_the_keys_of_other_ledgers_from_nobody() -> None:
+async def test_unreadable_metadata_does_not_prevent_restoring_the_keys_of_other_ledgers() -> None:
     store, server = await open_store(), SimMetadata(random.Random(1))
     metadata = SimMetadataStore(server)
     found = LedgerMetadata(3, 3, 2, (Segment(EntryId(0), (BookieId("b"),) * 3),), password=b"secret")
@@ -133,7 +133,7 @@ async def test_metadata_that_nobody_can_read_keeps_the_keys_of_other_ledgers_fro
     await store.storage.close()
 
 
-def test_rounds_come_at_their_interval_and_a_new_process_goes_on_where_the_last_one_was() -> None:
+def test_rounds_run_at_tsuccessor_interval_and_a_new_process_continues_from_the_saved_position() -> None:
     async def scenario() -> None:
         store, metadata = await filled()
         clock = Clock()
@@ -147,12 +147,12 @@ def test_rounds_come_at_their_interval_and_a_new_process_goes_on_where_the_last_
         await work._save(work.position)
         task.cancel()
         await asyncio.wait((task,))
-        heir = scrubbing(store, metadata, ScrubbingSettings(3600.0, 10_000), clock)
-        start = await heir._load()
+        successor = scrubbing(store, metadata, ScrubbingSettings(3600.0, 10_000), clock)
+        start = await successor._load()
         assert start == work.position != ScrubPosition()
-        task = asyncio.ensure_future(heir.run())
+        task = asyncio.ensure_future(successor.run())
         await asyncio.sleep(600)
-        assert heir.stats.rounds == 1
+        assert successor.stats.rounds == 1
         assert (await store.disk.read_file(f"{DIRECTORY}/{POSITION_NAME}")).split() == [b"0", b"0", b"%d" % clock.ms]
         task.cancel()
         await asyncio.wait((task,))
@@ -171,10 +171,10 @@ def test_a_clock_that_was_set_back_by_days_does_not_end_the_scrub() -> None:
         clock = Clock()
         await scrubbing(store, metadata, clock=clock).run_round()
         clock.ms -= 10 * 24 * 3_600_000
-        heir = scrubbing(store, metadata, clock=clock)
-        task = asyncio.ensure_future(heir.run())
+        successor = scrubbing(store, metadata, clock=clock)
+        task = asyncio.ensure_future(successor.run())
         await asyncio.sleep(SCRUB_RETRY_S)
-        assert heir.stats.rounds == 1
+        assert successor.stats.rounds == 1
         task.cancel()
         await asyncio.wait((task,))
         await store.storage.close()
@@ -186,7 +186,7 @@ def test_a_clock_that_was_set_back_by_days_does_not_end_the_scrub() -> None:
         loop.close()
 
 
-def test_small_entries_are_paced_by_their_number() -> None:
+def test_small_entries_are_paced_by_tsuccessor_number() -> None:
     async def scenario() -> None:
         store = await open_store()
         await store.put_ids(1, range(2 * SCRUB_ENTRIES_PER_SECOND), 1)
@@ -206,14 +206,14 @@ def test_small_entries_are_paced_by_their_number() -> None:
         loop.close()
 
 
-async def test_a_position_that_does_not_parse_begins_anew() -> None:
+async def test_a_position_that_does_not_parse_restarts_the_scrub() -> None:
     store, metadata = await filled()
     await store.disk.replace_file(f"{DIRECTORY}/{POSITION_NAME}", b"nonsense")
     assert await scrubbing(store, metadata)._load() == ScrubPosition()
     await store.storage.close()
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
+def test_impossible_settings_are_refused() -> None:
     for settings in ({"interval_s": -1.0}, {"bytes_per_second": 0}):
         with pytest.raises(ConfigError, match="scrub"):
             ScrubbingSettings(**settings)
