@@ -7,23 +7,25 @@ DELETE .../backlogQuota?backlogQuotaType= back to the broker's setting
 Brokers look at them at their next round, and at each new producer.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.policies.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, flaw_of_quota
 from quire_broker.policies.store import Json
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     root = "/admin/v2/namespaces/{tenant}/{namespace}"
-    router.add_get(f"{root}/backlogQuotaMap", quotas)
-    router.add_post(f"{root}/backlogQuota", set_quota)
-    router.add_delete(f"{root}/backlogQuota", remove_quota)
+    yield Route("GET", f"{root}/backlogQuotaMap", quotas, Need.NAMESPACE)
+    yield Route("POST", f"{root}/backlogQuota", set_quota, Need.NAMESPACE)
+    yield Route("DELETE", f"{root}/backlogQuota", remove_quota, Need.NAMESPACE)
 
 
 async def quotas(request: web.Request) -> web.Response:

@@ -1,28 +1,31 @@
 """/admin/v2/brokers and /lookup: who is there, is it well, where is a topic."""
 
+from collections.abc import Iterator
+
 from aiohttp import web
 
 from quire_broker import __version__
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.registration import BROKERS
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     for root in ("/admin/v2/brokers", "/admin/brokers"):
-        router.add_get(f"{root}/health", health)
-        router.add_get(f"{root}/ready", health)
-        router.add_get(f"{root}/version", version)
-        router.add_get(f"{root}/leaderBroker", leader)
-        router.add_get(f"{root}/configuration", empty_list)
-        router.add_get(f"{root}/configuration/values", empty_object)
-        router.add_get(f"{root}", list_brokers)
-        router.add_get(f"{root}/{{cluster}}", list_brokers)
+        yield Route("GET", f"{root}/health", health, Need.SUPER_USER, Reach.PROBE)
+        yield Route("GET", f"{root}/ready", health, Need.SUPER_USER, Reach.PROBE)
+        yield Route("GET", f"{root}/version", version, Need.A_ROLE)
+        yield Route("GET", f"{root}/leaderBroker", leader, Need.SUPER_USER)
+        yield Route("GET", f"{root}/configuration", empty_list, Need.SUPER_USER)
+        yield Route("GET", f"{root}/configuration/values", empty_object, Need.SUPER_USER)
+        yield Route("GET", f"{root}", list_brokers, Need.SUPER_USER)
+        yield Route("GET", f"{root}/{{cluster}}", list_brokers, Need.SUPER_USER)
     path = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
-    router.add_get(path, lookup)
-    router.add_get(path + "/bundle", bundle)
+    yield Route("GET", path, lookup, Need.LOOK_UP, Reach.CLIENTS)
+    yield Route("GET", path + "/bundle", bundle, Need.LOOK_UP, Reach.CLIENTS)
 
 
 async def health(request: web.Request) -> web.Response:

@@ -1,36 +1,38 @@
 """/admin/v2/clusters and /admin/v2/tenants."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of
+from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.names import check_part
 from quire_broker.ownership.isolation import policy_of
 from quire_broker.policies.fields import TENANT
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     root = "/admin/v2/clusters"
-    router.add_get(root, list_clusters)
-    router.add_get(f"{root}/{{cluster}}", get_cluster)
-    router.add_put(f"{root}/{{cluster}}", create_cluster)
-    router.add_post(f"{root}/{{cluster}}", update_cluster)
-    router.add_delete(f"{root}/{{cluster}}", delete_cluster)
+    yield Route("GET", root, list_clusters, Need.A_ROLE)
+    yield Route("GET", f"{root}/{{cluster}}", get_cluster, Need.SUPER_USER)
+    yield Route("PUT", f"{root}/{{cluster}}", create_cluster, Need.SUPER_USER)
+    yield Route("POST", f"{root}/{{cluster}}", update_cluster, Need.SUPER_USER)
+    yield Route("DELETE", f"{root}/{{cluster}}", delete_cluster, Need.SUPER_USER)
     isolation = f"{root}/{{cluster}}/namespaceIsolationPolicies"
-    router.add_get(isolation, isolation_policies)
-    router.add_get(f"{isolation}/{{policy}}", isolation_policy)
-    router.add_post(f"{isolation}/{{policy}}", set_isolation_policy)
-    router.add_delete(f"{isolation}/{{policy}}", delete_isolation_policy)
+    yield Route("GET", isolation, isolation_policies, Need.SUPER_USER)
+    yield Route("GET", f"{isolation}/{{policy}}", isolation_policy, Need.SUPER_USER)
+    yield Route("POST", f"{isolation}/{{policy}}", set_isolation_policy, Need.SUPER_USER)
+    yield Route("DELETE", f"{isolation}/{{policy}}", delete_isolation_policy, Need.SUPER_USER)
     root = "/admin/v2/tenants"
-    router.add_get(root, list_tenants)
-    router.add_get(f"{root}/{{tenant}}", get_tenant)
-    router.add_put(f"{root}/{{tenant}}", create_tenant)
-    router.add_post(f"{root}/{{tenant}}", update_tenant)
-    router.add_delete(f"{root}/{{tenant}}", delete_tenant)
+    yield Route("GET", root, list_tenants, Need.SUPER_USER)
+    yield Route("GET", f"{root}/{{tenant}}", get_tenant, Need.SUPER_USER)
+    yield Route("PUT", f"{root}/{{tenant}}", create_tenant, Need.SUPER_USER)
+    yield Route("POST", f"{root}/{{tenant}}", update_tenant, Need.SUPER_USER)
+    yield Route("DELETE", f"{root}/{{tenant}}", delete_tenant, Need.SUPER_USER)
 
 
 async def list_clusters(request: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ Reading never opens a ledger with recovery: that would fence its writer.
 """
 
 from base64 import b64encode
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
@@ -21,6 +22,7 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.counters import counters
+from quire_broker.admin.routes import Need, Route
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.stored_passwords import to_read
@@ -32,13 +34,13 @@ PAGE_ENTRIES_MAX = 100
 PAGE_BYTES_MAX = 5 * 1024 * 1024
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
-    router.add_get("/admin/quire/ledgers", list_ledgers)
-    router.add_get("/admin/quire/ledgers/{ledger:[0-9]+}", ledger_info)
-    router.add_get("/admin/quire/ledgers/{ledger:[0-9]+}/entries", read_entries)
-    router.add_get("/admin/quire/topics", loaded_topics)
-    router.add_get("/admin/quire/stats", stats)
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
+    yield Route("GET", "/admin/quire/ledgers", list_ledgers, Need.SUPER_USER)
+    yield Route("GET", "/admin/quire/ledgers/{ledger:[0-9]+}", ledger_info, Need.SUPER_USER)
+    yield Route("GET", "/admin/quire/ledgers/{ledger:[0-9]+}/entries", read_entries, Need.SUPER_USER)
+    yield Route("GET", "/admin/quire/topics", loaded_topics, Need.SUPER_USER)
+    yield Route("GET", "/admin/quire/stats", stats, Need.SUPER_USER)
 
 
 def _ledger(request: web.Request) -> LedgerId:

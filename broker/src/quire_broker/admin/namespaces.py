@@ -6,6 +6,7 @@ would promise something which nobody keeps are refused. Backlog quotas, offloadi
 own.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from aiohttp import web
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
 from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import AuthorizationError, ConflictError, NotFoundError
 from quire_broker.names import NamespaceName
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
@@ -51,26 +53,26 @@ NOT_SERVED = (
 """Policies that are refused."""
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     root = "/admin/v2/namespaces/{tenant}"
-    router.add_get(root, list_namespaces)
-    router.add_get(f"{root}/{{namespace}}", get_policies)
-    router.add_put(f"{root}/{{namespace}}", create)
-    router.add_delete(f"{root}/{{namespace}}", delete)
-    router.add_get(f"{root}/{{namespace}}/topics", list_topics)
-    router.add_get(f"{root}/{{namespace}}/bundles", bundles)
-    router.add_put(f"{root}/{{namespace}}/unload", unload)
-    router.add_put(f"{root}/{{namespace}}/{{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}}/unload", unload)
+    yield Route("GET", root, list_namespaces, Need.TENANT)
+    yield Route("GET", f"{root}/{{namespace}}", get_policies, Need.NAMESPACE)
+    yield Route("PUT", f"{root}/{{namespace}}", create, Need.TENANT)
+    yield Route("DELETE", f"{root}/{{namespace}}", delete, Need.TENANT)
+    yield Route("GET", f"{root}/{{namespace}}/topics", list_topics, Need.LIST, Reach.CLIENTS)
+    yield Route("GET", f"{root}/{{namespace}}/bundles", bundles, Need.NAMESPACE)
+    yield Route("PUT", f"{root}/{{namespace}}/unload", unload, Need.NAMESPACE)
+    yield Route("PUT", f"{root}/{{namespace}}/{{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}}/unload", unload, Need.NAMESPACE)
     names = "|".join(STORED_POLICIES)
     policy = f"{root}/{{namespace}}/{{policy:{names}}}"
-    router.add_get(policy, get_policy)
-    router.add_post(policy, set_policy)
-    router.add_put(policy, set_policy)
-    router.add_delete(policy, remove_policy)
+    yield Route("GET", policy, get_policy, Need.NAMESPACE)
+    yield Route("POST", policy, set_policy, Need.NAMESPACE)
+    yield Route("PUT", policy, set_policy, Need.NAMESPACE)
+    yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
     refused = f"{root}/{{namespace}}/{{policy:{'|'.join(NOT_SERVED)}}}"
-    router.add_post(refused, refuse_policy)
-    router.add_put(refused, refuse_policy)
+    yield Route("POST", refused, refuse_policy, Need.NAMESPACE)
+    yield Route("PUT", refused, refuse_policy, Need.NAMESPACE)
 
 
 async def list_namespaces(request: web.Request) -> web.Response:

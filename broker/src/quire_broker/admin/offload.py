@@ -12,6 +12,7 @@ with their own credentials: others begin attempts only at the place that holds f
 loaded from then on; setting one reloads the namespace's topics here.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
@@ -20,6 +21,7 @@ from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, object_of
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, topic_name_of
+from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import AuthorizationError, NotAllowedError, NotFoundError
 from quire_broker.offload import policies as offload_policies
 from quire_broker.offload.errors import OffloadError
@@ -36,22 +38,22 @@ _THRESHOLDS = {
 }
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     topic = "/admin/v2/{domain:persistent}/{tenant}/{namespace}/{topic}/offload"
-    router.add_put(topic, trigger)
-    router.add_get(topic, status)
-    router.add_post(f"{topic}/begin", begin)
-    router.add_post(f"{topic}/complete", complete)
-    router.add_post(f"{topic}/abort", abort)
+    yield Route("PUT", topic, trigger, Need.NAMESPACE)
+    yield Route("GET", topic, status, Need.NAMESPACE)
+    yield Route("POST", f"{topic}/begin", begin, Need.NAMESPACE)
+    yield Route("POST", f"{topic}/complete", complete, Need.NAMESPACE)
+    yield Route("POST", f"{topic}/abort", abort, Need.NAMESPACE)
     namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
-    router.add_get(f"{namespace}/offloadPolicies", get_policies)
-    router.add_post(f"{namespace}/offloadPolicies", set_policies)
-    router.add_delete(f"{namespace}/removeOffloadPolicies", remove_policies)
+    yield Route("GET", f"{namespace}/offloadPolicies", get_policies, Need.NAMESPACE)
+    yield Route("POST", f"{namespace}/offloadPolicies", set_policies, Need.SUPER_USER)
+    yield Route("DELETE", f"{namespace}/removeOffloadPolicies", remove_policies, Need.SUPER_USER)
     threshold = f"{namespace}/{{policy:{'|'.join(_THRESHOLDS)}}}"
-    router.add_get(threshold, get_threshold)
-    router.add_put(threshold, set_threshold)
-    router.add_delete(threshold, remove_threshold)
+    yield Route("GET", threshold, get_threshold, Need.NAMESPACE)
+    yield Route("PUT", threshold, set_threshold, Need.NAMESPACE)
+    yield Route("DELETE", threshold, remove_threshold, Need.NAMESPACE)
 
 
 async def _topic(request: web.Request) -> Topic:

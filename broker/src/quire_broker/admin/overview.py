@@ -7,6 +7,7 @@ A topic that is not loaded here has the counts of its closed ledgers, no positio
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.names import PERSISTENT, TopicName
@@ -24,9 +26,9 @@ from quire_broker.topic.topic import Topic
 READS_AT_ONCE = 16
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The route of this module."""
-    router.add_get("/admin/quire/namespaces/{tenant}/{namespace}", overview)
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
+    yield Route("GET", "/admin/quire/namespaces/{tenant}/{namespace}", overview, Need.NAMESPACE)
 
 
 async def overview(request: web.Request) -> web.Response:

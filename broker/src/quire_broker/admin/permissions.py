@@ -6,13 +6,14 @@ What a revoked role has open is closed a little later (`PermissionWatch`). Admin
     GET, POST /admin/quire/namespaces/{tenant}/{namespace}/admins   [role]; who is not named any more is none
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, body_of, done, failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
+from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.policies.store import Json
 from quire_broker.security.authorization import ADMINS_KEY, NAMESPACE_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, Action
@@ -21,21 +22,21 @@ from quire_broker.topic.client_names import check_name
 AUTH_POLICIES = "auth_policies"
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     root = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
-    router.add_get(root, of_namespace)
-    router.add_get(root + "/subscription", of_subscriptions)
-    router.add_post(root + "/subscription/{subscription}", grant_on_subscription)
-    router.add_delete(root + "/subscription/{subscription}/{role}", revoke_on_subscription)
-    router.add_post(root + "/{role}", grant_on_namespace)
-    router.add_delete(root + "/{role}", revoke_on_namespace)
-    router.add_get("/admin/quire/namespaces/{tenant}/{namespace}/admins", admins)
-    router.add_post("/admin/quire/namespaces/{tenant}/{namespace}/admins", set_admins)
+    yield Route("GET", root, of_namespace, Need.NAMESPACE)
+    yield Route("GET", root + "/subscription", of_subscriptions, Need.NAMESPACE)
+    yield Route("POST", root + "/subscription/{subscription}", grant_on_subscription, Need.NAMESPACE)
+    yield Route("DELETE", root + "/subscription/{subscription}/{role}", revoke_on_subscription, Need.NAMESPACE)
+    yield Route("POST", root + "/{role}", grant_on_namespace, Need.NAMESPACE)
+    yield Route("DELETE", root + "/{role}", revoke_on_namespace, Need.NAMESPACE)
+    yield Route("GET", "/admin/quire/namespaces/{tenant}/{namespace}/admins", admins, Need.NAMESPACE)
+    yield Route("POST", "/admin/quire/namespaces/{tenant}/{namespace}/admins", set_admins, Need.TENANT)
     root = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/permissions"
-    router.add_get(root, of_topic)
-    router.add_post(root + "/{role}", grant_on_topic)
-    router.add_delete(root + "/{role}", revoke_on_topic)
+    yield Route("GET", root, of_topic, Need.NAMESPACE)
+    yield Route("POST", root + "/{role}", grant_on_topic, Need.NAMESPACE)
+    yield Route("DELETE", root + "/{role}", revoke_on_topic, Need.NAMESPACE)
 
 
 async def _read(request: web.Request) -> Json:

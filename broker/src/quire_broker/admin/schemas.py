@@ -9,6 +9,7 @@ POST   .../version              {"type", "schema", "properties"} -> {"version": 
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer, failure, object_of
 from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import NotFoundError, SchemaError
 from quire_broker.names import TopicName
 from quire_broker.schemas.stored import Schema, SchemaType, StoredSchema, schema_id, split_key_value, type_of_name
@@ -24,16 +26,16 @@ from quire_broker.server.schemas import register, strategy_of
 INVALID, INCOMPATIBLE = 422, 409
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     root = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
-    router.add_get(f"{root}/schema", latest)
-    router.add_get(f"{root}/schema/{{version:-?[0-9]+}}", one_version)
-    router.add_get(f"{root}/schemas", all_versions)
-    router.add_post(f"{root}/schema", post)
-    router.add_delete(f"{root}/schema", delete)
-    router.add_post(f"{root}/compatibility", compatibility)
-    router.add_post(f"{root}/version", version_of)
+    yield Route("GET", f"{root}/schema", latest, Need.LOOK_UP, Reach.CLIENTS)
+    yield Route("GET", f"{root}/schema/{{version:-?[0-9]+}}", one_version, Need.LOOK_UP, Reach.CLIENTS)
+    yield Route("GET", f"{root}/schemas", all_versions, Need.LOOK_UP, Reach.CLIENTS)
+    yield Route("POST", f"{root}/schema", post, Need.NAMESPACE)
+    yield Route("DELETE", f"{root}/schema", delete, Need.NAMESPACE)
+    yield Route("POST", f"{root}/compatibility", compatibility, Need.LOOK_UP)
+    yield Route("POST", f"{root}/version", version_of, Need.LOOK_UP)
 
 
 async def _identity(request: web.Request) -> tuple[TopicName, str]:

@@ -1,6 +1,7 @@
 """/healthz, /readyz, /metrics and the status page: what the broker counts, for probes, Prometheus and people."""
 
 import html
+from collections.abc import Iterator
 
 from aiohttp import web
 
@@ -10,16 +11,17 @@ from quire_broker import __version__
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.counters import counters
 from quire_broker.admin.readings import broker_readings
+from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.topic.topic import Topic
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
-    router.add_get("/healthz", healthz)
-    router.add_get("/readyz", readyz)
-    router.add_get("/metrics", metrics)
-    router.add_get("/metrics/", metrics)
-    router.add_get("/", page)
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
+    yield Route("GET", "/healthz", healthz, Need.NOTHING, Reach.PROBE)
+    yield Route("GET", "/readyz", readyz, Need.NOTHING, Reach.PROBE)
+    yield Route("GET", "/metrics", metrics, Need.NOTHING, Reach.PROBE)
+    yield Route("GET", "/metrics/", metrics, Need.NOTHING, Reach.PROBE)
+    yield Route("GET", "/", page, Need.SUPER_USER)
 
 
 async def healthz(request: web.Request) -> web.Response:

@@ -1,6 +1,6 @@
 """/admin/v2/persistent/T/subscription: subscriptions of a topic, or of all partitions of a partitioned one."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeGuard
 
 from aiohttp import web
@@ -8,6 +8,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.context import broker_of, owned_topic, require_owner, topic_name_of
+from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import ConflictError, NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.policies.fields import INT_MAX, LONG_MAX
@@ -18,17 +19,17 @@ from quire_broker.topic.topic import Topic
 _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     topic = "/admin/v2/{domain:persistent}/{tenant}/{namespace}/{topic}"
     one = topic + "/subscription/{subscription}"
-    router.add_get(topic + "/subscriptions", list_subscriptions)
-    router.add_put(one, create)
-    router.add_delete(one, delete)
-    router.add_post(one + "/skip_all", skip_all)
-    router.add_post(one + "/skip/{count}", skip)
-    router.add_post(one + "/resetcursor/{time_ms}", reset_to_time)
-    router.add_post(one + "/resetcursor", reset_to_position)
+    yield Route("GET", topic + "/subscriptions", list_subscriptions, Need.CONSUME)
+    yield Route("PUT", one, create, Need.CONSUME)
+    yield Route("DELETE", one, delete, Need.CONSUME)
+    yield Route("POST", one + "/skip_all", skip_all, Need.CONSUME)
+    yield Route("POST", one + "/skip/{count}", skip, Need.CONSUME)
+    yield Route("POST", one + "/resetcursor/{time_ms}", reset_to_time, Need.CONSUME)
+    yield Route("POST", one + "/resetcursor", reset_to_position, Need.CONSUME)
 
 
 async def _topics(request: web.Request) -> list[Topic]:

@@ -1,34 +1,37 @@
 """/admin/v2/persistent: plain and partitioned topics."""
 
+from collections.abc import Iterator
+
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_name_of
+from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.admin.stats import internal_stats, partitioned_stats, topic_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
 from quire_broker.names import PERSISTENT, TopicName
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """The routes of this module."""
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
     root = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
     topic = root + "/{topic}"
-    router.add_get(root, list_topics)
-    router.add_get(root + "/partitioned", list_partitioned)
-    router.add_put(topic, create)
-    router.add_delete(topic, delete)
-    router.add_get(topic + "/partitions", get_partitions)
-    router.add_put(topic + "/partitions", create_partitioned)
-    router.add_post(topic + "/partitions", grow_partitioned)
-    router.add_delete(topic + "/partitions", delete_partitioned)
-    router.add_post(topic + "/createMissedPartitions", create_missed)
-    router.add_get(topic + "/stats", stats)
-    router.add_get(topic + "/partitioned-stats", stats_of_partitions)
-    router.add_get(topic + "/internalStats", internals)
-    router.add_get(topic + "/lastMessageId", last_message_id)
-    router.add_put(topic + "/unload", unload)
-    router.add_post(topic + "/terminate", terminate)
-    router.add_delete(topic + "/truncate", truncate)
+    yield Route("GET", root, list_topics, Need.LIST)
+    yield Route("GET", root + "/partitioned", list_partitioned, Need.LIST)
+    yield Route("PUT", topic, create, Need.NAMESPACE)
+    yield Route("DELETE", topic, delete, Need.NAMESPACE)
+    yield Route("GET", topic + "/partitions", get_partitions, Need.LOOK_UP, Reach.CLIENTS)
+    yield Route("PUT", topic + "/partitions", create_partitioned, Need.NAMESPACE)
+    yield Route("POST", topic + "/partitions", grow_partitioned, Need.NAMESPACE)
+    yield Route("DELETE", topic + "/partitions", delete_partitioned, Need.NAMESPACE)
+    yield Route("POST", topic + "/createMissedPartitions", create_missed, Need.NAMESPACE)
+    yield Route("GET", topic + "/stats", stats, Need.LOOK_UP)
+    yield Route("GET", topic + "/partitioned-stats", stats_of_partitions, Need.LOOK_UP)
+    yield Route("GET", topic + "/internalStats", internals, Need.LOOK_UP)
+    yield Route("GET", topic + "/lastMessageId", last_message_id, Need.CONSUME)
+    yield Route("PUT", topic + "/unload", unload, Need.NAMESPACE)
+    yield Route("POST", topic + "/terminate", terminate, Need.NAMESPACE)
+    yield Route("DELETE", topic + "/truncate", truncate, Need.NAMESPACE)
 
 
 def _persistent(name: TopicName) -> TopicName:

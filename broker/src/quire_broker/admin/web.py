@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+from collections.abc import Iterator
 
 from aiohttp import web
 
@@ -24,7 +25,29 @@ from quire_broker.admin import (
 from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
 from quire_broker.admin.context import BROKER
+from quire_broker.admin.routes import Route, register
 from quire_broker.server.broker import RunningBroker
+
+PARTS = (
+    brokers,
+    clusters,
+    permissions,
+    backlog_quotas,
+    offload,
+    namespaces,
+    topics,
+    subscriptions,
+    schemas,
+    ledgers,
+    overview,
+    status,
+)
+
+
+def all_routes() -> Iterator[Route]:
+    """Yield the routes of a broker. Of two that match a path, the first one serves it."""
+    for part in PARTS:
+        yield from part.routes()
 
 
 def make_app(broker: RunningBroker) -> web.Application:
@@ -32,21 +55,7 @@ def make_app(broker: RunningBroker) -> web.Application:
     checks = [errors_as_json, from_no_other_site, authorized]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
-    for part in (
-        brokers,
-        clusters,
-        permissions,
-        backlog_quotas,
-        offload,
-        namespaces,
-        topics,
-        subscriptions,
-        schemas,
-        ledgers,
-        overview,
-        status,
-    ):
-        part.add_routes(app.router)
+    register(app, all_routes())
     app.add_routes(broker.more_routes())
     return app
 
