@@ -172,7 +172,7 @@ def _bring_secrets(stack: Stack) -> None:
 
 def _pem(stack: Stack, secret: str, key: str) -> str:
     found = stack.cluster.get("v1", "Secret", secret)
-    assert found is not None, f"there is no Secret {secret}"
+    assert found is not None, f"Secret {secret} does not exist"
     return base64.b64decode(found["data"][key]).decode().strip()
 
 

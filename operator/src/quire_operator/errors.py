@@ -1,20 +1,20 @@
-"""What can go wrong outside of the operator.
+"""Errors of the systems that the operator talks to.
 
 OperatorError
-  KubeError             the API server refused: status and its words; a retry may help
-    ConflictError       somebody wrote in between: observe anew
-    GoneError           what a watch should go on from is too old: list anew
-  UnreachableError      no answer in time; what was asked for may have happened
-  RefusedError          a broker refused what was asked; repeating it does not help
+  KubeError             the API server refused a request: HTTP status and message; a retry may help
+    ConflictError       another client wrote in between: observe again
+    GoneError           the resourceVersion from which a watch should continue is too old: list again
+  UnreachableError      no response in time; the request may have taken effect
+  RefusedError          a broker refused a request; repeating it does not help
 """
 
 
 class OperatorError(Exception):
-    """Base; a pass that ends in one is repeated with back-off."""
+    """Base class. A reconciliation that raises one is retried with back-off."""
 
 
 class KubeError(OperatorError):
-    """The API server refused."""
+    """The API server refused a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"the API server refused ({status}): {message}")
@@ -22,16 +22,16 @@ class KubeError(OperatorError):
 
 
 class ConflictError(KubeError):
-    """A precondition did not hold: another resourceVersion, another uid."""
+    """A precondition failed: the resourceVersion or the uid differs."""
 
 
 class GoneError(KubeError):
-    """The resourceVersion is older than the API server remembers."""
+    """The resourceVersion is older than the history of the API server."""
 
 
 class UnreachableError(OperatorError):
-    """No answer: unknown whether what was asked for happened."""
+    """No response: it is unknown whether the request took effect."""
 
 
 class RefusedError(OperatorError):
-    """A broker refused; the message has its words."""
+    """A broker refused a request; the message quotes it."""

@@ -1,4 +1,4 @@
-"""One pass over a resource from end to end: look, plan, do, write the status. Nothing is kept between two passes."""
+"""Reconciles a resource: observe, plan, act, write the status. Correctness needs no state between reconciliations."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -37,12 +37,12 @@ async def reconcile_bookie(
     certificates: CertificateSecrets | None = None,
     any_template: bool = False,
 ) -> float | None:
-    """Seconds until the next pass; None when the resource is gone.
+    """Reconcile a pool. Returns the seconds until the next reconciliation, or None if the resource is gone.
 
-    `memory`: of former passes of this process; without it every child is applied anew. `certificates`: keeps
-    those that the operator makes; None: it makes none. `any_template`: see `plan_bookie`. The status is
-    written under the resourceVersion that was read. ConflictError then: what was done was right for what was seen, and
-    the next pass sees more. OperatorError for what else went wrong.
+    `memory`: state of former reconciliations; without it every child is applied again. `certificates`: maintains
+    generated certificates; None if the operator generates none. `any_template`: see `plan_bookie`. The status is
+    written under the resourceVersion that was read. Raises ConflictError if that has changed: the actions were right
+    for the observed state, and the next reconciliation observes the change. Raises OperatorError for other failures.
     """
     memory, path = memory or Memory(), bookie_path(namespace, name)
     seen = await observe_pool(kube, http, namespace, name, now_s, memory, generated=certificates is not None)
@@ -55,10 +55,10 @@ async def reconcile_bookie(
     found = plan_bookie(seen, default_image, any_template=any_template)
     await PoolActions(kube, http, seen.resource, seen.hosts, now_s, memory.applied).perform(found.actions)
     if any(isinstance(action, SetFinalizer | SetReplicas) for action in found.actions):
-        return 0.0  # that moved the resourceVersion; the status is written in the pass that begins now
+        return 0.0  # this changed the resourceVersion; the next reconciliation begins at once and writes the status
     if found.status != seen.resource.status:
         await _write_status(kube, seen.resource, found.status)
-    # An operation waits for what no watch tells of, and so does who lacks replicas.
+    # Operations and under-replicated ledgers wait for events that no watch reports.
     waits = found.status.operation is not None or lacks_replicas(seen)
     quiet = found.status == seen.resource.status and not waits and _only_applies(found.actions)
     return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
@@ -78,9 +78,10 @@ async def reconcile_managed_ledger(
     passwords: LedgerPasswords | None = None,
     any_template: bool = False,
 ) -> float | None:
-    """As `reconcile_bookie`. What the API server or a broker refuses is written into the status, then raised.
+    """Reconcile a ManagedLedger, like `reconcile_bookie`. Refusals are written to the status, then raised.
 
-    `jobs_image`: of jobs whose resource names none. `passwords`: makes those of ledgers; None: it makes none.
+    `jobs_image`: for jobs whose resource names none. `passwords`: maintains generated ledger passwords; None if the
+    operator generates none.
     """
     memory, path = memory or Memory(), managed_ledger_path(namespace, name)
     looked = await observe_managed_ledger(
@@ -130,14 +131,14 @@ async def reconcile_managed_ledger(
 
 
 def _only_applies(actions: Iterable[object]) -> bool:
-    """Nothing was asked for but the children, as in every pass."""
+    """Return whether the plan only applies children, as every plan does."""
     return all(isinstance(action, Apply) for action in actions)
 
 
 async def _write_status(
     kube: Kube, resource: Bookie | ManagedLedger, status: BookieStatus | ManagedLedgerStatus
 ) -> None:
-    """All of it, so that what only the former status had goes; the API server does not look at the spec in it."""
+    """Replace the whole status, so that former fields disappear; the API server ignores the spec in the request."""
     at = bookie_path if isinstance(resource, Bookie) else managed_ledger_path
     path = f"{at(resource.meta.namespace, resource.meta.name)}/status"
     await kube.replace(path, resource.model_copy(update={"status": status}).plain())

@@ -102,7 +102,7 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("ManagedLedger", {"spec.offload": {"target": "s3://data", "rate": "0"}}, "rate must be 1 or more"),
     ("ManagedLedger", {"spec.offload": {"target": "s3://data", "format": "Parquet"}}, "Iceberg needs table"),
     ("ManagedLedger", {"spec.offload": {"target": "s3://data", "table": {"name": "s3://t"}}}, "Segment writes none"),
-    ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": "offload"}]}, "the name offload is that of"),
+    ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": "offload"}]}, "the name offload is reserved"),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS, ANALYSIS]}, 'Duplicate value: {"name":"hourly"}'),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": "Hourly"}]}, "spec.analytics[0].name"),
     ("ManagedLedger", {"spec.spark": {"activeDeadline": "30s"}}, "activeDeadline must be a minute or more"),

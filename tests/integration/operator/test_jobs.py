@@ -70,7 +70,7 @@ async def open_with(stack: Stack, **spec: Any) -> None:
 async def test_a_run_that_is_asked_for_is_made_once_watched_and_told(stack: Stack) -> None:
     await open_with(stack, offload=OFFLOAD)
     assert condition(stack, "OffloadHealthy")["reason"] == "CannotRun"
-    assert "there is no Secret bucket" in condition(stack, "OffloadHealthy")["message"]
+    assert "Secret bucket not found" in condition(stack, "OffloadHealthy")["message"]
     policies = await stack.rest("GET", "/admin/v2/namespaces/shop/orders/offloadPolicies")
     assert policies["managedLedgerOffloadDriver"] == "quire-folder"
     assert policies["managedLedgerOffloadBucket"] == "/mnt/cold"

@@ -1,4 +1,4 @@
-"""The resources of `quire.dev/v1alpha1` as values, and the CRDs that are generated from them. Knows no cluster."""
+"""The resources of `quire.dev/v1alpha1` as values, and the CRDs generated from them. Never accesses a cluster."""
 
 GROUP = "quire.dev"
 VERSION = "v1alpha1"

@@ -1,4 +1,4 @@
-"""`Bookie`: the resource as a whole, with what the operator writes about it. Shapes only."""
+"""`Bookie`: the whole resource, including the status that the operator writes. Models only."""
 
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from quire_operator.api.shared import Metadata
 
 
 class Phase(StrEnum):
-    """The state of a pool in a word."""
+    """The state of a pool in one word."""
 
     PENDING = "Pending"
     CREATING = "Creating"
@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 
 class BookieState(StrEnum):
-    """What one bookie does."""
+    """The state of one bookie."""
 
     STARTING = "Starting"
     WRITABLE = "Writable"
@@ -45,38 +45,36 @@ class Capacity(ApiModel):
 
     total: Whole = Field(default=0, description="Bytes.")
     used: Whole = Field(default=0, description="Bytes.")
-    used_percent: Percent = Field(default=0, description="Per cent of the total.")
+    used_percent: Percent = Field(default=0, description="Percentage of the total.")
     days_to_full: Whole | None = Field(
-        default=None, description="At the rate of the last days; absent: not growing, or too new."
+        default=None, description="Days until full at the recent rate. Absent if not growing, or too new."
     )
-    bytes_per_day: int | None = Field(default=None, description="That rate; absent: too new.")
-    sampled_at: Timestamp | None = Field(default=None, description="When the rate was last looked at.")
-    sampled_used: Whole = Field(default=0, description="Bytes that were used then.")
+    bytes_per_day: int | None = Field(default=None, description="Recent growth rate. Absent if too new.")
+    sampled_at: Timestamp | None = Field(default=None, description="Time of the last sample for the rate.")
+    sampled_used: Whole = Field(default=0, description="Used bytes at that time.")
 
 
 class UnderReplicated(ApiModel):
-    """Ledgers that lack a replica."""
+    """Under-replicated ledgers."""
 
-    count: Whole = Field(default=0, description="How many are marked.")
-    oldest_seconds: Whole | None = Field(default=None, description="For how long the oldest of them has been.")
+    count: Whole = Field(default=0, description="Number of marked ledgers.")
+    oldest_seconds: Whole | None = Field(default=None, description="Age of the oldest mark.")
 
 
 class LastScrub(ApiModel):
-    """Checks of everything stored."""
+    """Scrubs: checks of all stored entries."""
 
     finished_at: Timestamp | None = Field(
-        default=None, description="When the bookie that is furthest behind ended a round."
+        default=None, description="When the last scrub ended, of the bookie that is furthest behind."
     )
-    damaged: Whole = Field(
-        default=0, description="Stretches of entries that were found damaged and are not mended yet."
-    )
+    damaged: Whole = Field(default=0, description="Ranges of entries that were found damaged and are not repaired yet.")
 
 
 class DrainProgress(ApiModel):
-    """How far a drain is."""
+    """The progress of a drain."""
 
     remaining: Whole = Field(default=0, description="Ledgers that still name the bookie.")
-    eta_seconds: Whole | None = Field(default=None, description="At the present rate; absent: not known yet.")
+    eta_seconds: Whole | None = Field(default=None, description="Remaining time. Absent if not known yet.")
 
 
 class BookieStatusRow(ApiModel):
@@ -84,44 +82,44 @@ class BookieStatusRow(ApiModel):
 
     id: Label = Field(description="The bookie's id, which belongs to its volumes; empty until it is known.")
     pod: Label = Field(description="Its pod.")
-    node: Label | None = Field(default=None, description="Where the pod runs.")
+    node: Label | None = Field(default=None, description="The node of the pod.")
     zone: Label | None = Field(default=None, description="Zone of that node.")
-    state: BookieState = Field(description="What it does.")
-    reason: Message | None = Field(default=None, description="Why, where it is not writable.")
-    used_percent: Percent | None = Field(default=None, description="Of its ledger folders.")
-    drain: DrainProgress | None = Field(default=None, description="Only while it is drained.")
+    state: BookieState = Field(description="Its state.")
+    reason: Message | None = Field(default=None, description="Why it is not writable.")
+    used_percent: Percent | None = Field(default=None, description="Used percentage of its ledger folders.")
+    drain: DrainProgress | None = Field(default=None, description="Only while it is being drained.")
 
 
 class LostBookie(ApiModel):
-    """A bookie of the pool that is gone for good and not forgotten yet."""
+    """A permanently lost bookie of the pool whose cookie is not removed yet."""
 
     id: Label = Field(description="Its id.")
-    pod: Label = Field(description="The pod in which it was; another bookie is there now, or will be.")
+    pod: Label = Field(description="Its former pod, which runs another bookie now, or will.")
 
 
 class BookieStatus(ApiModel):
-    """What the operator found and does."""
+    """The observed state, and the operation in progress."""
 
-    observed_generation: int | None = Field(default=None, description="Generation of the spec that this is about.")
-    phase: Phase | None = Field(default=None, description="In a word.")
-    replicas: Whole = Field(default=0, description="Pods that exist.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that was observed.")
+    phase: Phase | None = Field(default=None, description="The state in one word.")
+    replicas: Whole = Field(default=0, description="Existing pods.")
     selector: Label | None = Field(default=None, description="Label selector of the pods, for the scale subresource.")
-    ready: Whole = Field(default=0, description="Bookies that answer.")
-    writable: Whole = Field(default=0, description="Bookies that take new ledgers.")
-    read_only: Whole = Field(default=0, description="Bookies that only serve what they have.")
-    draining: Whole = Field(default=0, description="Bookies that are being emptied.")
-    lost: Whole = Field(default=0, description="Bookies that are gone with their volume.")
-    capacity: Capacity | None = Field(default=None, description="Space.")
+    ready: Whole = Field(default=0, description="Bookies that respond.")
+    writable: Whole = Field(default=0, description="Bookies that accept new ledgers.")
+    read_only: Whole = Field(default=0, description="Bookies that only serve reads.")
+    draining: Whole = Field(default=0, description="Bookies that are being drained.")
+    lost: Whole = Field(default=0, description="Bookies whose volumes are lost.")
+    capacity: Capacity | None = Field(default=None, description="Space of all bookies that respond.")
     under_replicated: UnderReplicated | None = Field(
-        default=None, description="Ledgers that lack a replica, of the cluster."
+        default=None, description="Under-replicated ledgers of the cluster."
     )
     unrecoverable: Whole | None = Field(
-        default=None, description="Ledgers of which no replica could be read, of the cluster."
+        default=None, description="Ledgers of the cluster with entries that no replica can serve."
     )
-    last_scrub: LastScrub | None = Field(default=None, description="Checks of everything stored.")
-    operation: Operation | None = Field(default=None, description="What is under way; the operator goes on from here.")
-    lost_bookies: tuple[LostBookie, ...] = keyed("id", 64, "Bookies that were replaced, while ledgers still name them.")
-    bookies: tuple[BookieStatusRow, ...] = keyed("pod", 512, "Each bookie.")
+    last_scrub: LastScrub | None = Field(default=None, description="Checks of all stored entries.")
+    operation: Operation | None = Field(default=None, description="Operation in progress; the operator resumes here.")
+    lost_bookies: tuple[LostBookie, ...] = keyed("id", 64, "Replaced bookies that ledgers still name.")
+    bookies: tuple[BookieStatusRow, ...] = keyed("pod", 512, "State of each bookie.")
     conditions: tuple[Condition, ...] = conditions_field()
 
 
@@ -135,17 +133,17 @@ class Bookie(ApiModel):
         ),
         Rule(
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            "metadata.name must begin with a letter and have only lower-case letters, digits and '-'",
+            "metadata.name must begin with a letter and contain only lower-case letters, digits and '-'",
         ),
     )
 
     api_version: Label = Field("", description="quire.dev/v1alpha1.")
     kind: Label = Field("", description="Bookie.")
     metadata: AnyObject = Field(default_factory=dict, description="Name, namespace, labels.")
-    spec: BookieSpec = Field(description="What is wanted.")
-    status: BookieStatus = part(BookieStatus, "What is. Written by the operator.")
+    spec: BookieSpec = Field(description="Desired state.")
+    status: BookieStatus = part(BookieStatus, "Observed state. Written by the operator.")
 
     @property
     def meta(self) -> Metadata:
-        """What the operator reads of the metadata."""
+        """The fields of the metadata that the operator reads."""
         return Metadata.model_validate(self.metadata)

@@ -1,4 +1,4 @@
-"""`Bookie`: what a user writes about a pool of bookies. Shapes, defaults and rules; nothing is looked up."""
+"""`Bookie`: the spec of a pool of bookies. Models, defaults and validation rules only."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -37,14 +37,14 @@ RESERVED_SETTINGS = (
     *("journalDirectories", "ledgerDirectories", "indexDirectories", "allowStorageExpansion", "acceptLostVolumes"),
     *("journalSyncData", "journalWriteData", "acknowledgeDataLossRisk", "forceReadOnlyBookie"),
 )
-"""Keys that follow from other fields, or that must never stay set: a risky one would hide behind `settings`.
+"""Keys that are set by other fields, or that must never stay set: `settings` would hide a risky one.
 
-In BookKeeper's spelling only: `settings` takes no other, so that a key has one name here.
+In BookKeeper's spelling only: `settings` accepts no other, so that a key has one name here.
 """
 
 
 def settings_rule(reserved: tuple[str, ...]) -> Rule:
-    """Free settings are keys as docs/configuration.md spells them, and none that the operator sets itself."""
+    """Return the rule that `settings` has only keys as spelled in docs/configuration.md, and no `reserved` ones."""
     taken = ", ".join(f"'{key}'" for key in reserved)
     return Rule(
         f"!has(self.settings) || self.settings.all(key, key.matches('{SETTING_PATTERN}') && !(key in [{taken}]))",
@@ -54,7 +54,7 @@ def settings_rule(reserved: tuple[str, ...]) -> Rule:
 
 
 class JournalMode(StrEnum):
-    """What an acknowledged entry survives on one bookie."""
+    """The failures of a bookie that its acknowledged entries survive."""
 
     SYNC = "Sync"
     NO_SYNC = "NoSync"
@@ -62,7 +62,7 @@ class JournalMode(StrEnum):
 
 
 class Durability(ApiModel):
-    """When a bookie acknowledges."""
+    """When a bookie acknowledges an entry."""
 
     RULES = (
         Rule(
@@ -74,19 +74,20 @@ class Durability(ApiModel):
 
     journal: JournalMode = Field(
         JournalMode.SYNC,
-        description="Sync: survives crash and power loss. NoSync: a crash of the process. Disabled: a clean stop only.",
+        description="What acknowledged entries survive. Sync: crashes and power loss. NoSync: a crash of the process. "
+        "Disabled: only a clean shutdown.",
     )
     acknowledge_data_loss_risk: bool = Field(False, description="Accepts what NoSync and Disabled can lose.")
 
 
 def at_least(section: str, bounds: dict[str, str], measure: str) -> tuple[Rule, ...]:
-    """What the processes refuse to start with is refused here. `measure`: `quantity` or `duration`."""
-    judged = {
+    """Return rules for minimum values that the processes require. `measure`: `quantity` or `duration`."""
+    checks = {
         "quantity": "quantity(self.{0}).compareTo(quantity('{1}')) >= 0",
         "duration": "duration(self.{0}) >= duration('{1}')",
     }
     return tuple(
-        Rule(judged[measure].format(name, least), f"{section}: {name} must be {least} or more", f".{name}")
+        Rule(checks[measure].format(name, least), f"{section}: {name} must be {least} or more", f".{name}")
         for name, least in bounds.items()
     )
 
@@ -102,11 +103,11 @@ _ONE_KIND = (
     "duration(self.minorInterval) == duration('0s') || duration(self.majorInterval) == duration('0s')"
 )
 Threshold = Annotated[int, Field(ge=0, le=99)]
-"""Per cent of a log that live; 0: never."""
+"""Percentage of live data in an entry log; 0: never."""
 
 
 class Compaction(ApiModel):
-    """How space is won back from half-dead entry logs."""
+    """How the space of deleted entries is reclaimed from entry logs."""
 
     RULES = (
         *at_least("compaction", COMPACTION_LEAST, "quantity"),
@@ -122,11 +123,15 @@ class Compaction(ApiModel):
         ),
     )
 
-    minor_threshold: Threshold = Field(20, description="A minor one rewrites logs of which less lives, in per cent.")
-    minor_interval: Duration = Field("1h", description="Pause between minor compactions.")
-    major_threshold: Threshold = Field(80, description="A major one rewrites logs of which less lives, in per cent.")
-    major_interval: Duration = Field("24h", description="Pause between major compactions.")
-    bytes_per_second: Quantity = Field("16Mi", description="Living bytes that are moved in a second.")
+    minor_threshold: Threshold = Field(
+        20, description="Minor compaction rewrites entry logs with a lower percentage of live data."
+    )
+    minor_interval: Duration = Field("1h", description="Interval between minor compactions.")
+    major_threshold: Threshold = Field(
+        80, description="Major compaction rewrites entry logs with a lower percentage of live data."
+    )
+    major_interval: Duration = Field("24h", description="Interval between major compactions.")
+    bytes_per_second: Quantity = Field("16Mi", description="Live bytes that are copied per second.")
 
 
 class Engine(ApiModel):
@@ -143,86 +148,89 @@ class Engine(ApiModel):
         ),
     )
 
-    write_cache: Quantity = Field("128Mi", description="Both halves of the write cache together.")
+    write_cache: Quantity = Field("128Mi", description="Write cache, both halves together.")
     read_cache: Quantity = Field("64Mi", description="Read cache.")
-    index_cache: Quantity = Field("64Mi", description="Memory of the index.")
-    journal_file_size: Quantity = Field("512Mi", description="A journal file; about five are kept per journal folder.")
-    entry_log_size: Quantity = Field("1Gi", description="An entry log is sealed at this size.")
-    flush_interval: Duration = Field("1m", description="The write cache is flushed at least so often.")
-    gc_interval: Duration = Field("15m", description="Pause between garbage collections.")
-    watermarks: Watermarks = section(Watermarks, "How full a ledger folder may be.")
-    compaction: Compaction = section(Compaction, "How space is won back.")
+    index_cache: Quantity = Field("64Mi", description="Cache of the index.")
+    journal_file_size: Quantity = Field(
+        "512Mi", description="Size of a journal file; about five are kept per journal folder."
+    )
+    entry_log_size: Quantity = Field("1Gi", description="Size at which an entry log is closed.")
+    flush_interval: Duration = Field("1m", description="Maximum time between flushes of the write cache.")
+    gc_interval: Duration = Field("15m", description="Interval between garbage collections.")
+    watermarks: Watermarks = section(Watermarks, "Disk usage limits of ledger folders.")
+    compaction: Compaction = section(Compaction, "How space is reclaimed.")
     settings: dict[Label, SettingValue] = Field(
         default_factory=dict, max_length=SETTINGS_MAX, description=SETTINGS_HELP
     )
 
 
 class AutoRecovery(ApiModel):
-    """The processes that notice lost replicas and make new ones."""
+    """The processes that detect lost replicas and restore them."""
 
     replicas: Annotated[int, Field(ge=0, le=100)] = Field(
-        2, description="Processes; 0: none of this pool's, the cluster needs others then."
+        2, description="Number of processes. With 0, the cluster needs those of another pool."
     )
-    lost_bookie_delay: Duration = Field("10m", description="A bookie that is away is given so long.")
-    bytes_per_second: Quantity = Field("64Mi", description="What one process copies in a second.")
+    lost_bookie_delay: Duration = Field(
+        "10m", description="How long a bookie may be absent before its ledgers are restored elsewhere."
+    )
+    bytes_per_second: Quantity = Field("64Mi", description="Bytes that one process copies per second.")
     resources: Resources = section(Resources, "cpu and memory of each process.")
 
 
 class Scrub(ApiModel):
-    """Reading everything from time to time, so that damage is found while other replicas are there."""
+    """Periodic reads of all stored entries, so that damage is found while other replicas exist."""
 
     RULES = at_least("scrub", SCRUB_LEAST, "quantity")
 
-    interval: Duration = Field("168h", description="Pause between two rounds; 0s: never.")
-    bytes_per_second: Quantity = Field("8Mi", description="How fast entry logs are read.")
+    interval: Duration = Field("168h", description="Interval between scrubs; 0s: never.")
+    bytes_per_second: Quantity = Field("8Mi", description="Bytes of entry logs that are read per second.")
 
 
 class Placement(ApiModel):
-    """How bookies are spread over machines and zones; the zones are also what replicas of a ledger are spread over."""
+    """How bookies are spread over nodes and zones. Replicas of a ledger are spread over the same zones."""
 
-    topology_keys: tuple[Label, ...] = names(4, "Node labels, the widest first, to spread over.", (ZONE_KEY,))
-    min_zones: Annotated[int, Field(ge=1, le=32)] = Field(1, description="Zones that the pool must be spread over.")
-    enforce: bool = Field(
-        False, description="True: a pod waits rather than break the spread. False: as good as it goes."
-    )
+    topology_keys: tuple[Label, ...] = names(4, "Node labels to spread over, the widest first.", (ZONE_KEY,))
+    min_zones: Annotated[int, Field(ge=1, le=32)] = Field(1, description="Minimum number of zones of the pool.")
+    enforce: bool = Field(False, description="True: a pod waits rather than violate the spread. False: best effort.")
 
 
 class ScaleDownStrategy(StrEnum):
-    """What fewer replicas mean."""
+    """The reaction to fewer replicas."""
 
     DRAIN = "Drain"
     BLOCK = "Block"
 
 
 class ScaleDown(ApiModel):
-    """How bookies leave."""
+    """How bookies are removed."""
 
     strategy: ScaleDownStrategy = Field(
         ScaleDownStrategy.DRAIN,
-        description="Drain: one at a time, after everything on it was copied elsewhere and checked. Block: refused.",
+        description="Drain: one at a time, after its ledgers were copied elsewhere and checked. Block: refused.",
     )
     deadline: Duration = Field(
-        "24h", description="A drain that takes longer is reported; it goes on and is never forced."
+        "24h", description="A drain that takes longer is reported; it continues and is never forced."
     )
 
 
 class WaitFor(StrEnum):
-    """What must hold before the next pod is taken."""
+    """The condition for replacing the next pod."""
 
     FULLY_REPLICATED = "FullyReplicated"
     WRITABLE = "Writable"
 
 
 class Update(ApiModel):
-    """How a changed pod template reaches the pods."""
+    """How a changed pod template is rolled out."""
 
     max_unavailable: Annotated[int, Field(ge=1, le=10)] = Field(
         1,
-        description="Pods are replaced one after the other. A pod that serves is taken only while fewer than this are "
-        "away for whatever reason: 2 goes on beside one that is away.",
+        description="Pods are replaced one at a time. A serving pod is replaced only while fewer than this are "
+        "unavailable for any reason: with 2, one unavailable pod does not stop the roll.",
     )
     wait_for: WaitFor = Field(
-        WaitFor.FULLY_REPLICATED, description="Before the next pod: nothing is under-replicated, or merely writable."
+        WaitFor.FULLY_REPLICATED,
+        description="Condition for the next pod. FullyReplicated: no ledger is under-replicated. Writable: none.",
     )
     partition: Annotated[int, Field(ge=0, le=REPLICAS_MAX)] = Field(
         0, description="Pods with a lower ordinal keep the old template."
@@ -230,7 +238,7 @@ class Update(ApiModel):
 
 
 class Autoscale(ApiModel):
-    """More bookies as the pool fills, fewer, by drain, as it empties."""
+    """Adds bookies as the pool fills, and drains some as it empties."""
 
     RULES = (
         Rule("self.min <= self.max", "autoscale: min must not be above max", ".min"),
@@ -241,18 +249,18 @@ class Autoscale(ApiModel):
         ),
     )
 
-    min: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(description="Fewest bookies.")
-    max: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(description="Most bookies.")
+    min: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(description="Minimum number of bookies.")
+    max: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(description="Maximum number of bookies.")
     high_watermark: Annotated[int, Field(ge=1, le=99)] = Field(
-        80, description="Per cent of the pool's space: fuller adds a bookie."
+        80, description="Used percentage of the pool's space at which a bookie is added."
     )
     low_watermark: Annotated[int, Field(ge=0, le=98)] = Field(
-        30, description="Per cent: the pool, with one bookie less, would still be below it."
+        30, description="A bookie is removed if the used percentage would still be below this without it."
     )
 
 
 class BookieAuthentication(ApiModel):
-    """Clients of the bookies show a token: on the BookKeeper port and on the HTTP ports."""
+    """Clients of the bookies must present a token, on the BookKeeper port and on the HTTP ports."""
 
     token_key_secret: Name = Field(
         description="Secret with token.key (`quire tokens create-secret-key`, or the public key of a pair) and a token "
@@ -263,12 +271,12 @@ class BookieAuthentication(ApiModel):
     algorithm: Algorithm = Field("RS256", description=ALGORITHM_HELP)
     roles: tuple[Label, ...] = names(64, "Further roles that may connect, and read over HTTP.")
     admin_roles: tuple[Label, ...] = names(
-        64, "Further roles that may connect, and change something over HTTP, such as deleting a ledger."
+        64, "Further roles that may connect, and make changes over HTTP, such as deleting a ledger."
     )
 
 
 class BookieSpec(ApiModel):
-    """A pool of bookies, each pod one bookie."""
+    """A pool of bookies; each pod is one bookie."""
 
     RULES = (
         Rule(
@@ -283,45 +291,45 @@ class BookieSpec(ApiModel):
         ),
         Rule(
             "self.update.maxUnavailable == 1 || self.update.waitFor == 'Writable'",
-            "update.waitFor FullyReplicated goes pod by pod: maxUnavailable must be 1",
+            "update.waitFor FullyReplicated replaces pod by pod: maxUnavailable must be 1",
             ".update.maxUnavailable",
         ),
         Rule(
             "!has(self.authentication) || !has(self.tls) || self.tls.mode != 'Offered'",
-            "authentication: no token is sent in clear beside TLS; set tls.mode to Required",
+            "authentication: tokens must not be sent in plaintext; set tls.mode to Required",
             ".authentication",
         ),
         Rule(
             "!has(self.authentication) || !has(self.tls) || !has(self.tls.authorizedRoles) || "
             "size(self.tls.authorizedRoles) == 0",
-            "authentication: roles come from tokens; leave tls.authorizedRoles out and use authentication.roles",
+            "authentication: roles come from tokens; remove tls.authorizedRoles and use authentication.roles",
             ".authentication",
         ),
     )
 
     replicas: Annotated[int, Field(ge=0, le=REPLICAS_MAX)] = Field(
-        3, description="Bookies. Fewer goes through a drain, one bookie at a time."
+        3, description="Number of bookies. Lowering it drains one bookie at a time."
     )
     image: Image | None = Field(None, description=IMAGE_HELP)
     metadata: MetadataStore = Field(description="The cluster's etcd.")
     storage: Storage = Field(description="Volumes.")
-    durability: Durability = section(Durability, "When a bookie acknowledges.")
+    durability: Durability = section(Durability, "When a bookie acknowledges an entry.")
     engine: Engine = section(Engine, "Caches, files and budgets.")
-    auto_recovery: AutoRecovery = section(AutoRecovery, "Making lost replicas anew.")
-    scrub: Scrub = section(Scrub, "Checking everything stored.")
-    placement: Placement = section(Placement, "Spread over machines and zones.")
-    scale_down: ScaleDown = section(ScaleDown, "How bookies leave.")
-    update: Update = section(Update, "How changes reach the pods.")
-    autoscale: Autoscale | None = Field(None, description="Let the number of bookies follow the space. Default: never.")
+    auto_recovery: AutoRecovery = section(AutoRecovery, "Restoring lost replicas.")
+    scrub: Scrub = section(Scrub, "Checking all stored entries.")
+    placement: Placement = section(Placement, "Spread over nodes and zones.")
+    scale_down: ScaleDown = section(ScaleDown, "How bookies are removed.")
+    update: Update = section(Update, "How changes are rolled out.")
+    autoscale: Autoscale | None = Field(None, description="Scale the number of bookies by used space. Default: never.")
     resources: Resources = section(Resources, RESOURCES_HELP)
     pod_template: PodTemplate = section(PodTemplate, TEMPLATE_HELP)
     tls: Tls | None = Field(
         None,
-        description="TLS of the BookKeeper port, and of the HTTP port where mode is Required. Default: with "
-        "certificates that the operator makes, where it runs with --tls generated (the chart's default); else none.",
+        description="TLS of the BookKeeper port, and of the HTTP port if mode is Required. Default: certificates "
+        "generated by the operator if it runs with --tls generated (the chart's default), otherwise no TLS.",
     )
     authentication: BookieAuthentication | None = Field(
-        None, description="Default: every client that reaches the ports may do everything."
+        None, description="Default: every client that can reach the ports has full access."
     )
     monitoring: Monitoring = section(Monitoring, "Scraping by Prometheus.")
-    paused: bool = Field(False, description="The operator looks and reports, and changes nothing.")
+    paused: bool = Field(False, description="The operator observes and reports, and changes nothing.")

@@ -1,4 +1,4 @@
-"""Volumes of a bookie: what it is given, what happens to it afterwards, and which changes are refused. Shapes only."""
+"""Volumes of a bookie: sizes, what happens to them afterwards, and which changes are refused. Models only."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +10,7 @@ from quire_operator.api.fields import ApiModel, Label, Quantity, Rule
 _IMMUTABLE_CLASS = Rule(
     "has(self.storageClassName) == has(oldSelf.storageClassName) && "
     "(!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
-    "storageClassName cannot be changed: make another Bookie pool with the new class and drain this one",
+    "storageClassName cannot be changed: create another Bookie pool with the new class and drain this one",
     ".storageClassName",
 )
 _SIZES_GROW = Rule(
@@ -19,7 +19,7 @@ _SIZES_GROW = Rule(
     ".size",
 )
 _VOLUMES_GROW = Rule(
-    "self.volumes >= oldSelf.volumes", "volumes only grow: a bookie cannot give up a folder", ".volumes"
+    "self.volumes >= oldSelf.volumes", "volumes only grow: a folder of a bookie cannot be removed", ".volumes"
 )
 _DIRECTORIES_STAY = Rule(
     "self.dirsPerVolume == oldSelf.dirsPerVolume",
@@ -30,62 +30,62 @@ _NOT_EMPTY = Rule("quantity(self.size).isGreaterThan(quantity('0'))", "a volume 
 
 
 class Volumes(ApiModel):
-    """Volumes of one kind, of each bookie."""
+    """The volumes of one kind of each bookie."""
 
     RULES = (_NOT_EMPTY, _SIZES_GROW, _VOLUMES_GROW, _DIRECTORIES_STAY, _IMMUTABLE_CLASS)
 
-    volumes: Annotated[int, Field(ge=1, le=16)] = Field(1, description="How many volumes of this kind a bookie has.")
-    size: Quantity = Field(description="Size of each volume; only grows, where the storage class allows expansion.")
+    volumes: Annotated[int, Field(ge=1, le=16)] = Field(1, description="Volumes of this kind per bookie.")
+    size: Quantity = Field(description="Size of each volume. Can only grow, if the storage class allows expansion.")
     storage_class_name: Label | None = Field(
-        None, min_length=1, description="Storage class; local SSD is what it is made for. Default: the cluster's."
+        None, min_length=1, description="Storage class, preferably of local SSDs. Default: the cluster's."
     )
     dirs_per_volume: Annotated[int, Field(ge=1, le=8)] = Field(
-        1, description="Folders on each volume. More than one helps a device only where it has several queues."
+        1, description="Folders on each volume. More than one helps only on devices with several queues."
     )
 
 
 class IndexVolume(ApiModel):
-    """The volume of the index: one, since the index is one database."""
+    """The volume of the index. There is one, because the index is one database."""
 
     RULES = (_NOT_EMPTY, _SIZES_GROW, _IMMUTABLE_CLASS)
 
     volumes: Annotated[int, Field(ge=1, le=1)] = Field(1, description="Always 1: the index is one database.")
-    size: Quantity = Field(description="Size of the volume; only grows.")
+    size: Quantity = Field(description="Size of the volume. Can only grow.")
     storage_class_name: Label | None = Field(None, min_length=1, description="Storage class. Default: the cluster's.")
     dirs_per_volume: Annotated[int, Field(ge=1, le=1)] = Field(1, description="Always 1.")
 
 
 class ReclaimPolicy(StrEnum):
-    """What becomes of the volumes of a bookie that is gone for good."""
+    """What happens to the volumes of a removed bookie."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
 
 
 class LostVolumePolicy(StrEnum):
-    """What becomes of a bookie whose volumes cannot come back."""
+    """What happens to a bookie whose volumes are permanently lost."""
 
     AFTER_REPLICATION = "AfterReplication"
     MANUAL = "Manual"
 
 
 class AutoExpand(ApiModel):
-    """Larger ledger volumes before they are full, where the storage class allows expansion."""
+    """Expands ledger volumes before they are full, if the storage class allows expansion."""
 
     threshold: Annotated[int, Field(ge=10, le=95)] = Field(
-        80, description="Per cent: a ledger volume fuller than this makes the ledger volumes of its bookie grow."
+        80, description="Used percentage of a bookie's ledger volumes at which they are expanded."
     )
-    step: Quantity = Field(description="By so much at a time.")
-    max: Quantity = Field(description="Never above this size.")
+    step: Quantity = Field(description="Size of each expansion.")
+    max: Quantity = Field(description="Maximum size of a volume.")
 
 
 class Storage(ApiModel):
-    """Volumes of each bookie. An id belongs to its volumes: empty ones are always a new bookie."""
+    """Volumes of each bookie. A bookie id belongs to its volumes: empty volumes are always a new bookie."""
 
     RULES = (
         Rule(
             "has(self.index) == has(oldSelf.index)",
-            "the index cannot be moved: a volume for it is chosen when the pool is made",
+            "the index cannot be moved: its volume is chosen when the pool is created",
             ".index",
         ),
         Rule(
@@ -101,36 +101,36 @@ class Storage(ApiModel):
     )
 
     journal: Volumes = Field(
-        description="Write-ahead log: its sync latency is the latency of an add. 10 GiB is plenty."
+        description="Journal: its sync latency determines the latency of an add. 10 GiB is enough."
     )
-    ledgers: Volumes = Field(description="Entry logs: as much as is kept.")
-    index: IndexVolume | None = Field(None, description="Block index. Default: in the first ledger folder.")
+    ledgers: Volumes = Field(description="Entry logs: sized for the retained data.")
+    index: IndexVolume | None = Field(None, description="Index. Default: in the first ledger folder.")
     reclaim_policy: ReclaimPolicy = Field(
         ReclaimPolicy.RETAIN,
-        description="Retain keeps the volumes of a drained bookie, released: its claims go. Of a deleted pool it keeps "
-        "claims and volumes. Delete removes all of them.",
+        description="Retain keeps the volumes of a drained bookie and deletes its claims; of a deleted pool it keeps "
+        "claims and volumes. Delete removes claims and volumes in both cases.",
     )
     lost_volume_policy: LostVolumePolicy = Field(
         LostVolumePolicy.AFTER_REPLICATION,
-        description="A bookie whose node is gone with its local volumes. AfterReplication: once everything on it has "
-        "its replicas elsewhere, it is replaced by a new bookie on empty volumes. Manual: only when a person annotates "
-        "its pod with quire.dev/replace.",
+        description="For a bookie that lost its local volumes with its node. AfterReplication: once all of its ledgers "
+        "have their replicas elsewhere, a new bookie on empty volumes replaces it. Manual: only if an administrator "
+        "annotates its pod with quire.dev/replace.",
     )
-    auto_expand: AutoExpand | None = Field(None, description="Let ledger volumes grow by themselves. Default: never.")
+    auto_expand: AutoExpand | None = Field(None, description="Expand ledger volumes automatically. Default: never.")
 
 
 Watermark = Annotated[int, Field(ge=1, le=99)]
-"""Per cent of a disk."""
+"""Used percentage of a disk."""
 
 
 class Watermarks(ApiModel):
-    """How full a ledger folder may be, in per cent."""
+    """Disk usage limits of ledger folders, as percentages."""
 
     RULES = (
         Rule("self.low <= self.full", "watermarks: low must not be above full", ".low"),
         Rule("self.warn <= self.full", "watermarks: warn must not be above full", ".warn"),
     )
 
-    warn: Watermark = Field(90, description="Above: no major compaction.")
-    full: Watermark = Field(95, description="Above in all folders: read-only.")
-    low: Watermark = Field(90, description="Below: taken back.")
+    warn: Watermark = Field(90, description="Above this, no major compaction runs.")
+    full: Watermark = Field(95, description="Above this in all folders, the bookie is read-only.")
+    low: Watermark = Field(90, description="Below this, a full folder is used again.")

@@ -1,4 +1,4 @@
-"""A condition of a status, as `meta/v1` has it, and how a list of them moves on. Pure."""
+"""Conditions of a status, as in `meta/v1`, and how a list of them is updated. Pure."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -10,7 +10,7 @@ from quire_operator.api.fields import ApiModel, Message, Timestamp, keyed
 
 
 class Truth(StrEnum):
-    """What a condition says; Unknown when it could not be found out."""
+    """Status of a condition; Unknown if it could not be determined."""
 
     TRUE = "True"
     FALSE = "False"
@@ -18,25 +18,25 @@ class Truth(StrEnum):
 
 
 class Condition(ApiModel):
-    """One statement about a resource, since when it has been so, and why."""
+    """One aspect of a resource's state, with a reason and the time of its last change."""
 
-    type: Annotated[str, StringConstraints(max_length=64)] = Field(description="What is stated.")
+    type: Annotated[str, StringConstraints(max_length=64)] = Field(description="Type of the condition.")
     status: Truth = Field(description="True, False, or Unknown.")
     reason: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=128)] = Field(
-        description="Why, in one word for programs."
+        description="Reason for the status, machine-readable."
     )
-    message: Message = Field(default="", description="Why, in a sentence for people.")
-    last_transition_time: Timestamp = Field(description="Since when the status has been what it is.")
-    observed_generation: int | None = Field(default=None, description="Generation of the spec that this is about.")
+    message: Message = Field(default="", description="Explanation of the status, human-readable.")
+    last_transition_time: Timestamp = Field(description="When the status last changed.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that was observed.")
 
 
 def conditions_field() -> Any:
-    """The list as a field of a status."""
-    return keyed("type", 32, "Statements about the resource, each with its reason.")
+    """Return the field of a status that has the list of conditions."""
+    return keyed("type", 32, "Conditions of the resource.")
 
 
 class Finding(ApiModel):
-    """What was found about one condition now: without the time, which `moved_on` keeps."""
+    """The current value of one condition, without the transition time, which `moved_on` adds."""
 
     type: str
     status: Truth
@@ -47,9 +47,9 @@ class Finding(ApiModel):
 def moved_on(
     before: Iterable[Condition], found: Iterable[Finding], now: str, generation: int | None
 ) -> tuple[Condition, ...]:
-    """The conditions after a look: the time of a condition moves only when its status does. Sorted by type.
+    """Return the updated conditions, sorted by type. The time of a condition changes only with its status.
 
-    A condition that was not looked at is dropped: a stale statement is worse than none.
+    A condition without a current value is dropped: a stale condition is worse than none.
     """
     known = {condition.type: condition for condition in before}
     after = []

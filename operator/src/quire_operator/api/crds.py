@@ -1,6 +1,6 @@
-"""The CRDs, generated from the models: `python -m quire_operator.api.crds --check|--write [FOLDER]`.
+"""Generates the CRDs from the models: `python -m quire_operator.api.crds --check|--write [FOLDER]`.
 
-The files in `crds/` at the top level, and their copy in the chart, are committed. A test fails when they are stale. Do
+The files in `crds/` at the top level, and their copy in the chart, are committed. A test fails if they are stale. Do
 not edit them by hand.
 """
 
@@ -20,13 +20,13 @@ from quire_operator.api.structural import structural_schema
 
 FOLDER = Path(__file__).resolve().parents[4] / "crds"
 CHART_FOLDER = FOLDER.parent / "charts" / "quire" / "files" / "crds"
-"""The chart can only read files of its own: a copy."""
+"""A copy, because a chart can only read its own files."""
 _HEAD = "# Generated from quire_operator.api by `python -m quire_operator.api.crds --write`; do not edit.\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `kubectl get`; with a priority only under `-o wide`."""
+    """A column of `kubectl get`; with a priority above 0 only under `-o wide`."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Column:
     help: str = ""
 
     def rendered(self) -> dict[str, Any]:
-        """As it stands in a CRD."""
+        """Return the column as in a CRD."""
         found: dict[str, Any] = {"name": self.name, "type": self.kind, "jsonPath": self.path}
         if self.help:
             found["description"] = self.help
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a CRD has beside its schema."""
+    """A CRD: its model, names and columns."""
 
     model: type[ApiModel]
     kind: str
@@ -72,11 +72,16 @@ KINDS = (
             Column("Ready", "integer", ".status.ready"),
             Column("Writable", "integer", ".status.writable"),
             Column("Safe", "string", _truth("FullyReplicated"), help="Every ledger has all of its replicas."),
-            Column("Lacking", "integer", ".status.underReplicated.count", help="Ledgers that lack a replica."),
-            Column("Unreadable", "integer", ".status.unrecoverable", help="Ledgers of which no replica can be read."),
+            Column("Lacking", "integer", ".status.underReplicated.count", help="Under-replicated ledgers."),
+            Column(
+                "Unreadable",
+                "integer",
+                ".status.unrecoverable",
+                help="Ledgers with entries that no replica can serve.",
+            ),
             Column("Used%", "integer", ".status.capacity.usedPercent"),
-            Column("Lost", "integer", ".status.lost", 1, help="Bookies whose volumes are gone."),
-            Column("Days", "integer", ".status.capacity.daysToFull", 1, help="Until it is full at the present rate."),
+            Column("Lost", "integer", ".status.lost", 1, help="Bookies whose volumes are lost."),
+            Column("Days", "integer", ".status.capacity.daysToFull", 1, help="Days until full at the recent rate."),
             Column("Operation", "string", ".status.operation.type", 1),
             Column("Step", "string", ".status.operation.step", 1),
             Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
@@ -99,7 +104,7 @@ KINDS = (
             Column("Ready", "string", _truth("Ready")),
             Column("Safe", "string", _truth("FullyReplicated"), help="Every ledger has all of its replicas."),
             Column("Topics", "integer", ".status.topicCount"),
-            Column("Backlog", "integer", ".status.backlog", help="Entries of the cursor that is furthest behind."),
+            Column("Backlog", "integer", ".status.backlog", help="Backlog of the slowest cursor, in entries."),
             Column("Service", "string", ".status.serviceUrl", 1),
             Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
             AGE,
@@ -109,7 +114,7 @@ KINDS = (
 
 
 def crd(kind: Kind) -> dict[str, Any]:
-    """The CustomResourceDefinition as a manifest."""
+    """Return the manifest of the CustomResourceDefinition."""
     subresources: dict[str, Any] = {"status": {}}
     if kind.scale is not None:
         subresources["scale"] = kind.scale
@@ -143,7 +148,7 @@ def crd(kind: Kind) -> dict[str, Any]:
 
 
 def _root_schema(model: type[ApiModel]) -> dict[str, Any]:
-    """`metadata` may say nothing but its type at the root; the API server knows the rest."""
+    """Return the schema of the root, where `metadata` may have only a type; the API server defines the rest."""
     schema = structural_schema(model)
     for name in ("apiVersion", "kind"):
         schema["properties"][name] = {"type": "string"}
@@ -152,20 +157,22 @@ def _root_schema(model: type[ApiModel]) -> dict[str, Any]:
 
 
 def rendered(kind: Kind) -> str:
-    """The file's text."""
+    """Return the text of a CRD's file."""
     return _HEAD + yaml.safe_dump(crd(kind), sort_keys=True, width=120, allow_unicode=True)
 
 
 def files(folder: Path) -> dict[Path, str]:
-    """Each file and what must stand in it."""
+    """Return the text of each file in a folder."""
     return {folder / f"{kind.plural}.{GROUP}.yaml": rendered(kind) for kind in KINDS}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files, or say which are stale (exit code 1)."""
-    parser = argparse.ArgumentParser(prog="python -m quire_operator.api.crds", description="The CRDs from the models.")
+    """Write the files, or report stale ones (exit code 1)."""
+    parser = argparse.ArgumentParser(
+        prog="python -m quire_operator.api.crds", description="Generate the CRDs from the models."
+    )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--check", action="store_true", help="exit code 1 when a file is not what the models say")
+    what.add_argument("--check", action="store_true", help="exit code 1 if a file differs from the models")
     what.add_argument("--write", action="store_true", help="write the files")
     parser.add_argument("folder", nargs="?", type=Path, help="default: crds/ and the chart's copy")
     given = parser.parse_args(arguments)

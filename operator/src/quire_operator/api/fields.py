@@ -1,7 +1,7 @@
-"""What the models of the resources are made of: the base class, CEL rules, and fields with the API server's marks.
+"""Building blocks of the resource models: the base class, CEL rules, and fields with the API server's extensions.
 
-Shapes only; never a default of a particular resource. Lengths are bounded everywhere, because the API server estimates
-what a CEL rule costs by the bounds of what it looks at and refuses a CRD above its limit.
+Has no defaults of particular resources. All lengths are bounded, because the API server estimates the cost of a CEL
+rule from the bounds of its inputs and refuses a CRD above its limit.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from quire_operator.api.quantities import DURATION_PATTERN, QUANTITY_PATTERN, VA
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One CEL rule of a CRD: an object of which `rule` is false is refused with `message`.
+    """A CEL rule of a CRD: an object for which `rule` is false is refused with `message`.
 
-    A rule that names `oldSelf` is a transition rule: judged at updates only. `field` is where an error points to,
+    A rule that names `oldSelf` is a transition rule, evaluated only on updates. `field` is the path in the error,
     relative to the model that has the rule (`.storage`).
     """
 
@@ -28,21 +28,21 @@ class Rule:
     field: str = ""
 
     def rendered(self) -> dict[str, str]:
-        """As it stands in `x-kubernetes-validations`."""
+        """Return the rule as in `x-kubernetes-validations`."""
         found = {"rule": self.rule, "message": self.message}
         return found | ({"fieldPath": self.field} if self.field else {})
 
 
-def judged_by(*rules: Rule) -> dict[str, Any]:
-    """Rules about a single field, as `json_schema_extra` takes them; `self` is the field's value."""
+def validated_by(*rules: Rule) -> dict[str, Any]:
+    """Return rules for a single field as `json_schema_extra`; `self` is the field's value."""
     return {"x-kubernetes-validations": [rule.rendered() for rule in rules]}
 
 
 class ApiModel(BaseModel):
-    """A part of a resource: camelCase outside, immutable, what it does not know is left out.
+    """A part of a resource: camelCase in manifests, immutable, ignores unknown fields.
 
-    The API server prunes unknown fields before the operator sees them; a newer CRD under an older operator must not
-    stop it, so they are ignored here.
+    The API server prunes unknown fields before the operator reads them. They are ignored here, too, so that a newer CRD
+    does not stop an older operator.
     """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
@@ -52,28 +52,28 @@ class ApiModel(BaseModel):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core))
         if cls.RULES:
-            schema |= judged_by(*cls.RULES)
+            schema |= validated_by(*cls.RULES)
         return schema
 
     def plain(self) -> dict[str, Any]:
-        """As it stands in a manifest: camelCase, without what is not set."""
+        """Return the manifest: camelCase, without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def section(kind: type[ApiModel], description: str, rules: tuple[Rule, ...] = ()) -> Any:
-    """A field whose default is the part with all of its defaults.
+    """Return a field whose default is the part with all of its defaults.
 
-    In the CRD the default is written out, with those of the parts inside: the API server judges a default by the rules
-    before it fills what is inside of it.
+    In the CRD the default is written out with all nested defaults, because the API server applies the rules to a
+    default before it fills in nested ones.
     """
     extra: dict[str, Any] = {"default": _without_empty(kind().plain())}
     if rules:
-        extra |= judged_by(*rules)
+        extra |= validated_by(*rules)
     return Field(default_factory=kind, description=description, json_schema_extra=extra)
 
 
 def _without_empty(value: Any) -> Any:
-    """Empty maps and lists inside say nothing."""
+    """Remove nested empty maps and lists."""
     if not isinstance(value, dict):
         return value
     found = {key: _without_empty(inside) for key, inside in value.items()}
@@ -81,18 +81,18 @@ def _without_empty(value: Any) -> Any:
 
 
 def part(kind: type[ApiModel], description: str) -> Any:
-    """A field whose default is the part with all of its defaults, here only: the API server adds nothing."""
+    """Return a field whose default is the part with its defaults, in the operator only, not in the CRD."""
     return Field(default_factory=kind, description=description)
 
 
 def keyed(by: str, at_most: int, description: str) -> Any:
-    """A list whose items are told apart by a field, which the API server keeps unique; merged item by item."""
+    """Return a list field whose items are identified by one of their fields, unique in the API server."""
     marks: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [by]}
     return Field(default=(), max_length=at_most, description=description, json_schema_extra=marks)
 
 
 def names(at_most: int, description: str, default: tuple[str, ...] = ()) -> Any:
-    """A list of strings without repetitions."""
+    """Return a list field of unique strings."""
     return Field(
         default=default,
         max_length=at_most,
@@ -102,7 +102,7 @@ def names(at_most: int, description: str, default: tuple[str, ...] = ()) -> Any:
 
 
 def _as_text(value: object) -> object:
-    """Quantities may be written as bare numbers."""
+    """Convert a plain number to text, as quantities may be written without quotes."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -113,7 +113,7 @@ Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN, max_length
 """Hours, minutes, seconds: `168h`, `1h30m`, `500ms`."""
 
 Percent = Annotated[int, Field(ge=0, le=100)]
-"""Per cent of a whole."""
+"""Percentage of a total."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
 """The name of another object in the same namespace."""
@@ -122,7 +122,7 @@ Label = Annotated[str, StringConstraints(max_length=253)]
 """Key or value of a label or an annotation, or a short text."""
 
 Message = Annotated[str, StringConstraints(max_length=4096)]
-"""A sentence for people."""
+"""A human-readable sentence."""
 
 Timestamp = Annotated[
     str, WithJsonSchema({"type": "string", "format": "date-time"}), StringConstraints(min_length=1, max_length=64)
@@ -136,4 +136,4 @@ Whole = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 """A count that may be large."""
 
 AnyObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
-"""What the API server keeps as it is and checks elsewhere."""
+"""An object that the API server stores unchanged and validates elsewhere."""

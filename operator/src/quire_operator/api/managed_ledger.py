@@ -1,4 +1,4 @@
-"""`ManagedLedger`: the resource as a whole, with what the operator writes about it. Shapes only."""
+"""`ManagedLedger`: the whole resource, including the status that the operator writes. Models only."""
 
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from quire_operator.api.shared import Metadata, SettingValue
 
 
 class LedgerState(StrEnum):
-    """The state of a namespace in a word."""
+    """The state of a namespace in one word."""
 
     PENDING = "Pending"
     CREATING = "Creating"
@@ -28,7 +28,7 @@ class BrokerRow(ApiModel):
     """One broker."""
 
     pod: Label = Field(description="Its pod.")
-    ready: bool = Field(description="It answers.")
+    ready: bool = Field(description="It responds.")
     topics: Whole = Field(default=0, description="Topics that it owns.")
 
 
@@ -36,24 +36,22 @@ class SlowestCursor(ApiModel):
     """The cursor with the largest backlog."""
 
     name: Label = Field(description="The subscription.")
-    backlog: Whole = Field(default=0, description="Entries it has not consumed.")
+    backlog: Whole = Field(default=0, description="Entries that it has not acknowledged.")
 
 
 class TopicRow(ApiModel):
-    """One topic, its partitions summed up."""
+    """One topic; totals over its partitions."""
 
     name: Label = Field(description="Name within the namespace.")
-    owner: Label | None = Field(
-        None, description="Pod of the broker that owns it; of several partitions: of the first."
-    )
+    owner: Label | None = Field(None, description="Pod of the broker that owns the topic, or its first partition.")
     position: Label | None = Field(default=None, description="Last position, ledger:entry.")
-    entries: Whole = Field(default=0, description="Entries that are kept.")
-    size_bytes: Whole = Field(default=0, description="Their bytes.")
-    slowest_cursor: SlowestCursor | None = Field(default=None, description="The one that is furthest behind.")
+    entries: Whole = Field(default=0, description="Stored entries.")
+    size_bytes: Whole = Field(default=0, description="Size of the stored entries.")
+    slowest_cursor: SlowestCursor | None = Field(default=None, description="The cursor with the largest backlog.")
 
 
 class JobState(StrEnum):
-    """The latest run of a job in a word; Suspended and Pending also where there is none."""
+    """The state of a job's latest run; Suspended and Pending also if there is no run."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -68,46 +66,48 @@ OUTPUTS_MAX = 32
 class JobRow(ApiModel):
     """One job and its latest run."""
 
-    name: Label = Field(description="Its name; offload for that of spec.offload.")
-    kind: Label = Field(description="What it does.")
-    state: JobState = Field(description="In a word.")
-    reason: Message = Field(default="", description="Why, in a sentence for people.")
-    run_id: Label | None = Field(default=None, description="The latest run: name of its Job or SparkApplication.")
+    name: Label = Field(description="Its name; offload for the job of spec.offload.")
+    kind: Label = Field(description="Its kind.")
+    state: JobState = Field(description="The state in one word.")
+    reason: Message = Field(default="", description="Explanation of the state, human-readable.")
+    run_id: Label | None = Field(default=None, description="Name of the Job or SparkApplication of the latest run.")
     slot: Timestamp | None = Field(
-        default=None, description="The time of the schedule that it is of, or when it was asked for."
+        default=None, description="Time of the schedule, or of the request, that the run belongs to."
     )
     pod: Label | None = Field(default=None, description="Its driver's pod, which has the log.")
-    started_at: Timestamp | None = Field(default=None, description="When it began.")
-    ended_at: Timestamp | None = Field(default=None, description="When it ended.")
-    last_success: Timestamp | None = Field(default=None, description="When a run last ended well.")
-    next_slot: Timestamp | None = Field(default=None, description="When the schedule wants the next one.")
-    since: Timestamp = Field(description="Times of the schedule before this are not made up for.")
-    outputs: tuple[SettingValue, ...] = Field(default=(), max_length=OUTPUTS_MAX, description="What the run wrote.")
+    started_at: Timestamp | None = Field(default=None, description="When the run began.")
+    ended_at: Timestamp | None = Field(default=None, description="When the run ended.")
+    last_success: Timestamp | None = Field(default=None, description="When a run last succeeded.")
+    next_slot: Timestamp | None = Field(default=None, description="Next time of the schedule.")
+    since: Timestamp = Field(description="Missed times of the schedule before this are not run.")
+    outputs: tuple[SettingValue, ...] = Field(
+        default=(), max_length=OUTPUTS_MAX, description="URLs of what the run wrote."
+    )
 
 
 class ManagedLedgerStatus(ApiModel):
-    """What the operator found and does."""
+    """The observed state."""
 
-    observed_generation: int | None = Field(default=None, description="Generation of the spec that this is about.")
-    state: LedgerState | None = Field(default=None, description="In a word.")
-    service_url: Label | None = Field(default=None, description="Where clients connect, pulsar://host:port.")
-    replicas: Whole = Field(default=0, description="Broker pods that exist.")
-    ready: Whole = Field(default=0, description="Brokers that answer.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that was observed.")
+    state: LedgerState | None = Field(default=None, description="The state in one word.")
+    service_url: Label | None = Field(default=None, description="Service URL for clients, pulsar://host:port.")
+    replicas: Whole = Field(default=0, description="Existing broker pods.")
+    ready: Whole = Field(default=0, description="Brokers that respond.")
     topic_count: Whole | None = Field(
-        default=None, description="Topics of the namespace, declared or not. Absent while no broker answers."
+        default=None, description="Topics of the namespace, declared or not. Absent while no broker responds."
     )
     backlog: Whole | None = Field(
-        default=None, description="Entries of the largest backlog that is known. Absent while none is."
+        default=None, description="Largest known backlog, in entries. Absent while none is known."
     )
-    under_replicated: Whole | None = Field(default=None, description="Ledgers of the cluster that lack a replica.")
-    brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "Each broker.")
+    under_replicated: Whole | None = Field(default=None, description="Under-replicated ledgers of the cluster.")
+    brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "State of each broker.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")
     jobs: tuple[JobRow, ...] = keyed("name", JOBS_MAX, "Each job and its latest run.")
     conditions: tuple[Condition, ...] = conditions_field()
 
 
 class ManagedLedger(ApiModel):
-    """A namespace of topics with its own brokers, kept on the bookies of a cluster."""
+    """A namespace of topics with its own brokers, stored on the bookies of a cluster."""
 
     RULES = (
         Rule(
@@ -116,17 +116,17 @@ class ManagedLedger(ApiModel):
         ),
         Rule(
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            "metadata.name must begin with a letter and have only lower-case letters, digits and '-'",
+            "metadata.name must begin with a letter and contain only lower-case letters, digits and '-'",
         ),
     )
 
     api_version: Label = Field("", description="quire.dev/v1alpha1.")
     kind: Label = Field("", description="ManagedLedger.")
     metadata: AnyObject = Field(default_factory=dict, description="Name, namespace, labels.")
-    spec: ManagedLedgerSpec = Field(description="What is wanted.")
-    status: ManagedLedgerStatus = part(ManagedLedgerStatus, "What is. Written by the operator.")
+    spec: ManagedLedgerSpec = Field(description="Desired state.")
+    status: ManagedLedgerStatus = part(ManagedLedgerStatus, "Observed state. Written by the operator.")
 
     @property
     def meta(self) -> Metadata:
-        """What the operator reads of the metadata."""
+        """The fields of the metadata that the operator reads."""
         return Metadata.model_validate(self.metadata)

@@ -1,4 +1,4 @@
-"""A step that takes long, as kept in `.status.operation`: an operator that starts goes on from here. Shapes only."""
+"""A long operation as recorded in `.status.operation`, where a restarted operator resumes. Models only."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from quire_operator.api.fields import ApiModel, Label, Message, Timestamp, Whole
 
 
 class OperationType(StrEnum):
-    """One at a time per pool."""
+    """Types of operations. A pool has at most one at a time."""
 
     DRAIN = "Drain"
     ROLL = "Roll"
@@ -17,7 +17,7 @@ class OperationType(StrEnum):
 
 
 class Step(StrEnum):
-    """Where an operation is. Which steps an operation has, and their order, stands in `plan`."""
+    """The step of an operation. `plan` defines the steps of each operation and their order."""
 
     COPYING = "Copying"
     VERIFYING = "Verifying"
@@ -35,24 +35,24 @@ class Step(StrEnum):
 
 
 class Operation(ApiModel):
-    """What is under way."""
+    """The operation in progress."""
 
-    type: OperationType = Field(description="What is done.")
-    step: Step = Field(description="Where it is.")
-    started_at: Timestamp = Field(description="When it began.")
+    type: OperationType = Field(description="Type of the operation.")
+    step: Step = Field(description="Current step.")
+    started_at: Timestamp = Field(description="When the operation began.")
     step_started_at: Timestamp = Field(description="When this step began.")
-    attempt: Whole = Field(default=1, description="How often this step has been begun.")
-    pod: Label | None = Field(default=None, description="The pod it is about.")
-    bookie: Label | None = Field(default=None, description="The id of the bookie it is about.")
+    attempt: Whole = Field(default=1, description="How often this step has been started.")
+    pod: Label | None = Field(default=None, description="The affected pod.")
+    bookie: Label | None = Field(default=None, description="The id of the affected bookie.")
     target: Label | None = Field(
-        default=None, description="What it leads to: a number of replicas, a revision; Copied: volumes without data."
+        default=None, description="Goal: a number of replicas or a revision; Copied if all data was copied elsewhere."
     )
     uids: tuple[Label, ...] = Field(
-        default=(), max_length=64, description="The pod and the claims that go; others under their names stay."
+        default=(), max_length=64, description="Uids of the pod and the claims to delete; others of their names stay."
     )
     empty_look: Whole | None = Field(
         default=None,
-        description="The look that found the bookie empty, in ms since the epoch by the clock of auto-recovery.",
+        description="The check that found the bookie empty, in ms since the epoch by the clock of auto-recovery.",
     )
-    late: bool = Field(default=False, description="It was reported that it takes longer than its deadline.")
-    message: Message | None = Field(default=None, description="What it waits for, in a sentence.")
+    late: bool = Field(default=False, description="It exceeded its deadline, and this was reported.")
+    message: Message | None = Field(default=None, description="Why it waits.")

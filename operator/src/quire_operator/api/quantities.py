@@ -1,4 +1,4 @@
-"""Kubernetes' quantities and durations: their written form as patterns, and their values. Arithmetic only."""
+"""Parses and formats Kubernetes quantities and durations. Arithmetic only."""
 
 import re
 from decimal import ROUND_CEILING, Decimal
@@ -16,20 +16,20 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def quantity_bytes(text: str) -> int:
-    """Bytes of a quantity, rounded up. ValueError when it is none."""
+    """Return the bytes of a quantity, rounded up. ValueError if it is invalid."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
     if found is None or found[2] not in _UNITS_BYTES:
-        raise ValueError(f"{text!r} is no quantity of bytes; write it like 500Mi, 2Gi or 1T")
+        raise ValueError(f"{text!r} is not a quantity of bytes; use a value like 500Mi, 2Gi or 1T")
     return int((Decimal(found[1]) * _UNITS_BYTES[found[2]]).to_integral_value(ROUND_CEILING))
 
 
 def quantity_mib(text: str) -> int:
-    """MiB of a quantity, rounded up; at least 1. ValueError when it is none."""
+    """Return the MiB of a quantity, rounded up; at least 1. ValueError if it is invalid."""
     return max(1, -(-quantity_bytes(text) // 2**20))
 
 
 def bytes_quantity(size_bytes: int) -> str:
-    """The shortest quantity of exactly so many bytes, in binary units."""
+    """Return the shortest quantity of exactly this many bytes, in binary units."""
     units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"]
     power = 0
     while size_bytes and size_bytes % 1024 == 0 and power < len(units) - 1:
@@ -39,12 +39,12 @@ def bytes_quantity(size_bytes: int) -> str:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration. ValueError when it is none."""
+    """Return the milliseconds of a duration. ValueError if it is invalid."""
     if re.fullmatch(DURATION_PATTERN, text) is None:
-        raise ValueError(f"{text!r} is no duration; write it like 90s, 10m or 168h")
+        raise ValueError(f"{text!r} is not a duration; use a value like 90s, 10m or 168h")
     return sum(int(number) * _UNITS_MS[unit] for number, unit in re.findall(r"([0-9]+)(ms|s|m|h)", text))
 
 
 def duration_s(text: str) -> float:
-    """Seconds of a duration. ValueError when it is none."""
+    """Return the seconds of a duration. ValueError if it is invalid."""
     return duration_ms(text) / 1000

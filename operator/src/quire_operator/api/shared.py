@@ -1,4 +1,4 @@
-"""Parts that both resources have: the metadata store, resources, pod templates, TLS. Shapes and defaults only."""
+"""Parts of both resources: the metadata store, resources, pod templates, TLS. Models and defaults only."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -15,16 +15,16 @@ Endpoint = Annotated[str, StringConstraints(pattern=HOST_PORT_PATTERN, max_lengt
 SettingValue = Annotated[str, StringConstraints(max_length=1024)]
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
-IMAGE_HELP = "Container image. Default: the one that came with the operator."
-RESOURCES_HELP = "cpu and memory of each pod. Memory below the caches and 170 MiB more makes no sense."
+IMAGE_HELP = "Container image. Default: the image that the operator was installed with."
+RESOURCES_HELP = "CPU and memory of each pod. Set memory to at least the sum of the caches plus 170 MiB."
 TEMPLATE_HELP = (
-    "Pod template that is merged over the generated one, lists of containers, volumes and variables by name, as "
-    "`kubectl patch` does it. The main container is `quire`. Rights over the node, user 0 and other ServiceAccounts "
-    "are refused, unless the operator runs with --pod-templates any."
+    "Pod template that is merged over the generated one with the semantics of `kubectl patch`: lists of containers, "
+    "volumes and variables by name. The main container is `quire`. Privileges on the node, user 0 and other "
+    "ServiceAccounts are refused, unless the operator runs with --pod-templates any."
 )
 SETTINGS_HELP = (
-    "Settings by their keys in docs/configuration.md, for what has no field here. Keys that the operator sets itself "
-    "are refused."
+    "Settings without a field here, by their keys in docs/configuration.md. Keys that the operator sets itself are "
+    "refused."
 )
 
 
@@ -35,52 +35,57 @@ class SecretRef(ApiModel):
 
 
 class MetadataTls(SecretRef):
-    """TLS towards etcd."""
+    """TLS of connections to etcd."""
 
     client_certificate: bool = Field(
-        True, description="The Secret has tls.crt and tls.key too, and etcd is shown them. Off: it has ca.crt only."
+        True,
+        description="Present the Secret's tls.crt and tls.key to etcd. If false, the Secret needs only ca.crt.",
     )
 
 
 class MetadataStore(ApiModel):
-    """Where the cluster's metadata is. All resources with the same endpoints are one cluster."""
+    """The metadata store of the cluster. All resources with the same endpoints are one cluster."""
 
     endpoints: tuple[Endpoint, ...] = Field(
         min_length=1,
         max_length=9,
-        description="etcd members as host:port. All resources with the same are one cluster; a Service's short name "
-        "is that of its own namespace.",
+        description="etcd members as host:port. All resources with the same endpoints are one cluster; the short name "
+        "of a Service refers to the namespace of the resource.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
-    tls: MetadataTls | None = Field(None, description="Secret with ca.crt, tls.crt and tls.key. Default: in clear.")
-    auth: SecretRef | None = Field(None, description="Secret with username and password of a user of etcd.")
+    tls: MetadataTls | None = Field(None, description="Secret with ca.crt, tls.crt and tls.key. Default: plaintext.")
+    auth: SecretRef | None = Field(None, description="Secret with username and password of an etcd user.")
 
 
 class Resources(ApiModel):
     """Resource requests and limits of a container."""
 
     requests: dict[Label, Resource] = Field(
-        default_factory=dict, max_length=16, description="What is set aside on the node."
+        default_factory=dict, max_length=16, description="Amounts reserved on the node."
     )
-    limits: dict[Label, Resource] = Field(default_factory=dict, max_length=16, description="What it never exceeds.")
+    limits: dict[Label, Resource] = Field(default_factory=dict, max_length=16, description="Maximum amounts.")
 
 
 class PodTemplateMetadata(ApiModel):
     """Labels and annotations that are added to the pods."""
 
-    labels: dict[Label, Label] = Field(default_factory=dict, max_length=64, description="Added; ours stay.")
-    annotations: dict[Label, SettingValue] = Field(default_factory=dict, max_length=64, description="Added.")
+    labels: dict[Label, Label] = Field(
+        default_factory=dict, max_length=64, description="Additional labels; those of the operator stay."
+    )
+    annotations: dict[Label, SettingValue] = Field(
+        default_factory=dict, max_length=64, description="Additional annotations."
+    )
 
 
 class PodTemplate(ApiModel):
-    """What a user wants otherwise in the pods; fields that this version does not know are kept and passed on."""
+    """Changes to the generated pods. Fields that this version does not know are passed on unchanged."""
 
     metadata: PodTemplateMetadata = part(PodTemplateMetadata, "Labels and annotations of the pods.")
-    spec: AnyObject = Field(default_factory=dict, description="A PodSpec; only what should differ.")
+    spec: AnyObject = Field(default_factory=dict, description="A partial PodSpec, with only the fields to change.")
 
 
 class TlsMode(StrEnum):
-    """Whether clients may speak in clear."""
+    """Whether clients may connect in plaintext."""
 
     DISABLED = "Disabled"
     OFFERED = "Offered"
@@ -93,36 +98,36 @@ class Tls(ApiModel):
     RULES = (
         Rule(
             "!has(self.authorizedRoles) || size(self.authorizedRoles) == 0 || self.clientAuthentication",
-            "authorizedRoles are taken from client certificates: set clientAuthentication",
+            "authorizedRoles are read from client certificates: set clientAuthentication",
             ".authorizedRoles",
         ),
     )
 
     secret_name: Name | None = Field(
         None,
-        description="Secret with tls.crt, tls.key and ca.crt, as cert-manager makes it. Default: one that the operator "
-        "makes, where it runs with --tls generated.",
+        description="Secret with tls.crt, tls.key and ca.crt, as created by cert-manager. Default: generated by the "
+        "operator, if it runs with --tls generated.",
     )
     mode: TlsMode = Field(
-        TlsMode.REQUIRED, description="Disabled: no TLS. Offered: clients choose. Required: nothing in clear."
+        TlsMode.REQUIRED, description="Disabled: no TLS. Offered: clients choose. Required: no plaintext."
     )
     client_authentication: bool = Field(
         False,
-        description="Only clients with a certificate that ca.crt vouches for, on the BookKeeper port of bookies. HTTP "
-        "ports ask nobody for one; brokers do not ask yet (condition NotYetServed).",
+        description="Require a client certificate that ca.crt verifies on the BookKeeper port of bookies. HTTP ports "
+        "do not require one, and brokers do not yet (condition NotYetServed).",
     )
     authorized_roles: tuple[Label, ...] = Field(
         (),
         max_length=64,
-        description="Roles (OU of the certificate) that may connect to the BookKeeper port of bookies. Empty: every "
-        "trusted one. Brokers have no use for it yet.",
+        description="Roles (OU of the certificate) that may connect to the BookKeeper port of bookies. Empty: all "
+        "trusted certificates. Brokers do not use it yet.",
     )
 
 
 def effective_tls(wanted: Tls | None, generated: str | None) -> Tls | None:
-    """What is served: the wish with the Secret that counts, `generated` where it names none. None: everything in clear.
+    """Return the TLS settings in effect, with the Secret `generated` if `wanted` names none. None means plaintext.
 
-    A wish without any Secret stays as it is: `plan.spec_checks` says so.
+    Settings without any Secret are returned unchanged; `plan.spec_checks` reports them.
     """
     if wanted is not None and wanted.mode is TlsMode.DISABLED:
         return None
@@ -132,23 +137,23 @@ def effective_tls(wanted: Tls | None, generated: str | None) -> Tls | None:
 
 
 class TokenKeyType(StrEnum):
-    """The kind of key that checks tokens."""
+    """The kind of key that verifies tokens."""
 
     SECRET = "Secret"
     PUBLIC = "Public"
 
 
 Algorithm = Annotated[str, StringConstraints(pattern=r"^(RS|PS|ES)(256|384|512)$", max_length=5)]
-KEY_TYPE_HELP = "Secret: token.key signs and checks tokens. Public: it checks them."
+KEY_TYPE_HELP = "Secret: token.key signs and verifies tokens. Public: it only verifies them."
 ALGORITHM_HELP = "Signature algorithm of a public key."
 
 
 class Monitoring(ApiModel):
-    """Scraping by Prometheus; has no effect where its operator's API is not installed."""
+    """Scraping by Prometheus; has no effect if the CRDs of the Prometheus operator are not installed."""
 
-    enabled: bool = Field(True, description="Make a PodMonitor.")
+    enabled: bool = Field(True, description="Create a PodMonitor.")
     interval: Annotated[str, StringConstraints(pattern=r"^[0-9]+(s|m)$", max_length=16)] = Field(
-        "30s", description="Pause between two scrapes."
+        "30s", description="Interval between scrapes."
     )
     labels: dict[Label, Label] = Field(
         default_factory=dict, max_length=32, description="Labels of the PodMonitor, for Prometheus' selector."
@@ -156,7 +161,7 @@ class Monitoring(ApiModel):
 
 
 class Metadata(ApiModel):
-    """What the operator reads of an object's metadata."""
+    """The fields of an object's metadata that the operator reads."""
 
     name: str
     namespace: str = "default"

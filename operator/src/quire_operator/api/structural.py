@@ -1,7 +1,7 @@
-"""From a pydantic model to a structural schema, the subset of OpenAPI v3 that the API server takes in a CRD.
+"""Converts a pydantic model to a structural schema, the subset of OpenAPI v3 that the API server accepts in a CRD.
 
-References are put in place, `X or null` becomes X, titles and empty defaults go. A keyword that the API server would
-refuse is an error here, with the path, never passed on.
+References are inlined, `X or null` becomes X, titles and empty defaults are removed. A keyword that the API server
+would refuse raises an error with its path.
 """
 
 from collections.abc import Mapping
@@ -23,19 +23,19 @@ _CHAIN_MAX = 40
 
 
 class NotStructuralError(Exception):
-    """A model has something that no structural schema can say. The message names the place."""
+    """A model cannot be expressed as a structural schema. The message names the path."""
 
 
 def structural_schema(model: type[ApiModel]) -> dict[str, Any]:
-    """The schema of a model as it stands in a CRD. NotStructuralError."""
+    """Return the schema of a model as in a CRD. Raises NotStructuralError."""
     found = model.model_json_schema(by_alias=True, mode="validation")
     return _plain(found, found.get("$defs", {}), model.__name__, 0)
 
 
 def _plain(node: Mapping[str, Any], defs: Mapping[str, Any], place: str, depth: int) -> dict[str, Any]:
-    """One node and all below it."""
+    """Convert one node and all nodes below it."""
     if depth > _CHAIN_MAX:
-        raise NotStructuralError(f"{place}: a schema that contains itself")
+        raise NotStructuralError(f"{place}: the schema contains itself")
     node = _resolved(node, defs, place)
     found: dict[str, Any] = {}
     for key, value in node.items():
@@ -53,12 +53,12 @@ def _plain(node: Mapping[str, Any], defs: Mapping[str, Any], place: str, depth: 
         elif key in _KEPT:
             found[key] = list(value) if isinstance(value, tuple) else value
         else:
-            raise NotStructuralError(f"{place}: {key} cannot stand in a structural schema")
+            raise NotStructuralError(f"{place}: {key} is not allowed in a structural schema")
     return found
 
 
 def _resolved(node: Mapping[str, Any], defs: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """A node with its reference or its one alternative put in place; what stands beside it wins, rules add up."""
+    """Inline a node's reference or its only alternative. Keys of the node take precedence; rules are concatenated."""
     found = dict(node)
     while True:
         if "$ref" in found:

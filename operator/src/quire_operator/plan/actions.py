@@ -1,4 +1,4 @@
-"""What a plan may ask for. Each action may be done twice with the effect of once; a uid says which object is meant."""
+"""The actions that a plan may contain. Each is idempotent; a uid identifies the object that is meant."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,24 +8,24 @@ from quire_operator.builders import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply of a child, as our field manager, taking fields back that others changed."""
+    """Server-side apply of a child as our field manager, overwriting fields that others changed."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """End a pod so that its StatefulSet makes it anew; only the one with this uid."""
+    """Delete the pod with this uid; its StatefulSet recreates it."""
 
     name: str
     uid: str
     force: bool = False
-    """Do not wait for its node, which may never answer again."""
+    """Do not wait for its node, which may never respond again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteMonitor:
-    """Delete a PodMonitor of ours: nothing is to be scraped any more."""
+    """Delete a PodMonitor of ours, because monitoring was switched off."""
 
     name: str
     uid: str
@@ -33,7 +33,7 @@ class DeleteMonitor:
 
 @dataclass(frozen=True, slots=True)
 class AnnotateZone:
-    """Tell a pod the zone of its node."""
+    """Annotate a pod with the zone of its node."""
 
     name: str
     uid: str
@@ -42,14 +42,14 @@ class AnnotateZone:
 
 @dataclass(frozen=True, slots=True)
 class SetReplicas:
-    """Change `spec.replicas`, only while it is what was read."""
+    """Change `spec.replicas`, unless the resource has changed since it was read."""
 
     replicas: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteStatefulSet:
-    """Delete it; with `orphan` its pods go on running."""
+    """Delete the StatefulSet; with `orphan` its pods keep running."""
 
     name: str
     uid: str
@@ -58,7 +58,7 @@ class DeleteStatefulSet:
 
 @dataclass(frozen=True, slots=True)
 class ResizeClaim:
-    """Ask for a larger volume."""
+    """Request a larger volume."""
 
     name: str
     size: str
@@ -66,7 +66,7 @@ class ResizeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaim:
-    """Delete a claim. With `keep_volume` its volume is first set to be retained, so that the data stays on it."""
+    """Delete a claim. With `keep_volume`, its volume is set to Retain first, so that the data survive."""
 
     name: str
     uid: str
@@ -76,35 +76,35 @@ class ReleaseClaim:
 
 @dataclass(frozen=True, slots=True)
 class Decommission:
-    """Tell the auditor to empty a bookie and, once it is stopped, to forget it."""
+    """Request that the auditor drains a bookie and, after it has stopped, removes its cookie."""
 
     bookie: str
 
 
 @dataclass(frozen=True, slots=True)
 class CancelDrain:
-    """Tell the auditor that a bookie stays."""
+    """Cancel the drain of a bookie at the auditor."""
 
     bookie: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetLostBookieDelay:
-    """The cluster's value for how long a bookie may be away."""
+    """Set how long a bookie of the cluster may be absent before it counts as lost."""
 
     seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizer:
-    """Put our finalizer on the resource, or take it off."""
+    """Add our finalizer to the resource, or remove it."""
 
     present: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """An event on the resource."""
+    """Record an event on the resource."""
 
     reason: str
     message: str
@@ -113,17 +113,17 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """Make the object of a run; one that is there by this name already is this run."""
+    """Create the object of a run; an existing object of this name is this run."""
 
     job: str
     manifest: Manifest
     told: Emit
-    """Once it is made."""
+    """Recorded after the object was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRun:
-    """Delete a run's object, and with it its pods."""
+    """Delete the object of a run, and its pods with it."""
 
     api_version: str
     kind: str
@@ -152,21 +152,21 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class CreateNamespace:
-    """With its tenant, where that is missing."""
+    """Create a namespace, and its tenant if that is missing."""
 
     namespace: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteNamespace:
-    """With all of its topics and their data."""
+    """Delete a namespace with all of its topics and their data."""
 
     namespace: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy:
-    """A policy of the namespace, by its path in the admin REST, in Pulsar's form."""
+    """Set a policy of the namespace, by its path in the admin REST API, in Pulsar's format."""
 
     namespace: str
     path: str
@@ -175,7 +175,7 @@ class SetPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SetIsolation:
-    """Only these brokers serve the namespace: a namespace isolation policy, in Pulsar's form."""
+    """Let only these brokers serve the namespace, by a namespace isolation policy in Pulsar's format."""
 
     name: str
     policy: dict[str, Any]
@@ -183,14 +183,14 @@ class SetIsolation:
 
 @dataclass(frozen=True, slots=True)
 class ForgetIsolation:
-    """Any broker may serve the namespace again."""
+    """Delete the isolation policy: any broker may serve the namespace again."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role may do these in the namespace and nothing else; without any it may do nothing by its rights there."""
+    """Permit a role exactly these actions in the namespace; an empty tuple revokes its grant."""
 
     namespace: str
     role: str
@@ -199,7 +199,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class SetAdmins:
-    """These roles, and no others, may do everything in the namespace."""
+    """Make exactly these roles administrators of the namespace."""
 
     namespace: str
     roles: tuple[str, ...]
@@ -207,7 +207,7 @@ class SetAdmins:
 
 @dataclass(frozen=True, slots=True)
 class LoadTopic:
-    """Have the brokers open a topic, so that they know what its cursors have left; unused partitions are made."""
+    """Load a topic on the brokers, so that they report the backlog of its cursors; creates unused partitions."""
 
     namespace: str
     topic: str
@@ -216,7 +216,7 @@ class LoadTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """0 partitions: not partitioned."""
+    """Create a topic; with 0 partitions it is not partitioned."""
 
     namespace: str
     topic: str
@@ -225,7 +225,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class GrowTopic:
-    """More partitions."""
+    """Raise the number of partitions of a topic."""
 
     namespace: str
     topic: str
@@ -234,7 +234,7 @@ class GrowTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateCursor:
-    """A durable subscription, on each partition."""
+    """Create a durable subscription on each partition."""
 
     namespace: str
     topic: str

@@ -1,7 +1,8 @@
-"""How many bookies there are, and how large their volumes, follows how full they are. Pure.
+"""Scales the number of bookies and the size of their volumes by used space. Pure.
 
-One step at a time, after everything was quiet for a while. More at the high watermark; fewer only when the pool with
-one less would still be below the low one, and when a drain would not be blocked. A volume grows before it is full.
+Takes one step at a time, after the pool was quiet for a while. Adds a bookie at the high watermark; removes one only if
+the remaining bookies would still be below the low watermark and a drain would not be blocked. Expands a volume before
+it is full.
 """
 
 from quire_operator.api.bookie import Capacity
@@ -13,30 +14,33 @@ from quire_operator.plan.operations import seconds_of
 from quire_operator.plan.seen import BookieSeen, ClaimSeen, PoolSeen
 
 QUIET_S = 600.0
-"""So long nothing was under way: what a step changed shows in the figures by then."""
+"""Time without any operation before the next step, so that the figures show the effect of the previous one."""
 FILE_SYSTEM_SHARE = 0.93
-"""Of a volume, that a bookie reports as its space at least: less means that it has not seen the last growth yet."""
+"""Share of a volume that a bookie reports at least as its space. Less: the last expansion has not reached it yet."""
 
 
 def replicas(seen: PoolSeen, space: Capacity | None, *, idle: bool) -> list[Action]:
-    """A changed number of bookies, with the event that says why. `idle`: nothing is under way or due."""
+    """Return a change of the number of bookies, and the event with its reason. `idle`: no operation runs or is due."""
     auto, now = seen.resource.spec.autoscale, seen.resource.spec.replicas
     if auto is None or space is None or not idle or not _is_quiet(seen) or len(seen.bookies) != now:
         return []
     if space.used_percent >= auto.high_watermark and now < auto.max:
-        why = f"{space.used_percent} % are used, highWatermark is {auto.high_watermark}"
+        why = f"{space.used_percent} % of the space is used, highWatermark is {auto.high_watermark}"
         return [Emit("ScaledUp", f"{now + 1} bookies: {why}"), SetReplicas(now + 1)]
-    # Equal volumes: with one bookie less there is that share less of space.
+    # Assumes equal volumes: each bookie has the same share of the space.
     would_be = 100 * space.used * now if now > 1 else 0
     fits = now > 1 and would_be < auto.low_watermark * space.total * (now - 1)
     if fits and now > auto.min and drain.blocker(seen) is None:
-        why = f"{space.used_percent} % are used, with one bookie less still below lowWatermark {auto.low_watermark}"
+        why = (
+            f"{space.used_percent} % of the space is used; with one bookie less this would still be below "
+            f"lowWatermark {auto.low_watermark}"
+        )
         return [Emit("ScaledDown", f"{now - 1} bookies: {why}"), SetReplicas(now - 1)]
     return []
 
 
 def _is_quiet(seen: PoolSeen) -> bool:
-    """As the last status has it: since when nothing has been under way."""
+    """Return whether no operation has run for QUIET_S, according to the last status."""
     for condition in seen.resource.status.conditions:
         if condition.type == "Quiesced" and condition.status is Truth.TRUE:
             return seen.now_s - seconds_of(condition.last_transition_time) >= QUIET_S
@@ -44,7 +48,7 @@ def _is_quiet(seen: PoolSeen) -> bool:
 
 
 def growing_claims(seen: PoolSeen) -> list[Action]:
-    """Larger ledger volumes of each bookie that fills its own."""
+    """Return expansions of the ledger volumes of each bookie that is above the threshold."""
     auto = seen.resource.spec.storage.auto_expand
     if auto is None:
         return []
@@ -67,7 +71,7 @@ def growing_claims(seen: PoolSeen) -> list[Action]:
 
 
 def cannot_grow(seen: PoolSeen) -> str | None:
-    """Why a volume that should grow does not; None: it does, or need not."""
+    """Return why a volume that should grow cannot, or None."""
     auto = seen.resource.spec.storage.auto_expand
     if auto is None:
         return None
@@ -75,7 +79,7 @@ def cannot_grow(seen: PoolSeen) -> str | None:
     ledgers = [claim for claim in seen.claims if claim.pod in full and claim.template.startswith("ledgers")]
     fixed = sorted(claim.name for claim in ledgers if not claim.expandable)
     if fixed:
-        return f"storage.autoExpand: the storage class of {', '.join(fixed)} cannot grow: add bookies"
+        return f"storage.autoExpand: the storage class of {', '.join(fixed)} does not allow expansion: add bookies"
     at_most = sorted(claim.name for claim in ledgers if quantity_bytes(claim.size) >= quantity_bytes(auto.max))
     return f"storage.autoExpand: {', '.join(at_most)} reached max: raise it, or add bookies" if at_most else None
 
@@ -85,7 +89,7 @@ def _is_full(bookie: BookieSeen, threshold: int) -> bool:
 
 
 def _have_grown(claims: list[ClaimSeen], bookie: BookieSeen) -> bool:
-    """They can grow, and what was asked for before is there and known to the bookie."""
+    """Return whether the claims can grow, and the last expansion is complete and known to the bookie."""
     capacities = [0 if claim.capacity is None else quantity_bytes(claim.capacity) for claim in claims]
     done = all(
         claim.expandable and has >= quantity_bytes(claim.size) for claim, has in zip(claims, capacities, strict=True)

@@ -1,7 +1,7 @@
-"""One pass over a pool: what is to be done now, and what its status says. Pure; the caller applies and writes.
+"""Plans one reconciliation of a pool: its actions and its status. Pure; the caller performs and writes them.
 
-Rules that hold in every pass: the StatefulSet is never given fewer pods than it has, but by a drain whose bookie the
-auditor found empty; one operation at a time; an action of an operation is taken only in the step that was read.
+Rules of every reconciliation: only a drain whose bookie the auditor found empty lowers the replicas of the StatefulSet;
+one operation runs at a time; an action of an operation is taken only in the step that was read.
 """
 
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ from quire_operator.plan.zones import annotations
 
 BUSY_REQUEUE_S = 2.0
 LACKING_REQUEUE_S = 5.0
-"""While ledgers lack replicas: nothing in Kubernetes tells of the last one that gets them."""
+"""While ledgers are under-replicated: no watch reports when the last one is repaired."""
 IDLE_REQUEUE_S = 20.0
-"""Nor of the first one that lacks some."""
+"""Otherwise: no watch reports the first under-replicated ledger either."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one look leads to. Actions are taken first, in order; then the status is written with a precondition."""
+    """The plan from one observation. Actions run first, in order; then the status is written with a precondition."""
 
     actions: tuple[Action, ...]
     status: BookieStatus
@@ -49,7 +49,7 @@ class Pass:
 
 
 def plan_bookie(seen: PoolSeen, default_image: str, *, any_template: bool = False) -> Pass:
-    """The pass. `any_template`: this installation lets pod templates ask for rights (`pod_rules`)."""
+    """Return the plan. `any_template`: pod templates may request privileges (`pod_rules`)."""
     spec, operation = seen.resource.spec, seen.resource.status.operation
     held = needed_by_others(seen)
     if seen.resource.meta.deletion_timestamp is not None and held is None:
@@ -72,11 +72,11 @@ def plan_bookie(seen: PoolSeen, default_image: str, *, any_template: bool = Fals
     actions += [*_children(seen, default_image, wanted), *annotations(seen), *_cluster_settings(seen), *move.actions]
     actions += [DeleteMonitor(*monitor) for monitor in seen.unwanted_monitors]
     actions += [*_events(seen, operation, move.operation), *_holding(seen, held)]
-    # What is wanted next begins in the next pass: a pool of many bookies that shrinks is not quiet between two of them.
+    # The next operation begins in the next reconciliation: a pool that removes several bookies is not quiet in between.
     work_left = _work_left(seen) or (operation is not None and move.operation is None)
     idle = not work_left and operation is None and move.operation is None and blocker is None
     actions += autoscale.growing_claims(seen)
-    if held is None:  # a pool that is to go gets no more bookies
+    if held is None:  # a pool that is being deleted gets no more bookies
         actions += autoscale.replicas(seen, capacity(seen), idle=idle)
     cannot_grow = cannot_grow or autoscale.cannot_grow(seen)
     at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left, held)
@@ -88,12 +88,12 @@ def plan_bookie(seen: PoolSeen, default_image: str, *, any_template: bool = Fals
 
 
 def lacks_replicas(seen: PoolSeen) -> bool:
-    """For sure, and such that waiting helps."""
+    """Return whether ledgers are known to be under-replicated, so that waiting helps."""
     return seen.cluster is not None and seen.cluster.under_replicated > 0
 
 
 def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, str] | None, str | None]:
-    """The operation that is on record moves on; or the first that is needed begins. With what is in the way."""
+    """Advance the recorded operation, or begin the most urgent one. Also return what blocks a drain or an expansion."""
     operation = seen.resource.status.operation
     if operation is not None:
         taking_its_place = _preempting(operation, seen, wanted)
@@ -123,25 +123,26 @@ def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, s
 
 
 def _replacement(seen: PoolSeen, but: str | None = None) -> Operation | None:
-    """Of a lost bookie, when nothing is in the way; not of the one in the pod `but`."""
+    """Return the replacement of a lost bookie unless it is blocked; skips the bookie in pod `but`."""
     lost = replace.wanted(seen, but)
     return replace.begin(seen, lost) if lost is not None and replace.blocker(seen, lost) is None else None
 
 
 def _changing(seen: PoolSeen, wanted: list[Manifest]) -> Operation | None:
-    """Larger volumes, or another template: whichever is wanted first."""
+    """Return an expansion if volumes must grow, else a roll if the template changed, else None."""
     if expand.blocker(seen, wanted) is None and expand.is_wanted(seen, wanted):
         return expand.begin(seen)
     return roll.begin(seen) if roll.outdated(seen) else None
 
 
 def _preempting(operation: Operation, seen: PoolSeen, wanted: list[Manifest]) -> Move | None:
-    """What takes the place of an operation that is on record, which begins anew afterwards if it is still wanted.
+    """Return the operation that preempts the recorded one, which begins again afterwards if it is still wanted.
 
-    A lost bookie would keep the others waiting for ever, so its replacement goes first, wherever nothing is half done:
-    a drain that took nothing yet (its bookie is told to stay meanwhile), claims that were only asked to grow, a roll
-    between two pods. The last step of a replacement waits for no pod: it makes way for another one, and, while
-    nobody accepted a loss that it waits for, for whatever else is wanted; the wish to forget the id stays.
+    A lost bookie would block the other operations indefinitely, so its replacement goes first wherever nothing is half
+    done: a drain that has removed nothing yet (its drain is cancelled meanwhile), an expansion whose claims were only
+    requested to grow, a roll between two pods. The last step of a replacement waits for no pod. It yields to another
+    replacement and, while it waits for an administrator to accept a loss, to any other operation; the old id is still
+    removed later.
     """
     forgetting = operation.type is OperationType.REPLACE and operation.step is Step.REMOVING_COOKIE
     between = operation.type is OperationType.ROLL and operation.step is not Step.REPLACING
@@ -168,7 +169,7 @@ def _facts(seen: PoolSeen, default_image: str, replicas: int) -> BookieFacts:
 
 
 def _children(seen: PoolSeen, default_image: str, wanted: list[Manifest]) -> list[Action]:
-    """Every child as it should be; applying what is so already changes nothing."""
+    """Return every child in its desired state; applying an unchanged one has no effect."""
     operation = seen.resource.status.operation
     replicas = allowed_replicas(seen)
     if operation is not None:
@@ -179,14 +180,14 @@ def _children(seen: PoolSeen, default_image: str, wanted: list[Manifest]) -> lis
 
 
 def _is_left_out(operation: Operation | None, child: Manifest) -> bool:
-    """While the StatefulSet is being deleted around its pods it must not be applied."""
+    """Return whether the child must not be applied: a StatefulSet that is being deleted around its pods."""
     return child["kind"] == "StatefulSet" and operation is not None and operation.step is Step.ORPHANING
 
 
 def _with_present_claims(seen: PoolSeen, child: Manifest) -> Manifest:
-    """Claim templates are immutable: those that are there are kept until an expansion makes the set anew.
+    """Keep the existing claim templates, which are immutable, until an expansion recreates the StatefulSet.
 
-    The mounts of the pods must match them: with more volumes wanted than there are, the template stays behind too.
+    The mounts of the pods must match them: mounts of volumes without a claim template are left out, too.
     """
     there = seen.stateful_set
     if child["kind"] != "StatefulSet" or there is None or not there.claim_templates:
@@ -198,7 +199,7 @@ def _with_present_claims(seen: PoolSeen, child: Manifest) -> Manifest:
 
 
 def _without_mounts(spec: Manifest, names: set[str]) -> Manifest:
-    """Mounts of volumes that no claim template has yet."""
+    """Remove the mounts of volumes that no claim template has yet."""
     template = spec["template"]
     containers = [
         container | {"volumeMounts": [m for m in container.get("volumeMounts", ()) if m["name"] not in names]}
@@ -208,7 +209,7 @@ def _without_mounts(spec: Manifest, names: set[str]) -> Manifest:
 
 
 def _cluster_settings(seen: PoolSeen) -> list[Action]:
-    """What is kept in the metadata for the whole cluster."""
+    """Return changes of the settings that the metadata store keeps for the whole cluster."""
     if seen.cluster is None or seen.lost_bookie_delay_s is None:
         return []
     wanted_s = round(duration_s(seen.resource.spec.auto_recovery.lost_bookie_delay))
@@ -216,7 +217,7 @@ def _cluster_settings(seen: PoolSeen) -> list[Action]:
 
 
 def _work_left(seen: PoolSeen) -> bool:
-    """Pods or their bookies are missing, or the StatefulSet's controller has not looked yet."""
+    """Return whether pods or bookies are missing, or the controller has not observed the latest StatefulSet."""
     wanted = seen.stateful_set
     if wanted is None or not wanted.current:
         return True
@@ -224,7 +225,7 @@ def _work_left(seen: PoolSeen) -> bool:
 
 
 def _events(seen: PoolSeen, before: Operation | None, after: Operation | None) -> list[Action]:
-    """Beginnings, steps and ends, each once: they are said in the pass that changes the record."""
+    """Return events for starts, steps and ends. Each is emitted once, together with the change of the record."""
     if before is None and after is not None:
         return [Emit(f"{after.type.value}Started", _about(after))]
     if before is not None and after is None:
@@ -238,18 +239,20 @@ def _events(seen: PoolSeen, before: Operation | None, after: Operation | None) -
         found.append(Emit(f"{after.type.value}{after.step.value}", after.message or _about(after)))
     if after.late and not before.late:
         deadline = seen.resource.spec.scale_down.deadline
-        found.append(Emit(f"{after.type.value}Late", f"{_about(after)} takes longer than {deadline}; it goes on", True))
+        found.append(
+            Emit(f"{after.type.value}Late", f"{_about(after)} takes longer than {deadline}; it continues", True)
+        )
     return found
 
 
 def _holding(seen: PoolSeen, held: str | None) -> list[Action]:
-    """An event when a deletion begins to be held; the condition goes on to say it."""
+    """Return an event when a deletion begins to be held; afterwards the condition shows it."""
     said = any(one.type == "Ready" and one.reason == "DeletionHeld" for one in seen.resource.status.conditions)
     return [] if held is None or said else [Emit("DeletionHeld", held, True)]
 
 
 def _with_deadline(seen: PoolSeen, move: Move) -> Move:
-    """What takes longer than its deadline is on record as late, so that it is said once."""
+    """Mark an operation that exceeds its deadline as late in the record, so that the event is emitted once."""
     operation = move.operation
     if operation is None or operation.late or operation.type not in (OperationType.DRAIN, OperationType.REPLACE):
         return move

@@ -1,6 +1,6 @@
-"""The conditions of a `Bookie`: what each says after a look, with its reason. Pure.
+"""Derives the conditions of a `Bookie`, with reasons, from an observation. Pure.
 
-A question that could not be asked is answered Unknown, never by what was true before.
+If a fact could not be observed, the condition is Unknown; it never repeats an earlier value.
 """
 
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from quire_operator.api.operations import Operation, Step
 from quire_operator.plan import replace, roll
 from quire_operator.plan.seen import PoolSeen
 
-METADATA_SILENT = "nobody could ask the metadata store: it is away, or no bookie and no auto-recovery answers"
+METADATA_SILENT = "the metadata store is unreachable, or no bookie and no auto-recovery pod responds"
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the plan decided, beside what was seen."""
+    """Decisions of the plan that the conditions need in addition to the observation."""
 
     operation: Operation | None
-    """What is under way after this pass."""
+    """The operation in progress after this reconciliation."""
     faults: tuple[str, ...] = ()
     not_served: tuple[str, ...] = ()
     scale_down_blocker: tuple[str, str] | None = None
     expansion_blocker: str | None = None
     work_left: bool = False
-    """Something is wanted that is not there yet."""
+    """Part of the desired state does not exist yet."""
     deletion_held: str | None = None
     """Why the resource cannot be deleted yet."""
 
@@ -33,7 +33,7 @@ class Standing:
 def conditions(
     seen: PoolSeen, rows: tuple[BookieStatusRow, ...], space: Capacity | None, at: Standing
 ) -> list[Finding]:
-    """All of them."""
+    """Return all conditions."""
     found = [
         _ready(seen, rows, at),
         _progressing(seen, at),
@@ -54,14 +54,14 @@ def conditions(
 
 
 def finding(kind: str, holds: bool | None, yes: str, no: str, message: str = "") -> Finding:
-    """A condition that holds, does not, or is not known; the reason says which."""
+    """Return a condition that is True, False or Unknown, with the matching reason."""
     if holds is None:
         return Finding(type=kind, status=Truth.UNKNOWN, reason="NotKnown", message=message)
     return Finding(type=kind, status=Truth.TRUE if holds else Truth.FALSE, reason=yes if holds else no, message=message)
 
 
 def _ready(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], at: Standing) -> Finding:
-    """Enough writable bookies for everything that is declared on them."""
+    """Check for enough writable bookies for the largest ensemble that is declared on them."""
     if at.faults:
         return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
     if at.deletion_held is not None:
@@ -78,7 +78,7 @@ def _ready(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], at: Standing) -> F
 def _progressing(seen: PoolSeen, at: Standing) -> Finding:
     operation = at.operation
     if seen.resource.spec.paused:
-        return finding("Progressing", False, "", "Paused", "spec.paused is set: nothing is changed")
+        return finding("Progressing", False, "", "Paused", "spec.paused is set: no changes are made")
     if at.expansion_blocker is not None:
         return finding("Progressing", False, "", "VolumesCannotGrow", at.expansion_blocker)
     if operation is None:
@@ -97,7 +97,7 @@ def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], at: Standing) -
     ]
     damaged = 0 if seen.cluster is None else seen.cluster.unaccepted
     said = [f"{', '.join(away)} cannot be reached"] if away else []
-    said += [f"{damaged} ledgers have entries that no replica could serve"] if damaged else []
+    said += [f"{damaged} ledgers have entries that no replica can serve"] if damaged else []
     failing = [f"{row.pod}: {row.reason}" for row in rows if row.state is BookieState.FAILING]
     said += failing
     reason = "LedgersUnreadable" if damaged else "BookiesAway"
@@ -105,7 +105,7 @@ def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], at: Standing) -
 
 
 def _ended_by_us(seen: PoolSeen, at: Standing) -> str | None:
-    """The pod that an operation has taken away for now, or for good: that is progress, until it takes too long."""
+    """Return the pod that an operation has stopped: the pool is not degraded by it until the step takes too long."""
     operation = at.operation
     if operation is None or operation.step not in (Step.REPLACING, Step.SETTLING, Step.SHRINKING):
         return None
@@ -124,11 +124,12 @@ def _replicated(seen: PoolSeen) -> Finding:
     if seen.cluster is None:
         return finding("FullyReplicated", None, "", "", METADATA_SILENT)
     lacking, gone = seen.cluster.under_replicated, seen.cluster.unaccepted
-    message = f"{lacking} ledgers lack a replica" if lacking else ""
+    message = f"{lacking} ledgers are under-replicated" if lacking else ""
     if gone:
-        message = "; ".join(filter(None, [message, f"of {gone} no replica could be read"]))
+        message = "; ".join(filter(None, [message, f"{gone} ledgers have entries that no replica can serve"]))
     if seen.cluster.accepted:
-        message = "; ".join(filter(None, [message, f"of {seen.cluster.accepted} a person accepted a loss"]))
+        accepted = f"an administrator accepted losses in {seen.cluster.accepted} ledgers"
+        message = "; ".join(filter(None, [message, accepted]))
     return finding("FullyReplicated", not lacking and not gone, "AllReplicas", "LedgersLackReplicas", message)
 
 
@@ -140,16 +141,17 @@ def _placement(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
         return finding("PlacementSatisfied", True, "NoZonesAskedFor", "")
     if not placed:
         return finding("PlacementSatisfied", None, "", "", "no pod has a node yet")
-    message = f"bookies are in {len(zones)} zones ({', '.join(sorted(zones)) or 'none named'}), {wanted} are asked for"
+    names = ", ".join(sorted(zones)) or "none named"
+    message = f"bookies are in {len(zones)} zones ({names}), {wanted} are requested"
     return finding("PlacementSatisfied", len(zones) >= wanted, "EnoughZones", "TooFewZones", message)
 
 
 def _disk(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], space: Capacity | None) -> Finding:
     if space is None:
-        return finding("DiskPressure", None, "", "", "no bookie says how full it is")
+        return finding("DiskPressure", None, "", "", "no bookie reports its used space")
     warn = seen.resource.spec.engine.watermarks.warn
     full = [row.pod for row in rows if row.used_percent is not None and row.used_percent >= warn]
-    message = f"{', '.join(full)} above {warn} %: add bookies, or larger volumes" if full else ""
+    message = f"{', '.join(full)} above {warn} %: add bookies or enlarge the volumes" if full else ""
     return finding("DiskPressure", bool(full), "NearlyFull", "Enough", message)
 
 
@@ -161,7 +163,7 @@ def _scale_down(at: Standing) -> Finding:
 
 
 def _replace(seen: PoolSeen) -> Finding:
-    """Volumes are lost, and what keeps a new bookie from taking over."""
+    """Report lost volumes whose bookie cannot be replaced yet, and why."""
     lost = replace.wanted(seen)
     blocked = None if lost is None else replace.blocker(seen, lost)
     if blocked is None:
@@ -170,7 +172,7 @@ def _replace(seen: PoolSeen) -> Finding:
 
 
 def _cookies(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
-    """Every bookie of the pool is one that the metadata knows, and no two pods say that they are the same."""
+    """Check that the metadata know every bookie of the pool, and that no two pods report the same id."""
     if seen.cluster is None:
         return finding("CookiesConsistent", None, "", "", METADATA_SILENT)
     ids = [row.id for row in rows if row.id]
@@ -179,7 +181,7 @@ def _cookies(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
     gone = leaving.bookie if leaving is not None else None
     unknown = [one for one in ids if one not in seen.cluster.known and one != gone]
     said = [f"{one} is the id of several pods" for one in twice]
-    said += [f"the metadata does not know {', '.join(unknown)}"] if unknown else []
+    said += [f"{', '.join(unknown)} not found in the metadata"] if unknown else []
     return finding("CookiesConsistent", not said, "Consistent", "Inconsistent", "; ".join(said))
 
 

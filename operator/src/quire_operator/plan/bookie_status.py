@@ -1,4 +1,4 @@
-"""The status of a `Bookie` from what was seen and decided. Pure."""
+"""Renders the status of a `Bookie` from an observation and the plan's decisions. Pure."""
 
 from quire_operator.api.bookie import (
     Bookie,
@@ -22,11 +22,11 @@ from quire_operator.plan.seen import BookieSeen, PodSeen, PoolSeen
 
 SAMPLE_S, DAY_S = 3600.0, 86_400.0
 _AGE_STEPS, _AGE_STEP_MAX_S = ((60.0, 10.0), (3600.0, 60.0)), 600.0
-"""Below so many seconds an age is told in steps of so many."""
+"""Pairs: below this age, the age is rounded down to multiples of this step. Seconds."""
 
 
 def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
-    """Everything but what only time tells (days to full)."""
+    """Return the status after this reconciliation."""
     resource, cluster = seen.resource, seen.cluster
     rows = bookie_rows(seen)
     space = capacity(seen)
@@ -56,11 +56,11 @@ def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
 
 
 def bookie_rows(seen: PoolSeen) -> tuple[BookieStatusRow, ...]:
-    """One for each pod, by ordinal, and for each that is between two pods: its id must not be forgotten."""
+    """Return a row for each pod, by ordinal, and for each bookie that is between two pods, so that its id is kept."""
     there = {pod.name for pod in seen.pods}
     claimed = {claim.pod for claim in seen.claims if not claim.deleting}
     between = [
-        BookieStatusRow(id=one, pod=pod, state=BookieState.STARTING, reason="its pod is made anew")
+        BookieStatusRow(id=one, pod=pod, state=BookieState.STARTING, reason="its pod is being recreated")
         for pod, one in seen.known_ids.items()
         if pod not in there and pod in claimed
     ]
@@ -91,24 +91,24 @@ def _row(seen: PoolSeen, pod: PodSeen) -> BookieStatusRow:
 
 def _state(pod: PodSeen, bookie: BookieSeen | None, *, draining: bool, emptied: bool) -> tuple[BookieState, str | None]:
     if draining:
-        return (BookieState.DRAINED, "empty") if emptied else (BookieState.DRAINING, "its ledgers are copied away")
+        return (BookieState.DRAINED, "empty") if emptied else (BookieState.DRAINING, "its ledgers are being copied")
     if bookie is None and pod.ready:
-        return BookieState.UNREACHABLE, "its pod is ready and its HTTP port does not answer the operator"
+        return BookieState.UNREACHABLE, "its pod is ready, but its HTTP port does not respond to the operator"
     if bookie is None and pod.failure is not None:
         return BookieState.FAILING, pod.failure
     if bookie is None and pod.started:
-        return BookieState.UNREACHABLE, "it ran, and its pod is not ready any more: its machine may be away"
+        return BookieState.UNREACHABLE, "its pod was ready before and is not any more: its node may be down"
     if bookie is None and pod.node is None:
-        return BookieState.STARTING, "its pod has no node yet"
+        return BookieState.STARTING, "its pod is not scheduled yet"
     if bookie is None:
-        return BookieState.STARTING, "it does not answer yet"
+        return BookieState.STARTING, "it does not respond yet"
     if not bookie.writable:
-        return BookieState.READ_ONLY, ", ".join(bookie.read_only_reasons) or "it says no reason"
+        return BookieState.READ_ONLY, ", ".join(bookie.read_only_reasons) or "it reports no reason"
     return BookieState.WRITABLE, "in limbo" if bookie.in_limbo else None
 
 
 def oldest_mark_age_s(seen: PoolSeen) -> int | None:
-    """In steps that grow with it: a figure that moves all the time would be a write in each pass."""
+    """Return the age, rounded to steps that grow with it: an exact value would cause a write in each reconciliation."""
     if seen.cluster is None or seen.cluster.oldest_mark_s is None:
         return None
     age_s = max(0.0, seen.now_s - seen.cluster.oldest_mark_s)
@@ -117,7 +117,7 @@ def oldest_mark_age_s(seen: PoolSeen) -> int | None:
 
 
 def last_scrub(seen: PoolSeen) -> LastScrub | None:
-    """Of those that answer, the one that is furthest behind; while none does, what was known."""
+    """Return the oldest scrub of the bookies that respond; if none does, the last known one."""
     if not seen.bookies:
         return seen.resource.status.last_scrub
     ends = [bookie.scrub_ended_s for bookie in seen.bookies.values()]
@@ -129,7 +129,7 @@ def last_scrub(seen: PoolSeen) -> LastScrub | None:
 
 
 def lost_bookies(seen: PoolSeen) -> tuple[LostBookie, ...]:
-    """Those on record and those whose pod has another bookie now, until the cluster has forgotten them."""
+    """Return recorded lost bookies and those whose pod has another bookie now, until the cluster has removed them."""
     found = {lost.id: lost.pod for lost in seen.resource.status.lost_bookies}
     found |= {
         before: pod for pod, before in seen.known_ids.items() if pod in seen.bookies and seen.bookies[pod].id != before
@@ -144,7 +144,7 @@ def lost_bookies(seen: PoolSeen) -> tuple[LostBookie, ...]:
 
 
 def capacity(seen: PoolSeen) -> Capacity | None:
-    """Sums of those that answer, and how fast they fill; None when nobody answers."""
+    """Return the total space of the bookies that respond and its growth rate; None if none responds."""
     total = sum(bookie.total_bytes for bookie in seen.bookies.values())
     if not total:
         return None
@@ -154,7 +154,7 @@ def capacity(seen: PoolSeen) -> Capacity | None:
 
 
 def _with_rate(seen: PoolSeen, now: Capacity) -> Capacity:
-    """How fast the pool fills, from two looks an hour or more apart; a day weighs as much as all days before it."""
+    """Add the growth rate from two samples at least an hour apart. A sample of a day or more replaces the average."""
     before, at = seen.resource.status.capacity, rfc3339(seen.now_s)
     if before is None or before.sampled_at is None or before.total != now.total:
         return now.model_copy(update={"sampled_at": at, "sampled_used": now.used})
@@ -171,12 +171,12 @@ def _with_rate(seen: PoolSeen, now: Capacity) -> Capacity:
 
 
 def _percent(part: int, whole: int) -> int:
-    """Rounded up: what is nearly full must not look as if it were not."""
+    """Return the percentage, rounded up, so that a nearly full disk is not reported as less full."""
     return min(100, -(-100 * part // whole))
 
 
 def phase(seen: PoolSeen, at: Standing, rows: tuple[BookieStatusRow, ...]) -> Phase:
-    """The state in a word; what a person should look at first wins."""
+    """Return the state in one word; the one that needs attention first wins."""
     resource: Bookie = seen.resource
     if resource.meta.deletion_timestamp is not None:
         return Phase.DELETING

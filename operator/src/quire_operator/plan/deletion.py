@@ -1,13 +1,13 @@
-"""A pool that is deleted: what is kept, and what must go first. Pure.
+"""Plans the deletion of a pool: what is kept, and what must be removed first. Pure.
 
-By default the claims stay, and so does the data: a Bookie of the same name takes them up again. So an operation that is
-under way is brought to where that works: a bookie that was to leave stays, one that was found empty or was lost leaves
-nothing behind. The auditor is told to forget the lost ones, since who comes after us knows nothing of them; it does so
-once no ledger names them. Kubernetes collects the other children. There is one finalizer, and while it stays the status
-says why.
+By default the claims and their data stay: a new Bookie of the same name uses them again. An operation in progress is
+therefore brought to a state that allows this: a drain that has removed nothing is cancelled; the claims of a bookie
+that was found empty or was lost are removed. The auditor is requested to remove the cookies of lost bookies, because a
+new Bookie resource would not know them; it does so once no ledger names them. Kubernetes collects the other children.
+There is one finalizer; while it is present, the status shows why.
 
-Ledgers of every namespace of the cluster lie on the bookies of all its pools. While namespaces of other pools are there
-a deleted pool serves on as any other does, so that it can be drained: `needed_by_others`.
+Ledgers of every namespace of the cluster are spread over the bookies of all its pools. While namespaces of other pools
+exist, a deleted pool keeps serving so that it can be drained: `needed_by_others`.
 """
 
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ from quire_operator.plan.seen import PoolSeen
 
 FINALIZER = f"{GROUP}/bookie"
 PATIENCE_S = 300.0
-"""For a metadata store that is away; it may have been deleted as well."""
+"""How long to wait for an unreachable metadata store, which may have been deleted as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What to do in this pass; why the resource is still there; and what is on record of an operation from now on."""
+    """The actions of this reconciliation, why the resource still exists, and the operation to record."""
 
     actions: tuple[Action, ...]
     held: str | None
@@ -44,17 +44,17 @@ class Leaving:
 
 
 def plan_deletion(seen: PoolSeen) -> Leaving:
-    """One pass over a pool that is deleted."""
+    """Plan one reconciliation of a pool that is being deleted."""
     operation = seen.resource.status.operation
     if FINALIZER not in seen.resource.meta.finalizers:
         return Leaving((), None, operation)
     stays = _leaves_nothing_yet(operation)
     if operation is not None and stays and seen.cluster is not None:
-        why = f"{operation.bookie} stays: calling off what was under way"
+        why = f"{operation.bookie} stays: cancelling its drain"
         return Leaving((CancelDrain(operation.bookie or ""),), why)
     untold = _untold(seen, operation)
     if untold is not None and seen.now_s - seconds_of(seen.resource.meta.deletion_timestamp or "") < PATIENCE_S:
-        return Leaving((), f"{untold}: waiting for the metadata store, so that it is told", operation)
+        return Leaving((), f"{untold}: waiting for the metadata store to record this", operation)
     users = sorted(namespace.name for namespace in seen.namespaces if namespace.uses_this_pool)
     if users:
         why = f"ManagedLedger {', '.join(users)} still has this pool as its bookieRef: delete or change it first"
@@ -64,10 +64,11 @@ def plan_deletion(seen: PoolSeen) -> Leaving:
 
 
 def needed_by_others(seen: PoolSeen) -> str | None:
-    """Why a pool that is deleted is looked after as before: namespaces of other pools have ledgers on its bookies.
+    """Return why a deleted pool is still reconciled as before: namespaces of other pools have ledgers on its bookies.
 
-    None: it is not deleted; or ManagedLedgers of its own hold it, which are said first; or no bookie of it is known to
-    the cluster, or to nobody else's harm. Where the metadata cannot be asked, what was known last counts.
+    None if it is not being deleted, if its own ManagedLedgers hold it (which are reported first), if the cluster knows
+    none of its bookies, or if there are no other namespaces. If the metadata store is unreachable, the last known
+    bookies count.
     """
     if seen.resource.meta.deletion_timestamp is None or FINALIZER not in seen.resource.meta.finalizers:
         return None
@@ -80,60 +81,60 @@ def needed_by_others(seen: PoolSeen) -> str | None:
         return None
     named = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
     return (
-        f"{len(left)} bookies of this pool may hold ledgers of ManagedLedger {named}, which are on other pools of the "
-        "same etcd: set replicas to 0, which drains them, or delete these ManagedLedgers first"
+        f"{len(left)} bookies of this pool may hold ledgers of ManagedLedger {named} of other pools with the "
+        "same etcd: set replicas to 0 to drain them, or delete these ManagedLedgers first"
     )
 
 
 def _untold(seen: PoolSeen, operation: Operation | None) -> str | None:
-    """What the metadata must still be told, which is away: whoever makes the pool anew does not know it."""
+    """Return what an unreachable metadata store must still record: a recreated pool would not know it."""
     if seen.cluster is not None:
         return None
     if _leaves_nothing_yet(operation):
-        return "a bookie was to leave and stays now"
+        return "the drain of a bookie must be cancelled"
     lost = _lost(seen, operation)
-    return f"{', '.join(lost)} was replaced and is to be forgotten" if lost else None
+    return f"{', '.join(lost)} was replaced and its cookie must be removed" if lost else None
 
 
 def _lost(seen: PoolSeen, operation: Operation | None) -> tuple[str, ...]:
-    """Ids whose volumes were given up; where the metadata was asked, only those that it still knows."""
+    """Return ids whose volumes were released; if the metadata store responded, only those that it still knows."""
     found = {lost.id for lost in lost_bookies(seen)}
     gives_up = operation is not None and operation.type is OperationType.REPLACE and operation.step is not Step.COPYING
     if operation is not None and gives_up and operation.bookie is not None:
         found.add(operation.bookie)
-    found -= {bookie.id for bookie in seen.bookies.values()}  # volumes that turned up again with all that was on them
+    found -= {bookie.id for bookie in seen.bookies.values()}  # volumes that reappeared with their data
     return tuple(sorted(found if seen.cluster is None else found & seen.cluster.known))
 
 
 def _leaves_nothing_yet(operation: Operation | None) -> bool:
-    """A bookie is to leave, or to be replaced, and nothing of it has been given up."""
+    """Return whether a bookie is being drained or replaced and none of its volumes has been released."""
     return operation is not None and (drain.takes_nothing_yet(operation) or operation.step is Step.COPYING)
 
 
 def _going(seen: PoolSeen, operation: Operation | None) -> tuple[tuple[Action, ...], str | None]:
-    """Nobody needs it, and no bookie of it is between staying and leaving."""
+    """Return the final actions, and why the pool still exists. No namespace needs it, and no drain is undecided."""
     there = seen.stateful_set
-    # An expansion deletes the StatefulSet around its pods: nobody but us would end them.
+    # An expansion deletes the StatefulSet around its pods: no controller would delete them.
     orphans = tuple(DeletePod(pod.name, pod.uid) for pod in seen.pods if there is None and not pod.deleting)
     if seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN:
         orphaning = operation is not None and operation.step is Step.ORPHANING
         if (seen.pods and there is None) or (there is not None and there.deleting and orphaning):
-            return orphans, f"waiting for {len(seen.pods)} pods to end, whose StatefulSet is gone"
+            return orphans, f"waiting for {len(seen.pods)} pods without a StatefulSet to terminate"
         forgotten = () if seen.cluster is None else tuple(map(Decommission, _lost(seen, operation)))
         return (*forgotten, *_released(seen, operation), SetFinalizer(False)), None
     if there is not None:
         stop = () if there.deleting else (DeleteStatefulSet(there.name, there.uid, orphan=False),)
         return stop, "stopping its pods"
     if seen.pods:
-        return orphans, f"waiting for {len(seen.pods)} pods to end"
+        return orphans, f"waiting for {len(seen.pods)} pods to terminate"
     if seen.claims:
         claims = tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep_volume=False) for claim in seen.claims)
-        return claims, f"deleting {len(claims)} claims, as storage.reclaimPolicy says"
+        return claims, f"deleting {len(claims)} claims, as storage.reclaimPolicy is Delete"
     return (SetFinalizer(False),), None
 
 
 def _released(seen: PoolSeen, operation: Operation | None) -> tuple[Action, ...]:
-    """Claims that an operation had given up; each goes when its pod has. A pool of this name must not find them."""
+    """Return deletions of claims that an operation had released: a new pool of this name must not reuse them."""
     if operation is None or _leaves_nothing_yet(operation):
         return ()
     if operation.type is OperationType.DRAIN:

@@ -1,10 +1,10 @@
-"""Fewer bookies: one at a time, the last one first, after the auditor says that it is empty. Pure.
+"""Scales a pool down: one bookie at a time, the last one first, after the auditor found it empty. Pure.
 
     Copying -> Verifying -> Shrinking -> RemovingCookie -> ReleasingClaims -> done
 
-Until Shrinking it can be called off by raising `replicas`. Emptying itself (read-only, copying, checking) is the
-auditor's, which goes on with the operator away; the operator says what it wants, again in each pass, and waits.
-Nothing is ever forced: what stands in the way is said, and waited for.
+Until Shrinking, raising `replicas` cancels it. The auditor performs the drain (read-only, copying, checking) and
+continues without the operator; the operator repeats its request in each reconciliation, and waits. It never forces a
+drain: it reports what blocks it, and waits.
 """
 
 from dataclasses import replace
@@ -20,47 +20,56 @@ from quire_operator.plan.seen import ClusterSeen, PoolSeen
 
 
 def is_wanted(seen: PoolSeen) -> bool:
-    """Fewer bookies are asked for than there are."""
+    """Return whether fewer bookies are wanted than exist."""
     return seen.resource.spec.replicas < replicas_there(seen)
 
 
 def blocker(seen: PoolSeen) -> tuple[str, str] | None:
-    """Why no bookie may leave now, as a reason and a sentence with what to do; None: one may."""
+    """Return why no bookie may be drained now, as a reason and a message with the remedy, or None."""
     spec = seen.resource.spec
     if spec.scale_down.strategy is ScaleDownStrategy.BLOCK:
         return (
             "StrategyBlock",
-            f"scaleDown.strategy is Block: set replicas to {replicas_there(seen)}, or Drain",
+            f"scaleDown.strategy is Block: set replicas to {replicas_there(seen)}, or the strategy to Drain",
         )
     cluster = seen.cluster
     if cluster is None:
         return (
             "MetadataUnreachable",
-            "nobody could say whether everything is replicated; waiting for the store",
+            "cannot determine whether all ledgers are fully replicated; waiting for the metadata store",
         )
     pod = last_pod(seen)
     bookie = seen.id_of(pod)
     if bookie is None:
-        return "BookieUnknown", f"{pod} never said which bookie it is; bring it up, so that it can be emptied"
+        return "BookieUnknown", f"the bookie id of {pod} was never observed; start it, so that it can be drained"
     if cluster.auditor is None or not cluster.recovery_enabled:
-        return "AutoRecoveryOff", "nobody would copy its ledgers: set autoRecovery.replicas above 0 and switch it on"
+        return (
+            "AutoRecoveryOff",
+            "no auto-recovery is running to copy its ledgers: set autoRecovery.replicas above 0 and enable it",
+        )
     if cluster.under_replicated:
-        return "UnderReplicated", f"{cluster.under_replicated} ledgers lack a replica: waiting until they have them"
+        return (
+            "UnderReplicated",
+            f"{cluster.under_replicated} ledgers are under-replicated: waiting until they are repaired",
+        )
     if cluster.unaccepted:
         return "LedgersUnreadable", loss_to_accept(cluster, bookie)
     return below_ensemble(seen, bookie, frozenset(drain.bookie for drain in cluster.drains))
 
 
 def loss_to_accept(cluster: ClusterSeen, bookie: str) -> str:
-    """What stands in the way of a bookie that leaves, and whose word ends it."""
+    """Return the message for a drain that waits for unreadable ledgers, with the command that accepts the loss."""
     return (
-        f"{cluster.unaccepted} ledgers have entries that no replica could serve (`quire cluster unrecoverable`): bring "
-        f"back who has them, or give them up: quire cluster decommission {bookie} --accept-loss LEDGER"
+        f"{cluster.unaccepted} ledgers have entries that no replica can serve (`quire cluster unrecoverable`): restore "
+        f"a bookie that has them, or accept the loss: quire cluster decommission {bookie} --accept-loss LEDGER"
     )
 
 
 def below_ensemble(seen: PoolSeen, bookie: str, others: frozenset[str]) -> tuple[str, str] | None:
-    """Whether too few bookies would be left without this one and the `others` that leave; nobody asked: no."""
+    """Return why too few writable bookies would remain without this one and the draining `others`, or None.
+
+    None also if the metadata store is unreachable.
+    """
     if seen.cluster is None:
         return None
     stay = len(seen.cluster.writable - others - {bookie})
@@ -70,16 +79,17 @@ def below_ensemble(seen: PoolSeen, bookie: str, others: frozenset[str]) -> tuple
     names = ", ".join(sorted(one.name for one in seen.namespaces if one.ensemble == needed)) or "every ledger"
     return (
         "BelowEnsemble",
-        f"{stay} writable bookies would be left, under the ensemble of {needed} of {names}: add bookies elsewhere, "
-        "or lower replication.ensemble",
+        f"{stay} writable bookies would remain, but the ensemble of {names} is {needed}: add bookies elsewhere, or "
+        "lower replication.ensemble",
     )
 
 
 def blocker_of(operation: Operation, seen: PoolSeen) -> tuple[str, str] | None:
-    """What keeps a drain that has begun from taking the pod: its bookie was not alone in leaving, or is needed by now.
+    """Return why a drain that has begun may not delete the pod: others drain at the same time, or the bookie is needed.
 
-    Of bookies of several pools that began at the same time, the one goes that the auditor let go; of several of these
-    the one whose id comes first. One that the auditor has wait holds nobody up: it is not taken before it was let go.
+    Of the bookies of several pools that began at the same time, the one that the auditor released goes first; of
+    several released ones, the one with the lowest id. A bookie that the auditor keeps waiting blocks no other one: its
+    pod is not deleted before it was released.
     """
     if not takes_nothing_yet(operation) or seen.cluster is None:
         return None
@@ -89,7 +99,7 @@ def blocker_of(operation: Operation, seen: PoolSeen) -> tuple[str, str] | None:
 
 
 def begin(seen: PoolSeen) -> Operation:
-    """The drain of the last bookie; only when nothing blocks it."""
+    """Begin the drain of the last bookie; call it only if nothing blocks it."""
     pod = last_pod(seen)
     return begun(
         OperationType.DRAIN,
@@ -102,12 +112,12 @@ def begin(seen: PoolSeen) -> Operation:
 
 
 def takes_nothing_yet(operation: Operation) -> bool:
-    """A drain that can still be called off."""
+    """Return whether the operation is a drain that can still be cancelled."""
     return operation.type is OperationType.DRAIN and operation.step in (Step.COPYING, Step.VERIFYING)
 
 
 def advance(operation: Operation, seen: PoolSeen) -> Move:
-    """One pass over a drain."""
+    """Advance a drain."""
     if takes_nothing_yet(operation) and (
         not is_wanted(seen) or _is_another(operation, seen) or _gives_way(operation, seen)
     ):
@@ -116,17 +126,17 @@ def advance(operation: Operation, seen: PoolSeen) -> Move:
 
 
 def replicas_during(operation: Operation, replicas: int) -> int:
-    """How many pods there are to be while a drain is at its step: the one place where the number goes down."""
+    """Return the number of pods during this step of a drain. The only place that lowers the number."""
     if operation.type is not OperationType.DRAIN or takes_nothing_yet(operation):
         return replicas
     return min(replicas, int(operation.target or replicas))
 
 
 def _gives_way(operation: Operation, seen: PoolSeen) -> bool:
-    """Others that began at the same time go first, and too few would be left without this one as well.
+    """Return whether the drain must yield to others: too few bookies would remain without all of them.
 
-    All of them are read-only by now, so that each would wait for the others: whose id comes last stays, is writable
-    again, and so lets the first one go. It begins anew when there is room.
+    All draining bookies are read-only, so each would wait for the others. The one with the highest id stays and becomes
+    writable again, so that the first can leave. Its drain begins again once enough bookies are writable.
     """
     if seen.cluster is None:
         return False
@@ -138,7 +148,7 @@ def _gives_way(operation: Operation, seen: PoolSeen) -> bool:
 
 
 def _is_another(operation: Operation, seen: PoolSeen) -> bool:
-    """The pod got new volumes, and so another bookie, which nobody emptied."""
+    """Return whether the pod has another bookie now, on new volumes, which was not drained."""
     return seen.id_of(operation.pod or "") not in (None, operation.bookie)
 
 
@@ -146,22 +156,22 @@ def _copying(operation: Operation, seen: PoolSeen) -> Move:
     wish = Decommission(operation.bookie or "")
     drain = None if seen.cluster is None else seen.cluster.drain_of(wish.bookie)
     if seen.cluster is None:
-        return Move(waiting(operation, "the metadata store cannot be reached"), (wish,))
+        return Move(waiting(operation, "the metadata store is unreachable"), (wish,))
     if wish.bookie not in seen.cluster.known:
         return _forgotten(operation, seen)
     if drain is None:
-        return Move(waiting(operation, "waiting for the auditor to take notice"), (wish,))
+        return Move(waiting(operation, "waiting for the auditor to start the drain"), (wish,))
     if not drain.emptied or drain.ledgers_left:
         left = f"{drain.ledgers_left} ledgers are still on it"
         return Move(waiting(operation, "; ".join([left, *drain.blocked_by])), (wish,))
-    found = moved(operation, Step.VERIFYING, seen.now_s, "empty: waiting for a second look", empty_look=drain.look)
+    found = moved(operation, Step.VERIFYING, seen.now_s, "empty: waiting for a second check", empty_look=drain.look)
     return Move(found, (wish,))
 
 
 def _verifying(operation: Operation, seen: PoolSeen) -> Move:
-    """A second look of the auditor, after the first said empty, and nothing under-replicated anywhere.
+    """Require a second check by the auditor that finds the bookie empty, and no under-replicated ledgers anywhere.
 
-    What is on record is the first look itself, not when we saw it: the auditor's clock may be another than ours.
+    The record identifies the first check itself, not the time at which it was observed: the clocks may differ.
     """
     wish: tuple[Action, ...] = (Decommission(operation.bookie or ""),)
     if seen.cluster is not None and operation.bookie not in seen.cluster.known:
@@ -170,12 +180,12 @@ def _verifying(operation: Operation, seen: PoolSeen) -> Move:
     if drain is not None and (not drain.emptied or drain.ledgers_left):
         return Move(moved(operation, Step.COPYING, seen.now_s, "it has ledgers again"), wish)
     if drain is None or not seen.fully_replicated:
-        return Move(waiting(operation, "not certain that every ledger has its replicas elsewhere"), wish)
+        return Move(waiting(operation, "not confirmed that every ledger has its replicas elsewhere"), wish)
     if operation.empty_look in (None, drain.look):
         noted = operation if operation.empty_look else operation.model_copy(update={"empty_look": drain.look})
-        return Move(noted, wish)  # without one, that of an earlier version of the operator
+        return Move(noted, wish)  # an earlier version of the operator recorded no check
     if _is_silent(operation, seen):
-        return Move(waiting(operation, f"{operation.pod} does not say which bookie it is"), wish)
+        return Move(waiting(operation, f"{operation.pod} does not report its bookie id"), wish)
     needed = blocker_of(operation, seen)
     if needed is not None:
         return Move(waiting(operation, needed[1]), wish)
@@ -183,46 +193,47 @@ def _verifying(operation: Operation, seen: PoolSeen) -> Move:
 
 
 def _forgotten(operation: Operation, seen: PoolSeen) -> Move:
-    """Its process ended when it was empty, and the auditor took it for stopped: it can only be taken away now."""
+    """Continue after the auditor removed the cookie early, because the empty bookie's process had ended."""
     if not seen.fully_replicated:
-        return Move(waiting(operation, "it is forgotten; not certain that every ledger has its replicas elsewhere"))
+        reason = "its cookie is removed; not confirmed that every ledger has its replicas elsewhere"
+        return Move(waiting(operation, reason))
     if _is_silent(operation, seen):
-        return Move(waiting(operation, f"{operation.pod} does not say which bookie it is"))
-    return Move(moved(operation, Step.SHRINKING, seen.now_s, "it is forgotten already: stopping its pod"))
+        return Move(waiting(operation, f"{operation.pod} does not report its bookie id"))
+    return Move(moved(operation, Step.SHRINKING, seen.now_s, "its cookie is already removed: stopping its pod"))
 
 
 def _is_silent(operation: Operation, seen: PoolSeen) -> bool:
-    """Something serves in the pod, and it may be another bookie by now."""
+    """Return whether the pod is ready without a known bookie id; it may run another bookie now."""
     pod = seen.pod(operation.pod or "")
     return pod is not None and pod.ready and pod.name not in seen.bookies
 
 
 def _shrinking(operation: Operation, seen: PoolSeen) -> Move:
-    """The smaller number is applied with the children of this pass; here only whether the pod is gone."""
+    """Wait until the pod is gone. The lower number of replicas is applied with the children."""
     if seen.pod(operation.pod or "") is not None:
         return Move(operation)
     if seen.stateful_set is None or seen.stateful_set.replicas > int(operation.target or 0):
         return Move(operation)
-    return Move(moved(operation, Step.REMOVING_COOKIE, seen.now_s, "waiting for the auditor to forget the bookie"))
+    return Move(moved(operation, Step.REMOVING_COOKIE, seen.now_s, "waiting for the auditor to remove the cookie"))
 
 
 def _removing_cookie(operation: Operation, seen: PoolSeen) -> Move:
     wish = Decommission(operation.bookie or "")
     if seen.cluster is None:
-        return Move(waiting(operation, "the metadata store cannot be reached"))
+        return Move(waiting(operation, "the metadata store is unreachable"))
     if wish.bookie in seen.cluster.known:
         return Move(operation, (wish,))
     return Move(moved(operation, Step.RELEASING_CLAIMS, seen.now_s))
 
 
 def _releasing(operation: Operation, seen: PoolSeen) -> Move:
-    """Its claims go, so that a pod of this ordinal begins with empty volumes; the volumes themselves by policy."""
+    """Delete its claims, so that a new pod of this ordinal starts on empty volumes; volumes follow reclaimPolicy."""
     found = releases(operation, seen)
     return Move(operation if found else None, found)
 
 
 def releases(operation: Operation, seen: PoolSeen) -> tuple[ReleaseClaim, ...]:
-    """The claims of the bookie that left."""
+    """Return the deletions of the claims of the drained bookie."""
     keep = seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN
     claims = [claim for claim in seen.claims if claim.pod == operation.pod]
     return tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in claims)

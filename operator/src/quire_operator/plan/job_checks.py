@@ -1,4 +1,4 @@
-"""What is wrong with a job that no CEL rule can see. Pure. A faulty job does not run; everything else goes on."""
+"""Finds errors of jobs that CEL rules cannot detect. Pure. A faulty job does not run; everything else continues."""
 
 import difflib
 import re
@@ -14,9 +14,9 @@ from quire_operator.plan.job_slots import schedule_fault
 from quire_operator.plan.jobs_seen import JobsSeen
 
 MEMORY_MIB_MIN = 1024
-"""Half of it is the JVM's, and Spark does not start in less than 450 MiB."""
+"""Half of the memory is for the JVM, and Spark does not start with less than 450 MiB."""
 _PLACE = re.compile(r"^(file:///|(s3a?|gs|az)://[^/\s@?#])[^\s@?#]*$")
-"""Where an analysis may write: what the jobs take."""
+"""URLs to which an analysis may write; the jobs accept the same."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _SECRETS = frozenset(
     {
@@ -25,26 +25,29 @@ _SECRETS = frozenset(
         *(("sas", "token"), ("sas",), ("jaas",)),
     }
 )
-"""Words for secrets in the key of a setting, which is cut at dots, dashes, underscores and humps."""
+"""Words that mark a setting as secret. Its key is split at dots, dashes, underscores and camel case."""
 _ABOUT = frozenset(
     {
         *("file", "path", "provider", "providers", "class", "type", "mechanism", "ref", "enabled", "endpoint"),
         *("url", "uri", "ms", "interval", "ratio", "wait", "length"),
     }
 )
-"""Behind such a word, or at the key's end: the value is about a secret and none. `quire jobs run` has the same rule."""
+"""After such a word, or at the end of the key, these show that the value is not itself a secret.
+
+`quire jobs run` has the same rule.
+"""
 _NAMES = re.compile(
     r"spark\.kubernetes\.(?:(?:driver|executor)\.(?:secrets|secretKeyRef|label|annotation)|kerberos\.tokenSecret)\."
 )
-"""Their values are names and paths: of a Secret, say."""
+"""Keys whose values are names or paths, for example of a Secret."""
 _USER_IN_URL = re.compile(r"://[^/\s@?#,]*:[^/\s@?#,]*@|\b(?:https?|ftp)://[^/\s@?#,]+@", re.IGNORECASE)
-"""A password, or a token in its place. What stands there alone in other schemes is a name: abfss://container@account."""
+"""A password in a URL, or a token in place of the user. Other schemes have a name there: abfss://container@account."""
 _QUERY_NAME = re.compile(r"[?&;]([^=&;\s]+)=[^&;\s]")
 _SIGNATURES = ("sig", "signature", "apikey")
 
 
 def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: str | None) -> list[str]:
-    """Sentences, each with the value and what to do; empty: it can run."""
+    """Return errors of the job, each with the value and the remedy. Empty if it can run."""
     found = [] if job.schedule is None else list(filter(None, [schedule_fault(job.schedule)]))
     if isinstance(job.of, Analytics):
         found += _of_analysis(job.of)
@@ -52,14 +55,14 @@ def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: s
         found += _parameters(OFFLOAD_JOB, job.of.params, SET_FOR_OFFLOAD)
     if job.credentials is not None and seen.secrets.get(job.credentials) is None:
         found.append(
-            f"credentialsRef: there is no Secret {job.credentials} in this namespace: make it, with AWS_ACCESS_KEY_ID "
-            "and AWS_SECRET_ACCESS_KEY or what else the store asks for"
+            f"credentialsRef: Secret {job.credentials} not found in this namespace: create it, with AWS_ACCESS_KEY_ID "
+            "and AWS_SECRET_ACCESS_KEY or the keys that the object store requires"
         )
     return found + _passwords(resource, job) + _of_spark(resource, seen, image)
 
 
 def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
-    """URLs with a password, a token or a signature in them; the value is not repeated."""
+    """Return errors for URLs that contain a password, a token or a signature, without repeating the value."""
     fields = {f"params: {name}": value for name, value in job.of.params.items()}
     fields |= {f"spark.conf: {key}": value for key, value in resource.spec.spark.conf.items()}
     if isinstance(job.of, Analytics):
@@ -68,7 +71,7 @@ def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
         table = "" if job.of.table is None else job.of.table.name
         fields |= {"target": job.of.target, "endpoint": job.of.endpoint or "", "table.name": table}
     return [
-        f"{name} is a URL with a secret in it: leave user, password, token and signature out, and put them into the "
+        f"{name} is a URL that contains a secret: remove user, password, token and signature, and put them into the "
         "Secret of credentialsRef"
         for name, value in sorted(fields.items())
         if _is_open_secret(value)
@@ -85,27 +88,29 @@ def _is_open_secret(value: str) -> bool:
 def _of_analysis(analytics: Analytics) -> list[str]:
     others = sorted(KINDS.keys() - {OFFLOAD_JOB})
     if analytics.kind == OFFLOAD_JOB:
-        return ["kind 'offload' is no analysis: it is declared as spec.offload"]
+        return ["kind 'offload' is not an analysis: declare it as spec.offload"]
     if analytics.kind not in KINDS:
-        return [f"kind {analytics.kind!r} is none{_close(analytics.kind, others)}; there are: {', '.join(others)}"]
+        close = _close(analytics.kind, others)
+        return [f"kind {analytics.kind!r} does not exist{close}; use one of {', '.join(others)}"]
     found = _parameters(analytics.kind, analytics.params, SET_FOR_ANALYSES)
     if not _PLACE.match(analytics.output) and not _is_open_secret(analytics.output):
         found.append(
-            f"output {analytics.output!r} is no place: write s3://bucket/folder, gs://..., az://... or file:///folder"
+            f"output {analytics.output!r} is not a valid URL: use s3://bucket/folder, gs://..., az://... or "
+            "file:///folder"
         )
     return found
 
 
 def _parameters(kind: str, given: dict[str, str], set_here: frozenset[str]) -> list[str]:
-    """Of a kind that is known: what nobody knows, what has a field of its own, and what is missing."""
+    """Return errors for parameters of a known kind that are unknown, have their own field, or are missing."""
     known, found = KINDS[kind], []
     for name in sorted(given):
         if name in set_here:
-            found.append(f"params: {name} is set by the operator: leave it out")
+            found.append(f"params: {name} is set by the operator: remove it")
         elif name not in known.parameters:
-            found.append(f"params: {name} is no parameter of {kind}{_close(name, sorted(known.parameters))}")
+            found.append(f"params: {name} is not a parameter of {kind}{_close(name, sorted(known.parameters))}")
     found += [
-        f"params: {name} is missing, {kind} needs it" for name in sorted(known.required - given.keys() - set_here)
+        f"params: {name} is missing; {kind} requires it" for name in sorted(known.required - given.keys() - set_here)
     ]
     return found
 
@@ -119,17 +124,17 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
     spec = resource.spec
     spark, found = spec.spark, []
     if image is None:
-        found.append("spark.image: this operator was started without --jobs-image: name the image of quire-jobs")
+        found.append("spark.image: not set, and the operator has no --jobs-image: set it to the image of quire-jobs")
     for key in sorted(spark.conf):
         if key in SET_HERE:
-            found.append(f"spark.conf: {key} follows from another field of the spec: leave it out")
+            found.append(f"spark.conf: {key} is set by another field of the spec: remove it")
         elif not key.startswith("spark."):
-            found.append(f"spark.conf: {key} is no setting of Spark: they begin with spark.")
+            found.append(f"spark.conf: {key} is not a Spark setting: their names begin with spark.")
         elif holds_secret(key):
             found.append(
-                f"spark.conf: {key} is a secret, which whoever may read the spec or a run's pods would know: leave it "
-                "out, and put it into the Secret of credentialsRef (AWS_SECRET_ACCESS_KEY, ...), whose keys become "
-                "variables of driver and executors"
+                f"spark.conf: {key} is a secret, and readers of the spec or of a run's pods would see it: remove it, "
+                "and put it into the Secret of credentialsRef (AWS_SECRET_ACCESS_KEY, ...), whose keys become "
+                "environment variables of driver and executors"
             )
     sizes = [("driver", spark.driver.resources, DRIVER_MEMORY)]
     sizes += [("executors", spark.executors.resources, EXECUTOR_MEMORY)] if spark.executors.replicas else []
@@ -138,8 +143,8 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
     if spark.launcher is SparkLauncher.SPARK_APPLICATION:
         if not seen.applications:
             found.append(
-                "spark.launcher is SparkApplication and no Spark operator is installed (or this one may not list "
-                "its resources): install one, or set it to Job"
+                "spark.launcher is SparkApplication, but no Spark operator is installed (or this operator may not "
+                "list its resources): install one, or set launcher to Job"
             )
         elif not spark.executors.replicas:
             found.append("spark.launcher SparkApplication needs executors: set executors.replicas, or launcher to Job")
@@ -147,18 +152,18 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
     if authentication is not None and seen.token_key is None:
         found.append(
             f"brokers.authentication: Secret {authentication.token_key_secret} has neither jobs.token nor "
-            "operator.token: add a token of a role that may administer the namespace"
+            "operator.token: add the token of an administrator of the namespace"
         )
     return found
 
 
 def holds_secret(key: str) -> bool:
-    """Whether a setting of Spark is one that a spec may not hold."""
+    """Return whether a Spark setting is a secret, which a spec may not contain."""
     words = [word.lower() for word in _WORD.findall(key)]
     if not words or words[-1] in _ABOUT or _NAMES.match(key):
         return False
     ends = (at + size for size in (2, 1) for at in range(len(words)) if tuple(words[at : at + size]) in _SECRETS)
-    end = next(ends, None)  # of `secret key` the longer one counts: what it is about stands behind both
+    end = next(ends, None)  # `secret key` counts as one match: a word of _ABOUT follows both
     return end is not None and not (end < len(words) and words[end] in _ABOUT)
 
 
@@ -170,4 +175,4 @@ def _memory(field: str, resources: Resources, default: str) -> list[str]:
         return [f"{field}: memory {error}"]
     if mib >= MEMORY_MIB_MIN:
         return []
-    return [f"{field}: memory {given} is too little for Spark: 1Gi or more, half of it is the JVM's"]
+    return [f"{field}: memory {given} is too little for Spark: set 1Gi or more; half of it is for the JVM"]

@@ -1,4 +1,4 @@
-"""When jobs are due: times of their schedules, and what people ask for. Pure, by cronsim; all times are UTC."""
+"""Determines when jobs are due, by schedule (cronsim) or by request. Pure; all times are UTC."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from cronsim import CronSim, CronSimError
 
 AHEAD_MAX_S = 600.0
-"""Clocks differ; what is asked for later than this is a slip of the pen."""
+"""Tolerance for clocks that differ; a requested time further ahead is treated as a mistake."""
 _NAMES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -20,13 +20,13 @@ _FIELDS = 5
 
 
 def schedule_fault(schedule: str) -> str | None:
-    """What is wrong with it; None: nothing."""
+    """Return the error of a schedule, or None."""
     try:
         _cron(schedule, datetime(2000, 1, 1, tzinfo=UTC))
     except CronSimError as error:
         reason = str(error)
         return (
-            f"schedule {schedule!r} is no cron expression ({reason[:1].lower()}{reason[1:]}): write five fields, "
+            f"schedule {schedule!r} is not a cron expression ({reason[:1].lower()}{reason[1:]}): use five fields, "
             "minute hour day month weekday, e.g. '17 * * * *', or @hourly"
         )
     return None
@@ -40,13 +40,13 @@ def _cron(schedule: str, at: datetime, *, backwards: bool = False) -> CronSim:
 
 
 def latest_slot_s(schedule: str, now_s: float) -> float | None:
-    """The latest time of a good schedule that is not in the future; None: there is none within fifty years."""
+    """Return the latest time of a valid schedule that is not in the future; None if none is within fifty years."""
     behind = datetime.fromtimestamp(int(now_s), UTC) + timedelta(seconds=1)
     return _seconds(next(_cron(schedule, behind, backwards=True), None))
 
 
 def next_slot_s(schedule: str, now_s: float) -> float | None:
-    """The first time of a good schedule that is in the future."""
+    """Return the first time of a valid schedule that is in the future."""
     return _seconds(next(_cron(schedule, datetime.fromtimestamp(int(now_s), UTC)), None))
 
 
@@ -56,15 +56,15 @@ def _seconds(found: datetime | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What people asked for by the annotation."""
+    """The runs that the annotation requests."""
 
     slots_s: dict[str, float]
-    """By job."""
+    """Requested time by job, in seconds since the epoch."""
     faults: tuple[str, ...] = ()
 
 
 def asked(annotation: str | None, jobs: frozenset[str], now_s: float) -> Asked:
-    """`name@2026-01-31T04:00:30Z,...`; of a job that stands there twice the later time counts."""
+    """Parse `name@2026-01-31T04:00:30Z,...`. If a job occurs twice, the later time counts."""
     slots: dict[str, float] = {}
     faults = []
     for entry in filter(None, (one.strip() for one in (annotation or "").split(","))):
@@ -75,11 +75,11 @@ def asked(annotation: str | None, jobs: frozenset[str], now_s: float) -> Asked:
             faults.append(f"{entry!r}: expected JOB@TIME, the time like 2026-01-31T04:00:30Z")
             continue
         if moment.tzinfo is None:
-            faults.append(f"{entry!r}: the time needs its zone: {time}Z")
+            faults.append(f"{entry!r}: the time has no time zone: write {time}Z")
         elif name not in jobs:
-            faults.append(f"{entry!r}: there is no job {name!r}; there are: {', '.join(sorted(jobs)) or 'none'}")
+            faults.append(f"{entry!r}: no job {name!r}; declared jobs: {', '.join(sorted(jobs)) or 'none'}")
         elif moment.timestamp() > now_s + AHEAD_MAX_S:
-            faults.append(f"{entry!r}: that time is in the future; a run is asked for now")
+            faults.append(f"{entry!r}: the time is in the future; use the current time")
         else:
             slots[name] = max(slots.get(name, 0.0), float(int(moment.timestamp())))
     return Asked(slots, tuple(faults))

@@ -1,8 +1,8 @@
-"""One pass over the jobs of a ManagedLedger: which run begins, which are cleaned away, and what is said of them. Pure.
+"""Plans the jobs of a ManagedLedger: which runs start, which are deleted, and their status. Pure.
 
-One run at a time for each job. A slot (a time of the schedule, or of a wish) has one run, by name: who asks twice gets
-the same. Of slots that were missed, only the latest counts. What begins is on record when it is *seen*, not when it was
-asked for: an operator killed in between asks again, for the same object.
+Each job has at most one run at a time. A slot (a time of the schedule or of a request) has one run, identified by name,
+so a repeated request gets the same run. Of missed slots only the latest counts. A run is recorded when it is
+*observed*, not when it was created: an operator killed in between creates it again, which yields the same object.
 """
 
 from collections.abc import Iterable
@@ -25,18 +25,18 @@ from quire_operator.plan.operations import rfc3339, seconds_of
 
 BUSY_S = 2.0
 REFUSED_S = 30.0
-"""Until a run that was refused is asked for again."""
+"""Delay before a refused run is created again."""
 STARTS_MAX = 5
-"""In one pass: after a long night not everything begins in the same second."""
+"""In one reconciliation: after an outage, not all jobs start in the same second."""
 CLOCKS_APART_S = 600.0
-"""What a person asks for may be so much older than the job, by another clock; older wishes were for another job."""
-ENDING = "it is declared no more: its runs are being ended"
+"""A request may be this much older than the job, because clocks differ; older requests were for a previous job."""
+ENDING = "it is no longer declared: its runs are being stopped"
 VANISHED = "its Job or SparkApplication was deleted before it ended"
 
 
 @dataclass(frozen=True, slots=True)
 class JobsPass:
-    """What one look leads to."""
+    """The plan for all jobs, from one observation."""
 
     actions: tuple[Action, ...] = ()
     rows: tuple[JobRow, ...] = ()
@@ -46,7 +46,7 @@ class JobsPass:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One job with all that is known of it."""
+    """One job with its runs, its former status and its faults."""
 
     wanted: JobWanted
     former: JobRow | None
@@ -54,15 +54,15 @@ class _Job:
     """The latest slot first."""
     faults: tuple[str, ...]
     refused: Refusal | None = None
-    """Of the run that is due."""
+    """The refusal of the run that is due."""
 
     @property
     def cannot_run(self) -> str:
-        """Why no run of it begins; empty: nothing is in the way."""
+        """Why no run can start; empty if one can."""
         return "; ".join(self.faults) or ("" if self.refused is None else self.refused.reason)
 
     def refused_for_s(self, now_s: float) -> float:
-        """Until its run is asked for again; 0: now."""
+        """Return the seconds until a refused run is created again; 0 for now."""
         return 0.0 if self.refused is None else max(0.0, self.refused.at_s + REFUSED_S - now_s)
 
     @property
@@ -71,7 +71,7 @@ class _Job:
 
     @property
     def last_slot_s(self) -> float:
-        """Slots up to here are done; of none: before all times."""
+        """Slots up to this one are done; minus infinity if none is."""
         known = [run.slot_s for run in self.runs]
         if self.former is not None and self.former.slot is not None:
             known.append(seconds_of(self.former.slot))
@@ -79,7 +79,10 @@ class _Job:
 
 
 def plan_jobs(seen: LedgerSeen, default_image: str | None, *, may_act: bool, ready: bool) -> JobsPass:
-    """The pass. `may_act`: neither paused nor wrong as a whole; `ready`: a broker answers, and has what is declared."""
+    """Return the plan of all jobs.
+
+    `may_act`: the resource is neither paused nor invalid. `ready`: a broker responds, and everything declared exists.
+    """
     jobs = _jobs(seen, default_image)
     wishes = asked(
         seen.resource.meta.annotations.get(RUN_ANNOTATION), frozenset(job.wanted.name for job in jobs), seen.now_s
@@ -96,7 +99,7 @@ def plan_jobs(seen: LedgerSeen, default_image: str | None, *, may_act: bool, rea
             actions += [Apply(child) for child in job_access(seen.resource, cluster_mode=cluster_mode)]
         actions += _cleaned(seen, jobs)
         actions += _started(seen, jobs, due, default_image) if ready else []
-    # What is said may be said of a paused resource too; it changes nothing.
+    # Events are emitted for a paused resource, too: they change nothing in the cluster.
     actions += [event for job, row in zip(jobs, facts, strict=True) for event in _told(job, row)]
     leaving = _leaving(seen, jobs)
     requeue_s = BUSY_S if leaving else _requeue_s(seen, jobs, due)
@@ -104,8 +107,11 @@ def plan_jobs(seen: LedgerSeen, default_image: str | None, *, may_act: bool, rea
 
 
 def _leaving(seen: LedgerSeen, jobs: list[_Job]) -> tuple[JobRow, ...]:
-    """Of jobs that are declared no more, until nothing of them is there: without rows the next look would see none of
-    it, and a run that could not be deleted at once would go on."""
+    """Return rows of jobs that are no longer declared, until their runs are gone.
+
+    Without the rows, the next observation would not include their runs, and one that could not be deleted at once
+    would continue.
+    """
     known, there = {job.wanted.name for job in jobs}, {run.job for run in seen.jobs.runs}
     drivers = not jobs and bool(seen.jobs.drivers)
     former = [row for row in seen.resource.status.jobs if row.name not in known and (row.name in there or drivers)]
@@ -113,10 +119,10 @@ def _leaving(seen: LedgerSeen, jobs: list[_Job]) -> tuple[JobRow, ...]:
 
 
 def ending(seen: LedgerSeen) -> tuple[tuple[Action, ...], str | None]:
-    """Have every run end, because the namespace goes; what is still there."""
+    """Return deletions of all runs, because the namespace is being deleted, and a message while runs remain."""
     going = tuple(_deleted(run) for run in seen.jobs.runs if not run.deleting)
     left = [run.name for run in seen.jobs.runs if not run.ended] + list(seen.jobs.drivers)
-    return going, f"ending the runs of its jobs: {', '.join(left[:5])}" if left else None
+    return going, f"stopping the runs of its jobs: {', '.join(left[:5])}" if left else None
 
 
 def _jobs(seen: LedgerSeen, default_image: str | None) -> list[_Job]:
@@ -132,14 +138,14 @@ def _jobs(seen: LedgerSeen, default_image: str | None) -> list[_Job]:
 
 
 def _due_s(job: _Job, wishes: Asked, now_s: float) -> float | None:
-    """The slot that should have a run and has none; None: there is no such."""
+    """Return the slot that should have a run and has none, or None."""
     wanted = job.wanted
     if job.faults:
         return None
     since_s = now_s if job.former is None else seconds_of(job.former.since)
     due_s = wishes.slots_s.get(wanted.name, float("-inf"))
     if due_s < since_s - CLOCKS_APART_S:
-        due_s = float("-inf")  # the annotation stays, and the job was taken away since, or came out of a backup
+        due_s = float("-inf")  # the annotation is older than the job, which was removed since or restored from a backup
     if wanted.schedule is not None and not wanted.suspend:
         latest_s = latest_slot_s(wanted.schedule, now_s)
         if latest_s is not None and latest_s > since_s:
@@ -148,7 +154,7 @@ def _due_s(job: _Job, wishes: Asked, now_s: float) -> float | None:
 
 
 def _api_version(seen: LedgerSeen) -> str | None:
-    """Of SparkApplications that runs are made as; None: as Jobs."""
+    """Return the API version of the SparkApplications that are used for runs; None if runs are Jobs."""
     spark = seen.resource.spec.spark
     if spark.launcher is SparkLauncher.JOB or not spark.executors.replicas:
         return None
@@ -180,7 +186,7 @@ def _started(
 
 
 def _cleaned(seen: LedgerSeen, jobs: Iterable[_Job]) -> list[Action]:
-    """Ended runs above `runsKept`, and all of jobs that are declared no more."""
+    """Return deletions of ended runs beyond `runsKept`, and of all runs of jobs that are no longer declared."""
     kept = seen.resource.spec.spark.runs_kept
     going = []
     for job in jobs:
@@ -194,9 +200,9 @@ def _deleted(run: RunSeen) -> DeleteRun:
     return DeleteRun(run.api_version, run.kind, run.name, run.uid)
 
 
-# ---- what is said
+# ---- status and events
 def _facts(job: _Job, now_s: float) -> JobRow:
-    """The job and its latest run, by what was seen now and by what the former status remembers."""
+    """Return the row of the job and its latest run, from the observation and the former status."""
     wanted = job.wanted
     row = job.former or JobRow(name=wanted.name, kind=wanted.kind, state=JobState.PENDING, since=rfc3339(now_s))
     following_s = None
@@ -230,8 +236,11 @@ def _facts(job: _Job, now_s: float) -> JobRow:
 
 
 def _remembered(row: JobRow, now_s: float) -> JobRow:
-    """Its latest run is not there any more. One that was going on has failed; what is known of an ended one stays,
-    also where a suspension or a fault said something else in between."""
+    """Return the row of a job whose latest run no longer exists.
+
+    A run that was in progress counts as failed. The result of an ended run is kept, even if a suspension or a fault
+    replaced its state in between.
+    """
     if row.slot is None:
         return row
     if row.ended_at is None:
@@ -243,24 +252,24 @@ def _remembered(row: JobRow, now_s: float) -> JobRow:
 
 
 def _shown(row: JobRow, job: _Job, due_s: float | None, *, ready: bool) -> JobRow:
-    """What keeps the next run from beginning is more worth knowing than how the latest did; conditions have that."""
+    """Return the row with the reason why the next run waits, if it does; conditions show how the latest run ended."""
     if job.active is not None:
         return row
     if job.cannot_run:
         return row.model_copy(update={"state": JobState.PENDING, "reason": job.cannot_run[:4096]})
     if due_s is not None and not ready:
-        waits = f"the run of {rfc3339(due_s)} waits for a broker that answers and has what is declared"
+        waits = f"the run of {rfc3339(due_s)} waits until a broker responds and everything declared exists"
         return row.model_copy(update={"state": JobState.PENDING, "reason": waits})
     if job.wanted.suspend:
         return row.model_copy(update={"state": JobState.SUSPENDED, "reason": "suspend is set"})
     if row.slot is None:
-        waits = "waits for its first time" if job.wanted.schedule is not None else "runs when it is asked for"
+        waits = "waits for its first scheduled time" if job.wanted.schedule is not None else "runs on request"
         return row.model_copy(update={"state": JobState.PENDING, "reason": waits})
     return row
 
 
 def _told(job: _Job, row: JobRow) -> list[Action]:
-    """The event of a run that ended since the status was written."""
+    """Return the event of a run that ended since the status was written."""
     former = job.former
     known = former is not None and former.run_id == row.run_id and former.ended_at is not None
     if row.ended_at is None or row.run_id is None or known:
@@ -291,7 +300,7 @@ class _Verdict:
 
 
 def _verdict(job: _Job, row: JobRow, waits: str) -> _Verdict:
-    """Of one job: by its faults, else by how its latest run that ended did. `waits`: why there is none yet."""
+    """Return the health of one job: by its faults, else by its latest ended run. `waits`: why there is none yet."""
     if job.cannot_run:
         return _Verdict(Truth.FALSE, "CannotRun", job.cannot_run)
     if row.state is JobState.FAILED:
@@ -305,7 +314,7 @@ def _verdict(job: _Job, row: JobRow, waits: str) -> _Verdict:
 
 
 def _summed(kind: str, verdicts: list[tuple[str, _Verdict]]) -> Finding:
-    """What is wrong with any of them first, then what is not known."""
+    """Return one condition for several jobs: failures first, then unknown results, then successes."""
     for status in (Truth.FALSE, Truth.UNKNOWN, Truth.TRUE):
         mine = [(name, verdict) for name, verdict in verdicts if verdict.status is status]
         if mine:
@@ -315,7 +324,7 @@ def _summed(kind: str, verdicts: list[tuple[str, _Verdict]]) -> Finding:
 
 
 def _requeue_s(seen: LedgerSeen, jobs: Iterable[_Job], due: dict[str, float | None]) -> float:
-    """Soon while something goes on or is due; else at the next slot."""
+    """Return the seconds until the next reconciliation: soon while a run is active or due, else at the next slot."""
     found = float("inf")
     for job in jobs:
         wait_s = job.refused_for_s(seen.now_s)

@@ -1,4 +1,4 @@
-"""What was seen of the runs of a ManagedLedger's jobs. Values only, and how the last words of a driver are read."""
+"""The observed runs of the jobs of a ManagedLedger. Values only, and the parser of a driver's termination message."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from quire_operator.api.managed_ledger import OUTPUTS_MAX, JobState
 
 REASON_MAX = 1000
-"""Of a run. Some come from other operators, with whole traces of Java: longer than the API server takes in a status."""
+"""Limit of a run's reason. Other operators report whole Java stack traces, too long for a status field."""
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED})
 
 
@@ -27,7 +27,7 @@ class RunSeen:
     """Pending, Running, Succeeded or Failed."""
     reason: str = ""
     pod: str | None = None
-    """Its driver's latest."""
+    """The latest pod of its driver."""
     started_at: str | None = None
     ended_at: str | None = None
     outputs: tuple[str, ...] = ()
@@ -35,13 +35,13 @@ class RunSeen:
 
     @property
     def ended(self) -> bool:
-        """Nothing of it runs any more."""
+        """Whether the run has finished."""
         return self.state in ENDED
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The object of a run could not be made: by a quota, an admission webhook, a namesake."""
+    """Why the object of a run could not be created: a quota, an admission webhook, or another object of its name."""
 
     reason: str
     at_s: float
@@ -50,31 +50,31 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class JobsSeen:
-    """One look."""
+    """The jobs of a ManagedLedger, observed once."""
 
     runs: tuple[RunSeen, ...] = ()
     drivers: tuple[str, ...] = ()
     """Pods of drivers that have not ended."""
     applications: tuple[str, ...] = ()
-    """API versions of SparkApplications that are served, the preferred one first."""
+    """Served API versions of SparkApplications, the preferred one first."""
     secrets: Mapping[str, str | None] = field(default_factory=dict)
-    """A digest of what each named Secret has; None: there is none."""
+    """Digest of each named Secret; None if it does not exist."""
     token_key: str | None = None
-    """Key of the token that jobs show brokers."""
+    """Key of the token with which jobs authenticate to brokers."""
     refused: Mapping[str, Refusal] = field(default_factory=dict)
-    """By job: the latest one of its run."""
+    """Latest refusal of a run, by job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A driver's last words."""
+    """The termination message of a driver."""
 
     reason: str
     outputs: tuple[str, ...] = ()
 
 
 def said(text: str) -> Said | None:
-    """Out of a termination message: the run's summary, or what stands there for people. None: nothing."""
+    """Parse a termination message: the JSON summary of the run, or else plain text. None if it is empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return None
@@ -88,7 +88,7 @@ def said(text: str) -> Said | None:
 
 
 def _reason(summary: dict[str, Any]) -> str:
-    """The error, the first problems, or what was done."""
+    """Return the error, the first problems, or the counts of a summary."""
     if summary.get("error"):
         return str(summary["error"])
     problems = [one for one in _list(summary.get("problems")) if isinstance(one, dict)]

@@ -1,4 +1,4 @@
-"""What the operator saw of a ManagedLedger in one look. Values only; `None` means that it could not be found out."""
+"""The observation of a ManagedLedger. Values only; `None` means not known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,65 +12,65 @@ from quire_operator.plan.seen import PodSeen, StatefulSetSeen
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
-    """A topic as the brokers have it; its partitions summed up."""
+    """A topic as reported by the brokers; totals over its partitions."""
 
     partitions: int
     """0: not partitioned."""
     cursors: Mapping[str, int | None] = field(default_factory=dict)
-    """Backlog in entries by subscription; None: not known while the topic is not loaded."""
+    """Backlog in entries by subscription; None (not known) while the topic is not loaded."""
     entries: int = 0
     size_bytes: int = 0
     position: str | None = None
     owner: str | None = None
-    """Pod of the broker that owns it, or its first partition."""
+    """Pod of the broker that owns the topic or its first partition."""
     loaded: bool = True
-    """Some broker has it in memory: its counts are those of now."""
+    """A broker has loaded it, so its counts are current."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
-    """What the brokers' admin REST says of the namespace."""
+    """The namespace as reported by the brokers' admin REST API."""
 
     exists: bool
     policies: Mapping[str, Any] = field(default_factory=dict)
     """By path, query included: `persistence`, `retention`, `messageTTL`, `backlogQuota?...`."""
     grants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What roles may do in the namespace."""
+    """Permitted actions in the namespace, by role."""
     admins: tuple[str, ...] = ()
-    """Roles that may do everything there."""
+    """Roles that administer the namespace."""
     isolation: Mapping[str, Any] | None = None
-    """The namespace isolation policy of our name."""
+    """The namespace isolation policy that the operator maintains."""
     topics: Mapping[str, TopicSeen] = field(default_factory=dict)
     """By name within the namespace."""
     writable_bookies: int | None = None
-    """How many bookies of the cluster take new ledgers, as the broker knows."""
+    """Number of bookies of the cluster that accept new ledgers, according to the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSeen:
-    """One look."""
+    """A ManagedLedger and its children, observed once."""
 
     resource: ManagedLedger
     now_s: float
     """Seconds since the epoch."""
     pool: Bookie | None
-    """What `bookieRef` names."""
+    """The Bookie that `bookieRef` names."""
     bookies: int | None = None
-    """How many the cluster has, writable or not."""
+    """Number of bookies of the cluster, writable or not."""
     writable_bookies: int | None = None
     stateful_set: StatefulSetSeen | None = None
     pods: tuple[PodSeen, ...] = ()
     namespace: NamespaceState | None = None
-    """None: no broker answered."""
+    """None if no broker responded."""
     under_replicated: int | None = None
     certificate_fault: str | None = None
     password_fault: str | None = None
-    """Why the operator cannot make the certificates; a person must act."""
+    """Why the operator cannot create the ledger passwords; an administrator must act."""
     rival: str | None = None
     """namespace/name of an older ManagedLedger with the same topics' namespace on the same cluster."""
     refused: str | None = None
-    """What the API server or a broker refused in this pass, in its words."""
+    """What the API server or a broker refused in this reconciliation, as it reported it."""
     pod_monitors: bool = False
     unwanted_monitors: tuple[tuple[str, str], ...] = ()
-    """Name and uid of PodMonitors of ours that are there although monitoring is switched off."""
+    """Name and uid of our PodMonitors that exist although monitoring is off."""
     jobs: JobsSeen = field(default_factory=JobsSeen)

@@ -1,4 +1,4 @@
-"""One pass over a ManagedLedger: children, then topics, cursors and policies through the brokers. Pure."""
+"""Plans a reconciliation of a ManagedLedger: children, then topics, cursors and policies through the brokers. Pure."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ IDLE_REQUEUE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LedgerPass:
-    """What one look leads to. Actions are taken first, in order; then the status is written with a precondition."""
+    """The plan from one observation. Actions run first, in order; then the status is written with a precondition."""
 
     actions: tuple[Action | NamespaceAction, ...]
     status: ManagedLedgerStatus
@@ -39,7 +39,7 @@ class LedgerPass:
 def plan_managed_ledger(
     seen: LedgerSeen, default_image: str, jobs_image: str | None = None, *, any_template: bool = False
 ) -> LedgerPass:
-    """The pass. The images are those of resources that name none. `any_template` as in `plan_bookie`."""
+    """Return the plan. The images apply to resources that name none. `any_template` as in `plan_bookie`."""
     resource, spec = seen.resource, seen.resource.spec
     if resource.meta.deletion_timestamp is not None:
         leaving, held = _deletion(seen)
@@ -71,7 +71,7 @@ def plan_managed_ledger(
 
 
 def _credentials(seen: LedgerSeen) -> str | None:
-    """A digest of what the Secret of the offload's credentials has. One that is away for a moment rolls no broker."""
+    """Return the digest of the offload credentials. A temporarily missing Secret must not trigger a rolling restart."""
     offload = seen.resource.spec.offload
     if offload is None or offload.credentials_ref is None:
         return None
@@ -80,16 +80,17 @@ def _credentials(seen: LedgerSeen) -> str | None:
 
 
 def _rivalry(seen: LedgerSeen) -> str | None:
-    """Two operators of one namespace would take it from each other for ever: the older resource has it."""
+    """Return the error if an older ManagedLedger has this namespace: two would overwrite each other indefinitely."""
     if seen.rival is None:
         return None
-    return f"namespace {seen.resource.spec.namespace} is that of ManagedLedger {seen.rival} already: delete one of them"
+    namespace = seen.resource.spec.namespace
+    return f"namespace {namespace} already belongs to ManagedLedger {seen.rival}: delete one of them"
 
 
 def _deletion(seen: LedgerSeen) -> tuple[tuple[Action | NamespaceAction, ...], str | None]:
-    """What to do about a resource that is deleted, and why it is still there.
+    """Return the actions for a resource that is being deleted, and why it still exists.
 
-    By default topics and data stay; with `Delete` the brokers delete the namespace while they are still there.
+    By default topics and data stay; with `Delete` the brokers delete the namespace while they still run.
     """
     if FINALIZER not in seen.resource.meta.finalizers:
         return (), None
@@ -99,17 +100,18 @@ def _deletion(seen: LedgerSeen) -> tuple[tuple[Action | NamespaceAction, ...], s
         return (SetFinalizer(False),), None
     if seen.pool is None:
         return (), (
-            f"deletionPolicy is Delete and there is no Bookie {seen.resource.spec.bookie_ref.name} that would tell "
-            "whether another ManagedLedger has the namespace: make it, or set deletionPolicy to Retain to keep the data"
+            f"deletionPolicy is Delete, but without Bookie {seen.resource.spec.bookie_ref.name} the operator cannot "
+            "check whether another ManagedLedger has the namespace: create the Bookie, or set deletionPolicy to "
+            "Retain to keep the data"
         )
     if seen.namespace is None:
         return (), (
-            "deletionPolicy is Delete and no broker answers that could delete it: set brokers.replicas to 1, "
+            "deletionPolicy is Delete, but no broker responds to delete the namespace: set brokers.replicas to 1, "
             "or deletionPolicy to Retain to keep the data"
         )
     if not seen.namespace.exists:
         return (*_released(seen), SetFinalizer(False)), None
-    # What reads and offloads its topics ends before they go; what stays behind goes with the resource.
+    # Runs that read or offload its topics end before these are deleted; leftovers are collected with the resource.
     going, left = ending(seen)
     if left is not None:
         return going, left
@@ -117,7 +119,7 @@ def _deletion(seen: LedgerSeen) -> tuple[tuple[Action | NamespaceAction, ...], s
 
 
 def _released(seen: LedgerSeen) -> tuple[NamespaceAction, ...]:
-    """What keeps other brokers from the namespace, taken away as long as there is somebody to ask."""
+    """Return the removal of the isolation policy if a broker responds: other brokers may then serve the namespace."""
     if seen.namespace is None or seen.namespace.isolation is None or seen.rival is not None:
         return ()
     return (ForgetIsolation(isolation_name(seen.resource.spec.namespace)),)

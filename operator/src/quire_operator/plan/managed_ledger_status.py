@@ -1,4 +1,4 @@
-"""The status of a `ManagedLedger` from what was seen and decided. Pure."""
+"""Renders the status of a `ManagedLedger` from an observation and the plan's decisions. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,24 +17,24 @@ from quire_operator.plan.jobs import JobsPass
 from quire_operator.plan.ledger_seen import LedgerSeen, TopicSeen
 from quire_operator.plan.operations import rfc3339
 
-NO_BROKER = "no broker answers"
+NO_BROKER = "no broker responds"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerStanding:
-    """What the plan decided, beside what was seen."""
+    """Decisions of the plan that the status needs in addition to the observation."""
 
     faults: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
     not_served: tuple[str, ...] = ()
     missing: int = 0
-    """Policies, topics and cursors that are declared and not there yet."""
+    """Number of declared policies, topics and cursors that do not exist yet."""
     deletion_held: str | None = None
     jobs: JobsPass = field(default_factory=JobsPass)
 
 
 def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
-    """All of it."""
+    """Return the status after this reconciliation."""
     resource = seen.resource
     topics = {} if seen.namespace is None else dict(seen.namespace.topics)
     declared = [topic.name for topic in resource.spec.topics]
@@ -57,7 +57,7 @@ def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
 
 
 def largest_backlog(topics: Iterable[TopicSeen]) -> int | None:
-    """In entries, of those that are known; None: all known ones are 0, and some are not known."""
+    """Return the largest known backlog in entries; None if all known ones are 0 and some are not known."""
     all_of_them = [backlog for topic in topics for backlog in topic.cursors.values()]
     largest = max((backlog for backlog in all_of_them if backlog is not None), default=0)
     return None if not largest and None in all_of_them else largest
@@ -77,7 +77,7 @@ def _row(name: str, topic: TopicSeen) -> TopicRow:
 
 
 def state(seen: LedgerSeen, at: LedgerStanding) -> LedgerState:
-    """In a word; what a person should look at first wins."""
+    """Return the state in one word; the one that needs attention first wins."""
     spec = seen.resource.spec
     if seen.resource.meta.deletion_timestamp is not None:
         return LedgerState.DELETING
@@ -99,8 +99,8 @@ def _conditions(seen: LedgerSeen, at: LedgerStanding) -> list[Finding]:
     found += at.jobs.findings
     if _leads_around(seen):
         message = (
-            f"brokers ask clients for tokens and the bookies of {seen.resource.spec.bookie_ref.name} ask for none: set "
-            "authentication of the Bookie, or tls.clientAuthentication"
+            f"brokers require tokens, but the bookies of {seen.resource.spec.bookie_ref.name} do not authenticate "
+            "clients: set authentication of the Bookie, or tls.clientAuthentication"
         )
         found.append(Finding(type="BookiesUnguarded", status=Truth.TRUE, reason="NoAuthentication", message=message))
     if at.not_served:
@@ -110,7 +110,7 @@ def _conditions(seen: LedgerSeen, at: LedgerStanding) -> list[Finding]:
 
 
 def _leads_around(seen: LedgerSeen) -> bool:
-    """Whether a client that may not connect to the brokers may connect to their bookies."""
+    """Return whether clients can bypass the brokers' authentication by connecting to their bookies."""
     if seen.pool is None or seen.resource.spec.brokers.authentication is None:
         return False
     tls = seen.pool.spec.tls
@@ -129,7 +129,8 @@ def _ready(seen: LedgerSeen, at: LedgerStanding) -> Finding:
     if seen.namespace is None:
         return finding("Ready", False, "", "NoBroker", NO_BROKER)
     if at.missing:
-        return finding("Ready", False, "", "NotAllThere", f"{at.missing} of what is declared is not there yet")
+        message = f"{at.missing} declared policies, topics or cursors do not exist yet"
+        return finding("Ready", False, "", "NotAllThere", message)
     return finding("Ready", True, "Serving", "", f"{len(seen.namespace.topics)} topics")
 
 
@@ -142,7 +143,7 @@ def _applied(seen: LedgerSeen, at: LedgerStanding) -> Finding:
 
 
 def _writable(seen: LedgerSeen) -> Finding:
-    """New ledgers can be made: enough writable bookies for the ensemble."""
+    """Check that new ledgers can be created: enough bookies are writable for the ensemble."""
     ensemble = seen.resource.spec.replication.ensemble
     if seen.writable_bookies is None:
         return finding("Writable", None, "", "", METADATA_SILENT)
@@ -153,12 +154,12 @@ def _writable(seen: LedgerSeen) -> Finding:
 def _replicated(seen: LedgerSeen) -> Finding:
     if seen.under_replicated is None:
         return finding("FullyReplicated", None, "", "", METADATA_SILENT)
-    message = f"{seen.under_replicated} ledgers of the cluster lack a replica" if seen.under_replicated else ""
+    message = f"{seen.under_replicated} ledgers of the cluster are under-replicated" if seen.under_replicated else ""
     return finding("FullyReplicated", not seen.under_replicated, "AllReplicas", "LedgersLackReplicas", message)
 
 
 def _cursors(seen: LedgerSeen) -> Finding:
-    """Every declared cursor is there; how far each is behind stands in the topics."""
+    """Check that every declared cursor exists; backlogs are in the rows of the topics."""
     if seen.namespace is None:
         return finding("CursorsHealthy", None, "", "", NO_BROKER)
     gone = [

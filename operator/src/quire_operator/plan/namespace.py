@@ -1,6 +1,6 @@
-"""A namespace's topics, cursors and policies: what is missing of what is declared. Pure.
+"""Finds the declared topics, cursors and policies that a namespace lacks. Pure.
 
-Nothing that exists is taken away: a topic that is not declared is left alone, and a partition never goes.
+Existing topics are never deleted: a topic that is not declared is left alone, and partitions are never removed.
 """
 
 import re
@@ -46,11 +46,11 @@ _OFFLOAD_DRIVERS = {
 BACKLOG_KINDS = ("destination_storage", "message_age")
 LOADS_MAX = 20
 ACTIONS_MAX = 100
-"""In one pass: a namespace of thousands of cursors is brought up over several, each with a status."""
+"""In one reconciliation: thousands of cursors are created over several, each of which writes a status."""
 
 
 def policies(spec: ManagedLedgerSpec) -> dict[str, Any]:
-    """The namespace's policies by path, in Pulsar's form; only those that the spec says something about."""
+    """Return the policies of the namespace by path, in Pulsar's format; only those that the spec sets."""
     found: dict[str, Any] = {
         "persistence": {
             "bookkeeperEnsemble": spec.replication.ensemble,
@@ -74,9 +74,10 @@ def policies(spec: ManagedLedgerSpec) -> dict[str, Any]:
 
 
 def offload_policies(offload: Offload) -> dict[str, Any]:
-    """Where brokers find offloaded ledgers, and when the bookies' copies go; no thresholds: which go is for the job.
+    """Return where brokers find offloaded ledgers, and when the bookies' copies are deleted.
 
-    What is empty is said too, so that it takes the place of what was there.
+    There are no thresholds: the offload job selects the ledgers. Empty values are included, so that they replace former
+    ones.
     """
     scheme, _, place = offload.target.partition("://")
     driver = _OFFLOAD_DRIVERS[scheme]
@@ -90,12 +91,12 @@ def offload_policies(offload: Offload) -> dict[str, Any]:
 
 
 def backlog_quota_path(kind: str) -> str:
-    """Where a kind of quota is set."""
+    """Return the path of a kind of backlog quota."""
     return f"backlogQuota?backlogQuotaType={kind}"
 
 
 def _backlog_quotas(quota: BacklogQuota) -> dict[str, Any]:
-    """Both kinds, so that one that is not declared any more, or was the brokers' default, is no limit."""
+    """Return both kinds, so that one that is not declared is no limit, even if it was before or is a broker default."""
     limits = {
         "limitSize": -1 if quota.size is None else quantity_bytes(quota.size),
         "limitTime": -1 if quota.time is None else _seconds(quota.time),
@@ -104,17 +105,17 @@ def _backlog_quotas(quota: BacklogQuota) -> dict[str, Any]:
 
 
 def _seconds(duration: str) -> int:
-    """Rounded up: never less than was asked for."""
+    """Return whole seconds, rounded up: never less than requested."""
     return -(-duration_ms(duration) // 1000)
 
 
 def isolation_name(namespace: str) -> str:
-    """Of the policy; no namespace has the sign that stands for the slash."""
+    """Return the name of the isolation policy. `~` replaces the slash, as it never occurs in a namespace."""
     return namespace.replace("/", "~")
 
 
 def isolation(namespace: str, hosts: str) -> dict[str, Any]:
-    """The policy: only brokers whose host matches serve the namespace. One of them being up is enough."""
+    """Return the policy that only brokers with a matching host serve the namespace; one running broker is enough."""
     return {
         "namespaces": [re.escape(namespace)],
         "primary": [hosts],
@@ -127,7 +128,7 @@ def isolation(namespace: str, hosts: str) -> dict[str, Any]:
 
 
 def grants(spec: ManagedLedgerSpec) -> dict[str, tuple[str, ...]]:
-    """What each role may do, in Pulsar's words, which have none for admins of a namespace."""
+    """Return the actions of each role in Pulsar's terms, which have none for administrators of a namespace."""
     return {
         entry.role: tuple(sorted(_ACTIONS[action] for action in entry.actions if action in _ACTIONS))
         for entry in spec.access
@@ -135,19 +136,20 @@ def grants(spec: ManagedLedgerSpec) -> dict[str, tuple[str, ...]]:
 
 
 def retention_minutes(time: str) -> int:
-    """-1: for ever. Rounded up: never less than was asked for."""
+    """Return whole minutes, rounded up: never less than requested. -1 means forever."""
     return -1 if time == "forever" else -(-duration_ms(time) // 60_000)
 
 
 def retention_mb(size: str) -> int:
-    """MiB, which Pulsar calls MB; -1: without a bound. Rounded up."""
+    """Return MiB, which Pulsar calls MB, rounded up. -1 means unbounded."""
     return -1 if size == "unbounded" else -(-quantity_bytes(size) // 2**20)
 
 
 def missing(spec: ManagedLedgerSpec, there: NamespaceState, hosts: str) -> list[NamespaceAction]:
-    """What is to be done, in an order in which it can be done; at most `ACTIONS_MAX`.
+    """Return the actions that create what is missing, in a feasible order; at most `ACTIONS_MAX`.
 
-    `hosts`: a pattern of the brokers that serve it; they are named before there is anything that others could take.
+    `hosts`: pattern of the brokers that may serve the namespace. The isolation policy is set before the namespace
+    exists, so that no other broker can take its topics.
     """
     found: list[NamespaceAction] = []
     wanted_isolation = isolation(spec.namespace, hosts)
@@ -165,14 +167,14 @@ def missing(spec: ManagedLedgerSpec, there: NamespaceState, hosts: str) -> list[
 
 
 def _says(there: object, wanted: object) -> bool:
-    """What is there has all that is wanted; a broker may add fields of its own."""
+    """Return whether the existing policy has all wanted fields; a broker may add its own."""
     if not isinstance(wanted, Mapping):
         return there == wanted
     return isinstance(there, Mapping) and all(there.get(key) == value for key, value in wanted.items())
 
 
 def _grants(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAction]:
-    """Where roles are declared, others have nothing; where none is, what somebody granted is left alone."""
+    """Return changes of grants. If the spec declares roles, all others are revoked; if not, grants are left alone."""
     wanted = grants(spec)
     if not wanted:
         return []
@@ -188,7 +190,7 @@ def _grants(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAct
 
 
 def to_load(spec: ManagedLedgerSpec, there: NamespaceState) -> list[LoadTopic]:
-    """Declared topics of which only what is stored is known; some at a time."""
+    """Return loads of declared topics that no broker has loaded; at most LOADS_MAX at a time."""
     known = [(topic.name, there.topics[topic.name]) for topic in spec.topics if topic.name in there.topics]
     found = [LoadTopic(spec.namespace, name, seen.partitions) for name, seen in known if not seen.loaded]
     return found[:LOADS_MAX]
@@ -209,7 +211,7 @@ def _of_topic(namespace: str, topic: Topic, there: TopicSeen | None) -> list[Nam
 
 
 def contradictions(spec: ManagedLedgerSpec, there: NamespaceState) -> list[str]:
-    """Declared topics that exist otherwise and cannot be made as declared, with what to do."""
+    """Return errors for existing topics that cannot be changed to what is declared, with the remedy."""
     found = []
     for topic in spec.topics:
         known = there.topics.get(topic.name)
@@ -217,9 +219,13 @@ def contradictions(spec: ManagedLedgerSpec, there: NamespaceState) -> list[str]:
             continue
         if (known.partitions == 0) != (topic.partitions == 0):
             kind = "has no partitions" if known.partitions == 0 else f"has {known.partitions} partitions"
-            found.append(f"topic {topic.name} {kind} and {topic.partitions} are declared: it cannot be turned")
+            found.append(
+                f"topic {topic.name} {kind}, but {topic.partitions} are declared: a topic cannot be converted; change "
+                "the declaration, or delete the topic"
+            )
         elif known.partitions > topic.partitions:
             found.append(
-                f"topic {topic.name} has {known.partitions} partitions, {topic.partitions} are declared: raise it"
+                f"topic {topic.name} has {known.partitions} partitions, but {topic.partitions} are declared: "
+                f"partitions cannot be removed; declare {known.partitions} or more"
             )
     return found

@@ -1,4 +1,4 @@
-"""What the state machines share: one move of an operation, and its times. Pure."""
+"""Shared by the state machines: a move of an operation, and its times. Pure."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,20 +9,20 @@ from quire_operator.plan.actions import Action
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What one pass makes of an operation: what to do for the step that is on record, and what to put on record."""
+    """The result of advancing an operation: the actions for the recorded step, and the operation to record next."""
 
     operation: Operation | None
-    """The same, the next step, or None: done."""
+    """The same step, the next step, or None when the operation is done."""
     actions: tuple[Action, ...] = field(default=())
 
 
 def rfc3339(now_s: float) -> str:
-    """A time as Kubernetes writes it, in whole seconds."""
+    """Format a time as Kubernetes does, in whole seconds."""
     return datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds_of(timestamp: str) -> float:
-    """Seconds since the epoch. ValueError for what is no time."""
+    """Parse a timestamp to seconds since the epoch. ValueError if it is invalid."""
     return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
 
 
@@ -36,7 +36,7 @@ def begun(
     target: str | None = None,
     message: str | None = None,
 ) -> Operation:
-    """A new operation at its first step."""
+    """Return a new operation at its first step."""
     now = rfc3339(now_s)
     return Operation(
         type=kind,
@@ -58,7 +58,7 @@ def moved(
     pod: str | None = None,
     empty_look: int | None = None,
 ) -> Operation:
-    """At another step, which begins now; `pod` names the next one it is about, `empty_look` what led here."""
+    """Return the operation at another step, which begins now. `pod`: the next pod. `empty_look`: see `Operation`."""
     return operation.model_copy(
         update={
             "step": step,
@@ -72,10 +72,10 @@ def moved(
 
 
 def waiting(operation: Operation, message: str) -> Operation:
-    """At the same step, for a reason."""
+    """Return the operation at the same step, with the reason why it waits."""
     return operation if operation.message == message else operation.model_copy(update={"message": message})
 
 
 def step_age_s(operation: Operation, now_s: float) -> float:
-    """How long it has been at its step."""
+    """Return how long the operation has been at its step."""
     return now_s - seconds_of(operation.step_started_at)

@@ -1,8 +1,8 @@
-"""Finds what a pod template may not ask for: rights over the node, or an account that is not the pod's own. Pure.
+"""Finds what a pod template may not request: privileges on the node, or another ServiceAccount. Pure.
 
-The operator makes pods for people who may not make them themselves, so a template must not give them what Kubernetes
+The operator creates pods for users who may not create them themselves, so a template must not grant what Kubernetes
 would have refused them. The rules are those of the Pod Security level `baseline`; user 0 and other ServiceAccounts are
-refused, too. They are asked of the merged pod, so that `$patch: replace` and null are seen as well.
+refused, too. They apply to the merged pod, which includes the effects of `$patch: replace` and null.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from quire_operator.builders.merging import merged
 from quire_operator.builders.naming import BOOKIE, BROKER, CONTAINER, JOBS, child_name
 from quire_operator.builders.pods import container_security, pod_security
 
-_REMEDY = "leave it out, or run the operator with --pod-templates any (chart: operator.podTemplates)"
+_REMEDY = "remove it, or run the operator with --pod-templates any (chart: operator.podTemplates)"
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _PROFILES = ("seccompProfile", "appArmorProfile")
@@ -25,18 +25,18 @@ _SPARK_FOLDER = ".volumes.hostPath."
 
 
 def bookie_template_faults(resource: Bookie) -> list[str]:
-    """Sentences about the template of bookies; empty: it may be used."""
+    """Return errors of the pod template of bookies; empty if it is allowed."""
     return _faults("podTemplate", resource.spec.pod_template, child_name(resource.meta.name, BOOKIE))
 
 
 def managed_ledger_template_faults(resource: ManagedLedger) -> list[str]:
-    """Sentences about the templates of brokers and jobs, and about settings of Spark that say the same."""
+    """Return errors of the pod templates of brokers and jobs, and of equivalent Spark settings."""
     name, spark = resource.meta.name, resource.spec.spark
     return [
         *_faults("brokers.podTemplate", resource.spec.brokers.pod_template, child_name(name, BROKER)),
         *_faults("spark.podTemplate", spark.pod_template, child_name(name, JOBS)),
         *(
-            f"spark.conf: {key} asks for rights that a pod does not get: {_REMEDY}"
+            f"spark.conf: {key} requests privileges that pods are not allowed: {_REMEDY}"
             for key in sorted(spark.conf)
             if key.startswith("spark.kubernetes.") and (_SPARK_FOLDER in key or key.endswith(_SPARK_ACCOUNT))
         ),
@@ -91,7 +91,7 @@ def _of_container(container: Mapping[str, Any], pod: Mapping[str, Any]) -> Itera
 
 
 def _of_both(security: Mapping[str, Any]) -> Iterator[str]:
-    """Name the faults that a pod and a container can have alike."""
+    """Yield violations that are possible in the security context of both pods and containers."""
     for key in ("runAsUser", "runAsGroup"):
         if security.get(key) is not None and _is_zero(security[key]):
             yield f"{key} 0"

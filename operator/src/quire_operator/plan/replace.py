@@ -1,11 +1,11 @@
-"""A bookie whose volumes are lost: its claims are given up, and a new bookie comes up in its place. Pure.
+"""Replaces a bookie whose volumes are lost: releases its claims, and waits for a new bookie in its place. Pure.
 
     Copying -> Unbinding -> Rejoining -> RemovingCookie -> done
 
-An id belongs to its volumes: on empty ones a bookie draws a new id, so nothing ever takes the new one for the old one.
-*Copying* comes first unless a person said that the volumes are lost (annotation `quire.dev/replace` on the pod) and the
-bookie does not serve: everything on it is copied from the other replicas, and only then its claims go. A bookie that
-comes back meanwhile stays. The old id is forgotten, by the auditor, once no ledger names it.
+A bookie id belongs to its volumes: a bookie on empty volumes draws a new id, so it is never mistaken for the old one.
+*Copying* comes first, unless an administrator declared the volumes lost (annotation `quire.dev/replace` on the pod) and
+the bookie does not serve: all of its ledgers are copied from the other replicas before its claims are deleted. A bookie
+that comes back meanwhile stays. The auditor removes the old id once no ledger names it.
 """
 
 from quire_operator.api.bookie_storage import LostVolumePolicy, ReclaimPolicy
@@ -20,20 +20,20 @@ from quire_operator.plan.seen import PodSeen, PoolSeen
 
 BLOCKED = "ReplaceBlocked"
 COPIED = "Copied"
-"""As `target` of an operation: nothing is left on the volumes that go."""
+"""As `target` of an operation: all entries on the released volumes have been copied."""
 FORCE_AFTER_S = 180.0
-"""A pod that was told to end has its grace before; longer takes only one whose node does not answer."""
+"""Longer than the grace period of a pod: only a pod whose node does not respond takes more time to terminate."""
 
 
 def why_lost(seen: PoolSeen, pod: PodSeen) -> str | None:
-    """Why a pod's volumes cannot come back by themselves; None: nothing says so."""
+    """Return why a pod's volumes cannot come back by themselves, or None."""
     return next((claim.gone for claim in seen.claims if claim.pod == pod.name and claim.gone is not None), None)
 
 
 def wanted(seen: PoolSeen, but: str | None = None) -> PodSeen | None:
-    """The pod that is to be replaced next: one that a person named first, then one whose volumes are gone.
+    """Return the pod to replace next: first one that an administrator annotated, then one whose volumes are lost.
 
-    `but`: the name of one that is taken care of otherwise.
+    `but`: name of a pod to skip.
     """
     pods = sorted((pod for pod in seen.pods if pod.name != but), key=lambda pod: ordinal_of(pod.name))
     asked = [pod for pod in pods if pod.replace_asked]
@@ -41,7 +41,7 @@ def wanted(seen: PoolSeen, but: str | None = None) -> PodSeen | None:
 
 
 def forgettable(seen: PoolSeen) -> tuple[str, str] | None:
-    """Pod and id of a bookie that was replaced by another one, without us, and that the cluster still knows."""
+    """Return pod and id of a bookie that was replaced without the operator and that the cluster still knows."""
     if seen.cluster is None:
         return None
     there = {bookie.id for bookie in seen.bookies.values()}
@@ -51,27 +51,30 @@ def forgettable(seen: PoolSeen) -> tuple[str, str] | None:
 
 
 def blocker(seen: PoolSeen, pod: PodSeen) -> tuple[str, str] | None:
-    """Why a lost bookie is not replaced now, as a reason and a sentence with what to do; None: it may be."""
+    """Return why a lost bookie cannot be replaced now, as a reason and a message with the remedy, or None."""
     if pod.replace_asked and not serves(seen, pod):
         return None
-    lost, word = why_lost(seen, pod) or "a person asked for it", f"annotate the pod with {REPLACE_ANNOTATION}"
+    lost, remedy = why_lost(seen, pod) or "requested by annotation", f"annotate the pod with {REPLACE_ANNOTATION}"
     if not pod.replace_asked:
         if seen.resource.spec.storage.lost_volume_policy is LostVolumePolicy.MANUAL:
-            return "ManualPolicy", f"{pod.name}: {lost}; bring it back, or {word} to go on with empty volumes"
+            return "ManualPolicy", f"{pod.name}: {lost}; restore the volume, or {remedy} to continue with empty ones"
         left_s = duration_s(seen.resource.spec.auto_recovery.lost_bookie_delay) - (seen.now_s - _since_s(seen))
         if left_s > 0:
-            return "WaitingForItsReturn", f"{pod.name}: {lost}; it is given time to come back, or {word} to go on now"
+            message = f"{pod.name}: {lost}; waiting for autoRecovery.lostBookieDelay; {remedy} to continue now"
+            return "WaitingForItsReturn", message
     if seen.cluster is None:
-        return "MetadataUnreachable", f"{pod.name}: {lost}; nobody could say what was on it: waiting for the store"
+        message = f"{pod.name}: {lost}; cannot determine which ledgers it has: waiting for the metadata store"
+        return "MetadataUnreachable", message
     if seen.id_of(pod.name) is None:
-        return "BookieUnknown", f"{pod.name}: {lost}; it never said which bookie it is: {word} to go on"
+        return "BookieUnknown", f"{pod.name}: {lost}; its bookie id was never observed: {remedy} to continue"
     if seen.cluster.auditor is None or not seen.cluster.recovery_enabled:
-        return "AutoRecoveryOff", f"{pod.name}: {lost}; nobody copies its ledgers: switch auto-recovery on, or {word}"
+        message = f"{pod.name}: {lost}; no auto-recovery is running to copy its ledgers: enable it, or {remedy}"
+        return "AutoRecoveryOff", message
     return None
 
 
 def _since_s(seen: PoolSeen) -> float:
-    """Since when something was lost, as the condition has it."""
+    """Return since when a bookie has been lost, according to the condition."""
     for condition in seen.resource.status.conditions:
         if condition.type == BLOCKED and condition.status.value == "True":
             return seconds_of(condition.last_transition_time)
@@ -79,7 +82,7 @@ def _since_s(seen: PoolSeen) -> float:
 
 
 def begin(seen: PoolSeen, pod: PodSeen) -> Operation:
-    """The replacement of a pod's volumes; which objects go is on record from here."""
+    """Begin the replacement of a pod's volumes. The record names the objects to delete by uid."""
     claims = [claim.uid for claim in seen.claims if claim.pod == pod.name]
     at_once = pod.replace_asked and not serves(seen, pod)
     return begun(
@@ -93,55 +96,55 @@ def begin(seen: PoolSeen, pod: PodSeen) -> Operation:
 
 
 def begin_forgetting(seen: PoolSeen, pod: str, bookie: str) -> Operation:
-    """The bookie was replaced already: only its id is left to forget."""
+    """Begin with the last step: the bookie was already replaced, and only its id must be removed."""
     return begun(OperationType.REPLACE, Step.REMOVING_COOKIE, seen.now_s, pod=pod, bookie=bookie)
 
 
 def advance(operation: Operation, seen: PoolSeen) -> Move:
-    """One pass over a replacement."""
+    """Advance a replacement."""
     return _STEPS[operation.step](operation, seen)
 
 
 def _copying(operation: Operation, seen: PoolSeen) -> Move:
-    """Everything on it is made anew elsewhere, from the other replicas where it does not serve any more."""
+    """Wait until all of its entries are copied elsewhere, from the other replicas if it does not serve any more."""
     bookie, pod = operation.bookie or "", seen.pod(operation.pod or "")
     asked = pod is not None and pod.replace_asked
     if pod is not None and asked and not serves(seen, pod):
-        return Move(moved(operation, Step.UNBINDING, seen.now_s, "a person said that its volumes are lost"))
+        return Move(moved(operation, Step.UNBINDING, seen.now_s, "an administrator declared its volumes lost"))
     if seen.cluster is None:
-        return Move(waiting(operation, "the metadata store cannot be reached"), (Decommission(bookie),))
+        return Move(waiting(operation, "the metadata store is unreachable"), (Decommission(bookie),))
     if bookie not in seen.cluster.known:
-        return _copied(operation, seen, "no ledger names it any more")
+        return _copied(operation, seen, "no ledger names it")
     if pod is None or (not asked and why_lost(seen, pod) is None):
-        return Move(None, (CancelDrain(bookie),))  # it came back, or the word was taken back
+        return Move(None, (CancelDrain(bookie),))  # it came back, or the annotation was removed
     drain = seen.cluster.drain_of(bookie)
     if drain is None:
-        return Move(waiting(operation, "waiting for the auditor to take notice"), (Decommission(bookie),))
+        return Move(waiting(operation, "waiting for the auditor to start the drain"), (Decommission(bookie),))
     is_empty = drain.emptied and not drain.ledgers_left and seen.fully_replicated
     if is_empty and operation.empty_look not in (None, drain.look):
-        return _copied(operation, seen, "everything on it has its replicas elsewhere")
-    # A second look must say so: the first may be older than the loss, and the auditor's clock another than ours.
+        return _copied(operation, seen, "all of its ledgers have their replicas elsewhere")
+    # A second check must confirm it: the first may be older than the loss, and the clocks may differ.
     operation = operation.model_copy(update={"empty_look": drain.look if is_empty else None})
     said = [f"{drain.ledgers_left} ledgers are still on it", *drain.blocked_by]
     lacking = seen.cluster.under_replicated if drain.emptied else 0
     if lacking:
-        said.append(f"{lacking} ledgers of the cluster lack a replica")
+        said.append(f"{lacking} ledgers of the cluster are under-replicated")
     if seen.cluster.unaccepted:
         said = [said[0], loss_to_accept(seen.cluster, bookie)]
     elif not asked and (lacking or (drain.blocked_by and not drain.leaving)):
-        # With as many bookies as the ensemble has, nobody could take its replicas but the one in its own place.
-        word = f"annotate {pod.name} with {REPLACE_ANNOTATION}"
-        said.append(f"or {word}: a new bookie comes up in its place, the old volumes are kept")
+        # If the cluster has only as many bookies as the ensemble, only a new bookie in its place can take its replicas.
+        remedy = f"annotate {pod.name} with {REPLACE_ANNOTATION}"
+        said.append(f"or {remedy}: a new bookie starts in its place, and the old volumes are kept")
     return Move(waiting(operation, "; ".join(said)), (Decommission(bookie),))
 
 
 def _copied(operation: Operation, seen: PoolSeen, why: str) -> Move:
-    """On record, for what becomes of its volumes: whatever is not certain to be elsewhere is kept."""
+    """Record that everything was copied: only then may its volumes be deleted, otherwise they are kept."""
     return Move(moved(operation, Step.UNBINDING, seen.now_s, why).model_copy(update={"target": COPIED}))
 
 
 def _unbinding(operation: Operation, seen: PoolSeen) -> Move:
-    """The claims go, then the pod that holds them; by uid, so that those of its successor stay."""
+    """Delete the claims, then the pod that uses them; by uid, so that those of its successor stay."""
     found: list[Action] = [*releases(operation, seen)]
     old = next((pod for pod in seen.pods if pod.uid in operation.uids), None)
     if old is not None:
@@ -153,7 +156,7 @@ def _unbinding(operation: Operation, seen: PoolSeen) -> Move:
 
 
 def releases(operation: Operation, seen: PoolSeen) -> tuple[ReleaseClaim, ...]:
-    """The claims that were lost, and no others under their names."""
+    """Return the deletions of the lost claims; by uid, so that new claims of the same names stay."""
     keep = seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN or operation.target != COPIED
     lost = [claim for claim in seen.claims if claim.uid in operation.uids]
     return tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in lost)
@@ -163,29 +166,29 @@ def _rejoining(operation: Operation, seen: PoolSeen) -> Move:
     pod = seen.pod(operation.pod or "")
     bookie = None if pod is None or pod.uid in operation.uids else seen.bookies.get(pod.name)
     if pod is not None and pod.uid not in operation.uids and pod.replace_asked and not serves(seen, pod):
-        return Move(None)  # the new volumes are lost as well, a person says: it begins anew, with these
+        return Move(None)  # the annotation declares the new volumes lost as well: begin again with these
     if bookie is None:
         why = pod.failure if pod is not None else None
         return Move(waiting(operation, why or f"waiting for the new bookie of {operation.pod}"))
     if bookie.id == operation.bookie:
-        return Move(None, (CancelDrain(bookie.id),))  # its volumes turned up again with all that was on them
+        return Move(None, (CancelDrain(bookie.id),))  # its volumes reappeared with their data
     return Move(moved(operation, Step.REMOVING_COOKIE, seen.now_s, f"{bookie.id} took its place"))
 
 
 def _removing_cookie(operation: Operation, seen: PoolSeen) -> Move:
-    """The old id stays known while any ledger names it: until then nothing of it is forgotten."""
+    """Wait until the auditor has removed the old id, which it keeps while any ledger names it."""
     if operation.bookie is None:
         return Move(None)
     wish = Decommission(operation.bookie)
     if seen.cluster is None:
-        return Move(waiting(operation, "the metadata store cannot be reached"))
+        return Move(waiting(operation, "the metadata store is unreachable"))
     if operation.bookie in {bookie.id for bookie in seen.bookies.values()}:
         return Move(None, (CancelDrain(operation.bookie),))
     if operation.bookie not in seen.cluster.known:
         return Move(None)
     drain = seen.cluster.drain_of(operation.bookie)
     if drain is None:
-        return Move(waiting(operation, "waiting for the auditor to take notice"), (wish,))
+        return Move(waiting(operation, "waiting for the auditor to start the drain"), (wish,))
     said = [f"{drain.ledgers_left} ledgers still name {operation.bookie}", *drain.blocked_by]
     if seen.cluster.unaccepted:
         said = [said[0], loss_to_accept(seen.cluster, operation.bookie)]

@@ -1,4 +1,4 @@
-"""How many pods a pool may have now: arithmetic over ordinals. Pure."""
+"""Computes how many pods a pool may have now, from ordinals. Pure."""
 
 from quire_operator.api.operations import OperationType, Step
 from quire_operator.builders.naming import BOOKIE, ordinal_of, pod_name
@@ -6,15 +6,15 @@ from quire_operator.plan.seen import PoolSeen
 
 
 def replicas_there(seen: PoolSeen) -> int:
-    """Pods that the pool has, or had when it was last whole: the highest ordinal of a pod, a claim or the set, plus 1.
+    """Return the number of pods of the pool: the highest ordinal of a pod, a claim or the StatefulSet, plus 1.
 
-    Claims count: they hold a bookie's data, of a pool that was deleted and made anew, for example. Leaving one out
-    would take a bookie away without a drain.
+    Claims count because they have a bookie's data, for example those of a pool that was deleted and recreated. Omitting
+    one would remove a bookie without a drain.
     """
     leaving = _leaving(seen)
     claimed = [claim.pod for claim in seen.claims if not claim.deleting and claim.pod != leaving]
     if seen.stateful_set is not None:
-        # Its own number is what was decided last; pods above it are on their way out.
+        # Its replicas are the latest decision; pods above are terminating.
         return max(seen.stateful_set.replicas, _above(claimed))
     return _above([*claimed, *(pod.name for pod in seen.pods if pod.name != leaving)])
 
@@ -24,7 +24,7 @@ def _above(pods: list[str]) -> int:
 
 
 def _leaving(seen: PoolSeen) -> str | None:
-    """The pod of a drain that was found to be empty: from then on its claims count no more."""
+    """Return the pod of a drain whose bookie was found empty; its claims no longer count."""
     operation = seen.resource.status.operation
     if operation is None or operation.type is not OperationType.DRAIN:
         return None
@@ -32,10 +32,10 @@ def _leaving(seen: PoolSeen) -> str | None:
 
 
 def allowed_replicas(seen: PoolSeen) -> int:
-    """Pods that the StatefulSet should have: never fewer than there are; a drain alone takes one away."""
+    """Return the wanted replicas of the StatefulSet: never fewer than exist, as only a drain removes one."""
     return max(seen.resource.spec.replicas, replicas_there(seen))
 
 
 def last_pod(seen: PoolSeen) -> str:
-    """The pod that would leave next: a StatefulSet takes the highest ordinal."""
+    """Return the pod that a StatefulSet would remove next: the one with the highest ordinal."""
     return pod_name(seen.resource.meta.name, BOOKIE, replicas_there(seen) - 1)

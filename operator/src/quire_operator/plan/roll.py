@@ -1,9 +1,9 @@
-"""A changed template to the pods: one after the other, the last first, each after a look at replication. Pure.
+"""Rolls a changed template out: one pod at a time, the last first, each after a check of replication. Pure.
 
     Waiting -> Replacing -> Settling -> Waiting -> ... -> done
 
-A pod that is not ready anyway is replaced without waiting: that takes nothing from anybody, and a bad image that was
-taken back must not wait for the pods that it broke.
+A pod that is not ready is replaced without waiting: this makes nothing unavailable, and a corrected image must not wait
+for the pods that the bad one broke.
 """
 
 from quire_operator.api.bookie_spec import WaitFor
@@ -14,11 +14,11 @@ from quire_operator.plan.operations import Move, begun, moved, step_age_s, waiti
 from quire_operator.plan.seen import PodSeen, PoolSeen
 
 STUCK_AFTER_S = 600.0
-"""A pod that takes longer to come back is reported; the roll stops there and goes on by itself when it does."""
+"""A pod that takes longer to come back is reported as stuck; the roll waits, and continues once it is back."""
 
 
 def outdated(seen: PoolSeen) -> list[PodSeen]:
-    """Pods of another template than the present one, in the order in which they should be replaced."""
+    """Return pods that were created from another template, in the order in which to replace them."""
     wanted = seen.stateful_set
     if wanted is None or not wanted.current or not wanted.update_revision:
         return []
@@ -32,28 +32,31 @@ def outdated(seen: PoolSeen) -> list[PodSeen]:
 
 
 def serves(seen: PoolSeen, pod: PodSeen) -> bool:
-    """It may be in use: a read-only bookie is not ready and serves; one that only we cannot reach is ready."""
+    """Return whether clients may be using the bookie.
+
+    A read-only bookie is not ready and serves; a bookie that only the operator cannot reach is ready.
+    """
     return pod.ready or pod.name in seen.bookies
 
 
 def begin(seen: PoolSeen) -> Operation:
-    """A roll to the present template."""
+    """Begin a roll to the current template."""
     revision = seen.stateful_set.update_revision if seen.stateful_set is not None else ""
     return begun(OperationType.ROLL, Step.WAITING, seen.now_s, target=revision)
 
 
 def advance(operation: Operation, seen: PoolSeen) -> Move:
-    """One pass over a roll."""
+    """Advance a roll."""
     return _STEPS[operation.step](operation, seen)
 
 
 def is_stuck(operation: Operation, seen: PoolSeen) -> bool:
-    """A replaced pod does not come back."""
+    """Return whether a replaced pod takes too long to come back."""
     return operation.step is not Step.WAITING and step_age_s(operation, seen.now_s) > STUCK_AFTER_S
 
 
 def _waiting(operation: Operation, seen: PoolSeen) -> Move:
-    """Choose the next pod, when there is no reason to wait."""
+    """Choose the next pod unless there is a reason to wait."""
     left = outdated(seen)
     if not left:
         settled = seen.stateful_set is not None and seen.stateful_set.current
@@ -65,7 +68,7 @@ def _waiting(operation: Operation, seen: PoolSeen) -> Move:
 
 
 def _replacing(operation: Operation, seen: PoolSeen) -> Move:
-    """Delete it, unless that is done; by uid, so that its successor is never taken for it."""
+    """Delete the pod unless that is done; by uid, so that its successor stays."""
     pod = seen.pod(operation.pod or "")
     old = [one for one in outdated(seen) if one.name == operation.pod]
     if old:
@@ -76,10 +79,10 @@ def _replacing(operation: Operation, seen: PoolSeen) -> Move:
 
 
 def _settling(operation: Operation, seen: PoolSeen) -> Move:
-    """The new bookie answers; whether everything is replicated is asked before the next one is taken."""
+    """Wait until the new bookie responds. Replication is checked before the next pod is replaced."""
     pod = seen.pod(operation.pod or "")
     if pod is not None and not serves(seen, pod) and pod in outdated(seen):
-        # The template changed again while it was broken: it need not become well first.
+        # The template changed again while the pod was broken: do not wait for it to recover.
         return Move(moved(operation, Step.WAITING, seen.now_s))
     if pod is None or pod.deleting or pod.name not in seen.bookies:
         return Move(operation)
@@ -87,17 +90,17 @@ def _settling(operation: Operation, seen: PoolSeen) -> Move:
 
 
 def hindrance(seen: PoolSeen) -> str | None:
-    """Why a bookie that serves may not be taken away for a moment; None: it may."""
+    """Return why a serving bookie may not be restarted now, or None."""
     away = [pod.name for pod in seen.pods if pod.name not in seen.bookies or pod.deleting]
     wanted = seen.stateful_set.replicas if seen.stateful_set is not None else 0
     missing = max(0, wanted - len(seen.pods)) + len(away)
     if missing >= seen.resource.spec.update.max_unavailable:
-        return f"{missing} bookies are away already ({', '.join(away) or 'not made yet'})"
+        return f"{missing} bookies are already unavailable ({', '.join(away) or 'not created yet'})"
     if seen.cluster is None:
-        return "the metadata store cannot be reached: nobody could say whether everything is replicated"
+        return "the metadata store is unreachable: cannot determine whether all ledgers are fully replicated"
     if seen.resource.spec.update.wait_for is WaitFor.FULLY_REPLICATED and not seen.fully_replicated:
         lacking = seen.cluster.under_replicated + seen.cluster.unaccepted
-        return f"{lacking} ledgers lack a replica: waiting until they have them, or somebody accepts the loss"
+        return f"{lacking} ledgers are under-replicated: waiting until they are repaired or the loss is accepted"
     return None
 
 

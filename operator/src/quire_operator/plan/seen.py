@@ -1,4 +1,4 @@
-"""What the operator saw of a pool in one look. Values only; `None` means that it could not be found out, never zero."""
+"""The observation of a pool. Values only; `None` means not known, never zero."""
 
 from dataclasses import dataclass, field
 
@@ -13,25 +13,25 @@ class PodSeen:
     name: str
     uid: str = ""
     revision: str = ""
-    """`controller-revision-hash`: which template it was made of."""
+    """`controller-revision-hash`: the template that it was created from."""
     ready: bool = False
     started: bool = False
-    """Its process was well once since it was started; of a machine that is away: by what was last heard of it."""
+    """Its process was ready at least once since it started; on an unreachable node, according to the last report."""
     deleting: bool = False
     node: str | None = None
     zone: str | None = None
-    """Of its node, by the first of placement.topologyKeys; empty: the node has none; None: not known."""
+    """Zone of its node, by the first of placement.topologyKeys. Empty if the node has none, None if not known."""
     zone_annotation: str | None = None
-    """What the pod was told of it."""
+    """Zone in the annotation of the pod."""
     failure: str | None = None
-    """Last words of its process, which ended and does not stay up."""
+    """Termination message of its process, which keeps failing."""
     replace_asked: bool = False
-    """A person annotated it: its volumes are lost."""
+    """An administrator declared its volumes lost, by annotation."""
 
 
 @dataclass(frozen=True, slots=True)
 class BookieSeen:
-    """What a bookie said of itself over HTTP."""
+    """The state that a bookie reports over HTTP."""
 
     id: str
     writable: bool
@@ -40,9 +40,9 @@ class BookieSeen:
     total_bytes: int = 0
     free_bytes: int = 0
     scrub_ended_s: float | None = None
-    """When its last round of checks ended, in seconds since the epoch; None: none has."""
+    """When its last scrub ended, in seconds since the epoch; None if none has."""
     scrub_damages: int = 0
-    """Stretches of entries that were found damaged and are not mended."""
+    """Ranges of entries that were found damaged and are not repaired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class ClaimSeen:
     """The claim template it was made from, `ledgers0`."""
     pod: str
     size: str
-    """What it asks for."""
+    """The requested size."""
     capacity: str | None = None
-    """What it has; None while it is not bound."""
+    """The actual size; None while it is not bound."""
     uid: str = ""
     volume: str | None = None
     expandable: bool = False
     """Its storage class allows expansion."""
     deleting: bool = False
     gone: str | None = None
-    """Why its volume cannot come back by itself, in a sentence; looked at only for a pod without a node."""
+    """Why its volume cannot come back by itself; observed only for a pod without a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,79 +73,79 @@ class StatefulSetSeen:
     name: str
     uid: str
     replicas: int
-    """What its spec asks for."""
+    """The replicas in its spec."""
     update_revision: str = ""
-    """The revision of its present template; empty until its controller has looked at the last change."""
+    """The revision of its current template; empty until its controller has observed the last change."""
     claim_templates: tuple[Manifest, ...] = ()
     current: bool = True
-    """Its controller has seen the last change of its spec."""
+    """Its controller has observed the last change of its spec."""
     deleting: bool = False
     credentials: str | None = None
-    """The digest of credentials that its pods are told."""
+    """The digest of credentials in its pod template."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainSeen:
-    """What the auditor says of emptying a bookie."""
+    """The drain of a bookie as reported by the auditor."""
 
     bookie: str
     emptied: bool
     ledgers_left: int
     eta_s: int | None = None
     looked_at_s: float = 0.0
-    """When the auditor looked, in seconds since the epoch."""
+    """When the auditor checked the bookie, in seconds since the epoch."""
     blocked_by: tuple[str, ...] = ()
     leaving: bool = True
-    """The auditor let it go: enough others stay for the ledgers that there are. False: it waits, and may for ever."""
+    """The auditor released it: enough others stay for the existing ledgers. False: it waits, perhaps indefinitely."""
 
     @property
     def look(self) -> int:
-        """Tells this look of the auditor from its others, whatever its clock says."""
+        """Identifies this check of the auditor among its others, independent of clocks."""
         return round(self.looked_at_s * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """What the metadata says, asked of a bookie or of auto-recovery."""
+    """The state of the cluster in the metadata, as reported by a bookie or by auto-recovery."""
 
     under_replicated: int
-    """Ledgers that lack a replica, but for those whose loss a person accepted: they stay marked for good."""
+    """Under-replicated ledgers, without those whose loss was accepted: these stay marked permanently."""
     unrecoverable: int = 0
-    """Ledgers with entries that no replica could serve."""
+    """Ledgers with entries that no replica can serve."""
     accepted: int = 0
-    """How many of these a person gave up; nothing waits for them."""
+    """How many of the unrecoverable ledgers an administrator accepted as lost; nothing waits for them."""
     known: frozenset[str] = frozenset()
     """Ids with a cookie or a registration."""
     writable: frozenset[str] = frozenset()
     auditor: str | None = None
     recovery_enabled: bool = True
     oldest_mark_s: float | None = None
-    """When the first of those that lack a replica was marked, in seconds since the epoch; None: nobody said."""
+    """When the oldest under-replicated ledger was marked, in seconds since the epoch; None if not reported."""
     drains: tuple[DrainSeen, ...] = ()
 
     @property
     def unaccepted(self) -> int:
-        """Ledgers with entries that no replica could serve, about which nobody has decided."""
+        """Number of ledgers with entries that no replica can serve and whose loss was not accepted."""
         return max(0, self.unrecoverable - self.accepted)
 
     def drain_of(self, bookie: str) -> DrainSeen | None:
-        """The drain of a bookie."""
+        """Return the drain of a bookie, or None."""
         return next((drain for drain in self.drains if drain.bookie == bookie), None)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSeen:
-    """A ManagedLedger that keeps its data on this pool's cluster."""
+    """A ManagedLedger whose data are on the cluster of this pool."""
 
     name: str
     ensemble: int
     uses_this_pool: bool = True
-    """Its `bookieRef` names this pool, not another one of the cluster."""
+    """Its `bookieRef` names this pool, not another pool of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSeen:
-    """One look."""
+    """A pool and its children, observed once."""
 
     resource: Bookie
     now_s: float
@@ -154,35 +154,35 @@ class PoolSeen:
     pods: tuple[PodSeen, ...] = ()
     claims: tuple[ClaimSeen, ...] = ()
     bookies: dict[str, BookieSeen] = field(default_factory=dict)
-    """By pod; those that did not answer are missing."""
+    """Bookies by pod; those that did not respond are missing."""
     cluster: ClusterSeen | None = None
-    """None: the metadata could not be asked, or nobody who could ask it answers yet."""
+    """None if the metadata store is unreachable, or if no process that can query it responds yet."""
     namespaces: tuple[NamespaceSeen, ...] = ()
     known_ids: dict[str, str] = field(default_factory=dict)
-    """Bookie ids by pod, as the last status had them: also of those that do not answer now."""
+    """Bookie ids by pod from the last status, including those that do not respond now."""
     lost_bookie_delay_s: int | None = None
-    """The cluster's value; None: none is set, or not known."""
+    """The value in the metadata; None if it is not set, or not known."""
     pod_monitors: bool = False
     unwanted_monitors: tuple[tuple[str, str], ...] = ()
-    """Name and uid of PodMonitors of ours that are there although monitoring is switched off."""
+    """Name and uid of our PodMonitors that exist although monitoring is off."""
     recovery_ready: bool = False
     certificate_fault: str | None = None
-    """Why the operator cannot make the certificates; a person must act."""
+    """Why the operator cannot create the certificates; an administrator must act."""
     lacking_secret_keys: frozenset[str] = frozenset()
-    """Keys that the Secret of `authentication` should have and has not."""
+    """Keys that the Secret of `authentication` lacks."""
     hosts: tuple[str, ...] = ()
-    """Addresses of bookies and auto-recovery, those first that answered for the metadata."""
+    """Addresses of bookies and auto-recovery; those that reported on the metadata come first."""
 
     @property
     def fully_replicated(self) -> bool:
-        """For sure: an unknown count is not zero."""
+        """Whether all ledgers are known to be fully replicated; an unknown count is not zero."""
         return self.cluster is not None and self.cluster.under_replicated == 0 and self.cluster.unaccepted == 0
 
     def pod(self, name: str) -> PodSeen | None:
-        """A pod by name."""
+        """Return a pod by name, or None."""
         return next((pod for pod in self.pods if pod.name == name), None)
 
     def id_of(self, pod: str) -> str | None:
-        """The id of the bookie in a pod, as it says itself or as was known."""
+        """Return the id of the bookie in a pod, as it reports or as last known."""
         bookie = self.bookies.get(pod)
         return bookie.id if bookie is not None else self.known_ids.get(pod)

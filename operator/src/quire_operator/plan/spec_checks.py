@@ -1,6 +1,6 @@
-"""What is wrong with a spec that no CEL rule can see: other objects, and keys of other programs. Pure.
+"""Finds errors of a spec that CEL rules cannot detect: missing objects, and unknown keys of other programs. Pure.
 
-A wrong one becomes a condition with what to do, and nothing is changed in the cluster: never a crash-loop of pods.
+Errors become a condition with the remedy, and the cluster is not changed: no pods end in a crash loop.
 """
 
 import difflib
@@ -14,11 +14,11 @@ from quire_operator.builders.settings import bookie_settings_of_fields, broker_s
 from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
 
 _MAY_BE_SAID = frozenset({"authorizationEnabled", "httpServerAllowedHosts"})
-"""Keys that follow from fields, and that `settings` may say in another way."""
+"""Keys that are set by fields and that `settings` may override."""
 
 
 def bookie_faults(resource: Bookie, lacking_secret_keys: Collection[str] = ()) -> list[str]:
-    """Sentences; empty: the spec can be acted on. `lacking_secret_keys`: of the Secret of `authentication`."""
+    """Return errors of the spec; empty if it is valid. `lacking_secret_keys`: of the Secret of `authentication`."""
     given = resource.spec.engine.settings
     return [
         *_lacking_keys(resource.spec.authentication, lacking_secret_keys),
@@ -32,38 +32,38 @@ def _lacking_keys(wanted: BookieAuthentication | None, lacking: Collection[str])
         return []
     return [
         f"authentication: Secret {wanted.token_key_secret} lacks {', '.join(sorted(lacking))}: add them "
-        "(`quire tokens create-secret-key` and `quire tokens create --subject ROLE`); no pod is changed before"
+        "(`quire tokens create-secret-key` and `quire tokens create --subject ROLE`); until then no pod is changed"
     ]
 
 
 def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies: int | None) -> list[str]:
-    """Sentences. `bookies`: how many the cluster has, writable or not; None: not known."""
+    """Return errors of the spec. `bookies`: how many the cluster has, writable or not; None if not known."""
     spec = resource.spec
     found = _unknown_keys("brokers.settings", spec.brokers.settings, BROKER_KEYS)
     if pool is not None:
         of_fields = broker_settings_of_fields(spec, pool.spec).keys() - _MAY_BE_SAID
         found += _taken_keys("brokers.settings", spec.brokers.settings, of_fields)
     if pool is None:
-        found.append(f"bookieRef: there is no Bookie {spec.bookie_ref.name} in this namespace: make it")
+        found.append(f"bookieRef: Bookie {spec.bookie_ref.name} not found in this namespace: create it")
     elif bookies is not None and spec.replication.ensemble > bookies:
         found.append(
-            f"replication.ensemble is {spec.replication.ensemble}, and the cluster has {bookies} bookies: no ledger "
-            "could be made; add bookies, or lower it"
+            f"replication.ensemble is {spec.replication.ensemble}, but the cluster has {bookies} bookies, so no ledger "
+            "can be created: add bookies, or lower the ensemble"
         )
     return found
 
 
 def not_served_by_bookies(resource: Bookie) -> list[str]:
-    """Fields of the spec that are taken and have no effect yet: none at present."""
+    """Return fields of the spec that are accepted but have no effect yet: none at present."""
     return []
 
 
 def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
-    """Fields of the spec that are taken and that the brokers do not act on yet."""
+    """Return fields of the spec that are accepted but have no effect on brokers yet."""
     spec = resource.spec
     tls = spec.brokers.tls
     served_later = {
-        # Probes and the operator's own questions have no certificate: brokers are never told to ask for one.
+        # Probes and the operator's requests have no client certificate, so brokers are never configured to require one.
         "spec.brokers.tls.clientAuthentication": tls is not None and tls.client_authentication,
         "spec.brokers.tls.authorizedRoles": tls is not None and bool(tls.authorized_roles),
         "spec.access": bool(spec.access) and not _asks_for_roles(spec.brokers),
@@ -72,22 +72,19 @@ def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
 
 
 def _asks_for_roles(brokers: Brokers) -> bool:
-    """They know who asks, and look at what that role may do: by `authentication`, or by settings of one's own."""
+    """Return whether brokers authorize clients by role, through `authentication` or explicit settings."""
     given = brokers.settings.get("authorizationEnabled", str(brokers.authentication is not None))
     return given.strip().lower() == "true"
 
 
 def _taken_keys(field: str, settings: dict[str, str], taken: Collection[str]) -> list[str]:
-    """A key with two sources would follow the free one: past the rules of the field that has it."""
-    return [
-        f"{field}: {key} follows from another field of the spec: leave it out"
-        for key in sorted(settings.keys() & taken)
-    ]
+    """Return errors for keys that fields set already: the value in `settings` would bypass the checks of the field."""
+    return [f"{field}: {key} is set by another field of the spec: remove it" for key in sorted(settings.keys() & taken)]
 
 
 def _unknown_keys(field: str, settings: dict[str, str], known: frozenset[str]) -> list[str]:
     found = []
     for key in sorted(set(settings) - known):
         close = difflib.get_close_matches(key, known, n=1)
-        found.append(f"{field}: {key} is no setting" + (f"; did you mean {close[0]}?" if close else ""))
+        found.append(f"{field}: {key} is not a known setting" + (f"; did you mean {close[0]}?" if close else ""))
     return found

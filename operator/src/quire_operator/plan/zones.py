@@ -1,7 +1,7 @@
-"""Telling pods the zone of their node. Pure.
+"""Plans the annotations that give pods the zone of their node. Pure.
 
-A pod learns its node only once it is scheduled, and nothing in it may read nodes: the operator writes the zone to an
-annotation, and the bookie waits for that before it registers.
+The node of a pod is known only after scheduling, and the pod has no permission to read nodes: the operator writes the
+zone to an annotation, and the bookie waits for it before it registers.
 """
 
 from quire_operator.plan.actions import Action, AnnotateZone
@@ -9,7 +9,7 @@ from quire_operator.plan.seen import PoolSeen
 
 
 def annotations(seen: PoolSeen) -> list[Action]:
-    """For each pod whose annotation is not the zone of its node; a node that could not be asked is left for later."""
+    """Return annotations for pods whose annotation differs from the zone of their node; unknown zones are skipped."""
     if not seen.resource.spec.placement.topology_keys:
         return []
     return [

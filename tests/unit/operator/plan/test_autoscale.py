@@ -65,7 +65,7 @@ def test_a_pool_whose_bookies_may_not_leave_is_never_asked_for_fewer() -> None:
 def test_a_changed_number_says_why() -> None:
     events = [action for action in asked(look(quiet(), 85)) if isinstance(action, act.Emit)]
     assert [(event.reason, event.message) for event in events] == [
-        ("ScaledUp", "5 bookies: 85 % are used, highWatermark is 80")
+        ("ScaledUp", "5 bookies: 85 % of the space is used, highWatermark is 80")
     ]
 
 
@@ -149,7 +149,7 @@ def test_a_class_that_cannot_grow_is_said() -> None:
     world.claims = {name: replace(claim, expandable=False) for name, claim in world.claims.items()}
     found = plan_bookie(look(world, 90), "q")
     said = next(one for one in found.status.conditions if one.type == "Progressing")
-    assert "cannot grow: add bookies" in said.message
+    assert "does not allow expansion: add bookies" in said.message
     assert not any(isinstance(action, act.ResizeClaim) for action in found.actions)
 
 

@@ -238,7 +238,7 @@ def test_a_roll_waits_for_full_replication_between_pods() -> None:
     world.under_replicated = 5
     world.run()
     assert world.replaced == ["pool-bookie-2"]
-    assert "5 ledgers lack a replica" in world.condition("Progressing")["message"]
+    assert "5 ledgers are under-replicated" in world.condition("Progressing")["message"]
     world.under_replicated = 0
     world.run()
     assert len(world.replaced) == 3

@@ -453,7 +453,7 @@ def test_a_replacement_behind_a_loss_says_whose_word_it_waits_for_and_ends_with_
     assert old not in world.cookies
     assert "operation" not in world.status()
     assert world.condition("FullyReplicated")["status"] == "True"
-    assert "accepted a loss" in world.condition("FullyReplicated")["message"]
+    assert "accepted losses" in world.condition("FullyReplicated")["message"]
 
 
 def test_behind_a_loss_other_work_goes_on_and_the_id_is_forgotten_when_the_word_is_said() -> None:

@@ -87,7 +87,7 @@ def test_a_password_within_a_url_is_refused_without_being_repeated(field: str, s
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     wanted = ManagedLedger.model_validate(manifest)
     (fault,) = job_faults(wanted, jobs_of(wanted)[-1], JobsSeen(), "quire-jobs:1")
-    assert fault.startswith(f"{field} is a URL with a secret in it: ") and VALUE not in fault
+    assert fault.startswith(f"{field} is a URL that contains a secret: ") and VALUE not in fault
 
 
 def test_an_account_in_a_url_is_no_password() -> None:

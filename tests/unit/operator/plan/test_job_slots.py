@@ -51,8 +51,8 @@ def test_what_people_ask_for_counts_once_for_each_job() -> None:
     [
         ("offload", "expected JOB@TIME"),
         ("offload@now", "expected JOB@TIME"),
-        ("offload@2026-01-31T04:00:00", "needs its zone"),
-        ("offlaod@2026-01-31T04:00:00Z", "there are: offload, rates"),
+        ("offload@2026-01-31T04:00:00", "no time zone"),
+        ("offlaod@2026-01-31T04:00:00Z", "declared jobs: offload, rates"),
         ("offload@2099-01-31T04:00:00Z", "in the future"),
     ],
 )

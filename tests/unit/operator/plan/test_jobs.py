@@ -115,7 +115,7 @@ def test_a_run_that_was_refused_is_told_and_asked_for_again_after_a_while() -> N
 def test_a_refusal_of_a_run_that_is_due_no_more_says_nothing() -> None:
     refused = {"offload": Refusal("the quota is used up", NOON)}
     found = plan(replace(seen(), jobs=JobsSeen(refused=refused)))
-    assert (found.rows[0].reason, found.requeue_s) == ("waits for its first time", 17 * 60)
+    assert (found.rows[0].reason, found.requeue_s) == ("waits for its first scheduled time", 17 * 60)
 
 
 def test_runs_that_are_refused_keep_no_other_back_and_are_not_asked_for_in_every_pass() -> None:
@@ -182,7 +182,7 @@ def test_suspended_nothing_begins_by_the_schedule_but_what_a_person_asks_for_doe
 
 def test_without_a_schedule_a_job_runs_when_it_is_asked_for() -> None:
     found = plan(seen(offload={"target": "s3://cold"}))
-    assert (found.rows[0].reason, found.requeue_s) == ("runs when it is asked for", float("inf"))
+    assert (found.rows[0].reason, found.requeue_s) == ("runs on request", float("inf"))
     wish = seen(offload={"target": "s3://cold"}, annotation="offload@2026-01-31T11:59:00Z")
     assert begun(plan(wish)) == ["orders-offload-20260131t1159"]
 
@@ -190,7 +190,7 @@ def test_without_a_schedule_a_job_runs_when_it_is_asked_for() -> None:
 def test_a_wish_that_nobody_understands_is_a_condition() -> None:
     found = plan(seen(annotation="ofload@2026-01-31T11:59:00Z"))
     assert begun(found) == []
-    assert "there are: offload" in finding(found, "RunRequest").message
+    assert "declared jobs: offload" in finding(found, "RunRequest").message
 
 
 @pytest.mark.parametrize(
@@ -265,19 +265,22 @@ def test_a_run_that_somebody_deleted_has_failed_and_is_told_once() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"offload": OFFLOAD | {"schedule": "61 * * * *"}}, "schedule '61 * * * *' is no cron expression (bad minute)"),
-        ({"offload": OFFLOAD | {"credentialsRef": {"name": "s3"}}}, "there is no Secret s3"),
-        ({"analytics": [RATES | {"kind": "thruput"}]}, "kind 'thruput' is none; did you mean throughput?"),
+        (
+            {"offload": OFFLOAD | {"schedule": "61 * * * *"}},
+            "schedule '61 * * * *' is not a cron expression (bad minute)",
+        ),
+        ({"offload": OFFLOAD | {"credentialsRef": {"name": "s3"}}}, "Secret s3 not found"),
+        ({"analytics": [RATES | {"kind": "thruput"}]}, "kind 'thruput' does not exist; did you mean throughput?"),
         ({"offload": OFFLOAD | {"params": {"rate": "1"}}}, "params: rate is set by the operator"),
         ({"offload": OFFLOAD | {"params": {"blocksize": "1"}}}, "did you mean blockSize?"),
-        ({"analytics": [RATES | {"kind": "offload"}]}, "declared as spec.offload"),
+        ({"analytics": [RATES | {"kind": "offload"}]}, "declare it as spec.offload"),
         ({"analytics": [RATES | {"params": {"topic": "a"}}]}, "did you mean topics?"),
         ({"analytics": [RATES | {"params": {"metadata": "a"}}]}, "metadata is set by the operator"),
-        ({"analytics": [RATES | {"output": "reports"}]}, "output 'reports' is no place"),
-        ({"spark": {"conf": {"spark.master": "local"}}}, "spark.master follows from another field"),
-        ({"spark": {"conf": {"log": "x"}}}, "they begin with spark."),
+        ({"analytics": [RATES | {"output": "reports"}]}, "output 'reports' is not a valid URL"),
+        ({"spark": {"conf": {"spark.master": "local"}}}, "spark.master is set by another field"),
+        ({"spark": {"conf": {"log": "x"}}}, "their names begin with spark."),
         ({"spark": {"driver": {"resources": {"limits": {"memory": "512Mi"}}}}}, "memory 512Mi is too little"),
-        ({"spark": {"executors": {"resources": {"limits": {"memory": "1e9"}}}}}, "'1e9' is no quantity"),
+        ({"spark": {"executors": {"resources": {"limits": {"memory": "1e9"}}}}}, "'1e9' is not a quantity"),
         ({"spark": {"launcher": "SparkApplication"}}, "no Spark operator is installed"),
         ({"brokers": {"authentication": {"tokenKeySecret": "keys"}}}, "neither jobs.token nor operator.token"),
     ],
@@ -311,7 +314,7 @@ def test_nothing_begins_while_paused_or_while_no_broker_answers() -> None:
     assert plan(wish, may_act=False).actions == ()
     waits = plan(wish, ready=False)
     assert begun(waits) == []
-    assert "waits for a broker" in waits.rows[0].reason
+    assert "waits until a broker responds" in waits.rows[0].reason
 
 
 def test_runs_are_spark_applications_where_an_operator_of_spark_is() -> None:

@@ -137,8 +137,8 @@ def test_a_large_namespace_is_brought_up_over_several_passes() -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        (TopicSeen(6), "placed has 6 partitions, 4 are declared"),
-        (TopicSeen(0), "placed has no partitions and 4 are declared"),
+        (TopicSeen(6), "placed has 6 partitions, but 4 are declared"),
+        (TopicSeen(0), "placed has no partitions, but 4 are declared"),
     ],
 )
 def test_a_topic_that_exists_otherwise_is_left_alone_and_said(there: TopicSeen, said: str) -> None:
@@ -333,7 +333,7 @@ def test_declared_topics_that_nobody_has_open_are_opened_once_all_is_there() -> 
 def test_topics_do_not_go_while_nobody_can_say_whether_they_are_anothers() -> None:
     found = plan(deleted(replace(seen(THERE, deletionPolicy="Delete"), pool=None)))
     assert found.actions == ()
-    assert any("there is no Bookie pool" in (one.message or "") for one in found.status.conditions)
+    assert any("without Bookie pool" in (one.message or "") for one in found.status.conditions)
 
 
 def test_of_two_with_one_namespace_the_younger_does_nothing() -> None:

@@ -102,7 +102,7 @@ def test_where_nobody_else_could_take_its_replicas_the_word_is_named_that_brings
     world.drains[old] = DrainSeen(old, emptied=True, ledgers_left=0)
     world.one_pass()
     message = world.condition("Progressing")["message"]
-    assert "2 ledgers of the cluster lack a replica" in message and "annotate" in message
+    assert "2 ledgers of the cluster are under-replicated" in message and "annotate" in message
     assert world.status()["operation"]["step"] == "Copying"
 
 

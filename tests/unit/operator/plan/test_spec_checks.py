@@ -31,14 +31,12 @@ def test_the_keys_that_the_operator_knows_are_those_of_the_processes(
 
 def test_a_misspelt_setting_is_named_with_the_one_that_was_meant() -> None:
     found = bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"gcWaittime": "1", "longPollsMax": "1"}})))
-    assert found == ["engine.settings: gcWaittime is no setting; did you mean gcWaitTime?"]
+    assert found == ["engine.settings: gcWaittime is not a known setting; did you mean gcWaitTime?"]
 
 
 def test_a_setting_that_has_a_field_is_refused() -> None:
     found = bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"dbStorage_writeCacheMaxSizeMb": "16"}})))
-    assert found == [
-        "engine.settings: dbStorage_writeCacheMaxSizeMb follows from another field of the spec: leave it out"
-    ]
+    assert found == ["engine.settings: dbStorage_writeCacheMaxSizeMb is set by another field of the spec: remove it"]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +44,12 @@ def test_a_setting_that_has_a_field_is_refused() -> None:
     [
         ({}, POOL, 3, None),
         ({}, POOL, None, None),
-        ({}, None, None, "there is no Bookie pool"),
-        ({"replication": {"ensemble": 4}}, POOL, 3, "replication.ensemble is 4, and the cluster has 3 bookies"),
-        ({"brokers": {"settings": {"nonsense": "1"}}}, POOL, 3, "nonsense is no setting"),
+        ({}, None, None, "Bookie pool not found"),
+        ({"replication": {"ensemble": 4}}, POOL, 3, "replication.ensemble is 4, but the cluster has 3 bookies"),
+        ({"brokers": {"settings": {"nonsense": "1"}}}, POOL, 3, "nonsense is not a known setting"),
         (
             {"brokers": {"settings": {"managedLedgerCacheSizeMB": "1"}}},
-            *(POOL, 3, "managedLedgerCacheSizeMB follows from another field"),
+            *(POOL, 3, "managedLedgerCacheSizeMB is set by another field"),
         ),
     ],
 )
