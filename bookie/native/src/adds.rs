@@ -1,4 +1,4 @@
-//! What a client sends and reads: the V2 adds of entries with their CRC32C digests in one buffer, and the check of a batch.
+//! The client's steps: encodes V2 adds with CRC32C digests in one buffer, and verifies batch responses.
 
 use crate::{be_i32, be_i64};
 use crate::buffers::{new_bytes, Buffer};
@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyMemoryView, PySlice, PyTuple};
 const HEADER_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 4;
 
-/// The buffers of one payload: the object itself, or the parts in a tuple. Objects are held beside their views.
+/// Add the buffers of one payload: the object itself, or the parts in a tuple. Objects are kept with their views.
 fn add_parts<'py>(payload: Bound<'py, PyAny>, parts: &mut Vec<(Buffer, Bound<'py, PyAny>)>) -> PyResult<usize> {
     let mut size = 0usize;
     if let Ok(tuple) = payload.downcast::<PyTuple>() {
@@ -26,7 +26,7 @@ fn add_parts<'py>(payload: Bound<'py, PyAny>, parts: &mut Vec<(Buffer, Bound<'py
     Ok(size)
 }
 
-/// The frames of some entries, and the ledger's length behind them; see `plain_adds.encode_adds`.
+/// Encode the frames of some entries and compute the ledger's new length; see `plain_adds.encode_adds`.
 #[pyfunction]
 pub fn encode_adds(
     prefix: &[u8],
@@ -49,7 +49,7 @@ pub fn encode_adds(
                 return Err(PyOverflowError::new_err(size));
             }
             if fixed + size > i32::MAX as usize {
-                return Err(PyValueError::new_err("a frame beyond the protocol's lengths"));
+                return Err(PyValueError::new_err("a frame exceeds the protocol's largest length"));
             }
             entries.push((size, parts.len()));
             total += 4 + fixed + size;
@@ -64,16 +64,16 @@ pub fn encode_adds(
                 add(payload)?;
             }
         } else {
-            return Err(PyTypeError::new_err("payloads come in a list or a tuple"));
+            return Err(PyTypeError::new_err("payloads must be a list or a tuple"));
         }
     }
     let mut length = length;
     let frames = new_bytes(py, total, |out| {
         let (mut at, mut entry, mut part) = (0usize, first, 0usize);
         for (index, (size, end)) in entries.iter().enumerate() {
-            length = length.checked_add(*size as i64).ok_or_else(|| PyValueError::new_err("a ledger beyond all lengths"))?;
+            length = length.checked_add(*size as i64).ok_or_else(|| PyValueError::new_err("the ledger is too long"))?;
             if index > 0 {
-                entry = entry.checked_add(1).ok_or_else(|| PyValueError::new_err("entries beyond the highest id"))?;
+                entry = entry.checked_add(1).ok_or_else(|| PyValueError::new_err("the entries exceed the highest id"))?;
             }
             let frame = &mut out[at..at + 4 + fixed + size];
             frame[..4].copy_from_slice(&((fixed + size) as i32).to_be_bytes());
@@ -101,7 +101,7 @@ pub fn encode_adds(
     Ok((frames, length))
 }
 
-/// The frames of entries as they were read; see `plain_adds.encode_copies`.
+/// Encode the frames of entries as they were read; see `plain_adds.encode_copies`.
 #[pyfunction]
 pub fn encode_copies(prefix: &[u8], ledger: i64, entries: &Bound<'_, PyList>) -> PyResult<Py<PyAny>> {
     let py = entries.py();
@@ -118,7 +118,7 @@ pub fn encode_copies(prefix: &[u8], ledger: i64, entries: &Bound<'_, PyList>) ->
         let view = Buffer::read(&payload)?;
         let size = view.bytes().len();
         if fixed + size > i32::MAX as usize {
-            return Err(PyValueError::new_err("a frame beyond the protocol's lengths"));
+            return Err(PyValueError::new_err("a frame exceeds the protocol's largest length"));
         }
         total += 4 + fixed + size;
         found.push((numbers, view, payload));
@@ -144,8 +144,8 @@ pub fn encode_copies(prefix: &[u8], ledger: i64, entries: &Bound<'_, PyList>) ->
     })
 }
 
-/// Whether a stored entry is that one, and matches its CRC32C.
-fn is_good(data: &[u8], ledger: i64, entry: i64) -> bool {
+/// Return whether a stored entry has these ids and matches its CRC32C.
+fn is_valid(data: &[u8], ledger: i64, entry: i64) -> bool {
     if data.len() < HEADER_BYTES + CHECKSUM_BYTES || be_i64(data, 0) != ledger || be_i64(data, 8) != entry {
         return false;
     }
@@ -154,7 +154,7 @@ fn is_good(data: &[u8], ledger: i64, entry: i64) -> bool {
     data[HEADER_BYTES..HEADER_BYTES + CHECKSUM_BYTES] == crc.to_be_bytes()
 }
 
-/// LAC and length of the good entries in front; see `plain_adds.check_entries`.
+/// Return LAC and length of the valid leading entries; see `plain_adds.check_entries`.
 #[pyfunction]
 pub fn check_entries(ledger: i64, first: i64, entries: &Bound<'_, PyList>) -> PyResult<Vec<i64>> {
     let mut found = Vec::with_capacity(2 * entries.len());
@@ -162,7 +162,7 @@ pub fn check_entries(ledger: i64, first: i64, entries: &Bound<'_, PyList>) -> Py
     for entry in entries.iter() {
         let view = Buffer::read(&entry)?;
         let data = view.bytes();
-        if !wanted.is_some_and(|entry| is_good(data, ledger, entry)) {
+        if !wanted.is_some_and(|entry| is_valid(data, ledger, entry)) {
             break;
         }
         found.push(be_i64(data, 16));
@@ -172,7 +172,7 @@ pub fn check_entries(ledger: i64, first: i64, entries: &Bound<'_, PyList>) -> Py
     Ok(found)
 }
 
-/// The frames of stored entries as they are; see `plain_adds.encode_stored`.
+/// Encode the frames of unchanged stored entries; see `plain_adds.encode_stored`.
 #[pyfunction]
 pub fn encode_stored(prefix: &[u8], entries: &Bound<'_, PyList>) -> PyResult<Py<PyAny>> {
     let py = entries.py();
@@ -182,7 +182,7 @@ pub fn encode_stored(prefix: &[u8], entries: &Bound<'_, PyList>) -> PyResult<Py<
         let view = Buffer::read(&entry)?;
         let size = prefix.len() + view.bytes().len();
         if size > i32::MAX as usize {
-            return Err(PyValueError::new_err("a frame beyond the protocol's lengths"));
+            return Err(PyValueError::new_err("a frame exceeds the protocol's largest length"));
         }
         total += 4 + size;
         found.push((view, entry));
@@ -201,7 +201,7 @@ pub fn encode_stored(prefix: &[u8], entries: &Bound<'_, PyList>) -> PyResult<Py<
     })
 }
 
-/// Views of the entries of a batch; see `plain_adds.split_batch`.
+/// Return views of the entries of a batch; see `plain_adds.split_batch`.
 #[pyfunction]
 pub fn split_batch<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     let py = body.py();
@@ -215,7 +215,7 @@ pub fn split_batch<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>
     Ok(found)
 }
 
-/// Where each entry of a batch begins and ends. ValueError when one runs over the end.
+/// Return start and end of each entry of a batch. ValueError if an entry extends beyond the end.
 pub fn batch_edges(bytes: &[u8]) -> PyResult<Vec<(usize, usize)>> {
     let mut found = Vec::new();
     let mut at = 0usize;
@@ -231,14 +231,14 @@ pub fn batch_edges(bytes: &[u8]) -> PyResult<Vec<(usize, usize)>> {
     Ok(found)
 }
 
-/// How many entries a batch has; see `plain_adds.count_batch`.
+/// Return how many entries a batch has; see `plain_adds.count_batch`.
 #[pyfunction]
 pub fn count_batch(body: &Bound<'_, PyAny>) -> PyResult<usize> {
     let buffer = Buffer::read(body)?;
     Ok(batch_edges(buffer.bytes())?.len())
 }
 
-/// How many entries in front of a batch are good; see `plain_adds.check_batch`.
+/// Return how many leading entries of a batch are valid; see `plain_adds.check_batch`.
 #[pyfunction]
 pub fn check_batch(ledger: i64, first: i64, body: &Bound<'_, PyAny>) -> PyResult<usize> {
     let buffer = Buffer::read(body)?;
@@ -246,7 +246,7 @@ pub fn check_batch(ledger: i64, first: i64, body: &Bound<'_, PyAny>) -> PyResult
     let mut wanted = Some(first);
     let mut count = 0usize;
     for (start, end) in batch_edges(bytes)? {
-        if !wanted.is_some_and(|entry| is_good(&bytes[start..end], ledger, entry)) {
+        if !wanted.is_some_and(|entry| is_valid(&bytes[start..end], ledger, entry)) {
             break;
         }
         count += 1;

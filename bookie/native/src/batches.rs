@@ -1,4 +1,4 @@
-//! V2 adds of many ledgers in one buffer: taken as rows with their journal records, stored, and answered, each in a step.
+//! V2 adds of many ledgers in one buffer: decodes them to rows with journal records, stores them, encodes responses.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 const KEY_BYTES: usize = 20;
 
 struct Row {
-    /// Where the first frame begins.
+    /// Position of the first frame.
     at: usize,
     first: i64,
     next: Option<i64>,
@@ -23,7 +23,7 @@ struct Row {
 
 type Taken<'py> = (usize, Bound<'py, PyList>, Py<PyAny>, usize, usize);
 
-/// The small adds from `position` on, by ledger, and their journal records; see `plain.take_add_rows`.
+/// Decode the small adds from `position` on, by ledger, with their journal records; see `plain.take_add_rows`.
 #[pyfunction]
 pub fn take_add_rows<'py>(data: &Bound<'py, PyAny>, position: usize, frame_bytes_max: i64) -> PyResult<Taken<'py>> {
     let py = data.py();
@@ -51,7 +51,7 @@ pub fn take_add_rows<'py>(data: &Bound<'py, PyAny>, position: usize, frame_bytes
         let (entry, lac) = (be_i64(bytes, position + 36), be_i64(bytes, position + 44));
         let body = position + LENGTH_BYTES + ADD_FIXED_BYTES;
         let last = frames.last().map(|frame| frame.0);
-        // The row before is nearly always the one, with one ledger; with many it nearly never is.
+        // With one ledger, the previous row nearly always matches; with many ledgers, it nearly never does.
         let known = match last {
             Some(row) if bytes[rows[row].at + LENGTH_BYTES..rows[row].at + LENGTH_BYTES + PREFIX_BYTES] == *prefix => Some(row),
             Some(_) => open.get(prefix).copied(),
@@ -75,14 +75,14 @@ pub fn take_add_rows<'py>(data: &Bound<'py, PyAny>, position: usize, frame_bytes
     }
     let size_bytes: usize = rows.iter().map(|row| row.size_bytes).sum();
     let list = PyList::empty(py);
-    let mut places: Vec<(usize, usize)> = Vec::with_capacity(rows.len()); // where its next length and body go
+    let mut places: Vec<(usize, usize)> = Vec::with_capacity(rows.len()); // where to write its next length and body
     let mut at = 0usize;
     let mut key: Option<Bound<'py, PyBytes>> = None;
     for row in &rows {
         let end = at + RUN_HEAD_BYTES + 4 * row.count + row.size_bytes;
-        let told = &bytes[row.at + 8..row.at + 8 + KEY_BYTES];
-        if key.as_ref().map(|known| known.as_bytes() == told) != Some(true) {
-            key = Some(PyBytes::new(py, told));
+        let row_key = &bytes[row.at + 8..row.at + 8 + KEY_BYTES];
+        if key.as_ref().map(|known| known.as_bytes() == row_key) != Some(true) {
+            key = Some(PyBytes::new(py, row_key));
         }
         let ledger = be_i64(bytes, row.at + 28);
         list.append((ledger, row.first, row.count, row.lac, key.as_ref().unwrap(), at, end))?;
@@ -138,7 +138,7 @@ pub fn store_rows(
             (offset, start) = store_piece(out, offset, start, source.bytes(), &rows, &mut slots)?;
         }
         if slots.next().is_some() {
-            return Err(PyValueError::new_err("fewer entries than were told"));
+            return Err(PyValueError::new_err("the rows do not have `count` entries"));
         }
         Ok(())
     })
@@ -165,7 +165,7 @@ fn store_piece(
             let to = from.checked_add(length).filter(|to| *to <= records.len()).ok_or_else(outside)?;
             let end = offset.checked_add(length).filter(|end| *end <= out.len());
             let end = end.ok_or_else(|| PyIndexError::new_err("the entries do not fit the chunk"))?;
-            let slot = slots.next().ok_or_else(|| PyValueError::new_err("more entries than were told"))?;
+            let slot = slots.next().ok_or_else(|| PyValueError::new_err("the rows do not have `count` entries"))?;
             out[offset..end].copy_from_slice(&records[from..to]);
             slot.copy_from_slice(&(start << PLACE_SIZE_BITS | length as i64).to_ne_bytes());
             (offset, from) = (end, to);
@@ -179,7 +179,7 @@ fn outside() -> PyErr {
     PyIndexError::new_err("a row outside its records")
 }
 
-/// The answers to some rows, one behind the other; see `plain.row_replies`.
+/// Encode the responses to some rows; see `plain.row_replies`.
 #[pyfunction]
 pub fn row_replies(py: Python<'_>, length: i32, header: u32, code: i32, rows: &Bound<'_, PyList>) -> PyResult<Py<PyAny>> {
     let mut found: Vec<(i64, i64, usize)> = Vec::with_capacity(rows.len());

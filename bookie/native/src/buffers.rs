@@ -1,18 +1,18 @@
-//! Views into Python's buffers, and new bytes objects that are filled in place.
+//! Views into Python's buffers, and bytes objects that are filled in place.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// A contiguous view that is given back when it goes. Bytes objects need none: they never move.
+/// A contiguous view that is released on drop. Bytes objects need no view, because they never move.
 pub enum Buffer {
     Plain(*const u8, usize),
     View(ffi::Py_buffer),
 }
 
 impl Buffer {
-    /// A view for reading. `object` must live as long as the view: the callers hold it.
+    /// Create a view for reading. The caller must keep `object` alive as long as the view.
     pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
         if let Ok(bytes) = object.downcast::<PyBytes>() {
             let data = bytes.as_bytes();
@@ -21,14 +21,14 @@ impl Buffer {
         Buffer::view(object, ffi::PyBUF_SIMPLE)
     }
 
-    /// A view for writing.
+    /// Create a view for writing.
     pub fn write(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
         Buffer::view(object, ffi::PyBUF_WRITABLE)
     }
 
     fn view(object: &Bound<'_, PyAny>, flags: i32) -> PyResult<Buffer> {
         let mut found = ffi::Py_buffer::new();
-        // A view of one dimension, contiguous, or an exception.
+        // Creates a contiguous view of one dimension, or sets an exception.
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut found, flags) } != 0 {
             return Err(PyErr::fetch(object.py()));
         }
@@ -50,7 +50,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(start, size) }
     }
 
-    /// Only of a view made by `write`.
+    /// The bytes for writing. Only for a view created by `write`.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Buffer::View(view) if view.len > 0 => unsafe {
@@ -69,13 +69,13 @@ impl Drop for Buffer {
     }
 }
 
-/// A bytes object of `size` bytes, filled by `fill` before anyone sees it.
+/// Create a bytes object of `size` bytes that `fill` writes before it is returned.
 pub fn new_bytes(py: Python<'_>, size: usize, fill: impl FnOnce(&mut [u8]) -> PyResult<()>) -> PyResult<Py<PyAny>> {
     unsafe {
         let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size as ffi::Py_ssize_t);
         let owned: Bound<'_, PyAny> = Bound::from_owned_ptr_or_err(py, made)?;
         let start = ffi::PyBytes_AsString(made) as *mut u8;
-        // Every caller writes each byte, or fails and the object is dropped unseen.
+        // Every caller writes each byte, or fails and the object is dropped.
         let out = std::slice::from_raw_parts_mut(start, size);
         fill(out)?;
         Ok(owned.unbind())

@@ -1,4 +1,4 @@
-//! The entries of many ledgers on their way to an entry log and the index; see `plain_flushes`.
+//! Encodes the entries of many ledgers for an entry log and the index; see `plain_flushes`.
 
 use crate::buffers::{new_bytes, Buffer};
 use crate::{put_record, CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS, RECORD_HEAD_BYTES};
@@ -24,7 +24,7 @@ struct Run {
 }
 
 impl Run {
-    /// The tuple must live as long as the run: it holds the arrays.
+    /// Create a run. The tuple must live as long as the run, because it owns the arrays.
     fn of(item: &Bound<'_, PyTuple>) -> PyResult<Run> {
         let run = Run {
             ledger: item.get_item(0)?.extract()?,
@@ -49,7 +49,7 @@ impl Run {
     }
 }
 
-/// Record bytes and the segment of each run, as long as they fit; see `plain_flushes.run_segments`.
+/// Return record bytes and the segment of each run that fits; see `plain_flushes.run_segments`.
 #[pyfunction]
 pub fn run_segments<'py>(runs: &Bound<'py, PyList>, kept: &Bound<'py, PyList>, bytes_max: i64) -> PyResult<Bound<'py, PyList>> {
     let py = runs.py();
@@ -114,7 +114,7 @@ fn tail(run: &Run, sizes: &[u32]) -> Vec<u8> {
     out
 }
 
-/// Records of several runs, written where they go; see `plain_flushes.encode_runs`.
+/// Write the records of several runs into the target; see `plain_flushes.encode_runs`.
 #[pyfunction]
 pub fn encode_runs(
     target: &Bound<'_, PyAny>,
@@ -154,7 +154,7 @@ pub fn encode_runs(
     Ok(at)
 }
 
-/// New values of index blocks, where nothing speaks against it; see `plain_flushes.merge_blocks`.
+/// Return new values of index blocks that can be merged here; see `plain_flushes.merge_blocks`.
 #[pyfunction]
 pub fn merge_blocks<'py>(
     keys: &Bound<'py, PyList>,
@@ -206,7 +206,7 @@ fn may_be_joined(salt: u32, value: &[u8], new: &[u8]) -> bool {
     }
 }
 
-/// Which ids some segments have; None where they are no segments.
+/// Return the bit mask of the ids in some segments; None if the segments are invalid.
 fn masks(segments: &[u8]) -> Option<[u8; BITMAP_BYTES]> {
     let mut taken = [0u8; BITMAP_BYTES];
     let mut at = 0usize;

@@ -1,7 +1,7 @@
 //! The native twins of `quire_bookie.bulk.plain`: the same names, arguments and results, byte for byte.
 //!
-//! Every function works on whole buffers, holds the interpreter's lock, and keeps nothing. What it was given is checked
-//! before it is used: a wrong offset is an exception, never a read or write outside a buffer.
+//! Every function processes whole buffers, holds the GIL, and is stateless. Arguments are checked before they are used:
+//! a wrong offset raises an exception and never causes a read or write outside a buffer.
 
 mod adds;
 mod batches;
@@ -37,7 +37,7 @@ fn be_i64(data: &[u8], at: usize) -> i64 {
     i64::from_be_bytes(data[at..at + 8].try_into().unwrap())
 }
 
-/// The adds from `position` on that continue one run; see `plain.take_adds`.
+/// Append the bodies of the adds from `position` on that continue one run; see `plain.take_adds`.
 #[pyfunction]
 fn take_adds(
     data: &Bound<'_, PyAny>,
@@ -82,13 +82,13 @@ fn take_adds(
         position = stop;
         match next.checked_add(1) {
             Some(following) => next = following,
-            None => break, // there is no id behind the highest
+            None => break, // no id follows the highest one
         }
     }
     Ok((position, size_bytes, lac))
 }
 
-/// What every V2 answer about an entry begins with, `REPLY_BYTES` of it.
+/// Write the first `REPLY_BYTES` of a V2 response about an entry.
 fn put_reply(out: &mut [u8], length: u32, header: u32, code: i32, ledger: i64, entry: i64) {
     out[0..4].copy_from_slice(&length.to_be_bytes());
     out[4..8].copy_from_slice(&header.to_be_bytes());
@@ -97,7 +97,7 @@ fn put_reply(out: &mut [u8], length: u32, header: u32, code: i32, ledger: i64, e
     out[20..28].copy_from_slice(&entry.to_be_bytes());
 }
 
-/// One answer of `length` bytes for each entry from `first` on; see `plain.add_replies`.
+/// Encode one response with this length field for each entry from `first` on; see `plain.add_replies`.
 #[pyfunction]
 fn add_replies(py: Python<'_>, length: i32, header: u32, code: i32, ledger: i64, first: i64, count: usize) -> PyResult<Py<PyAny>> {
     if count > 1 && i64::try_from(count - 1).ok().and_then(|more| first.checked_add(more)).is_none() {
@@ -137,7 +137,7 @@ fn store_entries(chunk: &Bound<'_, PyAny>, offset: usize, start: i64, entries: &
     })
 }
 
-/// Runs and encoded records as the body of a journal group; see `plain.encode_body`.
+/// Encode runs and append encoded records as the body of a journal group; see `plain.encode_body`.
 #[pyfunction]
 fn encode_body(py: Python<'_>, items: &Bound<'_, PyList>) -> PyResult<Py<PyAny>> {
     let mut heads: Vec<Option<(Bound<'_, PyList>, i64, i64, i64)>> = Vec::with_capacity(items.len());
@@ -185,7 +185,7 @@ fn encode_body(py: Python<'_>, items: &Bound<'_, PyList>) -> PyResult<Py<PyAny>>
 fn put(out: &mut [u8], at: usize, data: &[u8]) -> PyResult<usize> {
     let end = at + data.len();
     if end > out.len() {
-        return Err(PyIndexError::new_err("more bytes than room"));
+        return Err(PyIndexError::new_err("the bytes do not fit the buffer"));
     }
     out[at..end].copy_from_slice(data);
     Ok(end)
@@ -196,7 +196,7 @@ fn put_run(out: &mut [u8], at: usize, entries: &Bound<'_, PyList>, ledger: i64, 
     let mut lengths_at = at + RUN_HEAD_BYTES;
     let mut body_at = lengths_at + 4 * count;
     if body_at > out.len() {
-        return Err(PyIndexError::new_err("more bytes than room"));
+        return Err(PyIndexError::new_err("the bytes do not fit the buffer"));
     }
     out[at] = ENTRIES_KIND;
     out[at + 1..at + 4].fill(0);

@@ -1,7 +1,7 @@
-//! Stored Pulsar entries to columns of messages. See `plain_messages` for what each column means, and for what is left.
+//! Decodes stored Pulsar entries to columns of messages. See `plain_messages` for columns and supported entries.
 //!
-//! Taken is only what is beyond doubt: every field known, of its type, complete, text in UTF-8. Whatever else there is
-//! in an entry, the caller looks at that entry itself.
+//! Supports only entries whose fields are all known, of their types and complete, with text in UTF-8. The caller
+//! decodes all other entries itself.
 
 use crate::adds::batch_edges;
 use crate::buffers::{new_bytes, Buffer};
@@ -14,7 +14,7 @@ const BROKER_MAGIC: [u8; 2] = [0x0e, 0x02];
 const HEAD_BYTES: usize = 10;
 const TIME_MS_MAX: u64 = 253_402_300_799_999;
 const ROW_BYTES: usize = 64;
-/// What the rows of one entry may take; an entry with more is left to the caller, who takes it in parts.
+/// Largest size of the rows of one entry. A larger entry is left to the caller, which decodes it in parts.
 const ENTRY_ROWS_BYTES_MAX: usize = 64 << 20;
 
 const VARINT: u8 = 0;
@@ -69,15 +69,15 @@ impl<'a> Fields<'a> {
         std::str::from_utf8(found).ok().map(str::as_bytes)
     }
 
-    /// A number that a signed field of 32 bits has as well.
+    /// A number that fits a signed field of 32 bits.
     fn small(&mut self) -> Option<u32> {
         self.varint().filter(|number| *number <= i32::MAX as u64).map(|number| number as u32)
     }
 }
 
-/// What a message says of itself, alone or in a batch.
+/// The properties of a message, alone or in a batch.
 #[derive(Default)]
-struct Said<'a> {
+struct Message<'a> {
     key: Option<&'a [u8]>,
     key_is_base64: bool,
     ordering_key: Option<&'a [u8]>,
@@ -86,10 +86,10 @@ struct Said<'a> {
     properties: Vec<(&'a [u8], &'a [u8])>,
 }
 
-/// Of an entry.
+/// The metadata of an entry.
 #[derive(Default)]
 struct Metadata<'a> {
-    said: Said<'a>,
+    message: Message<'a>,
     producer: &'a [u8],
     sequence_id: i64,
     publish_ms: u64,
@@ -127,17 +127,17 @@ fn metadata(bytes: &[u8]) -> Option<Metadata<'_>> {
                 found.publish_ms = fields.varint()?;
                 has_publish = true;
             }
-            (4, BYTES) => found.said.properties.push(pair(fields.string()?)?),
-            (6, BYTES) => found.said.key = Some(fields.text()?),
+            (4, BYTES) => found.message.properties.push(pair(fields.string()?)?),
+            (6, BYTES) => found.message.key = Some(fields.text()?),
             (8, VARINT) => found.compression = fields.small()?,
             (9, VARINT) => found.uncompressed_size = fields.varint().filter(|size| *size <= u64::from(u32::MAX))?,
             (11, VARINT) => found.batch = Some(fields.small()?),
-            (12, VARINT) => found.said.event_ms = fields.varint()?,
+            (12, VARINT) => found.message.event_ms = fields.varint()?,
             (16, BYTES) => found.schema_version = fields.string()?,
-            (17, VARINT) => found.said.key_is_base64 = fields.varint()? != 0,
-            (18, BYTES) => found.said.ordering_key = Some(fields.string()?),
-            (25, VARINT) => found.said.is_null = fields.varint()? != 0,
-            // Where it was replicated, when it is due, its transaction, its highest sequence id: no columns.
+            (17, VARINT) => found.message.key_is_base64 = fields.varint()? != 0,
+            (18, BYTES) => found.message.ordering_key = Some(fields.string()?),
+            (25, VARINT) => found.message.is_null = fields.varint()? != 0,
+            // Replication clusters, delivery time, transaction and highest sequence id have no columns.
             (5 | 7, BYTES) => {
                 fields.text()?;
             }
@@ -151,32 +151,32 @@ fn metadata(bytes: &[u8]) -> Option<Metadata<'_>> {
     is_whole.then_some(found)
 }
 
-/// Size of the payload, whether it was compacted out, and its own sequence id beside what it says.
-fn single(bytes: &[u8]) -> Option<(Said<'_>, usize, bool, Option<i64>)> {
-    let mut said = Said::default();
+/// Decode the metadata of one message in a batch. Also returns payload size, whether it is compacted out, sequence id.
+fn single(bytes: &[u8]) -> Option<(Message<'_>, usize, bool, Option<i64>)> {
+    let mut message = Message::default();
     let (mut size, mut is_out, mut sequence_id) = (None, false, None);
     let mut fields = Fields::of(bytes);
     while !fields.is_done() {
         match fields.tag()? {
-            (1, BYTES) => said.properties.push(pair(fields.string()?)?),
-            (2, BYTES) => said.key = Some(fields.text()?),
+            (1, BYTES) => message.properties.push(pair(fields.string()?)?),
+            (2, BYTES) => message.key = Some(fields.text()?),
             (3, VARINT) => size = Some(fields.small()? as usize),
             (4, VARINT) => is_out = fields.varint()? != 0,
-            (5, VARINT) => said.event_ms = fields.varint()?,
-            (6, VARINT) => said.key_is_base64 = fields.varint()? != 0,
-            (7, BYTES) => said.ordering_key = Some(fields.string()?),
+            (5, VARINT) => message.event_ms = fields.varint()?,
+            (6, VARINT) => message.key_is_base64 = fields.varint()? != 0,
+            (7, BYTES) => message.ordering_key = Some(fields.string()?),
             (8, VARINT) => sequence_id = Some(fields.varint()? as i64),
-            (9, VARINT) => said.is_null = fields.varint()? != 0,
+            (9, VARINT) => message.is_null = fields.varint()? != 0,
             (10, VARINT) => {
                 fields.varint()?;
             }
             _ => return None,
         }
     }
-    Some((said, size?, is_out, sequence_id))
+    Some((message, size?, is_out, sequence_id))
 }
 
-/// The metadata of an entry whose checksum is right, and where its payload begins.
+/// Decode the metadata of an entry with a valid checksum, and return where its payload begins.
 fn opened(entry: &[u8]) -> Option<(Metadata<'_>, usize)> {
     let mut at = 0usize;
     if entry.len() >= 6 && entry[..2] == BROKER_MAGIC {
@@ -204,7 +204,7 @@ impl Numbers {
     }
 }
 
-/// Offsets of Arrow's strings and lists: they begin with 0.
+/// Offsets of Arrow's strings and lists, which begin with 0.
 struct Offsets(Numbers);
 
 impl Default for Offsets {
@@ -235,7 +235,7 @@ impl Strings {
     }
 }
 
-/// Which rows have a value.
+/// Tracks which rows have a value.
 #[derive(Default)]
 struct Validity {
     rows: Vec<bool>,
@@ -253,7 +253,7 @@ impl Validity {
         self.rows.truncate(count);
     }
 
-    /// Arrow's bitmap; None when no row is null.
+    /// Return Arrow's bitmap; None if no row is null.
     fn bitmap<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         if self.set == self.rows.len() {
             return None;
@@ -294,7 +294,7 @@ impl Optionals {
     }
 }
 
-/// Where a payload lies: in the bytes that were given (0), or in those that were inflated (1 and on).
+/// Location of a payload: number of its bytes (0: the argument, from 1 on: decompressed entries), offset, size.
 type Place = (usize, usize, usize);
 
 /// How much of each column belongs to whole entries.
@@ -328,7 +328,7 @@ struct Columns {
     has_payload: Validity,
     payloads: Vec<Place>,
     bases: Vec<usize>,
-    /// What the rows take, about.
+    /// Approximate bytes of the rows.
     size: usize,
 }
 
@@ -345,7 +345,7 @@ impl Columns {
         Mark { rows: self.rows, pairs: self.pairs, bases: self.bases.len(), bytes, size: self.size }
     }
 
-    /// Forget what came behind a mark.
+    /// Remove everything added after a mark.
     fn cut(&mut self, mark: Mark) {
         let (rows, bytes) = (mark.rows, mark.bytes);
         for column in [&mut self.source, &mut self.publish_ms, &mut self.sequence_id, &mut self.event_ms] {
@@ -373,7 +373,7 @@ impl Columns {
         number: usize,
         index: i32,
         of: &Metadata<'_>,
-        said: &Said<'_>,
+        message: &Message<'_>,
         sequence_id: i64,
         place: Place,
     ) -> Option<()> {
@@ -382,32 +382,32 @@ impl Columns {
         self.publish_ms.long(of.publish_ms as i64);
         self.sequence_id.long(sequence_id);
         self.sizes.int(i32::try_from(place.2).ok()?);
-        let has_event = 0 < said.event_ms && said.event_ms <= TIME_MS_MAX;
-        self.event_ms.long(if has_event { said.event_ms as i64 } else { 0 });
+        let has_event = 0 < message.event_ms && message.event_ms <= TIME_MS_MAX;
+        self.event_ms.long(if has_event { message.event_ms as i64 } else { 0 });
         self.has_event.push(has_event);
         self.producer.push(of.producer)?;
-        self.key.push(said.key)?;
-        if said.key.is_some() && said.key_is_base64 {
+        self.key.push(message.key)?;
+        if message.key.is_some() && message.key_is_base64 {
             self.bases.push(self.rows);
         }
-        self.ordering_key.push(said.ordering_key)?;
+        self.ordering_key.push(message.ordering_key)?;
         self.schema_version.push(Some(of.schema_version).filter(|version| !version.is_empty()))?;
-        for (key, value) in &said.properties {
+        for (key, value) in &message.properties {
             self.property_keys.push(key)?;
             self.property_values.push(value)?;
             self.size += ROW_BYTES + key.len() + value.len();
         }
-        self.pairs += said.properties.len();
+        self.pairs += message.properties.len();
         self.property_offsets.0.int(i32::try_from(self.pairs).ok()?);
-        self.has_payload.push(!said.is_null);
+        self.has_payload.push(!message.is_null);
         self.payloads.push(place);
         self.size += ROW_BYTES + of.producer.len() + of.schema_version.len();
-        self.size += said.key.map_or(0, <[u8]>::len) + said.ordering_key.map_or(0, <[u8]>::len);
+        self.size += message.key.map_or(0, <[u8]>::len) + message.ordering_key.map_or(0, <[u8]>::len);
         self.rows += 1;
         Some(())
     }
 
-    /// The messages of a batch, `body` number `at`, from `start` on.
+    /// Add the messages of a batch, which begins at `start` of `body` with the number `at`.
     fn add_batch(&mut self, number: usize, of: &Metadata<'_>, count: u32, body: &[u8], at: usize, start: usize) -> Option<()> {
         let (mut position, began) = (start, self.size);
         for index in 0..count {
@@ -417,11 +417,11 @@ impl Columns {
             let head_at = position.checked_add(4).filter(|head_at| *head_at <= body.len())?;
             let size = u32::from_be_bytes(body[position..head_at].try_into().unwrap()) as usize;
             let payload_at = head_at.checked_add(size).filter(|end| *end <= body.len())?;
-            let (said, size, is_out, own_id) = single(&body[head_at..payload_at])?;
+            let (message, size, is_out, own_id) = single(&body[head_at..payload_at])?;
             position = payload_at.checked_add(size).filter(|end| *end <= body.len())?;
             if !is_out {
                 let sequence_id = own_id.unwrap_or(of.sequence_id.wrapping_add(i64::from(index)));
-                self.add(number, index as i32, of, &said, sequence_id, (at, payload_at, size))?;
+                self.add(number, index as i32, of, &message, sequence_id, (at, payload_at, size))?;
             }
         }
         Some(())
@@ -466,7 +466,7 @@ impl Columns {
     }
 }
 
-/// Offsets as int32 and all bytes behind one another.
+/// Return offsets as int32, and the concatenated bytes.
 fn joined<'a>(py: Python<'_>, parts: impl Iterator<Item = &'a [u8]> + Clone) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
     let (mut count, mut size) = (0usize, 0usize);
     for part in parts.clone() {
@@ -474,7 +474,7 @@ fn joined<'a>(py: Python<'_>, parts: impl Iterator<Item = &'a [u8]> + Clone) -> 
         size += part.len();
     }
     if size > i32::MAX as usize {
-        return Err(PyValueError::new_err("more bytes than offsets of 32 bits can tell"));
+        return Err(PyValueError::new_err("the bytes exceed offsets of 32 bits"));
     }
     let data = new_bytes(py, size, |out| {
         let mut at = 0usize;
@@ -496,7 +496,7 @@ fn joined<'a>(py: Python<'_>, parts: impl Iterator<Item = &'a [u8]> + Clone) -> 
     Ok((offsets, data))
 }
 
-/// The payloads of stored entries; see `plain_messages.join_payloads`.
+/// Return the payloads of stored entries; see `plain_messages.join_payloads`.
 #[pyfunction]
 pub fn join_payloads(py: Python<'_>, entries: &Bound<'_, PyAny>, skip: usize) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
     let mut found: Vec<(Buffer, Bound<'_, PyAny>)> = Vec::new();
@@ -511,7 +511,7 @@ pub fn join_payloads(py: Python<'_>, entries: &Bound<'_, PyAny>, skip: usize) ->
     joined(py, found.iter().map(|(view, _)| &view.bytes()[skip..]))
 }
 
-/// The payloads of a batch; see `plain_messages.join_batch`.
+/// Return the payloads of a batch; see `plain_messages.join_batch`.
 #[pyfunction]
 pub fn join_batch(py: Python<'_>, body: &Bound<'_, PyAny>, skip: usize) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
     let buffer = Buffer::read(body)?;
@@ -523,7 +523,7 @@ pub fn join_batch(py: Python<'_>, body: &Bound<'_, PyAny>, skip: usize) -> PyRes
     joined(py, edges.iter().map(|(start, end)| &bytes[start + skip..*end]))
 }
 
-/// Messages of the entries from `first` on; see `plain_messages.message_columns`.
+/// Decode the messages of the entries from `first` on; see `plain_messages.message_columns`.
 #[pyfunction]
 pub fn message_columns<'py>(
     py: Python<'py>,
@@ -559,7 +559,7 @@ pub fn message_columns<'py>(
         }
         let taken = match of.batch {
             Some(count) => columns.add_batch(number, &of, count, body, at, from),
-            None => columns.add(number, -1, &of, &of.said, of.sequence_id, (at, from, body.len() - from)),
+            None => columns.add(number, -1, &of, &of.message, of.sequence_id, (at, from, body.len() - from)),
         };
         if taken.is_none() {
             columns.cut(mark);

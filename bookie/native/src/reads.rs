@@ -1,4 +1,4 @@
-//! Reads: requests out of a buffer, and stored records into answers. See `plain` for what each step means.
+//! Reads: decodes requests from a buffer and encodes stored records as responses. Specified in `plain_reads`.
 
 use crate::buffers::{new_bytes, Buffer};
 use crate::{be_i64, put_reply, LENGTH_BYTES, RECORD_HEAD_BYTES, REPLY_BYTES};
@@ -8,14 +8,14 @@ use pyo3::prelude::*;
 const READ_FRAME_BYTES: usize = 24;
 const READ_PREFIX_BYTES: usize = 16;
 
-/// The int64s of a buffer in the machine's order.
+/// The int64s of a buffer in native byte order.
 struct Numbers(Buffer);
 
 impl Numbers {
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Numbers> {
         let buffer = Buffer::read(object)?;
         if buffer.bytes().len() % 8 != 0 {
-            return Err(PyValueError::new_err("no row of int64"));
+            return Err(PyValueError::new_err("not an array of int64"));
         }
         Ok(Numbers(buffer))
     }
@@ -29,7 +29,7 @@ impl Numbers {
     }
 }
 
-/// Records of one ledger in one stretch of bytes.
+/// Records of one ledger in contiguous bytes.
 struct Stretch {
     data: Buffer,
     ids: Numbers,
@@ -56,7 +56,7 @@ impl Stretch {
         Ok(found)
     }
 
-    /// Where in the rows an entry is; `guess` is looked at first.
+    /// Return the index of an entry; tries `guess` first.
     fn find(&self, entry: i64, guess: usize) -> Option<usize> {
         let count = self.ids.len();
         if guess < count && self.ids.at(guess) == entry {
@@ -89,7 +89,7 @@ impl Stretch {
     }
 }
 
-/// The ids of the plain reads that stand one behind the other; see `plain.take_reads`.
+/// Return the ids of consecutive plain reads; see `plain_reads.take_reads`.
 #[pyfunction]
 pub fn take_reads(py: Python<'_>, data: &Bound<'_, PyAny>, position: usize) -> PyResult<(usize, Py<PyAny>)> {
     let buffer = Buffer::read(data)?;
@@ -108,7 +108,7 @@ pub fn take_reads(py: Python<'_>, data: &Bound<'_, PyAny>, position: usize) -> P
     Ok((position + count * READ_FRAME_BYTES, ids))
 }
 
-/// Which records of a stretch are not intact; see `plain.check_records`.
+/// Return the damaged records of a stretch; see `plain_reads.check_records`.
 #[pyfunction]
 pub fn check_records(
     data: &Bound<'_, PyAny>,
@@ -139,7 +139,7 @@ pub fn check_records(
     Ok(damaged)
 }
 
-/// V2 answers to reads that a stretch has; see `plain.read_replies`.
+/// Encode V2 responses to reads of entries in a stretch; see `plain_reads.read_replies`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn read_replies(
@@ -180,7 +180,7 @@ pub fn read_replies(
     Ok((answers, found.len()))
 }
 
-/// Entries of consecutive ids for the answer to a batch read; see `plain.batch_bodies`.
+/// Return entries of consecutive ids for the response to a batch read; see `plain_reads.batch_bodies`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn batch_bodies(

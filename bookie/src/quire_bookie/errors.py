@@ -1,24 +1,24 @@
 """The error tree of the ledger store. Every class says whether a retry helps.
 
 QuireError
-|- ConfigError                a value that a person set is wrong; no retry
+|- ConfigError                a configured value is wrong; no retry
 |- StartupError              this process cannot serve (port in use, foreign folder, cookie mismatch); no retry
 |- PeerProtocolError         a peer broke the protocol; close its connection
-|- StorageError              of one bookie's disks
-|  |- DamagedError           bytes that were durable are wrong: file and offset named; never data, never "no such entry"
-|  |- DiskFullError          no space; reads go on; retry after space was freed
+|- StorageError              concerns the disks of one bookie
+|  |- DamagedError           durable bytes are wrong; names file and offset; never served as data or "no such entry"
+|  |- DiskFullError          no space; reads continue; retry after space was freed
 |  |- JournalPoisonedError   a write or sync of the journal failed; the process will exit; no retry
 |- MetadataError
 |  |- BadVersionError        compare-and-set lost; re-read before anything else
 |  |- NodeMissingError       no such node
 |  |- MetadataUnknownError   timed out: may or may not have happened; read back before acting
-|  |- MetadataUnavailableError   certainly not done; retry helps
-|  |- MetadataFormatError   the value of a node does not parse; no retry
-|  |- MetadataOutdatedError  the metadata are an older copy of what bookies saw; no retry before an operator acted
-|- LedgerError               of the ledger client and the bookie protocol
+|  |- MetadataUnavailableError   the operation did not happen; retry helps
+|  |- MetadataFormatError    the value of a node does not parse; no retry
+|  |- MetadataOutdatedError  the metadata are older than what bookies saw; no retry before an administrator has acted
+|- LedgerError               raised by the ledger client and the bookie protocol
    |- NoSuchLedgerError
    |- NoSuchEntryError
-   |- LedgerFencedError      another opener took the ledger over; this writer is finished
+   |- LedgerFencedError      another client took the ledger over; this writer cannot continue
    |- LedgerClosedError
    |- LedgerExistsError
    |- LedgerIdInUseError     a bookie holds another ledger under the id of a new one; create another ledger
@@ -26,13 +26,13 @@ QuireError
    |- DigestMismatchError    an entry that does not match its digest
    |- BookieReadOnlyError
    |- TooManyRequestsError   retry with back-off
-   |- BookieUnavailableError no connection or no answer; retry on another replica
-   |  |- NoEntryListError    it answers no lists of entries; read the entries instead
+   |- BookieUnavailableError no connection or no response; retry on another replica
+   |  |- NoEntryListError    the bookie does not answer requests for entry lists; read the entries instead
    |- BookieIoError          EIO; try another replica
    |- BookieProtocolError    EBADREQ, EBADVERSION
    |- UnknownLedgerStateError  limbo: neither data nor "no such entry"
    |- NotEnoughBookiesError  fewer than E writable bookies; retry when one registers
-   |- QuorumError            too few replicas answered to decide; retry helps
+   |- QuorumError            too few replicas responded for a decision; retry helps
 """
 
 
@@ -41,11 +41,11 @@ class QuireError(Exception):
 
 
 class ConfigError(QuireError):
-    """A setting is wrong. The message names the value, where it came from and what to do."""
+    """A setting is wrong. The message names the value, its source and the remedy."""
 
 
 class StartupError(QuireError):
-    """This process cannot start to serve. The message is one line for a person."""
+    """This process cannot start to serve. The message is one line that is shown to the user."""
 
 
 class PeerProtocolError(QuireError):
@@ -53,7 +53,7 @@ class PeerProtocolError(QuireError):
 
 
 class StorageError(QuireError):
-    """Something about a bookie's disks."""
+    """Base of errors that concern a bookie's disks."""
 
 
 JOURNAL_REMEDY = (
@@ -63,7 +63,7 @@ JOURNAL_REMEDY = (
 
 
 class DamagedError(StorageError):
-    """Durable bytes are wrong. Carries the file and offset; reads of them answer EIO."""
+    """Durable bytes are wrong. Carries the file and offset; reads of these bytes fail with EIO."""
 
     def __init__(self, path: str, offset: int, what: str) -> None:
         super().__init__(f"{path}: damaged at offset {offset}: {what}")
@@ -83,15 +83,15 @@ class DiskFullError(StorageError):
 
 
 class JournalPoisonedError(StorageError):
-    """A journal write or sync failed. Nothing is acknowledged any more; the process must restart."""
+    """A journal write or sync failed. Nothing more is acknowledged; the process must restart."""
 
 
 class MetadataError(QuireError):
-    """Something about the metadata store."""
+    """Base of errors that concern the metadata store."""
 
 
 class BadVersionError(MetadataError):
-    """A compare-and-set found another version than expected (or a node that must not exist)."""
+    """A compare-and-set found a version other than the expected one, or a node that must not exist."""
 
 
 class NodeMissingError(MetadataError):
@@ -103,36 +103,39 @@ class MetadataUnknownError(MetadataError):
 
 
 class MetadataUnavailableError(MetadataError):
-    """The store cannot be reached; the operation certainly did not happen. Retry helps."""
+    """The metadata store cannot be reached and the operation did not happen. Retry helps."""
 
 
 class MetadataFormatError(MetadataError):
-    """The value of a node is not in a format that we know. No retry; the node is left as it is."""
+    """The value of a node is not in a known format. No retry; the node is left unchanged."""
 
 
 class MetadataOutdatedError(MetadataError):
-    """The metadata went back in time: bookies saw a later state. Nothing is deleted and no ledger id is given out
-    until an operator restores a backup, repairs the metadata or accepts them, which raises the epoch."""
+    """The metadata went back in time: bookies saw a later state.
+
+    Nothing is deleted and no ledger id is allocated until an administrator restores a backup, repairs the metadata or
+    accepts them, which raises the epoch.
+    """
 
 
 class LedgerError(QuireError):
-    """Something about a ledger."""
+    """Base of errors that concern a ledger."""
 
 
 class NoSuchLedgerError(LedgerError):
-    """The ledger does not exist here. From a bookie: this bookie never had it."""
+    """The ledger does not exist. From a bookie: this bookie never had it."""
 
 
 class NoSuchEntryError(LedgerError):
-    """The entry provably does not exist here."""
+    """The entry is known not to exist."""
 
 
 class LedgerFencedError(LedgerError):
-    """Another opener fenced the ledger. This writer is finished."""
+    """Another client fenced the ledger. This writer cannot continue."""
 
 
 class LedgerClosedError(LedgerError):
-    """The ledger is closed; or this handle was."""
+    """The ledger is closed, or this handle was closed."""
 
 
 class LedgerExistsError(LedgerError):
@@ -144,11 +147,11 @@ class LedgerIdInUseError(LedgerError):
 
 
 class ForeignLedgerError(LedgerError):
-    """The bookie holds another ledger under that id, so nothing that it says is used. Says nothing about the ledger."""
+    """The bookie holds another ledger under that id, so its response is ignored. Implies nothing about this ledger."""
 
 
 class UnauthorizedError(LedgerError):
-    """The master key does not match the one the ledger was created with."""
+    """The master key differs from the one with which the ledger was created."""
 
 
 class DigestMismatchError(LedgerError):
@@ -156,31 +159,31 @@ class DigestMismatchError(LedgerError):
 
 
 class BookieReadOnlyError(LedgerError):
-    """The bookie takes no normal adds."""
+    """The bookie is read-only: it refuses normal adds."""
 
 
 class TooManyRequestsError(LedgerError):
-    """The bookie is full for the moment. Retry with back-off."""
+    """The bookie is overloaded. Retry with back-off."""
 
 
 class BookieUnavailableError(LedgerError):
-    """No connection to the bookie, or no answer in time. An add may still have happened."""
+    """No connection to the bookie, or no response in time. An add may still have happened."""
 
 
 class NoEntryListError(BookieUnavailableError):
-    """The bookie left a request for a ledger's list of entries without an answer, as Java's DbLedgerStorage does."""
+    """The bookie did not respond to a request for the entry list of a ledger, as Java's DbLedgerStorage does."""
 
 
 class BookieIoError(LedgerError):
-    """The bookie cannot read or write what was asked for (EIO)."""
+    """The bookie failed to read or write what the request asked for (EIO)."""
 
 
 class BookieProtocolError(LedgerError):
-    """The bookie refused the request as malformed or of an unsupported version."""
+    """The bookie refused the request because it is malformed or of an unsupported version."""
 
 
 class UnknownLedgerStateError(LedgerError):
-    """The bookie lost its journal and does not know what it held (limbo)."""
+    """The bookie may have lost entries of the ledger, so it does not know which it had (limbo)."""
 
 
 class NotEnoughBookiesError(LedgerError):
@@ -188,4 +191,4 @@ class NotEnoughBookiesError(LedgerError):
 
 
 class QuorumError(LedgerError):
-    """Too few replicas answered to decide anything."""
+    """Too few replicas responded for a decision."""

@@ -1,6 +1,6 @@
-"""Ids and frozen value types of the ledger store. No behaviour beyond what follows from the values.
+"""Ids and value types of the ledger store. No behaviour except what is derived from the values.
 
-Source of the terms: BookKeeper's protocol (ensemble E, write quorum Qw, ack quorum Qa, last add confirmed LAC).
+The terms are those of BookKeeper's protocol (ensemble E, write quorum Qw, ack quorum Qa, last add confirmed LAC).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,26 +14,26 @@ EntryId = NewType("EntryId", int)
 BookieId = NewType("BookieId", str)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes that the holder must not change. A memoryview may pin a larger buffer: account for that."""
+"""Bytes that the receiver must not change. A memoryview may keep a larger buffer alive: account for that."""
 
 NO_ENTRY = EntryId(-1)
-"""LAC and last entry of a ledger in which nothing is confirmed; as a read id, *the last entry held*."""
+"""LAC and last entry of a ledger without confirmed entries. As the id of a read: the last entry that the bookie has."""
 
 MASTER_KEY_BYTES = 20
 LEDGER_TOKEN = "quire/token"
-"""Key of the custom metadata under which the creator of a ledger names it, beside its id. Stock clients keep it."""
+"""Key of the creator's token in the custom metadata; identifies a ledger beside its id. Stock clients keep it."""
 LEDGER_TOKEN_BYTES_MAX = 64
-"""Ours have 16: the state of a ledger at a bookie keeps one."""
+"""Quire's tokens have 16 bytes. Bounded, because a bookie stores one token with the state of each ledger."""
 ENTRY_HEADER_BYTES = 32
-"""ledger id, entry id, LAC, accumulated length: 8 bytes each, before the digest."""
+"""Ledger id, entry id, LAC and accumulated length, 8 bytes each, before the digest."""
 
 
 RUN_RECORD_BYTES = 32
-"""Of the journal record of a run, before the lengths of its entries, 4 bytes each, and the entries."""
+"""Header of the journal record of a run. The lengths of its entries, 4 bytes each, and the entries follow."""
 
 
 class DigestType(IntEnum):
-    """How an entry is protected end to end. Values are those of the ledger metadata format."""
+    """The end-to-end digest of an entry. Values are those of the ledger metadata format."""
 
     CRC32 = 1
     HMAC = 2
@@ -42,7 +42,7 @@ class DigestType(IntEnum):
 
 
 class LedgerState(IntEnum):
-    """State in the ledger metadata. Values are those of the ledger metadata format."""
+    """The state of a ledger. Values are those of the ledger metadata format."""
 
     OPEN = 1
     IN_RECOVERY = 2
@@ -51,7 +51,7 @@ class LedgerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The ensemble that owns the entries from `first_entry` to the next segment (or the end)."""
+    """The ensemble of the entries from `first_entry` up to the next segment or the end of the ledger."""
 
     first_entry: EntryId
     ensemble: tuple[BookieId, ...]
@@ -59,7 +59,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """One ledger as the metadata store knows it. `last_entry` and `length` count only once CLOSED."""
+    """The metadata of one ledger. `last_entry` and `length` are valid only when the ledger is CLOSED."""
 
     ensemble_size: int
     write_quorum: int
@@ -75,25 +75,25 @@ class LedgerMetadata:
     c_token: int | None = 0
     format_version: int = 3
     has_password: bool = True
-    """False: the stored form names neither digest type nor password; both are the opener's to know."""
+    """False: the stored form has neither digest type nor password; the caller that opens the ledger supplies both."""
 
     @property
     def token(self) -> bytes:
-        """Which of the ledgers that ever had this id it is, as its creator named it; empty: its creator named none."""
+        """The creator's token, which tells apart ledgers that had the same id; empty if the creator set none."""
         token = self.custom.get(LEDGER_TOKEN, b"")
         return token if len(token) <= LEDGER_TOKEN_BYTES_MAX else b""
 
     def is_another_than(self, other: "LedgerMetadata") -> bool:
-        """Whether the tokens of their creators say that an id was given to two ledgers.
+        """Return whether the creators' tokens show that these are two ledgers with the same id.
 
-        No `c_token` says nothing: BookKeeper's own client drops it with each update. It keeps custom metadata.
+        A missing `c_token` proves nothing: BookKeeper's client drops it with each update. It keeps custom metadata.
         """
         if self.token != other.token:
             return True
         return bool(self.c_token and other.c_token) and self.c_token != other.c_token
 
     def ensemble_of(self, entry: EntryId) -> tuple[BookieId, ...]:
-        """The ensemble of the segment that owns `entry` (largest first_entry not above it)."""
+        """Return the ensemble of the segment of `entry`: the one with the largest `first_entry` not above it."""
         owner = self.segments[0]
         for segment in self.segments:
             if segment.first_entry > entry:
@@ -104,9 +104,9 @@ class LedgerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class IdCounters:
-    """What the metadata said of ledger ids: the epoch, and the highest id that each counter had given out; -1: none.
+    """The epoch of the metadata and the highest id that each counter of ledger ids had given out; -1 if none.
 
-    Within one epoch no counter falls.
+    Within one epoch no counter decreases.
     """
 
     epoch: int = 0
@@ -114,7 +114,7 @@ class IdCounters:
     long: int = -1
 
     def behind(self, seen: "IdCounters") -> str | None:
-        """Why metadata that say this are older than some that said `seen`; None when they need not be."""
+        """Return why metadata with these counters are older than metadata with `seen`, or None if they are not."""
         if self.epoch < seen.epoch:
             return f"its epoch is {self.epoch} and was {seen.epoch}"
         if self.epoch > seen.epoch:
@@ -126,7 +126,7 @@ class IdCounters:
         return None
 
     def highest(self, other: "IdCounters") -> "IdCounters":
-        """Return the later knowledge of two readings: the one with the later epoch, or the higher counters."""
+        """Return the later of two readings: the one of the later epoch, or the higher counters of the same epoch."""
         if self.epoch != other.epoch:
             return self if self.epoch > other.epoch else other
         return IdCounters(self.epoch, max(self.short, other.short), max(self.long, other.long))
@@ -134,22 +134,22 @@ class IdCounters:
 
 @dataclass(frozen=True, slots=True)
 class IdReport:
-    """What one bookie says of ledger ids. `short` and `long`: the highest ever held or deleted there; -1: none."""
+    """A bookie's report on ledger ids. `short` and `long`: the highest that it ever held or deleted; -1 if none."""
 
     short: LedgerId
     long: LedgerId
     seen: IdCounters
     """The highest counters of the latest epoch that it read."""
     ledger_known: bool | None = None
-    """Whether it holds or deleted the ledger that was asked about; None: no ledger was."""
+    """Whether it holds or deleted the ledger named in the request; None if the request named none."""
 
 
 @dataclass(slots=True)
 class Run:
-    """Consecutive entries of one ledger that arrived in one buffer: the unit that stages hand on.
+    """Consecutive entries of one ledger that arrived in one buffer: the unit that is passed from stage to stage.
 
-    `entries[i]` is the complete stored entry (header, digest, payload) of id `first + i`. `lac` is the
-    highest LAC carried by their headers. The buffers may be views into one socket read.
+    `entries[i]` is the complete stored entry (header, digest, payload) with id `first + i`. `lac` is the highest LAC
+    in their headers. The buffers may be views into one socket read.
     """
 
     ledger: LedgerId
@@ -160,26 +160,27 @@ class Run:
 
 
 RunRow: TypeAlias = tuple[LedgerId, EntryId, int, EntryId, bytes, int, int]
-"""One run of a `RunBatch`: ledger, first entry, count, highest LAC, master key, and from where to where its journal
-record stands in the records of its piece."""
+"""One run of a `RunBatch`: ledger, first entry, count, highest LAC, master key, and the start and end of its journal
+record within the records of its piece."""
 RunPiece: TypeAlias = tuple[bytes, list[RunRow]]
-"""Journal records of runs one behind the other (`journal.records`), and the runs. Rows may be fewer than records."""
+"""Concatenated journal records of runs (`journal.records`), and the runs. There may be fewer rows than records."""
 
 
 @dataclass(slots=True)
 class RunBatch:
-    """Runs of any ledgers that arrived in one turn of the loop, a piece for each buffer, to be handed on together: with
-    thousands of ledgers in turns most runs have one entry, and what is done per run is what adds cost.
+    """Runs of any ledgers that arrived in one loop iteration, one piece for each buffer, passed on together.
+
+    When thousands of ledgers are written in turn, most runs have one entry, and work per run dominates the cost.
     """
 
     pieces: list[RunPiece]
     entries: int
-    """Of all rows."""
+    """Number of entries of all rows."""
     size_bytes: int
-    """Of these entries."""
+    """Size of these entries."""
 
     def parts(self) -> list[Buffer]:
-        """The records of the rows: one part a piece, unless rows were taken out."""
+        """Return the records of the rows: one part for each piece, more for a piece from which rows were removed."""
         parts: list[Buffer] = []
         for records, rows in self.pieces:
             if sum([row[6] - row[5] for row in rows]) == len(records):
@@ -190,15 +191,15 @@ class RunBatch:
         return parts
 
     def rows(self) -> list[RunRow]:
-        """Those of all pieces."""
+        """Return the rows of all pieces."""
         return [row for _records, rows in self.pieces for row in rows]
 
     def runs(self) -> list[Run]:
-        """Those of all rows, by themselves."""
+        """Return all rows as separate runs."""
         return [run_of(records, row) for records, rows in self.pieces for row in rows]
 
     def only(self, wanted: Callable[[RunRow], bool]) -> "RunBatch":
-        """A batch of some of the rows, in as many pieces as there are here."""
+        """Return a batch with only the wanted rows, in the same number of pieces."""
         pieces = [(records, [row for row in rows if wanted(row)]) for records, rows in self.pieces]
         return RunBatch(
             pieces,
@@ -208,7 +209,7 @@ class RunBatch:
 
 
 def run_of(records: bytes, row: RunRow) -> Run:
-    """A row by itself, with copies of its entries."""
+    """Return a row as a separate run, with copies of its entries."""
     ledger, first, count, lac, _key, start, _end = row
     body = start + RUN_RECORD_BYTES + 4 * count
     entries: list[Buffer] = []
@@ -219,5 +220,5 @@ def run_of(records: bytes, row: RunRow) -> Run:
 
 
 def row_bytes(row: RunRow) -> int:
-    """The bytes of a row's entries."""
+    """Return the size of a row's entries."""
     return row[6] - row[5] - RUN_RECORD_BYTES - 4 * row[2]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from quire_bookie.client.fresh_ids import FreshIds
-from quire_bookie.client.links.bound_links import BoundLinks, Standing
+from quire_bookie.client.links.bound_links import Binding, BoundLinks
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.journal import JournalRecord, MasterKeyRecord
@@ -61,9 +61,9 @@ def _epoch_not_compared() -> tuple[Any, ...]:
 
 
 def _token_not_checked() -> tuple[Any, ...]:
-    def broken(self: BoundLinks, bookie: BookieId, *_: Any) -> Standing:
-        self._right.add(bookie)
-        return Standing.RIGHT
+    def broken(self: BoundLinks, bookie: BookieId, *_: Any) -> Binding:
+        self._bound.add(bookie)
+        return Binding.BOUND
 
     return (replaced(BoundLinks, "_verdict", broken),)
 

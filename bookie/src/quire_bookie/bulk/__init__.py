@@ -1,7 +1,7 @@
-"""Steps over whole buffers, native where the module is built, in plain Python elsewhere: same names, same results.
+"""Selects the steps over whole buffers: the native module if it is built, otherwise plain Python with equal results.
 
-`QUIRE_NATIVE=0` in the environment takes plain Python, `1` insists on the native module; without it, what is there is
-taken. Never anything but the choice is made here. See docs/decisions/0004-native-module.md.
+In the environment, `QUIRE_NATIVE=0` selects plain Python and `1` requires the native module; by default the native
+module is used if available. Contains nothing but this choice. See docs/decisions/0004-native-module.md.
 """
 
 import os
@@ -51,7 +51,7 @@ else:
     _steps = _chosen()
     add_replies, encode_body = _steps.add_replies, _steps.encode_body
     store_entries, take_adds = _steps.store_entries, _steps.take_adds
-    # A module that was built before these steps were there goes on serving with those that it has.
+    # An older native module lacks some of these steps; those are taken from plain Python.
     _rows = _steps if hasattr(_steps, "take_add_rows") else plain
     row_replies, store_rows, take_add_rows = _rows.row_replies, _rows.store_rows, _rows.take_add_rows
     _reads = _steps if hasattr(_steps, "take_reads") else plain_reads
@@ -71,7 +71,7 @@ else:
     message_columns = _messages.message_columns
 
 IS_NATIVE = _chosen() is not plain
-"""Whether the native module is in use: the bookie says so in its log when it starts."""
+"""Whether the native module is in use; a bookie logs it when it starts."""
 
 __all__ = [
     "IS_NATIVE",

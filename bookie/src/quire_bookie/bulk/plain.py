@@ -1,11 +1,11 @@
-"""Steps that look at every entry of a buffer, in plain Python: what each of them means, and the fallback.
+"""Steps that process every entry of a buffer, in plain Python: the specification and the fallback.
 
-Pure: bytes in, bytes out, no state. The native twins (`bookie/native`) have the same names, arguments and results and
-pass the same tests. Whatever decides something stays with its owner: these only copy, count and check sums.
+Pure and stateless. The native twins (`bookie/native`) have the same names, arguments and results and pass the same
+tests. The steps only copy, count and compute checksums; decisions belong to their callers.
 
-A *place* says where an entry lies in a half of the write cache: the index of a kept object with the bit PLACE_KEPT, or
-the offset in the row of chunks shifted by PLACE_SIZE_BITS, with the size below. Ids and places travel as int64 of the
-machine's byte order: `array("q")`, or bytes of one.
+A *place* locates an entry in a half of the write cache. It is either the index of a kept object with the bit
+PLACE_KEPT, or the entry's offset in the sequence of chunks, shifted left by PLACE_SIZE_BITS, plus its size. Ids and
+places are int64 in native byte order: `array("q")`, or its bytes.
 """
 
 from array import array
@@ -18,7 +18,7 @@ from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, EntryId, LedgerId, Ru
 
 CHUNK_BYTES: Final = 1 << 20
 BATCHED_ENTRY_BYTES_MAX: Final = 16 * 1024 - 1
-"""Larger entries are not copied together: see `take_adds`."""
+"""Larger entries are not copied into batches: see `take_adds`."""
 PLACE_SIZE_BITS: Final = 24
 PLACE_KEPT: Final = 1 << 62
 PLACE_SIZE_MASK: Final = (1 << PLACE_SIZE_BITS) - 1
@@ -31,18 +31,19 @@ _RUN_HEAD = Struct("<B3xIqqq")
 _RUN_HEAD_OF_ONE = Struct("<B3xIqqqI")
 _ENTRIES_KIND = 1
 _JOIN_BYTES_MAX = 48 * 1024
-"""A larger join is a fresh mapping every time, and its page faults cost more than copying entry by entry."""
+"""A larger join is a new memory mapping each time, whose page faults cost more than copying entry by entry."""
 _run_fields = attrgetter("ledger", "first", "lac", "entries")
 
 
 def take_adds(
     data: bytes, position: int, frame_bytes_max: int, first: int, lac: int, entries: list[Buffer]
 ) -> tuple[int, int, int]:
-    """Append the bodies of the V2 adds that stand one behind the other from `position` on: same header word, key and
-    ledger as the one there, ids counting up from `first`, whole frames of at most `frame_bytes_max` bytes.
+    """Append the bodies of consecutive V2 adds from `position` on to `entries`.
 
-    Gives the position behind the last one, their bytes together, and the highest LAC (at least `lac`). Bodies are
-    views into `data`, or copies: the native twin copies the small ones, so that nothing pins the buffer.
+    The adds have the header word, key and ledger of the first one, ids that count up from `first`, and complete frames
+    of at most `frame_bytes_max` bytes. Returns the position after the last add, the bytes of all bodies, and the
+    highest LAC (at least `lac`). Bodies are views into `data`, or copies: the native twin copies small ones, so that
+    they do not keep the buffer alive.
     """
     end = len(data)
     unpack, head_bytes = _ADD_HEAD.unpack_from, _ADD_HEAD.size
@@ -51,26 +52,26 @@ def take_adds(
     size_bytes = 0
     add = entries.append
     while end - position >= head_bytes:
-        length, prefix, entry, told = unpack(data, position)
+        length, prefix, entry, entry_lac = unpack(data, position)
         stop = position + 4 + length
         if prefix != wanted or entry != first or not _FULL_ADD_LENGTH <= length <= frame_bytes_max or stop > end:
             break
         add(view[position + 28 : stop])
         first += 1
         size_bytes += length - _ADD_FIXED_BYTES
-        if told > lac:
-            lac = told
+        if entry_lac > lac:
+            lac = entry_lac
         position = stop
     return position, size_bytes, lac
 
 
 def take_add_rows(data: bytes, position: int, frame_bytes_max: int) -> tuple[int, list[RunRow], bytes, int, int]:
-    """Take the V2 adds that stand one behind the other from `position` on, of whatever ledgers: header word as the
-    first one's, whole frames of at most `frame_bytes_max` bytes, entries of at most BATCHED_ENTRY_BYTES_MAX.
+    """Decode consecutive V2 adds of any ledgers from `position` on.
 
-    Gives the position behind the last one, a row for each run of ids of one ledger and key (see `model.RunRow`), their
-    journal records one behind the other (see `journal.records`), the entries taken and their bytes. Adds of one ledger
-    stay in order; those of different ledgers are put together.
+    The adds have the header word of the first one, complete frames of at most `frame_bytes_max` bytes, and entries of
+    at most BATCHED_ENTRY_BYTES_MAX. Returns the position after the last add, a row for each run of ids of one ledger
+    and key (see `model.RunRow`), their concatenated journal records (see `journal.records`), the number of entries, and
+    their bytes. Adds of one ledger stay in order; they are grouped by ledger.
     """
     end = len(data)
     unpack, head_bytes = _ADD_HEAD.unpack_from, _ADD_HEAD.size
@@ -80,7 +81,7 @@ def take_add_rows(data: bytes, position: int, frame_bytes_max: int) -> tuple[int
     found: list[tuple[bytes, int, list[int], list[Buffer]]] = []
     taken = size_bytes = 0
     while end - position >= head_bytes:
-        length, prefix, entry, told = unpack(data, position)
+        length, prefix, entry, entry_lac = unpack(data, position)
         stop = position + 4 + length
         fits = _FULL_ADD_LENGTH <= length <= frame_bytes_max and stop <= end
         if not fits or prefix[:4] != header or length - _ADD_FIXED_BYTES > BATCHED_ENTRY_BYTES_MAX:
@@ -89,7 +90,7 @@ def take_add_rows(data: bytes, position: int, frame_bytes_max: int) -> tuple[int
         if row is None or row[0] + len(row[2]) != entry:
             row = open_rows[prefix] = (entry, [], [])
             found.append((prefix, *row))
-        row[1].append(told)
+        row[1].append(entry_lac)
         row[2].append(view[position + 28 : stop])
         taken += 1
         size_bytes += length - _ADD_FIXED_BYTES
@@ -109,7 +110,7 @@ def take_add_rows(data: bytes, position: int, frame_bytes_max: int) -> tuple[int
 
 
 def store_rows(chunk: bytearray, offset: int, start: int, pieces: list[RunPiece], count: int) -> bytes:
-    """As `store_entries`, of the entries of all rows, `count` in all, out of the records of `take_add_rows`."""
+    """Store entries as `store_entries` does: those of all rows, `count` in total, from records of `take_add_rows`."""
     entries: list[Buffer] = []
     for records, rows in pieces:
         view = memoryview(records)
@@ -124,17 +125,17 @@ def store_rows(chunk: bytearray, offset: int, start: int, pieces: list[RunPiece]
                 entries.append(view[body : body + length])
                 body += length
     if len(entries) != count:
-        raise ValueError("more or fewer entries than were told")
+        raise ValueError("the rows do not have `count` entries")
     return store_entries(chunk, offset, start, entries)
 
 
 def row_replies(length: int, header: int, code: int, rows: list[RunRow]) -> bytes:
-    """V2 answers to every add of some rows, one after the other."""
+    """Encode V2 responses to every add of some rows, concatenated."""
     return b"".join([add_replies(length, header, code, row[0], row[1], row[2]) for row in rows])
 
 
 def add_replies(length: int, header: int, code: int, ledger: int, first: int, count: int) -> bytes:
-    """V2 answers to `count` adds, one after the other."""
+    """Encode V2 responses to `count` adds, concatenated."""
     pack = _REPLY.pack
     if count == 1:
         return pack(length, header, code, ledger, first)
@@ -142,9 +143,9 @@ def add_replies(length: int, header: int, code: int, ledger: int, first: int, co
 
 
 def store_entries(chunk: bytearray, offset: int, start: int, entries: list[Buffer]) -> bytes:
-    """Copy entries into a chunk from `offset` on, which is `start` in the row of chunks; their places.
+    """Copy entries into a chunk from `offset` on, which is `start` in the sequence of chunks. Return their places.
 
-    IndexError or ValueError where they do not fit: the chunk never grows.
+    IndexError or ValueError if they do not fit: the chunk never grows.
     """
     sizes = list(map(len, entries))
     size_bytes = sum(sizes)
@@ -161,7 +162,7 @@ def store_entries(chunk: bytearray, offset: int, start: int, entries: list[Buffe
 
 
 def encode_body(items: list[Run | bytes]) -> bytes:
-    """Runs and encoded records, in order, as the body of a journal group (see `journal.records`)."""
+    """Encode runs and append encoded records, in order, as the body of a journal group (see `journal.records`)."""
     parts: list[Buffer] = []
     add = parts.append
     for item in items:
@@ -170,7 +171,7 @@ def encode_body(items: list[Run | bytes]) -> bytes:
             continue
         ledger, first, lac, entries = _run_fields(item)
         if len(entries) == 1:
-            # Unbatched adds: a third of the cost of the general case.
+            # Unbatched adds cost a third of the general case this way.
             entry = entries[0]
             add(_RUN_HEAD_OF_ONE.pack(_ENTRIES_KIND, 1, ledger, first, lac, len(entry)))
             add(entry)

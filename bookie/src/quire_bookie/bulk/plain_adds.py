@@ -1,4 +1,4 @@
-"""The steps over whole buffers that a client takes, in plain Python: what they mean, and the fallback. See `plain`."""
+"""The client's steps over whole buffers, in plain Python: the specification and the fallback. See `plain`."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -13,26 +13,26 @@ _CHECKSUM_BYTES = 4
 
 
 class ReadEntry(Protocol):
-    """An entry as a reader gets it."""
+    """An entry as returned to a reader."""
 
     @property
     def entry_id(self) -> int:
-        """Of this entry."""
+        """The id of the entry."""
         ...
 
     @property
     def lac(self) -> int:
-        """What was confirmed when it was sent."""
+        """The last add confirmed when the entry was sent."""
         ...
 
     @property
     def length(self) -> int:
-        """Payload bytes of the ledger with this entry."""
+        """Payload bytes of the ledger up to and including this entry."""
         ...
 
     @property
     def payload(self) -> memoryview:
-        """Its bytes."""
+        """The payload of the entry."""
         ...
 
 
@@ -45,10 +45,10 @@ def encode_adds(
     size_max: int,
     payloads: list[Buffer | tuple[Buffer, ...]] | tuple[Buffer | tuple[Buffer, ...], ...],
 ) -> tuple[bytes, int]:
-    """The V2 adds of consecutive entries from `first` on, with CRC32C digests, and the ledger's length behind them.
+    """Encode V2 adds of consecutive entries from `first` on with CRC32C digests. Return them and the new length.
 
-    `prefix`: header word and master key; `length`: payload bytes of the ledger before them. A payload may come in
-    parts. OverflowError with the size of a payload above `size_max`.
+    `prefix`: header word and master key; `length`: payload bytes of the ledger before `first`. A payload may be a tuple
+    of parts. OverflowError with the size of a payload above `size_max`.
     """
     pack, pack_length = _HEADER.pack, _LENGTH.pack
     fixed_bytes = len(prefix) + ENTRY_HEADER_BYTES + _CHECKSUM_BYTES
@@ -77,7 +77,7 @@ def encode_adds(
 
 
 def encode_copies(prefix: bytes, ledger: int, entries: Sequence[ReadEntry]) -> bytes:
-    """The V2 adds of entries as they were read, each with its own id, LAC and length, and with its CRC32C digest.
+    """Encode V2 adds of entries as they were read: with their ids, LACs and lengths, and CRC32C digests.
 
     `prefix`: header word and master key.
     """
@@ -93,7 +93,7 @@ def encode_copies(prefix: bytes, ledger: int, entries: Sequence[ReadEntry]) -> b
 
 
 def check_entries(ledger: int, first: int, entries: list[Buffer]) -> list[int]:
-    """LAC and length in turn of stored entries, as long as they are those from `first` on and match their CRC32C."""
+    """Return LAC and length, alternating, of the leading entries with ids from `first` on that match their CRC32C."""
     found: list[int] = []
     payload_at = ENTRY_HEADER_BYTES + _CHECKSUM_BYTES
     for wanted, data in enumerate(entries, first):
@@ -110,7 +110,7 @@ def check_entries(ledger: int, first: int, entries: list[Buffer]) -> list[int]:
 
 
 def encode_stored(prefix: bytes, entries: list[Buffer]) -> bytes:
-    """The V2 adds of stored entries (header, digest, payload) as they are. `prefix`: header word and master key."""
+    """Encode V2 adds of unchanged stored entries (header, digest, payload). `prefix`: header word and master key."""
     pack_length = _LENGTH.pack
     buffers: list[Buffer] = []
     for entry in entries:
@@ -120,9 +120,9 @@ def encode_stored(prefix: bytes, entries: list[Buffer]) -> bytes:
 
 
 def split_batch(body: Buffer) -> list[memoryview]:
-    """Views of the entries of the body of a batch's answer: each behind its length of 4 bytes.
+    """Return views of the entries in the body of a batch response, each of which follows its length of 4 bytes.
 
-    ValueError where one runs over the end.
+    ValueError if an entry extends beyond the end.
     """
     view, size_bytes, unpack = memoryview(body), len(body), _LENGTH.unpack_from
     entries: list[memoryview] = []
@@ -138,10 +138,10 @@ def split_batch(body: Buffer) -> list[memoryview]:
 
 
 def count_batch(body: Buffer) -> int:
-    """How many entries `split_batch` would give. ValueError as it."""
+    """Return how many entries `split_batch` would return. ValueError as `split_batch`."""
     return len(split_batch(body))
 
 
 def check_batch(ledger: int, first: int, body: Buffer) -> int:
-    """How many of a batch's entries are those from `first` on and match their CRC32C. ValueError as `split_batch`."""
+    """Count the leading entries with the ids from `first` on that match their CRC32C. ValueError as `split_batch`."""
     return len(check_entries(ledger, first, [*split_batch(body)])) // 2

@@ -1,7 +1,8 @@
-"""Steps of a flush over the entries of many ledgers, in plain Python: what each of them means, and the fallback.
+"""Steps of a flush over the entries of many ledgers, in plain Python: the specification and the fallback.
 
-Pure, and bound to their native twins as `plain` is. A *run* here is `(ledger, ids, places, start, stop)`: entries of
-one ledger and of one index block, ids ascending, of which those from `start` to `stop` are meant (see `FlushRun`).
+Pure, with native twins as in `plain`. A *run* here is `(ledger, ids, places, start, stop)`: entries of one ledger and
+one index block with ascending ids, of which those from index `start` up to and excluding `stop` are used (see
+`FlushRun`).
 """
 
 import struct
@@ -30,10 +31,10 @@ _RECORD_TAIL = struct.Struct("<Iqq")
 
 
 def run_segments(runs: list[FlushRun], kept: list[Buffer], bytes_max: int) -> list[tuple[int, bytes]]:
-    """For each run, as long as all together have at most `bytes_max` bytes of records: those bytes, and what follows
-    log and base in the segment of an index block (see `storage.block_index`).
+    """Return for each run the bytes of its records, and the part of an index block's segment after log and base.
 
-    ValueError where a run is none of one block, or empty.
+    Stops before the run with which the records would exceed `bytes_max` bytes (see `storage.block_index`). ValueError
+    if a run is empty or not of one block.
     """
     found: list[tuple[int, bytes]] = []
     for _ledger, ids, places, start, stop in runs:
@@ -53,7 +54,7 @@ def run_segments(runs: list[FlushRun], kept: list[Buffer], bytes_max: int) -> li
 
 
 def segment_tail(ids: Sequence[int], sizes: Sequence[int]) -> bytes:
-    """What follows log and base in the segment of an index block: ascending ids of a block, their bodies' sizes."""
+    """Encode the part of an index block's segment after log and base: ascending ids of a block, and body sizes."""
     count, first = len(ids), ids[0] & _BLOCK_MASK
     stride = ids[1] - ids[0] if count > 1 else 1
     form, bitmap = 0, b""
@@ -79,10 +80,10 @@ def encode_runs(
     chunks: list[bytearray],
     kept: list[Buffer],
 ) -> int:
-    """Write the records of several runs into `target` from `at` on, one behind the other (see `storage.log_format`).
+    """Write the records of several runs into `target` from `at` on (see `storage.log_format`).
 
-    Gives the position behind the last. ValueError or IndexError where something does not fit: nothing behind the end
-    of `target` is touched.
+    Returns the position after the last record. ValueError or IndexError if they do not fit; nothing is written beyond
+    the end of `target`.
     """
     pack, crc, crc_pack = _RECORD_TAIL.pack, crc32c, _U32.pack
     parts: list[Buffer] = []
@@ -111,9 +112,9 @@ def encode_runs(
 
 
 def merge_blocks(keys: list[bytes], olds: list[bytes | None], fresh: list[bytes]) -> list[bytes | None]:
-    """The values of index blocks after segments that share no id were put behind those that were there.
+    """Append new segments to the values of index blocks if they share no id. Return the new values.
 
-    None where it needs more thought: what was there is damaged, or has one of the ids.
+    None for a block that the caller must merge itself: its old value is damaged or contains one of the ids.
     """
     found: list[bytes | None] = []
     for key, old, new in zip(keys, olds, fresh, strict=True):
@@ -134,7 +135,7 @@ def merge_blocks(keys: list[bytes], olds: list[bytes | None], fresh: list[bytes]
 
 
 def _masks(segments: bytes) -> int:
-    """Which ids some segments have; all where they are none."""
+    """Return the bit mask of the ids in some segments; all bits if the segments are invalid."""
     at = taken = 0
     while at < len(segments):
         if at + _SEGMENT.size > len(segments):

@@ -1,7 +1,7 @@
-"""The steps from stored entries to columns: what they mean, and the fallback. See `plain`.
+"""The steps from stored entries to columns: the specification and the fallback. See `plain`.
 
-Columns are buffers as Arrow lays them out: bitmaps of what is not null (None: nothing is), offsets of 32 bits, values
-behind one another, in the machine's order.
+Columns are buffers in Arrow's layout, in native byte order: validity bitmaps (None: no value is null), offsets of 32
+bits, concatenated values.
 """
 
 from array import array
@@ -14,13 +14,13 @@ from quire_bookie.model import Buffer
 
 Column: TypeAlias = tuple[bytes | None, ...]
 Inflate: TypeAlias = Callable[[bytes, int, int], bytes | None]
-"""Compressed bytes, the codec's number, the size said; None: they cannot be inflated."""
+"""Decompresses bytes, given the number of the codec and the stated size; None if that fails."""
 
 
 def join_payloads(entries: Sequence[Buffer], skip: int) -> tuple[Buffer, bytes]:
-    """Offsets and bytes of what is behind the first `skip` bytes of each entry.
+    """Return offsets and concatenated bytes of each entry without its first `skip` bytes.
 
-    IndexError where one is shorter.
+    IndexError if an entry is shorter.
     """
     views = [memoryview(entry)[skip:] for entry in entries] if skip else entries
     if skip and any(len(entry) < skip for entry in entries):
@@ -29,27 +29,28 @@ def join_payloads(entries: Sequence[Buffer], skip: int) -> tuple[Buffer, bytes]:
 
 
 def join_batch(body: Buffer, skip: int) -> tuple[Buffer, bytes]:
-    """The same of the body of a batch's answer. ValueError as `split_batch`."""
+    """Return the same as `join_payloads` for the body of a batch response. ValueError as `split_batch`."""
     return join_payloads(split_batch(body), skip)
 
 
 def message_columns(
     data: Buffer, offsets: Buffer, first: int, bytes_max: int, wants_payload: bool, inflate: Inflate
 ) -> tuple[int, int, int, dict[str, Column], list[int]]:
-    """The messages of Pulsar's entries from number `first` on, up to an entry that has to be looked at one by one.
+    """Decode the messages of Pulsar entries from number `first` on, up to the first entry that is not supported here.
 
-    `data` and `offsets`: the entries, as a column. It ends as well with the entry whose messages come to `bytes_max`.
-    Taken are entries with a right checksum, with or without broker metadata in front, whose metadata are complete and
-    have nothing but producer, sequence id, times, key, ordering key, properties, schema version, compression, batch
-    size, null value, and what makes no column; in batches every message must be whole, and the rows at most 64 MiB. Left are chunks, markers, what
-    is encrypted, damaged, not UTF-8, or later than the year 9999.
+    `data` and `offsets`: the entries, as a column. It also stops after the entry with which the messages reach
+    `bytes_max`. Supported are entries with a valid checksum, with or without preceding broker metadata, whose metadata
+    are complete and contain only producer, sequence id, times, key, ordering key, properties, schema version,
+    compression, batch size, null value, and fields without a column. In batches every message must be complete, and
+    the rows at most 64 MiB. Not supported are chunks, markers, and entries that are encrypted, damaged, not UTF-8, or
+    later than the year 9999; the caller decodes those itself.
 
-    Gives the number of the entry behind the last, of rows, of their bytes (about), the columns `source` (number of
-    the entry, int64), `batch_index`, `publish_time` and `event_time` (ms), `sequence_id`, `size`, `producer`, `key`,
-    `ordering_key`, `schema_version`, `properties` (offsets; offsets and bytes of keys; the same of values), `payload`
-    where it is wanted, without those in which all is null (or no property); and the rows whose key is said to be
-    base64.
+    Returns the number of the entry after the last one, the number of rows, their approximate bytes, the columns, and
+    the rows whose key is marked as base64. The columns are `source` (number of the entry, int64), `batch_index`,
+    `publish_time` and `event_time` (ms), `sequence_id`, `size`, `producer`, `key`, `ordering_key`, `schema_version`,
+    `properties` (offsets; offsets and bytes of keys; the same for values), and `payload` if wanted. Columns without any
+    value (or property) are omitted.
 
-    Plain Python takes none: going entry by entry, as for what is left, is all that it could do here as well.
+    Plain Python decodes no entry, because it could do no better than the caller, which goes entry by entry.
     """
     return first, 0, 0, {}, []

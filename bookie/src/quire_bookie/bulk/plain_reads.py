@@ -1,8 +1,8 @@
-"""The steps of reads that look at every entry of a buffer, in plain Python: what each of them means, and the fallback.
+"""The steps of reads that process every entry of a buffer, in plain Python: the specification and the fallback.
 
-As `plain`: pure, and with native twins of the same names, arguments and results. A *stretch* is some records of one
-ledger in one piece of an entry log: `ids` ascend; `starts` and `sizes` are those of the bodies in `data`, each of which
-stands behind the 24 bytes of its record's head.
+Pure, with native twins as in `plain`. A *stretch* consists of records of one ledger in one contiguous part of an entry
+log: `ids` ascend; `starts` and `sizes` locate the bodies in `data`, each of which follows the 24 bytes of its record's
+head.
 """
 
 from array import array
@@ -22,8 +22,9 @@ _RECORD_HEAD_BYTES = 24
 
 
 def take_reads(data: bytes, position: int) -> tuple[int, bytes]:
-    """The V2 reads of 24 bytes that stand one behind the other from `position` on: same length, header word and ledger
-    as the first. Gives the position behind the last one, and the ids that they ask for.
+    """Decode consecutive V2 reads of 24 bytes from `position` on, with length, header word and ledger of the first one.
+
+    Returns the position after the last one, and the requested ids.
     """
     prefix = data[position : position + _READ_PREFIX_BYTES]
     end = position
@@ -36,8 +37,9 @@ def take_reads(data: bytes, position: int) -> tuple[int, bytes]:
 def check_records(
     data: bytes, salt: int, ledger: int, ids: Sequence[int], starts: Sequence[int], sizes: Sequence[int]
 ) -> list[int]:
-    """The indexes of the records of a stretch that are not intact (see `storage.log_format`): each record's checksum,
-    size and ids are looked at. IndexError where a place is outside of `data`.
+    """Return the indexes of damaged records of a stretch: checks the checksum, size and ids of each record.
+
+    See `storage.log_format`. IndexError if a record is outside of `data`.
     """
     unpack, view = _RECORD.unpack_from, memoryview(data)
     damaged = []
@@ -51,7 +53,7 @@ def check_records(
 
 
 def _index_of(ids: Sequence[int], entry: int, guess: int) -> int:
-    """Where an entry is in ascending ids, -1 for nowhere; `guess` is looked at first."""
+    """Return the index of an entry in ascending ids, or -1; tries `guess` first."""
     if 0 <= guess < len(ids) and ids[guess] == entry:
         return guess
     index = bisect_left(ids, entry)
@@ -70,8 +72,10 @@ def read_replies(
     count_max: int,
     bytes_max: int,
 ) -> tuple[bytes, int]:
-    """V2 answers to the reads of `wanted` from its index `at` on, one after the other, and how many those are: up to
-    the first that the stretch has not, to `count_max`, and to the one with which they reach `bytes_max`.
+    """Encode V2 responses to the reads of `wanted` from its index `at` on. Return them concatenated, and their number.
+
+    Stops before the first entry that the stretch lacks, after `count_max` responses, and after the response with which
+    they reach `bytes_max`.
     """
     pack, head_bytes = _REPLY.pack, _REPLY.size
     parts: list[bytes] = []
@@ -98,8 +102,10 @@ def batch_bodies(
     entries_max: int,
     bytes_max: int,
 ) -> tuple[bytes, int]:
-    """Entries of consecutive ids from `first` on, each behind its length, and how many those are: up to the first that
-    the stretch has not, to `entries_max`, and before the one with which they would go beyond `bytes_max`.
+    """Return entries of consecutive ids from `first` on, each preceded by its length, and their number.
+
+    Stops before the first entry that the stretch lacks, after `entries_max` entries, and before the entry with which
+    they would exceed `bytes_max`.
     """
     parts: list[bytes] = []
     size_bytes = 0

@@ -1,4 +1,4 @@
-"""The quorum client: ledgers written, read, recovered and deleted."""
+"""The quorum client: writes, reads, recovers and deletes ledgers."""
 
 from quire_bookie.client.ledger_client import LedgerClient
 from quire_bookie.client.ledger_entry import LedgerEntry

@@ -1,6 +1,6 @@
-"""Which bookies a ledger may use now: what the registry, the connections and the placement know, put together.
+"""Chooses the bookies of a ledger from the registry, the state of the connections and the placement.
 
-Performs what `quorum.placement` decides; asks nobody and remembers nothing itself.
+`quorum.placement` makes the decisions. Sends no requests and keeps no state of its own.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -13,20 +13,20 @@ from quire_bookie.quorum.placement import Cluster, SpreadRules, choose_ensemble,
 
 
 class Replacements(Protocol):
-    """Who can take the places of lost bookies."""
+    """Chooses replacements for lost bookies."""
 
     def replacements(
         self, ensemble: Sequence[BookieId], lost: Collection[int], shunned: Collection[BookieId], write_quorum: int
     ) -> dict[int, BookieId]:
-        """For as many of the `lost` positions as possible a bookie, outside the ensemble or the former one again.
+        """Choose bookies for as many `lost` positions as possible: outside the ensemble, or the former one again.
 
-        `shunned`: not these, because this ledger lost them a moment ago.
+        `shunned`: bookies to exclude, because this ledger lost them recently.
         """
         ...
 
 
 class BookieChoice:
-    """The choices of one client."""
+    """Chooses bookies for the ledgers of one client."""
 
     def __init__(
         self,
@@ -45,7 +45,10 @@ class BookieChoice:
         self._rules = rules or SpreadRules()
 
     def new_ensemble(self, size: int, write_quorum: int) -> tuple[BookieId, ...]:
-        """NotEnoughBookiesError when fewer are registered as writable, or none satisfy enforced rules of placement."""
+        """Choose a new ensemble.
+
+        NotEnoughBookiesError if fewer bookies are registered as writable, or none satisfy enforced rules of placement.
+        """
         avoid = frozenset(self._suspects()) | frozenset(self._quarantined())
         return choose_ensemble(
             self._registry.writable,
@@ -60,7 +63,7 @@ class BookieChoice:
     def replacements(
         self, ensemble: Sequence[BookieId], lost: Collection[int], shunned: Collection[BookieId], write_quorum: int
     ) -> dict[int, BookieId]:
-        """See Replacements. A bookie that cannot be reached replaces nobody."""
+        """See Replacements. Unreachable bookies are not chosen."""
         candidates = self._registry.writable - frozenset(self._suspects()) - frozenset(shunned)
         return choose_replacements(
             candidates,
@@ -76,9 +79,9 @@ class BookieChoice:
     def additions(
         self, ensemble: Sequence[BookieId], count: int, shunned: Collection[BookieId], write_quorum: int
     ) -> tuple[BookieId, ...]:
-        """Bookies to add behind an ensemble: `count` of them, or as many as there are.
+        """Choose bookies to append to an ensemble: `count` of them, or as many as there are.
 
-        `shunned`: none of these. `write_quorum`: of the ensemble with its additions.
+        `shunned`: bookies to exclude. `write_quorum`: of the ensemble including the additions.
         """
         for wanted in range(count, 0, -1):
             size = len(ensemble) + wanted
@@ -89,5 +92,5 @@ class BookieChoice:
         return ()
 
     def is_spread(self, ensemble: Sequence[BookieId], write_quorum: int) -> bool:
-        """Whether an ensemble satisfies the rules of placement, enforced or not."""
+        """Return whether an ensemble satisfies the rules of placement, enforced or not."""
         return is_spread(ensemble, write_quorum, self._cluster(), self._rules)

@@ -1,10 +1,10 @@
-"""One entry from one of its replicas: who is asked next, and what the answers mean together.
+"""Reads one entry from one of its replicas: chooses the next replica and combines their responses.
 
-An entry is returned only when its digest matches, from whoever answers first with it. When no replica has it readable,
-the error says what each of them said, and is of the kind of the first one that is not *no such entry* or *no such
-ledger*, because a damaged or silent replica may have held it; only when all replicas say that they do not have it is
-the answer *no such entry*. A recovery uses the stricter `EntrySearch` instead.
-No futures and no tasks here: many of these run at once.
+Returns the first response whose digest matches. If no replica returns the entry, the error contains the response of
+each replica. Its type is that of the first error that is not *no such entry* or *no such ledger*, because a damaged or
+silent replica may have held the entry; the result is *no such entry* only if all replicas report that they lack it. A
+recovery uses the stricter `EntrySearch` instead.
+Uses no futures and no tasks, because many reads run at once.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MISSING_ERRORS = (NoSuchEntryError, NoSuchLedgerError)
 
 @dataclass(frozen=True, slots=True)
 class ReadWay:
-    """How entries of one ledger are asked for. `fence_key` and `high_priority`: a recovery."""
+    """Keys, links and options for reading entries of one ledger. A recovery sets `fence_key` and `high_priority`."""
 
     ledger: LedgerId
     digest: Digest
@@ -38,7 +38,7 @@ class ReadWay:
     high_priority: bool = False
 
     async def ask(self, bookie: BookieId, entry: EntryId) -> Buffer:
-        """What one bookie has stored of an entry (NO_ENTRY: the last one), not checked yet. LedgerError."""
+        """Return the unverified stored bytes of an entry (NO_ENTRY: the last one) from one bookie. LedgerError."""
         answered: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
 
         def resolve(answer: Buffer | LedgerError) -> None:
@@ -53,12 +53,12 @@ class ReadWay:
         return answer
 
     def decode(self, data: Buffer, entry: EntryId) -> LedgerEntry:
-        """The entry in stored bytes. DigestMismatchError."""
+        """Decode an entry from its stored bytes. DigestMismatchError."""
         found = self.digest.decode_entry(data, self.ledger, entry)
         return LedgerEntry(found.ledger, found.entry, found.lac, found.length, found.payload)
 
     def decode_batch(self, stored: Sequence[Buffer], first: EntryId) -> tuple[list[LedgerEntry], LedgerError | None]:
-        """Consecutive entries in stored bytes, as far as they are right, and what is wrong with the next one."""
+        """Decode consecutive entries up to the first invalid one. Return them and the error of the invalid one."""
         entries = [*stored]
         heads = iter(self.digest.check_entries(entries, self.ledger, first))
         payload_at = ENTRY_HEADER_BYTES + self.digest.size
@@ -74,9 +74,9 @@ class ReadWay:
         return found, None
 
     def check_batch(self, stored: Sequence[Buffer], first: EntryId) -> tuple[Sequence[Buffer], LedgerError | None]:
-        """As `decode_batch`, for whom the stored bytes are enough."""
+        """Verify consecutive entries as `decode_batch` does, but return their stored bytes."""
         packed = stored if isinstance(stored, PackedEntries) and self.digest.type is DigestType.CRC32C else None
-        if packed is not None and packed.are_right(self.ledger, first):
+        if packed is not None and packed.are_valid(self.ledger, first):
             return packed, None
         entries = [*stored]
         right = len(self.digest.check_entries(entries, self.ledger, first)) // 2
@@ -90,9 +90,9 @@ class ReadWay:
 
 
 class EntryRead:
-    """Asks the replicas one after the other, a further one also while some are slow, and calls `done` once."""
+    """Reads from one replica after the other, and from a further one while some are slow; calls `done` once."""
 
-    __slots__ = ("_asked", "_done", "_entry", "_finished", "_replicas", "_said", "_search", "_speculation", "_way")
+    __slots__ = ("_asked", "_done", "_entry", "_errors", "_finished", "_replicas", "_search", "_speculation", "_way")
 
     def __init__(
         self,
@@ -112,10 +112,10 @@ class EntryRead:
         self._speculation = speculation
         self._asked = 0
         self._finished = False
-        self._said: list[tuple[BookieId, LedgerError]] = []
+        self._errors: list[tuple[BookieId, LedgerError]] = []
 
     def start(self) -> None:
-        """Ask the first replica."""
+        """Send the read to the first replica."""
         if self._speculation is not None and len(self._replicas) > 1:
             self._speculation.began(self)
         self._ask()
@@ -151,7 +151,7 @@ class EntryRead:
             else:
                 self._finish(found)
                 return
-        self._said.append((bookie, answer))
+        self._errors.append((bookie, answer))
         if isinstance(answer, MISSING_ERRORS):
             verdict = self._search.missing() if self._search else Verdict.OPEN
         else:
@@ -161,7 +161,7 @@ class EntryRead:
             self._finish(NoSuchEntryError(f"entry {self._entry} of ledger {self._way.ledger} is missing"))
         elif verdict is Verdict.OPEN and self._asked < len(self._replicas):
             self._ask()
-        elif verdict is not Verdict.OPEN or len(self._said) == self._asked:
+        elif verdict is not Verdict.OPEN or len(self._errors) == self._asked:
             self._finish(self._failure())
 
     def _finish(self, result: LedgerEntry | LedgerError) -> None:
@@ -172,18 +172,18 @@ class EntryRead:
 
     def _failure(self) -> LedgerError:
         name = f"entry {self._entry} of ledger {self._way.ledger}"
-        first = next((error for _, error in self._said if not isinstance(error, MISSING_ERRORS)), None)
+        first = next((error for _, error in self._errors if not isinstance(error, MISSING_ERRORS)), None)
         if self._search is not None:
-            failure = QuorumError(f"too few replicas of {name} answered to tell whether it exists: {first}")
+            failure = QuorumError(f"too few replicas responded to decide whether {name} exists: {first}")
             failure.__cause__ = first
             return failure
         if first is not None:
-            if len(self._said) == 1:
+            if len(self._errors) == 1:
                 return first
-            said = "; ".join(f"{bookie}: {error}" for bookie, error in self._said)
-            unreadable = type(first)(f"{name}: none of its {len(self._replicas)} replicas can be read: {said}")
+            errors = "; ".join(f"{bookie}: {error}" for bookie, error in self._errors)
+            unreadable = type(first)(f"{name}: none of its {len(self._replicas)} replicas can be read: {errors}")
             unreadable.__cause__ = first
             return unreadable
         failure_missing = NoSuchEntryError(f"{name}: none of its {len(self._replicas)} replicas has it")
-        failure_missing.__cause__ = self._said[-1][1]
+        failure_missing.__cause__ = self._errors[-1][1]
         return failure_missing

@@ -1,6 +1,6 @@
-"""How much free space each bookie has, asked now and then, for the weights of placement. Decides nothing.
+"""Polls the free space of each bookie for the weights of placement. Makes no decisions.
 
-A bookie that does not answer keeps what it said last; one that is no longer registered is forgotten.
+A bookie that does not respond keeps its last value; a bookie that is no longer registered is removed.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _log = logging.getLogger("quire.client.space")
 
 
 class FreeSpace:
-    """Free bytes by bookie, refreshed every `interval_s` by one task."""
+    """Holds the free bytes by bookie, refreshed every `interval_s` by one task."""
 
     def __init__(
         self, registry: BookieRegistry, interval_s: float, timeout_s: float, security: ClientSecurity | None
@@ -30,7 +30,7 @@ class FreeSpace:
         self._task = start_background(self._poll(), "free space of bookies", _log)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -1,17 +1,16 @@
-"""Ledger ids for new ledgers, checked against what bookies know. Never gives out an id from metadata that went back.
+"""Allocates ids of new ledgers, checked against the bookies. Allocates none from metadata that went back in time.
 
-The counters in the metadata only rise, unless an older copy of the metadata is put in place. Bookies remember
-the highest counters and the latest epoch that they read (`IdReport.seen`), and the highest ledger that they ever
-held. Before
-the first id of a run, and again after the session or the connection with the metadata store broke or another bookie
-registered:
+The counters in the metadata only rise, unless an older copy of the metadata is put in place. Bookies remember the
+highest counters and the latest epoch that they read (`IdReport.seen`), and the highest ledger that they ever held.
+Before the first id of a process, and again after the session or the connection to the metadata store broke or another
+bookie registered:
 
-* ask all registered bookies, and those of the new ledger's ensemble; at least half of them must answer;
-* read the counters afterwards: every counter that a bookie read before must be at or below them. Else
-  MetadataOutdatedError, and each further call asks again, until an operator restored the metadata.
+* ask all registered bookies and those of the new ledger's ensemble; at least half of them must respond;
+* then read the counters: every counter that a bookie reported must be at or below them. Otherwise raise
+  MetadataOutdatedError; each further call checks again, until an administrator has restored the metadata.
 
 A highest ledger above the counter proves nothing: stock clients may choose ids of their own. Ids up to that mark are
-given out all the same, but each only after no bookie knows it; those that one holds, or deleted, are skipped.
+allocated too, but only if no bookie knows them; ids that a bookie holds or deleted are skipped.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ _LONG_IDS_START = 1 << 31
 
 
 class FreshIds:
-    """Of one client."""
+    """Allocates the ledger ids of one client."""
 
     def __init__(self, metadata: MetadataStore, registry: BookieRegistry, links: Links) -> None:
         self._metadata = metadata
@@ -46,27 +45,28 @@ class FreshIds:
         self._registry = registry
         self._links = links
         self._reports: dict[BookieId, IdReport | None] = {}
-        """Who answered since the session began; None: a bookie of another make."""
+        """Reports since the session began; None for a bookie that is not Quire's."""
         self._tried_s: dict[BookieId, float] = {}
         self._asking = asyncio.Lock()
         self._sessions = 0
-        """How often the session changed."""
+        """Number of changes of the session."""
         self._asked_on = self._link()
-        """The session and connection that the reports are of."""
+        """The session and connection under which the reports were collected."""
         self._epoch = 0
         self._given: dict[bool, int] = {False: -1, True: -1}
-        """The highest id given out so far: a long one, or a short one."""
+        """The highest id allocated so far, by whether it is a long id."""
         self._remove = metadata.on_session(self._session_changed)
 
     def close(self) -> None:
-        """Listen no more to the session."""
+        """Stop listening to the session."""
         self._remove()
 
     async def next_id(self, ensemble: Iterable[BookieId]) -> LedgerId:
-        """An id that no ledger had before, as far as metadata and bookies know.
+        """Return an id that no ledger had before, as far as metadata and bookies know.
 
-        `ensemble`: of the new ledger; while the metadata are put back no registration may be left that names them.
-        MetadataOutdatedError; QuorumError when too few bookies answer (retry); errors as `LedgerIds.next_id`.
+        `ensemble`: the bookies of the new ledger, asked even if an older copy of the metadata lacks their
+        registrations. MetadataOutdatedError; QuorumError if too few bookies respond (retry); errors as
+        `LedgerIds.next_id`.
         """
         members = frozenset(ensemble)
         for _ in range(LEDGER_IDS_SKIPPED_MAX):
@@ -75,7 +75,7 @@ class FreshIds:
             given = dict(self._given)  # another call may end before this one with a higher id
             ledger = await self._ids.next_id()
             if link != self._link():
-                # The counter may be one of an older copy, and the bookies answered before that was put in place.
+                # The counter may be from an older copy that was put in place after the bookies responded.
                 self._forget_reports()
                 continue
             is_long = ledger >= _LONG_IDS_START
@@ -85,15 +85,15 @@ class FreshIds:
             self._given[is_long] = max(self._given[is_long], ledger)
             if ledger > self._highest(is_long) or not await self._is_known(ledger):
                 return ledger
-            _log.warning("ledger id %d is skipped: a bookie holds, or deleted, a ledger with it", ledger)
-        raise LedgerIdInUseError(f"{LEDGER_IDS_SKIPPED_MAX} ledger ids in a row are in use on bookies; {_REMEDY}")
+            _log.warning("skipping ledger id %d: a bookie holds or deleted a ledger with this id", ledger)
+        raise LedgerIdInUseError(f"{LEDGER_IDS_SKIPPED_MAX} consecutive ledger ids are in use on bookies; {_REMEDY}")
 
     def _session_changed(self, _: SessionState) -> None:
         self._sessions += 1
         self._forget_reports()
 
     def _link(self) -> tuple[int, int]:
-        """Session and connection: an older copy of the metadata can be put in place only while one of them breaks."""
+        """Return session and connection: one of them breaks whenever an older copy of the metadata is put in place."""
         return self._sessions, self._metadata.connection_breaks
 
     def _forget_reports(self) -> None:
@@ -105,16 +105,16 @@ class FreshIds:
         return max((report.long if is_long else report.short for report in reports), default=-1)
 
     async def _went_back(self, ledger: LedgerId, given: int) -> None:
-        """The counter gave out an id at or below one that it gave this client before."""
+        """Handle a counter that allocated an id at or below one that this client received before."""
         self._reports.clear()
         found = await read_counters(self._metadata)
         if not self._is_new(found.epoch):
             raise MetadataOutdatedError(
-                f"no ledger id is given out: the counter is at {ledger} and was at {given}; {_REMEDY}"
+                f"no ledger id can be allocated: the counter is at {ledger} and was at {given}; {_REMEDY}"
             )
 
     def _is_new(self, epoch: int) -> bool:
-        """Whether an operator restored the metadata since: then the counters began again."""
+        """Return whether an administrator restored the metadata since; the counters then began again."""
         if epoch <= self._epoch:
             return False
         self._epoch = epoch
@@ -123,7 +123,7 @@ class FreshIds:
 
     # ---- asking
     async def _ask_bookies(self, members: frozenset[BookieId]) -> None:
-        """Until every registered bookie and all `members` were asked. MetadataOutdatedError, QuorumError."""
+        """Ask every registered bookie and all `members` that were not asked. MetadataOutdatedError, QuorumError."""
         self._forget_outdated()
         if self._pending(members):
             async with self._asking:
@@ -133,7 +133,7 @@ class FreshIds:
                     await self._ask_these(pending, members)
 
     def _forget_outdated(self) -> None:
-        """Forget answers that came before the session or the connection broke."""
+        """Drop responses from before the session or the connection broke."""
         if self._asked_on != self._link():
             self._asked_on = self._link()
             self._forget_reports()
@@ -153,15 +153,15 @@ class FreshIds:
         answers = dict(zip(bookies, await self._ask_all(bookies, None), strict=True))
         found = await read_counters(self._metadata)
         if link != self._link():
-            return  # the caller asks again: the counters may be those of another copy than the next number
+            return  # the caller asks again: these counters and the next id may come from different copies
         self._is_new(found.epoch)
         for bookie, answer in answers.items():
             why = None if not isinstance(answer, IdReport) else found.behind(answer.seen)
             if why is not None:
                 self._forget_reports()
                 raise MetadataOutdatedError(
-                    f"no ledger id is given out: the metadata went back in time, as bookie {bookie} knows: {why}; "
-                    f"{_REMEDY}"
+                    f"no ledger id can be allocated: the metadata went back in time, according to bookie {bookie}: "
+                    f"{why}; {_REMEDY}"
                 )
         for bookie, answer in answers.items():
             if isinstance(answer, LedgerError):
@@ -174,8 +174,8 @@ class FreshIds:
             self._tried_s.clear()
             errors = [str(answer) for answer in answers.values() if isinstance(answer, LedgerError)]
             raise QuorumError(
-                f"{len(answered)} of {len(concerned)} bookies said which ledger ids they know, and half of "
-                f"them must: {errors[-1] if errors else 'they left'}"
+                f"only {len(answered)} of {len(concerned)} bookies reported which ledger ids they know, at least half "
+                f"must: {errors[-1] if errors else 'they are no longer registered'}; retry when more bookies run"
             )
 
     async def _is_known(self, ledger: LedgerId) -> bool:
@@ -192,7 +192,7 @@ class FreshIds:
         return await asyncio.gather(*(self._ask(bookie, ledger) for bookie in bookies))
 
     async def _ask(self, bookie: BookieId, ledger: LedgerId | None) -> "IdReport | LedgerError | None":
-        """What a bookie says; None of one that does not know the question; else why there is no answer."""
+        """Return a bookie's report, None if it does not support the request, or the error."""
         answer: asyncio.Future[Response | LedgerError] = asyncio.get_running_loop().create_future()
 
         def resolve(value: Response | LedgerError) -> None:
@@ -205,11 +205,11 @@ class FreshIds:
             async with asyncio.timeout(ID_INQUIRY_TIMEOUT_S):
                 found = await answer
         except TimeoutError:
-            return QuorumError(f"bookie {bookie} did not answer within {ID_INQUIRY_TIMEOUT_S:.0f} s")
+            return QuorumError(f"bookie {bookie} did not respond within {ID_INQUIRY_TIMEOUT_S:.0f} s")
         finally:
             link.forget(transaction)
         if isinstance(found, LedgerError):
             return found
         if not isinstance(found, BookieInfoResponse) or found.status is not Status.OK:
-            return QuorumError(f"bookie {bookie} answered {found.status.value} to what ledger ids it knows")
+            return QuorumError(f"bookie {bookie} answered a request for its ledger ids with {found.status.value}")
         return found.ids

@@ -1,8 +1,8 @@
-"""Writes down which ledgers lack a replica of entries that are confirmed, for auto-recovery to find.
+"""Marks ledgers that lack a replica of confirmed entries as under-replicated, so that auto-recovery finds them.
 
-One task works through what is due and repeats what fails, whatever the failure is: a mark that cannot be written must
-not keep the others from being written. What is due when the process dies is lost: an auditor finds the same when it
-misses the bookie, or at its next full check. Decides nothing and repairs nothing.
+One task writes the due marks and retries after every kind of failure: a mark that cannot be written must not block the
+others. Marks that are due when the process dies are lost; an auditor finds the same ledgers when it misses the bookie,
+or at its next full check. Makes no decisions and repairs nothing.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from quire_bookie.env.background import start_background
 from quire_bookie.errors import MetadataError
-from quire_bookie.limits import HOLE_MARKS_PATIENCE_S, METADATA_RETRY_BACKOFF_S
+from quire_bookie.limits import HOLE_MARKS_CLOSE_S, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, LedgerId
 
@@ -19,41 +19,43 @@ _log = logging.getLogger("quire.client.marks")
 
 
 class Marks(Protocol):
-    """Who is told that a bookie lacks entries of a ledger."""
+    """Receives the bookies that lack entries of a ledger."""
 
     def mark(self, ledger: LedgerId, bookie: BookieId) -> None:
-        """At least one confirmed entry of `ledger` is not on `bookie`, which its metadata names for it."""
+        """Record that `bookie` lacks a confirmed entry of `ledger` although it is in the entry's ensemble."""
         ...
 
 
 class HoleMarks:
-    """The marks that one client owes the metadata store."""
+    """Writes the marks of one client to the metadata store."""
 
     def __init__(self, under_replication: UnderReplication) -> None:
         self.written = 0
         self.failures = 0
-        """Attempts that failed, to be tried again."""
+        """Failed attempts, each of which is retried."""
         self._under_replication = under_replication
         self._due: dict[LedgerId, set[BookieId]] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     def mark(self, ledger: LedgerId, bookie: BookieId) -> None:
-        """See Marks. Returns at once; the mark follows as soon as the metadata store takes it."""
+        """See Marks. Returns at once; the mark is written as soon as the metadata store accepts it."""
         self._due.setdefault(ledger, set()).add(bookie)
         if self._task is None and not self._closed:
             self._task = start_background(self._write(), "hole marks", _log)
 
     async def close(self) -> None:
-        """Wait a little for what is due, then give up."""
+        """Wait briefly for the due marks, then give up."""
         self._closed = True
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=HOLE_MARKS_PATIENCE_S)
+            await asyncio.wait([self._task], timeout=HOLE_MARKS_CLOSE_S)
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
         if self._due:
-            _log.warning("closed with marks of %d ledgers not written: %s", len(self._due), sorted(self._due)[:10])
+            _log.warning(
+                "closed without marking %d ledgers as under-replicated: %s", len(self._due), sorted(self._due)[:10]
+            )
 
     async def _write(self) -> None:
         low, high = METADATA_RETRY_BACKOFF_S
@@ -69,7 +71,7 @@ class HoleMarks:
                 _log.warning(
                     "cannot mark ledger %d as under-replicated, will try again: %s", ledger, error, exc_info=trace
                 )
-                # Behind the others: one that never succeeds holds up nobody.
+                # Behind the others, so that a mark that never succeeds does not block them.
                 self._due.setdefault(ledger, set()).update(bookies)
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, high)

@@ -1,4 +1,4 @@
-"""Asks one bookie for the ledger ids and counters that it knows. Never retries."""
+"""Requests the ledger ids and counters that one bookie knows. Never retries."""
 
 from quire_bookie.client.links.single_request import ask_once
 from quire_bookie.client.security import ClientSecurity
@@ -14,7 +14,7 @@ _TRANSACTION = 1
 async def ask_id_report(
     address: BookieAddress, timeout_s: float, security: ClientSecurity | None = None
 ) -> IdReport | None:
-    """Return its report; None of a Java bookie, which keeps none.
+    """Return the bookie's report; None from a Java bookie, which has none.
 
     BookieUnavailableError within `timeout_s`; LedgerError for a refusal.
     """
@@ -23,9 +23,9 @@ async def ask_id_report(
         answer = await ask_once(address, client_v3.id_marks(_TRANSACTION), timeout_s, security)
     except (OSError, TimeoutError, PeerProtocolError) as error:
         reason = str(error) or "timed out"
-        raise BookieUnavailableError(f"{where} did not say which ledger ids it knows: {reason}") from error
+        raise BookieUnavailableError(f"{where} did not report which ledger ids it knows: {reason}") from error
     if answer.status is not Status.OK:
         raise error_of(answer.status, where)
     if not isinstance(answer, BookieInfoResponse):
-        raise BookieProtocolError(f"{where} answered {type(answer).__name__} to the question which ledger ids it knows")
+        raise BookieProtocolError(f"{where} answered a request for its ledger ids with {type(answer).__name__}")
     return answer.ids

@@ -1,6 +1,6 @@
-"""The ledger client: create, open, recover, delete and list ledgers. A facade: the work is in the modules it names.
+"""The ledger client: creates, opens, recovers, deletes and lists ledgers. A facade over the other modules.
 
-One client per process is enough: its connections, and what it knows of the bookies, serve all ledgers.
+One client per process is enough: all ledgers share its connections and its knowledge of the bookies.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _CREATE_ATTEMPTS_MAX = 100
 
 @dataclass(slots=True)
 class ClientStats:
-    """Counters since the client was opened; those of each connection are with `connections`."""
+    """Counters since the client was opened. Each of `connections` has its own."""
 
     ledgers_created: int = 0
     ledgers_opened: int = 0
@@ -56,7 +56,7 @@ class ClientStats:
 
 
 class LedgerClient:
-    """See the module's text. Open it with `connect`, or with `open`, where the metadata store stays the caller's."""
+    """Manages ledgers. Open it with `connect`, or with `open` if the caller owns the metadata store."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class LedgerClient:
         self._known_writable = registry.writable
         self._listeners: list[Callable[[], None]] = []
         registry.on_change(self._registered)
-        self._pool.on_suspects_changed(self._tell)
+        self._pool.on_suspects_changed(self._notify)
 
         self.stats = ClientStats()
 
@@ -113,9 +113,9 @@ class LedgerClient:
         chance: Chance,
         own_links: OwnLinks | None = None,
     ) -> "LedgerClient":
-        """A client that knows the registered bookies. MetadataUnavailableError. ConfigError: its TLS files.
+        """Open a client and load the registered bookies. MetadataUnavailableError; ConfigError for its TLS files.
 
-        `own_links`: of the bookies in this process.
+        `own_links`: connections to the bookies in this process.
         """
         settings = settings or ClientSettings()
         security = await ClientSecurity.open(settings.security, clock)
@@ -133,10 +133,10 @@ class LedgerClient:
         settings: ClientSettings | None = None,
         metadata_settings: MetadataSettings | None = None,
     ) -> "Opening[LedgerClient]":
-        """A client of the cluster whose metadata are at `metadata_url` ("etcd://host:2379", "local:folder").
+        """Open a client of the cluster whose metadata are at `metadata_url` ("etcd://host:2379", "local:folder").
 
-        To be awaited or entered by `async with`; it closes its metadata store with itself. ConfigError, StartupError,
-        MetadataUnavailableError.
+        Await the result or enter it with `async with`. The client closes its metadata store when it is closed.
+        ConfigError, StartupError, MetadataUnavailableError.
         """
         return Opening(cls._connect(metadata_url, settings, metadata_settings))
 
@@ -153,15 +153,15 @@ class LedgerClient:
         return client
 
     async def __aenter__(self) -> Self:
-        """The client."""
+        """Return the client."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the client."""
         await self.close()
 
     async def close(self) -> None:
-        """Drop all connections. Writers that are still open fail; their ledgers stay open until recovered."""
+        """Drop all connections. Open writers fail; their ledgers remain open until they are recovered."""
         for writer in list(self._writers.values()):
             writer.abandon()
         self._ids.close()
@@ -178,21 +178,21 @@ class LedgerClient:
     # ---- bookies
     @property
     def writable_bookies(self) -> frozenset[BookieId]:
-        """Registered as writable, without those that could not be reached a moment ago or failed too often."""
+        """Bookies registered as writable, except those that were recently unreachable or failed too often."""
         return self._registry.writable - frozenset(self._pool.suspects) - frozenset(self._pool.quarantined)
 
     @property
     def replica_health(self) -> ReplicaHealth:
-        """What reads know of the bookies: latencies, and how often a further one was asked."""
+        """Read statistics of the bookies: latencies, and the number of speculative reads."""
         return self._pool.health
 
     @property
     def connections(self) -> Collection[BookieConnection]:
-        """To all bookies, for their counters."""
+        """The connections to all bookies, for their counters."""
         return self._pool.connections
 
     def on_bookies_changed(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each change of `writable_bookies` (or of an address). Returns what ends it."""
+        """Call `listener` after each change of `writable_bookies` or an address. Return a function that removes it."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -215,17 +215,18 @@ class LedgerClient:
         deferred_sync: bool = False,
         fewer_bookies: bool = False,
     ) -> Opening[LedgerWriter]:
-        """A new, empty ledger and its writer, to be awaited or entered by `async with`.
+        """Create an empty ledger and return its writer, to be awaited or entered with `async with`.
 
-        `custom`: the owner's own keys in the metadata. `bookies`: exactly these, in this order, whether registered or
-        not. `deferred_sync`: appends return before they are durable, and `force` makes them so; nothing counts as
-        confirmed before. `fewer_bookies`: while fewer than `ensemble_size` bookies are writable, the ledger is created
-        on those, at least `ack_quorum`. With fewer copies than `write_quorum`, its metadata say how many it wants, and
-        it is marked as under-replicated before it takes an entry: auto-recovery raises it once it is closed.
+        `custom`: additional keys of the owner in the metadata. `bookies`: exactly these bookies in this order, whether
+        or not they are registered. `deferred_sync`: appends return before they are durable; `force` makes them durable,
+        and only then are they confirmed. `fewer_bookies`: if fewer than `ensemble_size` bookies are writable, but at
+        least `ack_quorum`, the ledger is created on those. If it then has fewer copies than `write_quorum`, its
+        metadata contain the wanted number, and it is marked as under-replicated before its first entry; auto-recovery
+        adds the copies after it is closed.
 
-        NotEnoughBookiesError when fewer than `ensemble_size` are registered as writable, LedgerError for quorums that
-        cannot be, MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind),
-        MetadataOutdatedError, QuorumError when bookies do not say which ledger ids they know.
+        NotEnoughBookiesError if fewer than `ensemble_size` are registered as writable, LedgerError for invalid quorums,
+        MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind), MetadataOutdatedError,
+        QuorumError if too few bookies report which ledger ids they know.
         """
         kept = dict(custom or {})
         if fewer_bookies:
@@ -248,10 +249,10 @@ class LedgerClient:
         ensemble_size, write_quorum, ack_quorum = quorums
         if not ensemble_size >= write_quorum >= ack_quorum >= 1:
             raise LedgerError(
-                f"quorums {ensemble_size}/{write_quorum}/{ack_quorum}: ensemble >= write quorum >= ack quorum >= 1"
+                f"quorums {ensemble_size}/{write_quorum}/{ack_quorum}: use ensemble >= write quorum >= ack quorum >= 1"
             )
         if bookies is not None and (len(bookies) != ensemble_size or len(set(bookies)) != ensemble_size):
-            raise LedgerError(f"an ensemble of {ensemble_size} cannot be made of {', '.join(bookies)}")
+            raise LedgerError(f"bookies={', '.join(bookies)}: name {ensemble_size} different bookies for the ensemble")
         for _ in range(_CREATE_ATTEMPTS_MAX):
             ensemble = (
                 tuple(bookies) if bookies is not None else self._bookies.new_ensemble(ensemble_size, write_quorum)
@@ -265,29 +266,29 @@ class LedgerClient:
                 digest_type=digest_type,
                 password=password,
                 custom={**custom, **self._new_token()},
-                # Makes the bytes unique: a create whose outcome is unknown is settled by finding them there.
+                # Makes the bytes unique: a create of unknown outcome took effect if exactly these bytes are stored.
                 c_token=int.from_bytes(self._chance.token(8), "big") >> 1,
             )
             try:
                 stored = await self._nodes.create(ledger, metadata)
             except LedgerExistsError:
-                continue  # somebody else counted that id, for instance after the counter was lost
+                continue  # another client allocated this id, for instance after the counter was lost
             handle = self._handle(ledger, digest_type, password, metadata.token)
             in_use = await handle.links.declare(ensemble)
             if in_use:
-                _log.warning("ledger id %d is skipped: bookie %s holds another ledger with it", ledger, in_use)
+                _log.warning("skipping ledger id %d: bookie %s holds another ledger with this id", ledger, in_use)
                 with contextlib.suppress(LedgerError, MetadataError):
-                    await self._nodes.delete(ledger)  # it has no entry, and only this call knows of it
+                    await self._nodes.delete(ledger)  # it has no entries and only this call knows about it
                 continue
             if missing_copies(metadata):
-                # Before its first entry: no entry with too few copies may go uncounted, also when this process dies.
+                # Before its first entry, so that an entry with too few copies is marked even if this process dies.
                 await self._under_replication.mark(ledger, ())
             kind = DeferredSyncWriter if deferred_sync else LedgerWriter
             writer = kind(handle, stored, self._finished)
             self._writers[ledger] = writer
             self.stats.ledgers_created += 1
             return writer
-        raise LedgerExistsError(f"{_CREATE_ATTEMPTS_MAX} new ledger ids in a row were taken")
+        raise LedgerExistsError(f"{_CREATE_ATTEMPTS_MAX} consecutive new ledger ids were already taken")
 
     def open_ledger(
         self,
@@ -298,12 +299,12 @@ class LedgerClient:
         digest_type: DigestType | None = None,
         accept_stored: Callable[[LedgerMetadata], bool] | None = None,
     ) -> Opening[LedgerReader]:
-        """A reader, to be awaited or entered by `async with`.
+        """Open a ledger for reading; the result is awaited or entered with `async with`.
 
-        With `recover` the ledger is first taken over from its writer and closed. Without, it is left alone and can be
-        read as far as its bookies are known to have confirmed entries.
-        `digest_type` only counts where the metadata does not name one. `accept_stored`: a ledger for which it returns
-        true opens with the password in its metadata, whatever `password` is. UnauthorizedError for a wrong password,
+        With `recover` the ledger is first taken over from its writer and closed. Otherwise it is left unchanged and can
+        be read as far as its bookies are known to have confirmed entries.
+        `digest_type` is used only if the metadata does not contain one. `accept_stored`: a ledger for which it returns
+        true is opened with the password in its metadata instead of `password`. UnauthorizedError for a wrong password,
         NoSuchLedgerError, QuorumError (retry), MetadataError.
         """
         return Opening(self._open_ledger(ledger, password, recover, digest_type, accept_stored))
@@ -332,13 +333,13 @@ class LedgerClient:
         self.stats.ledgers_deleted += 1
 
     async def list_ledgers(self) -> AsyncIterator[LedgerId]:
-        """All ledgers at one revision, in no particular order. An error means that the listing is incomplete."""
+        """Yield all ledgers at one revision, in no particular order. An error means that the listing is incomplete."""
         async for page in self._nodes.ids():
             for ledger in page:
                 yield ledger
 
     async def read_metadata(self, ledger: LedgerId) -> LedgerMetadata:
-        """The metadata, linearizable. NoSuchLedgerError."""
+        """Return the metadata with a linearizable read. NoSuchLedgerError."""
         return (await self._nodes.read(ledger)).value
 
     # ---- inside
@@ -347,9 +348,9 @@ class LedgerClient:
         return Cluster(places, {} if self._free_space is None else self._free_space.weights)
 
     async def _recover(self, handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
-        """One recovery of a ledger at a time in this client: answers on one connection name only ledger and entry."""
+        """Recover a ledger, one recovery of it at a time: responses on a connection identify only ledger and entry."""
         ledger = handle.ledger
-        # Counted, because a lock that was released and not yet taken by the next in line looks free.
+        # Users are counted, because a lock between its release and the next waiter's turn appears to be free.
         lock, users = self._recovering.get(ledger, (asyncio.Lock(), 0))
         self._recovering[ledger] = lock, users + 1
         try:
@@ -372,7 +373,7 @@ class LedgerClient:
         return self._handle(ledger, metadata.digest_type, password, metadata.token)
 
     def _new_token(self) -> dict[str, bytes]:
-        """The custom metadata that names a new ledger beside its id. Hexadecimal, so that tools can print it."""
+        """Return the custom metadata with the token of a new ledger. Hexadecimal, so that tools can print it."""
         return {LEDGER_TOKEN: self._chance.token(8).hex().encode()}
 
     def _handle(self, ledger: LedgerId, digest_type: DigestType, password: bytes, token: bytes) -> LedgerHandle:
@@ -396,10 +397,10 @@ class LedgerClient:
         for bookie in writable - self._known_writable:
             self._pool.trust(bookie)
         self._known_writable = writable
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        # The writers first: who is told afterwards should find them at work on what a new bookie allows.
+    def _notify(self) -> None:
+        # The writers first, so that listeners find ensemble changes in progress that a new bookie makes possible.
         for writer in list(self._writers.values()):
             writer.bookies_changed()
         for listener in list(self._listeners):

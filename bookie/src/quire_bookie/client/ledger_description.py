@@ -1,4 +1,4 @@
-"""A ledger's metadata as plain values, for people and tools. Pure; never the password."""
+"""Describes a ledger's metadata in plain values, for users and tools. Pure; never includes the password."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from quire_bookie.quorum.wanted_copies import wanted_copies
 
 
 def describe(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
-    """What JSON can hold. `lastEntry`, `entries` and `length` are null while the ledger is not closed.
+    """Return a JSON object. `lastEntry`, `entries` and `length` are null while the ledger is not closed.
 
     `wantedCopies` is above `writeQuorum` for a ledger that has fewer copies than configured.
     """

@@ -1,4 +1,4 @@
-"""One entry as a reader gets it, and entries as bookies store them. Values, nothing else."""
+"""One entry as returned to a reader, and entries as bookies store them. Values only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from quire_bookie.wire.packed_entries import stored_bytes
 
 @dataclass(slots=True)
 class LedgerEntry:
-    """An entry whose digest was right. `payload` may be a view that keeps a larger network buffer alive.
+    """An entry whose digest matched. `payload` may be a view that keeps a larger network buffer alive.
 
     `lac`: the writer's last add confirmed when it sent the entry. `length`: payload bytes of the ledger up to and
-    with this entry.
+    including this entry.
     """
 
     ledger_id: LedgerId
@@ -23,17 +23,17 @@ class LedgerEntry:
     payload: memoryview
 
     def __bytes__(self) -> bytes:
-        """The payload, copied."""
+        """Return a copy of the payload."""
         return bytes(self.payload)
 
 
 class StoredRun(NamedTuple):
-    """Consecutive entries, at least one, as a bookie stores them: header, digest, payload. Their digests were right."""
+    """Consecutive entries, at least one, as a bookie stores them: header, digest, payload. Their digests matched."""
 
     first: EntryId
     entries: Sequence[Buffer]
     payload_bytes: int
-    """Of all together."""
+    """Payload bytes of all entries together."""
 
     @property
     def end(self) -> int:
@@ -42,5 +42,5 @@ class StoredRun(NamedTuple):
 
     @property
     def head_bytes(self) -> int:
-        """What is in front of each payload: header and digest."""
+        """Bytes before each payload: header and digest."""
         return (stored_bytes(self.entries) - self.payload_bytes) // len(self.entries)

@@ -1,4 +1,4 @@
-"""What the writer, the readers and the recovery of one ledger share. A value, nothing else."""
+"""The value that the writer, the readers and the recovery of one ledger share."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ from quire_bookie.wire.digest import Digest, master_key
 
 @dataclass(frozen=True, slots=True)
 class LedgerHandle:
-    """One ledger with its keys and the ways to its bookies and its metadata."""
+    """One ledger with its keys and access to its bookies and metadata."""
 
     ledger: LedgerId
     digest: Digest
@@ -40,18 +40,18 @@ class LedgerHandle:
         bookies: Replacements,
         marks: Marks,
     ) -> "LedgerHandle":
-        """Derive the keys. `token`: of the ledger, as its metadata names it."""
+        """Create a handle and derive its keys. `token`: the ledger's token from its metadata."""
         digest, key = Digest(digest_type, password), master_key(password)
         return cls(ledger, digest, key, BoundLinks(links, ledger, token, key), nodes, settings, bookies, marks)
 
     @property
     def read_way(self) -> ReadWay:
-        """How entries are read outside a recovery."""
+        """Parameters of reads outside a recovery."""
         return ReadWay(self.ledger, self.digest, self.links)
 
     @property
     def recovery_way(self) -> ReadWay:
-        """How entries are read in a recovery: every read fences."""
+        """Parameters of reads in a recovery: every read fences."""
         return ReadWay(
             self.ledger,
             self.digest,

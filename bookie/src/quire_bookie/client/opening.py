@@ -1,4 +1,4 @@
-"""What is being opened: may be awaited, or entered by `async with`, which closes it at the end. Opens nothing."""
+"""Wraps the opening of a client, writer or reader: await it, or enter it with `async with`, which closes it."""
 
 from collections.abc import Coroutine, Generator
 from types import TracebackType
@@ -6,16 +6,16 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 
 class Closable(Protocol):
-    """What an opening gives."""
+    """The opened object."""
 
     async def __aenter__(self) -> Self:
-        """Itself."""
+        """Return the object itself."""
         ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the object."""
         ...
 
 
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Closable)
 
 
 class Opening(Coroutine[Any, Any, T], Generic[T]):
-    """A coroutine, to be awaited once, or `async with opening as opened`."""
+    """A coroutine to await once, or to enter: `async with opening as opened`."""
 
     __slots__ = ("_opened", "_work")
 
@@ -40,20 +40,20 @@ class Opening(Coroutine[Any, Any, T], Generic[T]):
         return self._work.throw(*error)
 
     def close(self) -> None:
-        """See Coroutine: what was not begun is not opened."""
+        """See Coroutine. If the coroutine was not started, nothing is opened."""
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._work.__await__()
 
     async def __aenter__(self) -> T:
-        """Open it."""
+        """Open the object."""
         self._opened = await self._work
         return await self._opened.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the object."""
         assert self._opened is not None
         await self._opened.__aexit__(kind, error, trace)

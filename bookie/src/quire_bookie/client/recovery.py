@@ -1,15 +1,17 @@
-"""Recovery: take a ledger over from its writer and close it where the confirmed entries end.
+"""Recovery: takes a ledger over from its writer and closes it at the end of the confirmed entries.
 
-1. OPEN -> IN_RECOVERY by compare-and-set (another recoverer may be at work: both do the same).
+1. OPEN -> IN_RECOVERY by compare-and-set. Several clients may recover a ledger at once; all do the same.
 2. Fence the bookies of the last segment and read their LAC, until it is covered.
 3. Read forward, every read fencing, and re-add each entry found to its whole write set, up to the first entry that
    Qw-Qa+1 replicas lack. Nothing beyond that gap is kept.
-   A bookie that fails at this is replaced in memory only; what it lacks for good is marked, and so is who is slow.
-4. When all of it is on Qa replicas again: IN_RECOVERY -> CLOSED by compare-and-set, with the segments of step 3.
+   A bookie that fails during this step is replaced in memory only. Bookies that permanently lack entries, and slow
+   bookies, are marked.
+4. When all these entries are on Qa replicas again: IN_RECOVERY -> CLOSED by compare-and-set, with the segments of
+   step 3.
 
-A failure leaves the ledger IN_RECOVERY; running it again goes on. Whoever confirmed an entry to anybody finds it in the
-closed ledger. Re-added replicas differ from the first ones in LAC and digest; ids, length and payload are equal.
-Cancelling leaves a recovery that can be run again.
+After a failure or a cancellation the ledger remains IN_RECOVERY and the recovery can be repeated. Every entry that was
+confirmed to a client is in the closed ledger. Re-added replicas differ from the original ones in LAC and digest; ids,
+length and payload are equal.
 """
 
 import asyncio
@@ -32,7 +34,7 @@ from quire_bookie.limits import KIB, RECOVERY_READS_FIRST, RECOVERY_SETTLE_S
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.ensemble_change import with_replacements
-from quire_bookie.quorum.late_joiners import behind, newcomers
+from quire_bookie.quorum.late_joiners import behind, late_joiners
 from quire_bookie.quorum.recovery_plan import EntrySearch, Frontier
 from quire_bookie.quorum.write_set import write_set
 from quire_bookie.wire.client_codec import v2_adds
@@ -43,7 +45,7 @@ _EXPECTED_ENTRY_BYTES = 16 * KIB
 
 
 async def recover_ledger(handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
-    """Recover the ledger whose metadata is `stored`; the metadata of the closed ledger.
+    """Recover the ledger with the metadata `stored`. Return the metadata of the closed ledger.
 
     QuorumError (retry when bookies are back), UnauthorizedError, NoSuchLedgerError (deleted meanwhile), MetadataError.
     """
@@ -57,7 +59,7 @@ async def recover_ledger(handle: LedgerHandle, stored: Versioned[LedgerMetadata]
             last, length, tail = await _restore(handle, stored.value)
             closed = await close_ledger(handle.nodes, handle.ledger, stored, last, length, recovery_conflict, tail)
         except BadVersionError:
-            # The writer closed it, or another client changed it: see what holds now.
+            # The writer closed it, or another client changed it: read the current metadata.
             stored = await handle.nodes.read(handle.ledger)
         else:
             _log.info("recovered ledger %d: closed at entry %d", handle.ledger, closed.value.last_entry)
@@ -66,7 +68,7 @@ async def recover_ledger(handle: LedgerHandle, stored: Versioned[LedgerMetadata]
 
 
 class _Restored(NamedTuple):
-    """Where the ledger ends, and its last segments when bookies were replaced."""
+    """The end of the ledger, and its last segments if bookies were replaced."""
 
     last: EntryId
     length: int
@@ -76,7 +78,7 @@ class _Restored(NamedTuple):
 async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> _Restored:
     """Fence, read forward, re-add."""
     found = await read_lac(handle.recovery_way, metadata)
-    for bookie in newcomers(metadata, found.lac):
+    for bookie in late_joiners(metadata, found.lac):
         handle.marks.mark(handle.ledger, bookie)
     copying = _Copying(handle, metadata, found)
     copied = await copying.run()
@@ -97,7 +99,7 @@ async def _length_at(handle: LedgerHandle, metadata: LedgerMetadata, entry: Entr
 
 
 class _Copying:
-    """Steps 3: reads ahead, re-adds in order, ends at the first missing entry."""
+    """Performs step 3: reads ahead, re-adds in order, ends at the first missing entry."""
 
     def __init__(self, handle: LedgerHandle, metadata: LedgerMetadata, found: LacFound) -> None:
         self._handle = handle
@@ -107,7 +109,7 @@ class _Copying:
         self._frontier: Frontier[LedgerEntry] = Frontier(self._first)
         self._expected_bytes = _EXPECTED_ENTRY_BYTES
         self._to_add: list[LedgerEntry] = []
-        """Found in this turn of the loop: re-added together at its end."""
+        """Entries found in this loop iteration, to be re-added together at its end."""
         self._pipeline: AddPipeline | None = None
         self._replaced = metadata
         self._lost: set[BookieId] = set()
@@ -115,10 +117,10 @@ class _Copying:
         self._reading_on = False
         self._settling: asyncio.TimerHandle | None = None
         self._waited = False
-        """Long enough for those who are not needed for a quorum."""
+        """Whether the wait for replicas beyond the quorum is over."""
 
     async def run(self) -> _Restored | None:
-        """The end after the copy; None when there was nothing to copy."""
+        """Copy the entries. Return the end of the ledger, or None if there was nothing to copy."""
         try:
             self._read_on()
             await self._done
@@ -129,7 +131,7 @@ class _Copying:
             lost = {one.bookie for one in pipeline.lost.values() if one.owed <= pipeline.confirmed}
             for bookie in sorted(lost | pipeline.owing):
                 self._handle.marks.mark(self._handle.ledger, bookie)
-            # Not when nobody was replaced: then the metadata may say what re-replication put there meanwhile.
+            # Only if bookies were replaced: otherwise keep segments that re-replication may have changed meanwhile.
             before = len(self._metadata.segments) - 1
             tail = () if self._replaced is self._metadata else self._replaced.segments[before:]
             return _Restored(pipeline.confirmed, pipeline.confirmed_length, tail)
@@ -143,7 +145,7 @@ class _Copying:
     def _read_on(self) -> None:
         if self._reading_on or self._done.done():
             return
-        # Re-adds that are not confirmed hold memory: reading waits for them.
+        # Unconfirmed re-adds use memory, so reading waits for them.
         pipeline = self._pipeline
         if pipeline is not None and pipeline.pending_bytes >= self._handle.settings.writer_pending_bytes_max:
             return
@@ -155,14 +157,14 @@ class _Copying:
         self._reading_on = False
 
     def _window(self) -> int:
-        """Reads under way: as many as were of use so far, since each beyond the end asks several bookies in vain."""
+        """Return the number of reads in flight: at most the entries used so far, as reads beyond the end are wasted."""
         settings = self._handle.settings
         by_use = max(RECOVERY_READS_FIRST, self._frontier.used)
         by_size = settings.read_window_bytes // self._expected_bytes
         return max(1, min(by_use, by_size, settings.recovery_reads_in_flight))
 
     def _replicas(self, entry: EntryId) -> list[BookieId]:
-        """Those that answered the fence first: a silent bookie would cost a timeout for every entry."""
+        """Return the replicas of `entry`, those that answered the fence first: a silent one costs a timeout each."""
         metadata = self._metadata
         ensemble = metadata.segments[-1].ensemble
         order = [ensemble[p] for p in write_set(entry, metadata.ensemble_size, metadata.write_quorum)]
@@ -189,7 +191,7 @@ class _Copying:
         self._to_add.append(found)
 
     def _add_found(self) -> None:
-        """What one buffer of answers brought goes out as one run."""
+        """Re-add the entries of one buffer of responses as one run."""
         handle, entries, self._to_add = self._handle, self._to_add, []
         if self._done.done():
             return
@@ -206,7 +208,7 @@ class _Copying:
             )
         if self._pipeline.error is not None:
             return
-        # The LAC that was found, not what is re-added since: a re-add vouches for no other re-add. Another recovery may
+        # The LAC that was found, without later re-adds: a re-add must not confirm other re-adds. Another recovery may
         # have closed the ledger before these entries (model: "re-adds vouch for re-adds").
         lac = EntryId(self._first - 1)
         encode = handle.digest.encode_entry
@@ -223,7 +225,7 @@ class _Copying:
             return
         if pipeline is not None and not pipeline.is_settled:
             if self._replaced is not self._metadata:
-                return  # the metadata is about to name a bookie that never had any of this
+                return  # the metadata will contain a bookie that has none of these entries yet
             if not self._waited:
                 if self._settling is None:
                     self._settling = self._handle.links.call_later(RECOVERY_SETTLE_S, self._settled_late)
@@ -252,13 +254,13 @@ class _Copying:
         self._finish(error)
 
     def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
-        """See PipelineOwner. Where nobody takes its place the ledger is closed with a replica less, if Qa are reached.
+        """See PipelineOwner. Without a replacement the ledger is closed with one replica less, if Qa are reached.
 
-        The change is only in memory, so it is done at once: until the ledger is closed no other client reads by it, and
-        a recovery that has to begin anew finds everything where this one found it.
+        The change is only in memory, so it takes effect at once: no other client uses it until the ledger is closed,
+        and a repeated recovery finds every entry where this one found it.
         """
         handle, pipeline = self._handle, self._pipeline
-        _log.warning("ledger %d is recovered without bookie %s: %s", handle.ledger, bookie, error)
+        _log.warning("recovering ledger %d without bookie %s: %s", handle.ledger, bookie, error)
         handle.links.note_failure(bookie)
         assert pipeline is not None
         self._lost.add(bookie)

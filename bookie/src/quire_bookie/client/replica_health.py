@@ -1,7 +1,7 @@
-"""What reads have learned of the bookies: how fast each answers, and which failed a moment ago. Orders replicas by it.
+"""Tracks the read latency and recent failures of the bookies, and orders replicas by them.
 
-Owned by the pool and shared by all readers of a client. What it knows fades: a bookie that is not asked because it was
-slow or failed is tried again after a while. Never decides whether a bookie is asked at all, only who is asked first.
+Owned by the pool and shared by all readers of a client. Observations expire, so that a bookie that was slow or failed
+is tried again after a while. Decides only the order in which bookies are read, never whether one is read at all.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,7 +22,7 @@ class _Latency:
 
 
 class ReplicaHealth:
-    """See the module's text. `version` grows with whatever may change an order."""
+    """Orders replicas by latency and recent failures. `version` increases when an order may have changed."""
 
     def __init__(
         self,
@@ -30,12 +30,12 @@ class ReplicaHealth:
         suspects: Callable[[], Collection[BookieId]],
         quarantined: Callable[[], Collection[BookieId]],
     ) -> None:
-        """`suspects`: cannot be reached; `quarantined`: failed adds too often."""
+        """`suspects`: unreachable bookies; `quarantined`: bookies that failed adds too often."""
         self.version = 0
         self.speculative_reads = 0
-        """How many reads were asked of a further replica because one was slow."""
+        """Number of reads sent to a further replica because one was slow."""
         self.foreign_answers = 0
-        """How often a bookie was found to hold another ledger under an id, so that its answer was not used."""
+        """Number of responses ignored because the bookie holds another ledger under the same id."""
         self._now_s = now_s
         self._suspects = suspects
         self._quarantined = quarantined
@@ -43,7 +43,7 @@ class ReplicaHealth:
         self._failed_s: dict[BookieId, float] = {}
 
     def answered(self, bookie: BookieId, waited_s: float, now_s: float, size_bytes: int = 0) -> None:
-        """The bookie took `waited_s` for a read; a large answer counts by its share."""
+        """Record that the bookie took `waited_s` for a read; the time of a large response is scaled down."""
         if size_bytes > _BYTES_PER_SHARE:
             waited_s = waited_s * _BYTES_PER_SHARE / size_bytes
         latency = self._latencies.get(bookie)
@@ -58,29 +58,29 @@ class ReplicaHealth:
             self.version += 1
 
     def overdue(self, bookie: BookieId, waited_s: float) -> None:
-        """The bookie has not answered for so long that another one is asked as well."""
+        """Record that the bookie has not answered for `waited_s`, so that the read is sent to another one as well."""
         self.speculative_reads += 1
         self.answered(bookie, waited_s, self._now_s())
         self.version += 1
 
     def failed(self, bookie: BookieId) -> None:
-        """The bookie answered a read with an error or with damaged bytes."""
+        """Record that the bookie answered a read with an error or with damaged bytes."""
         self._failed_s[bookie] = self._now_s()
         self.version += 1
 
     def latency_s(self, bookie: BookieId) -> float | None:
-        """The mean of what it took lately; None when it was not asked lately."""
+        """Return the bookie's recent mean latency; None if it was not read recently."""
         latency = self._latencies.get(bookie)
         if latency is None or self._now_s() - latency.seen_s > REPLICA_LATENCY_REMEMBERED_S:
             return None
         return latency.mean_s
 
     def order(self, replicas: Sequence[BookieId], preferred: BookieId | None = None) -> list[BookieId]:
-        """Whom to ask first: who can be reached, has not failed, is not much slower than others; then `preferred`."""
+        """Sort replicas: reachable, not failed and not much slower than others first; then `preferred`."""
         now_s = self._now_s()
         suspects, quarantined = self._suspects(), self._quarantined()
         latencies = {bookie: self.latency_s(bookie) for bookie in replicas}
-        # Whoever is not known may be fast: that is found out by asking.
+        # A bookie of unknown latency may be fast; reading from it measures it.
         best_s = min((REPLICA_SLOW_S if known_s is None else known_s for known_s in latencies.values()), default=0.0)
         slow_s = max(best_s * _SLOW_FACTOR, REPLICA_SLOW_S)
         never_s = now_s - READ_FAILURE_AVOIDED_S

@@ -1,8 +1,8 @@
-"""What a new connection to a bookie goes through before its first request: TLS, then authentication.
+"""Secures a new connection to a bookie before its first request: TLS, then authentication.
 
-Owns the order (START_TLS in V3 and in clear, the handshake on the same socket, then the token in the generation of what
-follows) and what counts as a refusal. Never logs or repeats a token. Errors are OSErrors: the bookie cannot be reached
-by us.
+Owns the order (START_TLS as plaintext V3, the handshake on the same socket, then the token in the protocol generation
+of the requests) and what counts as a refusal. Never logs or repeats a token. Errors are OSErrors, as for an unreachable
+bookie.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from quire_bookie.wire.client_codec import ClientCodec, v2_auth, v3_auth, v3_sta
 from quire_bookie.wire.messages import AUTH_DISABLED_PLUGIN, AuthResponse, Response, Status, StatusResponse
 
 TOKEN_PLUGIN = "token"
-"""The plugin name that our bookies' token authentication goes by."""
+"""The plugin name of the token authentication of Quire's bookies."""
 _TRANSACTION = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSecuritySettings:
-    """How bookies are spoken to. The default: in clear and without a name.
+    """TLS and authentication settings of connections to bookies. The default is plaintext without authentication.
 
-    `tls`: files for TLS; None: none. `token`, or the file `token_path` that is read for each connection: sent under the
-    plugin name `plugin`; both empty: none.
+    `tls`: files for TLS; None for plaintext. `token`, or the content of the file `token_path`, which is read for each
+    connection, is sent under the plugin name `plugin`; both empty: no authentication.
     """
 
     tls: TlsFiles | None = None
@@ -39,13 +39,13 @@ class ClientSecuritySettings:
     plugin: str = TOKEN_PLUGIN
 
     def __post_init__(self) -> None:
-        """ConfigError for parts that contradict each other."""
+        """Raise ConfigError for contradicting settings."""
         if self.token and self.token_path:
-            raise ConfigError("ledger client: give the token or the file with it, not both")
+            raise ConfigError("ledger client: token and token_path are both set; set only one of them")
 
 
 class Greeting:
-    """The answers of a socket during the handshake, one at a time."""
+    """Collects the responses of a socket during the handshake and returns them one at a time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -55,11 +55,11 @@ class Greeting:
         self._failure: Exception | None = None
 
     def expect(self, generation: int) -> None:
-        """What comes from now on is of this generation."""
+        """Decode further responses as this protocol generation."""
         self._codec = ClientCodec(generation)
 
     def received(self, data: bytes) -> None:
-        """Bytes of the socket."""
+        """Decode bytes from the socket."""
         try:
             self._answers += self._codec.feed(data)
         except PeerProtocolError as error:
@@ -67,12 +67,12 @@ class Greeting:
         self._wake()
 
     def lost(self, error: BaseException | None) -> None:
-        """The socket ended."""
-        self._failure = OSError(str(error) if error else "it hung up")
+        """Record that the socket was closed."""
+        self._failure = OSError(str(error) if error else "it closed the connection")
         self._wake()
 
     async def answer(self) -> Response:
-        """The next one. OSError when the socket ends first."""
+        """Return the next response. OSError if the socket is closed first."""
         while not self._answers:
             if self._failure is not None:
                 raise self._failure
@@ -80,16 +80,16 @@ class Greeting:
             await self._waiting
         return self._answers.pop(0)
 
-    def end_clear(self) -> None:
-        """What comes from now on comes through TLS. OSError when there is more: it would pass for protected."""
+    def end_plaintext(self) -> None:
+        """Require that no plaintext response is left, because it would be taken as protected by TLS. OSError."""
         if self._answers:
-            raise OSError("it sent bytes in clear behind its answer to START_TLS")
+            raise OSError("it sent plaintext bytes after its response to START_TLS")
         self._codec = ClientCodec(3)
 
     def end(self) -> None:
-        """Nothing more is expected. OSError when there is more: a role is refused behind the handshake."""
+        """Require that no further response arrived: a bookie refuses a role after the handshake. OSError."""
         if self._answers or self._failure is not None:
-            raise OSError("it refuses our certificate or its role")
+            raise OSError("it refuses this client's certificate or its role")
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -97,18 +97,21 @@ class Greeting:
 
 
 class ClientSecurity:
-    """Takes new connections through what the settings ask for. Made by `open`."""
+    """Secures new connections as the settings require. Created by `open`."""
 
     def __init__(self, settings: ClientSecuritySettings, tls: TlsContext | None) -> None:
         self._settings = settings
         self._tls = tls
 
     async def tls_context(self) -> ssl.SSLContext | None:
-        """For a connection that speaks TLS from its first byte; None where TLS is not configured."""
+        """Return the context for a connection that uses TLS from its first byte; None if TLS is not configured."""
         return None if self._tls is None else await self._tls.current()
 
     async def http_token(self, *, secure: bool) -> str:
-        """For a bookie's HTTP port; empty: none, or we speak TLS with bookies and that port does not. OSError."""
+        """Return the token for a bookie's HTTP port. OSError.
+
+        Empty if none is configured, or if TLS is configured but this port does not use it.
+        """
         settings = self._settings
         if settings.tls is not None and not secure:
             return ""
@@ -120,7 +123,7 @@ class ClientSecurity:
 
     @classmethod
     async def open(cls, settings: ClientSecuritySettings, clock: WallClock) -> "ClientSecurity | None":
-        """With its certificates loaded; None when nothing is asked for. ConfigError."""
+        """Load the certificates; returns None if neither TLS nor a token is configured. ConfigError."""
         if settings.tls is None and not settings.token and not settings.token_path:
             return None
         tls: TlsContext | None = None
@@ -139,7 +142,7 @@ class ClientSecurity:
         timeout_s: float,
         generation: int = 2,
     ) -> asyncio.Transport:
-        """The transport to go on with, in that generation. OSError with the reason; the socket is closed then."""
+        """Return the secured transport for requests of this generation. On OSError the socket is closed."""
         try:
             if self._tls is not None:
                 transport = await self._begin_tls(self._tls, transport, protocol, greeting, host, timeout_s)
@@ -164,27 +167,27 @@ class ClientSecurity:
         transport.write(v3_start_tls(_TRANSACTION))
         answer = await greeting.answer()
         if not isinstance(answer, StatusResponse) or answer.status is not Status.OK:
-            raise OSError("it does not offer TLS, which our settings ask for")
-        greeting.end_clear()
+            raise OSError("it does not offer TLS, which this client's settings require")
+        greeting.end_plaintext()
         secured = await asyncio.get_running_loop().start_tls(
             transport, protocol, context, server_hostname=host, ssl_handshake_timeout=timeout_s
         )
         if secured is None:
-            raise OSError("it hung up during the TLS handshake")
+            raise OSError("it closed the connection during the TLS handshake")
         return secured
 
     async def _authenticate(self, transport: asyncio.Transport, greeting: Greeting, generation: int) -> None:
         settings = self._settings
         token = settings.token.encode() or await read_secret(settings.token_path)
         greeting.expect(generation)
-        # A bookie takes nothing of V3 any more on a connection that spoke V2.
+        # A bookie accepts no V3 requests on a connection that has used V2.
         auth = v2_auth(settings.plugin, token) if generation == 2 else v3_auth(_TRANSACTION, settings.plugin, token)
         transport.write(auth)
         try:
             answer = await greeting.answer()
         except OSError as error:
-            raise OSError(f"it refused our token, or asks for something else ({error})") from error
+            raise OSError(f"it refused this client's token or requires another authentication ({error})") from error
         if answer.status is Status.UNAUTHORIZED:
-            raise OSError("it refused our token, or asks for something else")
+            raise OSError("it refused this client's token or requires another authentication")
         if not isinstance(answer, AuthResponse) or answer.plugin not in (settings.plugin, AUTH_DISABLED_PLUGIN):
-            raise OSError("it answered our token with something else")
+            raise OSError("it did not respond to this client's token as the protocol requires")

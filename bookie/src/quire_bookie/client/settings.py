@@ -1,4 +1,4 @@
-"""Settings of the ledger client. Owns the checks between them; reads no file and no environment."""
+"""Settings of the ledger client. Owns their validation; reads no files and no environment variables."""
 
 from dataclasses import dataclass, field
 
@@ -34,59 +34,59 @@ from quire_bookie.limits import (
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How the client speaks to bookies. All writers, readers and recoveries of one client share them."""
+    """Settings of one client, shared by its writers, readers and recoveries."""
 
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     add_timeout_s: float = ADD_TIMEOUT_S
-    """A replica that has not answered an add for so long counts as failed for that ledger."""
+    """A replica that has not answered an add for this long counts as failed for that ledger."""
     read_timeout_s: float = READ_TIMEOUT_S
     frame_bytes_max: int = FRAME_BYTES_MAX
     writer_pending_bytes_max: int = WRITER_PENDING_BYTES_MAX
-    """Sent and not yet answered by every living replica; above it a writer is not writable."""
+    """Bytes sent and not yet acknowledged by every living replica; above this limit a writer is not writable."""
     batch_read_bytes_max: int = BATCH_READ_BYTES_MAX
     read_window_bytes: int = READ_WINDOW_BYTES
-    """Expected answers that one range read of single entries has under way."""
+    """Expected bytes of the responses that one range read of single entries has in flight."""
     read_entries_in_flight_max: int = READ_ENTRIES_IN_FLIGHT_MAX
     speculative_read_first_s: float = SPECULATIVE_READ_FIRST_S
-    """A read that waits for so long is asked of a second replica as well; 0: never."""
+    """A read that waits for this long is sent to a second replica as well; 0: never."""
     speculative_read_growth: float = SPECULATIVE_READ_GROWTH
-    """Each further replica is asked after a wait longer by this factor, up to `speculative_read_max_s`."""
+    """The wait before each further replica grows by this factor, up to `speculative_read_max_s`."""
     speculative_read_max_s: float = SPECULATIVE_READ_MAX_S
     recovery_reads_in_flight: int = RECOVERY_READS_IN_FLIGHT
     retry_backoff_s: tuple[float, float] = TOO_MANY_REQUESTS_BACKOFF_S
-    """First and longest wait before adds are repeated at a bookie that answered ETOOMANYREQUESTS."""
+    """First and longest wait before adds are sent again to a bookie that answered ETOOMANYREQUESTS."""
     suspect_s: float = SUSPECT_BOOKIE_S
-    """How long a bookie that could not be reached is avoided for new ledgers, though still registered."""
+    """How long an unreachable bookie that is still registered is avoided for new ledgers."""
     slow_replica_bytes_max: int = SLOW_REPLICA_BYTES_MAX
-    """While more is under way, a replica that lags behind Qa others for `slow_replica_grace_s` is replaced."""
+    """While more bytes are in flight, a replica that lags behind Qa others for `slow_replica_grace_s` is replaced."""
     slow_replica_grace_s: float = SLOW_REPLICA_GRACE_S
     slow_replica_s: float = SLOW_REPLICA_S
-    """A replica that owes an entry for so long which Qa others have is replaced, however little is under way."""
+    """A replica that lacks an entry for this long which Qa others have is replaced, regardless of bytes in flight."""
     add_quorum_timeout_s: float | None = None
-    """A writer whose next entry has no ack quorum after so long fails (addEntryQuorumTimeoutSec). None: it waits."""
+    """A writer fails if its next entry has no ack quorum after this time (addEntryQuorumTimeoutSec). None: it waits."""
     ensemble_changes_max: int = ENSEMBLE_CHANGES_MAX
-    """Of one writer; after that a lost replica stays lost, and only the ack quorum keeps the ledger going."""
+    """Ensemble changes of one writer. After that, lost replicas are not replaced, and the ack quorum must suffice."""
     delay_ensemble_change: bool = False
-    """Replace a lost bookie only when the ack quorum is lost with it, or when it answered that it is read-only."""
+    """Replace a lost bookie only if the ack quorum is lost with it, or if it answered that it is read-only."""
     quarantine_errors: int = QUARANTINE_ERRORS
-    """So many replicas lost to one bookie within `quarantine_interval_s` keep it out of ensembles; 0: never."""
+    """A bookie that loses this many replicas within `quarantine_interval_s` is kept out of ensembles; 0: never."""
     quarantine_interval_s: float = QUARANTINE_INTERVAL_S
     quarantine_s: float = QUARANTINE_S
     placement_racks_min: int = PLACEMENT_RACKS_MIN
-    """Racks over which each write set is spread, as the rack map `/bookies` has them (minNumRacksPerWriteQuorum)."""
+    """Racks, according to the rack map `/bookies`, over which each write set is spread (minNumRacksPerWriteQuorum)."""
     placement_zones_min: int = 1
-    """The same of zones, the first part of `/zone/rack`."""
+    """The same for zones, the first part of `/zone/rack`."""
     placement_enforced: bool = False
-    """Make no ensemble and no replacement that breaks the two above (enforceMinNumRacksPerWriteQuorum)."""
+    """Never choose an ensemble or replacement that breaks these two limits (enforceMinNumRacksPerWriteQuorum)."""
     placement_by_free_space: bool = False
     """Bookies with more free space get more ledgers (diskWeightBasedPlacementEnabled)."""
     free_space_interval_s: float = FREE_SPACE_INTERVAL_S
     explicit_lac_interval_s: float = EXPLICIT_LAC_INTERVAL_S
-    """A writer that pauses for so long tells its bookies what is confirmed (explicitLacInterval); 0: it does not."""
+    """A writer that pauses for this long sends its LAC to its bookies (explicitLacInterval); 0: never."""
     security: ClientSecuritySettings = field(default_factory=ClientSecuritySettings)
 
     def __post_init__(self) -> None:
-        """Check what belongs together. ConfigError."""
+        """Check the settings. ConfigError."""
         for name in (
             "connect_timeout_s",
             "add_timeout_s",
@@ -99,7 +99,7 @@ class ClientSettings:
             "free_space_interval_s",
         ):
             if getattr(self, name) <= 0:
-                raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not above 0")
+                raise ConfigError(f"ledger client: {name}={getattr(self, name)}: use a number above 0")
         for name in (
             "writer_pending_bytes_max",
             "batch_read_bytes_max",
@@ -111,31 +111,38 @@ class ClientSettings:
             "placement_zones_min",
         ):
             if getattr(self, name) < 1:
-                raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is not at least 1")
+                raise ConfigError(f"ledger client: {name}={getattr(self, name)}: use at least 1")
         if self.batch_read_bytes_max > self.frame_bytes_max:
             raise ConfigError(
-                f"ledger client: batch reads of {self.batch_read_bytes_max} bytes do not fit "
-                f"a frame of {self.frame_bytes_max}"
+                f"ledger client: batch_read_bytes_max={self.batch_read_bytes_max}: use at most frame_bytes_max, "
+                f"which is {self.frame_bytes_max}"
             )
         for name in ("ensemble_changes_max", "quarantine_errors"):
             if getattr(self, name) < 0:
-                raise ConfigError(f"ledger client: {name} of {getattr(self, name)} is below 0")
+                raise ConfigError(f"ledger client: {name}={getattr(self, name)}: use at least 0")
         if self.add_quorum_timeout_s is not None and self.add_quorum_timeout_s <= 0:
-            raise ConfigError(f"ledger client: add_quorum_timeout_s of {self.add_quorum_timeout_s} is not above 0")
+            raise ConfigError(
+                f"ledger client: add_quorum_timeout_s={self.add_quorum_timeout_s}: use a number above 0, or None"
+            )
         self._check_speculation()
         if self.explicit_lac_interval_s < 0:
-            raise ConfigError(f"ledger client: explicit_lac_interval_s of {self.explicit_lac_interval_s} is below 0")
+            raise ConfigError(
+                f"ledger client: explicit_lac_interval_s={self.explicit_lac_interval_s}: use at least 0 (0: never)"
+            )
         low, high = self.retry_backoff_s
         if not 0 < low <= high:
-            raise ConfigError(f"ledger client: retry_backoff_s of {self.retry_backoff_s} is no range above 0")
+            raise ConfigError(
+                f"ledger client: retry_backoff_s={self.retry_backoff_s}: give the first and the longest wait, above 0"
+            )
 
     def _check_speculation(self) -> None:
         if self.speculative_read_first_s < 0:
             raise ConfigError(
-                f"ledger client: speculative_read_first_s of {self.speculative_read_first_s} is below 0 (0: never)"
+                f"ledger client: speculative_read_first_s={self.speculative_read_first_s}: use at least 0 (0: never)"
             )
         if self.speculative_read_max_s < self.speculative_read_first_s or self.speculative_read_growth < 1:
             raise ConfigError(
-                f"ledger client: speculative reads wait {self.speculative_read_first_s} s, grow by "
-                f"{self.speculative_read_growth} up to {self.speculative_read_max_s} s: that is no growing wait"
+                f"ledger client: speculative reads wait {self.speculative_read_first_s} s, times "
+                f"{self.speculative_read_growth}, up to {self.speculative_read_max_s} s: use a maximum of at least the "
+                "first wait and a growth of at least 1"
             )

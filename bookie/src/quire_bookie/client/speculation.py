@@ -1,7 +1,7 @@
-"""Reads that wait too long are asked of a second replica: whoever answers first with a good digest wins.
+"""Sends reads that wait too long to a second replica; the first response with a matching digest wins.
 
-One timer for all reads of one ledger handle. Owns the waits (BookKeeper's speculative read policy: a first wait that
-grows up to a longest one); never knows what is read or from whom.
+Has one timer for all reads of one ledger handle. Owns the waits (BookKeeper's speculative read policy: a first wait
+that grows up to a maximum); knows neither the entries nor the bookies of the reads.
 """
 
 from asyncio import TimerHandle
@@ -12,15 +12,15 @@ from quire_bookie.client.settings import ClientSettings
 
 
 class SpeculativeRead(Protocol):
-    """A read under way."""
+    """A read in progress."""
 
     def speculate(self, waited_s: float) -> bool:
-        """Ask one more replica; `waited_s`: since the last one was asked. False: nobody is left."""
+        """Read from one more replica; `waited_s`: since the last request. Return False if no replica is left."""
         ...
 
 
 class Speculation:
-    """See the module's text."""
+    """Watches the reads of one ledger handle and triggers speculative reads."""
 
     def __init__(self, links: Links, settings: ClientSettings) -> None:
         self._links = links
@@ -28,28 +28,28 @@ class Speculation:
         self._growth = settings.speculative_read_growth
         self._max_s = settings.speculative_read_max_s
         self._asked_s: dict[SpeculativeRead, float] = {}
-        """When a replica was asked last."""
+        """Time of the last request of a read."""
         self._waits_s: dict[SpeculativeRead, float] = {}
-        """How long that one is given; of reads that have asked several."""
+        """How long the last request may take; only for reads with several requests."""
         self._timer: TimerHandle | None = None
         self._due_s = 0.0
-        """Of the timer."""
+        """When the timer is due."""
 
     def began(self, read: SpeculativeRead) -> None:
-        """Watch the read from now on. Not when the settings say that nobody else is to be asked."""
+        """Watch the read from now on, unless speculative reads are disabled."""
         if self._first_s:
             self._asked_s[read] = now_s = self._links.now_s()
-            # Reads that have asked several replicas are given longer: the timer may be theirs.
+            # The timer may belong to a read with several requests, which waits longer.
             if self._timer is None or self._due_s > now_s + self._first_s:
                 self._arm(now_s, now_s + self._first_s)
 
     def ended(self, read: SpeculativeRead) -> None:
-        """The read has its answer."""
+        """Stop watching the read."""
         self._asked_s.pop(read, None)
         if self._waits_s:
             self._waits_s.pop(read, None)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         now_s = self._links.now_s()
         for read, asked_s in list(self._asked_s.items()):
@@ -69,4 +69,4 @@ class Speculation:
         if self._timer is not None:
             self._timer.cancel()
         self._due_s = due_s
-        self._timer = self._links.call_later(max(due_s - now_s, 0.0), self._look)
+        self._timer = self._links.call_later(max(due_s - now_s, 0.0), self._check)

@@ -1,1 +1,1 @@
-"""Pure quorum decisions: write sets, acknowledgements, coverage, recovery, placement."""
+"""Pure quorum decisions: write sets, acknowledgements, LAC coverage, recovery, placement."""

@@ -1,14 +1,14 @@
-"""Which entries of one segment are confirmed: acknowledgements counted per entry, released in order.
+"""Tracks which entries of one segment are confirmed: counts acknowledgements per entry and confirms in order.
 
-Owns the rule that an entry counts only with `ack_quorum` distinct positions of its write set, and only after all
-entries before it. Knows neither bookies nor time. Two trackers with one interface:
+Owns the rule that an entry is confirmed only when `ack_quorum` distinct positions of its write set acknowledged it and
+all entries before it are confirmed. Knows neither bookies nor time. Two trackers have the same interface:
 
 * `PrefixAckTracker` for E == Qw: every position holds every entry, so the acknowledgements of a position are ranges
-  and a whole run costs a handful of operations;
+  and a whole run costs a few operations;
 * `StripedAckTracker` for Qw < E: a bit mask of positions per pending entry.
 
-`confirmed` is the last entry with a quorum; `settled` the last up to which every position that has not failed has
-answered, so that nobody will need the bytes of these entries again.
+`confirmed` is the last entry with a quorum. `settled` is the last entry up to which every position that has not failed
+has acknowledged, so that the bytes of these entries are no longer needed.
 """
 
 from collections import deque
@@ -20,18 +20,18 @@ from quire_bookie.quorum.write_set import write_sets
 
 
 class AckTracker(Protocol):
-    """Acknowledgements of the entries from `first` on that were `pushed`."""
+    """Tracks acknowledgements of the entries from `first` to `pushed`."""
 
     confirmed: EntryId
     settled: EntryId
     pushed: EntryId
 
     def push(self, count: int) -> None:
-        """The next `count` entries were sent."""
+        """Record that the next `count` entries were sent."""
         ...
 
     def acked(self, first: EntryId, count: int, position: int) -> EntryId:
-        """`position` stored `count` entries from `first` on. Returns `confirmed`, which may have moved.
+        """Record that `position` stored `count` entries from `first` on. Return `confirmed`, which may have advanced.
 
         Duplicates, ids that were never pushed, positions outside the write set and positions that failed or were
         replaced change nothing.
@@ -39,24 +39,24 @@ class AckTracker(Protocol):
         ...
 
     def fail(self, position: int) -> None:
-        """`position` answers nothing any more. What it acknowledged is durable there and stays counted."""
+        """Record that `position` failed. The entries that it acknowledged are durable there and still count."""
         ...
 
     def replace(self, position: int) -> None:
-        """Another bookie takes the position, or will: what the former one acknowledged above `confirmed` is void.
+        """Give the position to another bookie, now or later: the former acknowledgements above `confirmed` are void.
 
-        From there on the position answers again, so that nothing above `confirmed` is settled before it did; up to
-        there nobody waits for it.
+        From there on the position counts as alive again: nothing above `confirmed` is settled before it acknowledges.
+        Entries up to `confirmed` do not wait for it.
         """
         ...
 
     def first_unanswered(self, position: int) -> EntryId:
-        """The first pushed entry that `position` holds and has not acknowledged; `pushed` + 1 when there is none."""
+        """Return the first pushed entry in `position` that it has not acknowledged; `pushed` + 1 if there is none."""
         ...
 
 
 def ack_tracker(ensemble_size: int, write_quorum: int, ack_quorum: int, first: EntryId) -> AckTracker:
-    """The tracker for a segment's quorums whose next entry is `first`."""
+    """Create the tracker for a segment with these quorums whose next entry is `first`."""
     assert ensemble_size >= write_quorum >= ack_quorum >= 1
     if ensemble_size == write_quorum:
         return PrefixAckTracker(ensemble_size, ack_quorum, first)
@@ -64,7 +64,7 @@ def ack_tracker(ensemble_size: int, write_quorum: int, ack_quorum: int, first: E
 
 
 class PrefixAckTracker:
-    """E == Qw. For each position the end of its unbroken acknowledgements, and ranges beyond a hole."""
+    """Tracks E == Qw: for each position the end of its contiguous acknowledgements, and ranges beyond a gap."""
 
     __slots__ = ("_ack_quorum", "_beyond", "_end", "_failed", "_holes", "_rank", "confirmed", "pushed", "settled")
 
@@ -125,7 +125,7 @@ class PrefixAckTracker:
         ends = self._end
         reached = self.confirmed + 1
         while True:
-            # The Qa-th furthest of what each position holds without a break from here on.
+            # How far each position acknowledged without a gap from here on; the Qa-th furthest is confirmed.
             extents = [
                 end if end >= reached or not beyond else beyond.end_of(reached)
                 for end, beyond in zip(ends, self._beyond, strict=True)
@@ -140,12 +140,12 @@ class PrefixAckTracker:
 
     def _settle(self) -> None:
         live = [end for position, end in enumerate(self._end) if position not in self._failed]
-        # Without a quorum nothing is settled, whoever failed.
+        # Nothing is settled without a quorum, even if all positions failed.
         self.settled = EntryId(min(min(live, default=self.confirmed + 1) - 1, self.confirmed))
 
 
 class StripedAckTracker:
-    """Qw < E. One bit mask of acknowledging positions for each entry after `settled`."""
+    """Tracks Qw < E: one bit mask of acknowledging positions for each entry after `settled`."""
 
     __slots__ = ("_ack_quorum", "_failed", "_masks", "_wanted", "confirmed", "pushed", "settled")
 

@@ -1,15 +1,15 @@
-"""Whether enough bookies of a segment answered to know its last confirmed entry. Pure.
+"""Decides whether enough bookies of a segment responded to know its last confirmed entry. Pure.
 
-Every confirmed entry is on Qa bookies of its write set. So when each write quorum has fewer than Qa bookies that said
-nothing usable, each confirmed entry was seen by at least one that did. A bookie that answers *no such entry* or
-*no such ledger* has answered. (The rule for a missing entry counts differently: see `recovery_plan`.)
+Every confirmed entry is on Qa bookies of its write set. If each write set has fewer than Qa bookies without a usable
+response, at least one bookie with a usable response has seen each confirmed entry. *No such entry* and *no such ledger*
+are usable responses. (The rule for a missing entry counts differently: see `recovery_plan`.)
 """
 
 from quire_bookie.quorum.write_set import write_sets
 
 
 class LacCoverage:
-    """The answers of one round over all positions of a segment."""
+    """Tracks the responses of one round over all positions of a segment."""
 
     __slots__ = ("_ack_quorum", "_answered", "_failed", "_size", "_write_sets")
 
@@ -21,21 +21,21 @@ class LacCoverage:
         self._failed: set[int] = set()
 
     def answered(self, position: int) -> None:
-        """The position gave a usable answer: an entry that matches its digest, or that it has none."""
+        """Record a usable response: an entry that matches its digest, or that the position has none."""
         self._answered.add(position)
 
     def failed(self, position: int) -> None:
-        """The position gave no usable answer."""
+        """Record that the position gave no usable response."""
         self._failed.add(position)
 
     @property
     def is_covered(self) -> bool:
-        """Whether no confirmed entry can hide behind the positions that did not answer."""
+        """Whether every confirmed entry was seen by a position that responded."""
         return self._holds_without(set(range(self._size)) - self._answered)
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether too many positions failed for the round ever to be covered."""
+        """Whether too many positions failed for the round to be covered at all."""
         return not self._holds_without(self._failed - self._answered)
 
     def _holds_without(self, silent: set[int]) -> bool:

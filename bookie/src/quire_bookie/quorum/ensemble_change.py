@@ -1,20 +1,21 @@
-"""The segment in which other bookies take the places of lost ones, and what a lost compare-and-set on it means. Pure.
+"""Builds the segment in which other bookies replace lost ones, and interprets a lost compare-and-set on it. Pure.
 
-Why acknowledging may go on while the change is under way (BookKeeper's own client holds everything back). Let c be the
+Why entries may be acknowledged while the change is in progress (BookKeeper's client defers all of them). Let c be the
 last confirmed entry when the change is proposed, and s = c + 1 the first entry of the new segment.
 
-1. At that moment what the lost bookie acknowledged from s on becomes void. So whatever is confirmed from then on has Qa
-   acknowledgements of bookies that keep their positions: they are in the write set of the entry in the old ensemble
-   and in the new one. A reader or a recovery finds the quorum under either metadata; it does not matter whether the
-   compare-and-set took effect, is still on its way, or lost.
-2. The new bookie counts only once the compare-and-set is known to have taken effect; before that it is sent nothing.
-   A recovery that began earlier has changed the state, so that ours loses; one that begins later sees and fences the
-   new ensemble.
-3. Everything below s is confirmed in the old ensemble, so a recovery that starts at s - 1 passes nothing over.
-4. An entry of the new segment is missing for a recovery when Qw-Qa+1 of its replicas say no. Of a confirmed one Qa
-   replicas kept their place and hold it: at most Qw-Qa, the new bookie among them, can say no.
-5. The new bookie is sent everything from s on, what was confirmed meanwhile included: it belongs to its segment.
-   Those bytes are therefore kept until it has answered, or until it is given up and (ledger, bookie) is marked.
+1. At that moment the acknowledgements of the lost bookie from s on become void. Each entry confirmed from then on has
+   Qa acknowledgements of bookies that keep their positions: they are in the write set of the entry in the old ensemble
+   and in the new one. A reader or a recovery finds the quorum under either metadata, whether the compare-and-set took
+   effect, is still in progress, or lost.
+2. The new bookie counts only when the compare-and-set is known to have taken effect; before that it is sent nothing.
+   A recovery that began earlier has changed the state, so that our compare-and-set loses; one that begins later sees
+   and fences the new ensemble.
+3. Everything below s is confirmed in the old ensemble, so a recovery that starts at s - 1 skips nothing.
+4. A recovery considers an entry of the new segment missing when Qw-Qa+1 of its replicas lack it. For a confirmed entry,
+   Qa replicas kept their position and hold it, so at most Qw-Qa replicas, including the new bookie, can lack it.
+5. The new bookie is sent everything from s on, including entries confirmed meanwhile, because they belong to its
+   segment. Their bytes are therefore kept until it has acknowledged them, or until the writer gives it up and marks
+   (ledger, bookie).
 """
 
 from collections.abc import Mapping
@@ -25,20 +26,20 @@ from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, S
 
 
 class AfterLostChange(Enum):
-    """What the metadata found after a lost compare-and-set means for the change."""
+    """The consequence for the change of the metadata found after a lost compare-and-set."""
 
-    TOOK_EFFECT = "an earlier attempt of ours was done after all"
-    PROPOSE_AGAIN = "only what lies before our segment changed: propose the same on top of it"
+    TOOK_EFFECT = "an earlier attempt of this writer took effect"
+    PROPOSE_AGAIN = "only earlier segments changed: propose the same change on top of them"
     FENCED = "a recovery took the ledger over"
     CLOSED = "another client closed the ledger"
-    LOST = "the segment being written is another one: nobody but its writer may do that"
+    LOST = "the last segment was changed, which only its writer may do"
 
 
 def with_replacements(metadata: LedgerMetadata, start: EntryId, replacements: Mapping[int, BookieId]) -> LedgerMetadata:
-    """`metadata` with the bookies of `replacements` at these positions for the entries from `start` on.
+    """Return `metadata` with the bookies of `replacements` at their positions for the entries from `start` on.
 
-    A segment that would start where the last one does replaces it. A bookie may take its own place again: the segment
-    before then keeps what it lacks apart from what it will have.
+    A segment with the same start as the last one replaces it. A bookie may take its own position again: the separate
+    segments then distinguish the entries that it may lack from those that it will have.
     """
     last = metadata.segments[-1]
     assert start >= last.first_entry, "entries before the last segment are settled"
@@ -49,7 +50,7 @@ def with_replacements(metadata: LedgerMetadata, start: EntryId, replacements: Ma
 
 
 def after_lost_change(base: LedgerMetadata, proposed: LedgerMetadata, found: LedgerMetadata) -> AfterLostChange:
-    """`base`: what `proposed` was built on; `found`: what is stored now."""
+    """Interpret a lost compare-and-set. `base`: what `proposed` was built on; `found`: what is stored now."""
     if found.state is LedgerState.CLOSED:
         return AfterLostChange.CLOSED
     if found.state is LedgerState.IN_RECOVERY:
@@ -60,6 +61,6 @@ def after_lost_change(base: LedgerMetadata, proposed: LedgerMetadata, found: Led
 
 
 def _same_shape(one: LedgerMetadata, other: LedgerMetadata) -> bool:
-    """The same last segment behind segments of the same starts, whose bookies re-replication may have changed."""
+    """Return whether last segment and starts are equal. Re-replication may have changed bookies of earlier segments."""
     starts = [[segment.first_entry for segment in metadata.segments] for metadata in (one, other)]
     return starts[0] == starts[1] and one.segments[-1] == other.segments[-1]

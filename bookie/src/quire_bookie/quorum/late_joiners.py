@@ -1,8 +1,9 @@
-"""Which bookies lack confirmed entries, or may, because a writer died before it had sent them. Pure.
+"""Finds bookies that lack, or may lack, confirmed entries because a writer died before it had sent them. Pure.
 
-A writer that replaces a bookie changes the metadata first and sends what the new bookie has to have afterwards. Dead in
-between, it leaves entries that are confirmed by the others, and that no recovery sends again: those up to the LAC. A
-first segment that was changed before anything was confirmed does not tell: there only what the bookies say does.
+A writer that replaces a bookie changes the metadata first and sends the new bookie its entries afterwards. If it dies
+in between, the new bookie lacks entries that the others confirmed, and a recovery does not send those up to the LAC
+again. When the first segment was changed before anything was confirmed, the metadata do not show a late joiner; only
+the responses of the bookies do.
 """
 
 from collections.abc import Mapping
@@ -11,11 +12,11 @@ from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.quorum.write_set import write_set
 
 
-def newcomers(metadata: LedgerMetadata, lac: EntryId) -> list[BookieId]:
-    """Bookies that the last segment names and the one before does not, when entries up to `lac` belong to it; sorted.
+def late_joiners(metadata: LedgerMetadata, lac: EntryId) -> list[BookieId]:
+    """Return the bookies, sorted, that are in the last segment but not in the one before, if `lac` is in the last one.
 
-    All of the last segment where it names nobody else: somebody took its own place again, and it is not written who.
-    They are suspects: most have everything. Whoever looks after replicas finds out.
+    If the ensembles are equal, a bookie took its own position again and the metadata do not say which: returns all
+    bookies of the last segment. These are candidates only, and most have every entry; auto-recovery checks them.
     """
     last = metadata.segments[-1]
     if len(metadata.segments) < 2 or lac < last.first_entry:
@@ -24,7 +25,7 @@ def newcomers(metadata: LedgerMetadata, lac: EntryId) -> list[BookieId]:
 
 
 def behind(metadata: LedgerMetadata, lac: EntryId, last_held: Mapping[BookieId, EntryId]) -> list[BookieId]:
-    """Fenced bookies of the last segment whose last entry lies before the last one up to `lac` that they must hold."""
+    """Return the fenced bookies of the last segment that lack the last entry up to `lac` that they must hold."""
     size, first = metadata.ensemble_size, metadata.segments[-1].first_entry
     found: set[BookieId] = set()
     for entry in range(max(first, lac - size + 1), lac + 1):

@@ -1,4 +1,4 @@
-"""Ensembles that break the rules of placement, and the one move that mends most. Pure, like `placement`."""
+"""Measures how far ensembles break the rules of placement, and chooses the move that helps most. Pure."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,7 +9,7 @@ from quire_bookie.quorum.write_set import write_sets
 
 
 def lack_of_spread(ensemble: Sequence[BookieId], write_quorum: int, cluster: Cluster, rules: SpreadRules) -> int:
-    """How many racks and zones all write sets together lack; 0: the rules are satisfied."""
+    """Return how many racks and zones all write sets together lack; 0 if the rules are satisfied."""
     lack = 0
     for positions in write_sets(len(ensemble), write_quorum):
         members = [ensemble[position] for position in positions]
@@ -26,9 +26,9 @@ def best_move(
     cluster: Cluster,
     rules: SpreadRules,
 ) -> tuple[int, BookieId] | None:
-    """The position and the candidate outside the ensemble that leave the least lack; None when no move lessens it.
+    """Return the position and its new bookie that leave the fewest racks and zones missing; None if no move helps.
 
-    Moves that are equally good are chosen among by chance, so that not all ledgers go to one bookie.
+    Chooses at random among equally good moves, so that not all ledgers go to one bookie.
     """
     least = lack_of_spread(ensemble, write_quorum, cluster, rules)
     best: list[tuple[int, BookieId]] = []

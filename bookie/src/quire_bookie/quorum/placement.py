@@ -1,8 +1,8 @@
-"""Which bookies make an ensemble, and who takes the place of a lost one. Pure: candidates, places and weights come in.
+"""Chooses the bookies of an ensemble and replacements of lost ones. Pure; the caller supplies candidates and weights.
 
-A place is a path such as `/zone/rack` or `/rack`. The bookies of each write set are spread over zones first, then over
-racks; what is left is chance, by weight. The choice depends only on the arguments and on what `Chance` returns:
-candidates are sorted first, because the order of a set of strings differs from process to process.
+The place of a bookie is a path such as `/zone/rack` or `/rack`. The bookies of each write set are spread over zones
+first, then over racks; among equal candidates the choice is random, by weight. It depends only on the arguments and on
+what `Chance` returns: candidates are sorted first, because the order of a set of strings differs between processes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,34 +21,34 @@ _ATTEMPTS_MAX = 20  # at an ensemble that satisfies enforced rules; each begins 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is known of the bookies. One without a place is in the default rack."""
+    """Places and weights of the bookies. A bookie without a place is in the default rack."""
 
     places: Mapping[BookieId, str] = field(default_factory=dict)
     weights: Mapping[BookieId, float] = field(default_factory=dict)
-    """Free bytes, or any other measure; a bookie without one counts as the median. Empty: all are equal."""
+    """Free bytes, or any other measure. A bookie without a weight has the median; if empty, all weights are equal."""
 
     def rack_of(self, bookie: BookieId) -> str:
-        """The whole place: two racks of one name in different zones are different racks."""
+        """Return the whole place: racks of the same name in different zones are different racks."""
         return self.places.get(bookie, DEFAULT_PLACE)
 
     def zone_of(self, bookie: BookieId) -> str:
-        """The first part of a place with several; empty for a place without zones."""
+        """Return the first part of a place with several parts; empty for a place without zones."""
         parts = self.rack_of(bookie).strip("/").split("/")
         return parts[0] if len(parts) > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadRules:
-    """Over how many racks and zones each write set should be spread, as far as Qw allows."""
+    """The number of racks and zones over which each write set should be spread, as far as Qw allows."""
 
     racks_min: int = 1
     zones_min: int = 1
     enforce: bool = False
-    """Rather no ensemble, and no replacement, than one that breaks them."""
+    """Never choose an ensemble or a replacement that breaks these rules."""
 
 
 def is_spread(ensemble: Sequence[BookieId], write_quorum: int, cluster: Cluster, rules: SpreadRules) -> bool:
-    """Whether every write set satisfies the rules."""
+    """Return whether every write set satisfies the rules."""
     for positions in write_sets(len(ensemble), write_quorum):
         members = [ensemble[position] for position in positions]
         if len({cluster.rack_of(bookie) for bookie in members}) < min(write_quorum, rules.racks_min):
@@ -68,9 +68,9 @@ def choose_ensemble(
     cluster: Cluster = Cluster(),
     rules: SpreadRules = SpreadRules(),
 ) -> tuple[BookieId, ...]:
-    """`size` distinct candidates; those to avoid only as far as the others do not suffice. `write_quorum`: default all.
+    """Choose `size` distinct candidates; those to avoid only if the others do not suffice. `write_quorum`: or `size`.
 
-    NotEnoughBookiesError when there are fewer candidates than `size`, or none that satisfy enforced rules.
+    NotEnoughBookiesError if there are fewer than `size` candidates, or no ensemble satisfies enforced rules.
     """
     if len(set(candidates)) < size:
         raise NotEnoughBookiesError(f"{size} writable bookies are needed, {len(set(candidates))} are registered")
@@ -101,10 +101,10 @@ def choose_replacements(
     cluster: Cluster = Cluster(),
     rules: SpreadRules = SpreadRules(),
 ) -> dict[int, BookieId]:
-    """For each of the `lost` positions of `ensemble` a candidate that is not in it, as far as there are any.
+    """Choose for each of the `lost` positions a candidate outside `ensemble`, as far as there are enough.
 
-    The former bookie of a position may take it again when it is a candidate, and is preferred: its older entries are
-    there already. Those to avoid only as far as the others do not suffice. Enforced rules leave a position out.
+    The former bookie of a position is preferred if it is a candidate, because it has the older entries. Bookies to
+    avoid are chosen only if the others do not suffice. A position is left out if enforced rules allow no candidate.
     """
     choice = _Choice(chance, write_quorum or len(ensemble), cluster, rules)
     outside = set(candidates) - set(ensemble)
@@ -131,7 +131,7 @@ class _Choice:
     rules: SpreadRules
 
     def among(self, candidates: list[BookieId]) -> BookieId:
-        """One of the candidates (sorted), by weight."""
+        """Choose one of the (sorted) candidates at random, by weight."""
         known = self.cluster.weights
         if not known:
             return self.chance.sample(candidates, 1)[0]
@@ -164,7 +164,7 @@ def _fill(
 def _least_crowded(
     choice: _Choice, seats: Sequence[BookieId | None], position: int, candidates: list[BookieId]
 ) -> list[BookieId]:
-    """The candidates whose zone, then whose rack, is rarest among those that share a write set with `position`."""
+    """Return the candidates whose zone, then rack, is rarest among bookies that share a write set with `position`."""
     cluster, size = choice.cluster, len(seats)
     if not cluster.places:
         return candidates

@@ -1,10 +1,10 @@
-"""Sets of entry ids kept as disjoint ranges, for acknowledgements that arrive out of order. Nothing else."""
+"""Sets of entry ids stored as disjoint ranges, for acknowledgements that arrive out of order."""
 
 from bisect import bisect_left, bisect_right
 
 
 class IdRanges:
-    """Disjoint, non-adjacent ranges `[start, end)` in ascending order.
+    """Stores disjoint, non-adjacent ranges `[start, end)` in ascending order.
 
     `add` and `end_of` take logarithmic time in the number of ranges, which is one while ids arrive in order.
     """
@@ -16,7 +16,7 @@ class IdRanges:
         self._ends: list[int] = []
 
     def add(self, start: int, end: int) -> None:
-        """Unite with `[start, end)`."""
+        """Add the ids of `[start, end)`."""
         starts, ends = self._starts, self._ends
         if ends and ends[-1] == start:
             ends[-1] = end  # the usual case: the next ids in order
@@ -30,18 +30,18 @@ class IdRanges:
         ends[low:high] = [end]
 
     def end_of(self, entry: int) -> int:
-        """End of the range that holds `entry`; `entry` itself when none does."""
+        """Return the end of the range that contains `entry`, or `entry` itself if none does."""
         index = bisect_right(self._starts, entry) - 1
         return self._ends[index] if index >= 0 and self._ends[index] > entry else entry
 
     def drop_below(self, entry: int) -> None:
-        """Forget ids below `entry`. A range that reaches beyond it stays whole."""
+        """Remove the ranges that end at or below `entry`. A range that extends beyond it remains whole."""
         starts, ends = self._starts, self._ends
         while ends and ends[0] <= entry:
             del starts[0], ends[0]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all ranges."""
         self._starts.clear()
         self._ends.clear()
 

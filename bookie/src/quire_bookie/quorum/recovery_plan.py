@@ -1,8 +1,8 @@
-"""Which entries a recovery keeps: the verdict on one entry, and the end of the ledger. Pure.
+"""Decides which entries a recovery keeps: whether one entry is missing, and where the ledger ends. Pure.
 
-An entry was never confirmed, and never will be, once Qw-Qa+1 fenced replicas say that they do not have it: at most
-Qw-(Qw-Qa+1) = Qa-1 are left. Anything less is no verdict. Recovery keeps the entries in order up to the first that is
-missing, and nothing beyond that gap, whatever replicas hold there.
+An entry was never confirmed, and cannot be, when Qw-Qa+1 fenced replicas report that they lack it: at most
+Qw-(Qw-Qa+1) = Qa-1 replicas remain. With fewer such replicas nothing is decided. A recovery keeps the entries in order
+up to the first missing one, and nothing beyond that gap, even if replicas hold entries there.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class Verdict(Enum):
-    """What the replicas without the entry said about it so far. A read that has the entry needs no verdict."""
+    """The conclusion from the replicas that did not return the entry."""
 
     OPEN = "ask the next replica"
-    MISSING = "so many replicas lack it that it was never confirmed"
-    UNDECIDED = "all replicas were asked and neither holds: the recovery must be tried again later"
+    MISSING = "enough replicas lack the entry to prove that it was never confirmed"
+    UNDECIDED = "all replicas were asked without a decision: the recovery must be retried later"
 
 
 class EntrySearch:
-    """The answers about one entry that did not bring it. The first replica that returns it ends the search."""
+    """Counts the responses without the entry. The first replica that returns the entry ends the search."""
 
     __slots__ = ("_failed", "_missing", "_missing_needed", "_write_quorum")
 
@@ -33,12 +33,12 @@ class EntrySearch:
         self._missing = self._failed = 0
 
     def missing(self) -> Verdict:
-        """One more replica, fenced, does not have the entry (no such entry, no such ledger)."""
+        """Record a fenced replica that does not have the entry (no such entry, no such ledger)."""
         self._missing += 1
         return self.verdict
 
     def failed(self) -> Verdict:
-        """One more replica gave neither the entry nor a clear no."""
+        """Record a replica that neither returned the entry nor reported that it lacks it."""
         self._failed += 1
         return self.verdict
 
@@ -53,7 +53,7 @@ class EntrySearch:
 
 
 class Frontier(Generic[T]):
-    """Reads several entries ahead but passes them on in order, and stops at the first that is missing."""
+    """Orders entries that are read ahead: passes them on in order and stops at the first missing one."""
 
     __slots__ = ("_first", "_found", "_next_read", "_next_use", "end")
 
@@ -63,10 +63,10 @@ class Frontier(Generic[T]):
         self._next_use: int = first
         self._found: dict[int, T] = {}
         self.end: int | None = None
-        """The lowest entry known to be missing; None while none is."""
+        """The lowest entry known to be missing; None if none is known."""
 
     def to_read(self, in_flight_max: int) -> list[EntryId]:
-        """Entries to begin reading now; none any more once one is missing."""
+        """Return the entries to begin reading now; none after an entry was found missing."""
         if self.end is not None:
             return []
         entries = range(self._next_read, self._next_use + in_flight_max)
@@ -74,11 +74,11 @@ class Frontier(Generic[T]):
         return [EntryId(entry) for entry in entries]
 
     def missing(self, entry: EntryId) -> None:
-        """`entry` is missing: nothing from there on is kept."""
+        """Record that `entry` is missing: nothing from there on is kept."""
         self.end = entry if self.end is None else min(self.end, entry)
 
     def found(self, entry: EntryId, content: T, use: Callable[[EntryId, T], None]) -> None:
-        """`entry` was read. Calls `use` for every entry that has become next in order, before the first missing."""
+        """Record that `entry` was read. Call `use` in order for each entry that no longer waits for an earlier one."""
         self._found[entry] = content
         while self._next_use in self._found and (self.end is None or self._next_use < self.end):
             use(EntryId(self._next_use), self._found.pop(self._next_use))
@@ -91,7 +91,7 @@ class Frontier(Generic[T]):
 
     @property
     def used(self) -> int:
-        """How many entries were passed on."""
+        """The number of entries passed on."""
         return self._next_use - self._first
 
     @property
@@ -100,5 +100,5 @@ class Frontier(Generic[T]):
         return EntryId(self._next_use - 1)
 
     def matters(self, entry: EntryId) -> bool:
-        """Whether the outcome of reading `entry` can still change the result."""
+        """Return whether the outcome of reading `entry` can still change the result."""
         return self.end is None or entry < self.end

@@ -1,11 +1,11 @@
-"""How many copies of each entry a ledger is meant to have, and what it takes to raise a ledger to them. Pure.
+"""Computes the wanted copies of each entry of a ledger, and the metadata that raise a ledger to them. Pure.
 
-While fewer bookies are writable than the configured write quorum, a ledger is created on those that are: it is
-*narrow*. Its custom metadata then say the configured write quorum, under `WANTED_WRITE_QUORUM`. Stock clients keep
-custom metadata as they find them. A narrow ledger is never striped (E = Qw): every bookie of an ensemble has all its
-entries. That makes it safe to raise E and Qw of a closed one together: the new bookies come behind the others in each
-ensemble, so that a reader with the old metadata finds every entry where it looks for it. Java's client follows changes
-of the ensembles and keeps the E and Qw with which it opened the ledger: it goes on with the former bookies.
+While fewer bookies are writable than the configured write quorum, a ledger is created on the writable ones: it is
+*narrow*. Its custom metadata then contain the configured write quorum under `WANTED_WRITE_QUORUM`; stock clients keep
+custom metadata unchanged. A narrow ledger is never striped (E = Qw): every bookie of an ensemble has all its entries.
+It is therefore safe to raise E and Qw of a closed one together: the new bookies are appended to each ensemble, so that
+a reader with the old metadata still finds every entry. Java's client follows changes of the ensembles but keeps the E
+and Qw with which it opened the ledger, so it continues with the former bookies.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ _COMPONENTS = (b"managed-ledger", b"schema")
 
 
 def narrowed(ensemble_size: int, write_quorum: int, ack_quorum: int, writable: int) -> tuple[int, int]:
-    """Ensemble size and write quorum for a new ledger when only `writable` bookies are writable; at least Qa."""
+    """Return ensemble size and write quorum for a new ledger if only `writable` bookies are writable; at least Qa."""
     size = min(ensemble_size, max(ack_quorum, writable))
     return size, min(write_quorum, size)
 
 
 def wanted_mark(write_quorum: int) -> dict[str, bytes]:
-    """The custom metadata of a ledger that has fewer copies than `write_quorum`."""
+    """Return the custom metadata of a ledger that has fewer copies than `write_quorum`."""
     return {WANTED_WRITE_QUORUM: b"%d" % write_quorum}
 
 
 def wanted_copies(metadata: LedgerMetadata, unmarked: int = 0) -> int:
-    """How many copies each entry must have: at least Qw, and more for a narrow ledger.
+    """Return how many copies each entry must have: at least Qw, and more for a narrow ledger.
 
-    `unmarked`: the copies wanted of a broker's ledger that does not say how many, because an older version created
-    it; 0: as many as it has.
+    `unmarked`: the wanted copies of a broker's ledger whose metadata do not contain them, because an older version
+    created it; 0: as many as it has.
     """
     if metadata.ensemble_size != metadata.write_quorum:
         return metadata.write_quorum
@@ -48,28 +48,28 @@ def wanted_copies(metadata: LedgerMetadata, unmarked: int = 0) -> int:
 
 
 def missing_copies(metadata: LedgerMetadata, unmarked: int = 0) -> int:
-    """How many copies of each entry a ledger lacks because it is narrow; 0: it is not."""
+    """Return how many copies of each entry a narrow ledger lacks; 0 if it is not narrow."""
     return wanted_copies(metadata, unmarked) - metadata.write_quorum
 
 
 def with_more_copies(
-    metadata: LedgerMetadata, newcomers: Mapping[EntryId, tuple[BookieId, ...]]
+    metadata: LedgerMetadata, additions: Mapping[EntryId, tuple[BookieId, ...]]
 ) -> LedgerMetadata | None:
-    """The metadata of a closed ledger with further bookies at the end of each ensemble, and E and Qw raised by as many.
+    """Return the metadata of a closed ledger with bookies appended to each ensemble, and E and Qw raised accordingly.
 
-    `newcomers`: by the first entry of a segment, as many for each segment. None when the ledger is not closed, is
-    striped, has other segments, or would name a bookie twice.
+    `additions`: by the first entry of a segment, the same number for each segment. Returns None if the ledger is not
+    closed, is striped, has other segments, or would contain a bookie twice in an ensemble.
     """
-    counts = {len(bookies) for bookies in newcomers.values()}
+    counts = {len(bookies) for bookies in additions.values()}
     if (
         metadata.state is not LedgerState.CLOSED
         or metadata.ensemble_size != metadata.write_quorum
-        or {segment.first_entry for segment in metadata.segments} != set(newcomers)
+        or {segment.first_entry for segment in metadata.segments} != set(additions)
         or len(counts) != 1
     ):
         return None
     segments = tuple(
-        Segment(segment.first_entry, (*segment.ensemble, *newcomers[segment.first_entry]))
+        Segment(segment.first_entry, (*segment.ensemble, *additions[segment.first_entry]))
         for segment in metadata.segments
     )
     if any(len(set(segment.ensemble)) != len(segment.ensemble) for segment in segments):

@@ -1,1 +1,1 @@
-"""The BookKeeper protocol without input or output: bytes to messages and back."""
+"""The BookKeeper protocol without input or output: decodes bytes to messages and encodes messages to bytes."""

@@ -1,12 +1,12 @@
-"""Which entries of a ledger a bookie holds, as GET_LIST_OF_ENTRIES carries it. Pure: bytes from runs of ids, and back.
+"""Encodes and decodes the list of a ledger's entries at a bookie, as in GET_LIST_OF_ENTRIES. Pure.
 
 ```
 header, 64 bytes   int32 version = 0   int32 number of groups   zeros
 group, 24 bytes    int64 first start   int64 last start   int32 size   int32 period           (big-endian)
 ```
-A group is runs of `size` consecutive ids that start every `period` ids from the first start to the last; period 0:
-a single run. Groups ascend by first start. The stock encoder writes one group a run; that is what is written here
-too, unless it would not fit. Both forms are read.
+A group consists of runs of `size` consecutive ids that start every `period` ids from the first start to the last; with
+period 0 it is a single run. Groups ascend by first start. The encoder writes one group for each run, as BookKeeper's
+does, and merges runs only if the list would otherwise be too long. The decoder accepts both forms.
 Source of the format: BookKeeper's protocol, AvailabilityOfEntriesOfLedger.
 """
 
@@ -25,7 +25,7 @@ _GROUP = Struct(">qqii")
 _INT32_MAX = (1 << 31) - 1
 
 EntryRange: TypeAlias = tuple[EntryId, EntryId]
-"""First and last id of a run, both held."""
+"""First and last id of a run, both inclusive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class EntryGroup:
 
     @property
     def entries(self) -> int:
-        """How many ids."""
+        """The number of ids."""
         return self.size * (1 + ((self.last_start - self.first_start) // self.period if self.period else 0))
 
     def ranges(self) -> Iterator[EntryRange]:
-        """Its runs, ascending. May be many: a few bytes describe any number of them."""
+        """Yield its runs, ascending. A few bytes can describe any number of runs."""
         for start in range(self.first_start, self.last_start + 1, self.period or 1):
             yield EntryId(start), EntryId(start + self.size - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """The ids that a bookie says it holds."""
+    """The ids that a bookie reports to hold."""
 
     groups: tuple[EntryGroup, ...]
 
@@ -65,19 +65,20 @@ class Availability:
 
     @property
     def entries(self) -> int:
-        """How many ids."""
+        """The number of ids."""
         return sum(group.entries for group in self.groups)
 
     def ranges(self) -> Iterator[EntryRange]:
-        """The runs, ascending."""
+        """Yield the runs, ascending."""
         for group in self.groups:
             yield from group.ranges()
 
 
 def encode(ranges: Sequence[EntryRange], bytes_max: int) -> bytes | None:
-    """The list for ascending ranges that do not overlap; None when it has no form of at most `bytes_max` bytes.
+    """Encode ascending ranges that do not overlap. Return None if the list does not fit `bytes_max` bytes.
 
-    One group a run, as the stock bookie writes it; when that is too long, runs of one size and distance share one.
+    Uses one group for each run, as the stock bookie does; if that is too long, runs of equal size and distance share
+    a group.
     """
     runs = list(_maximal(ranges))
     if _HEADER_BYTES + _GROUP.size * len(runs) <= bytes_max:
@@ -93,7 +94,7 @@ def _encode(groups: Sequence[EntryGroup]) -> bytes:
 
 
 def _maximal(ranges: Iterable[EntryRange]) -> Iterator[tuple[EntryId, int]]:
-    """First id and size of each maximal run; one whose size does not fit an int32 comes in pieces."""
+    """Yield first id and size of each maximal run; a run whose size does not fit an int32 is split."""
     start = stop = None
     for first, last in ranges:
         if stop is not None and first == stop:
@@ -112,7 +113,7 @@ def _pieces(start: int, stop: int) -> Iterator[tuple[EntryId, int]]:
 
 
 def _merged(runs: Iterable[tuple[EntryId, int]]) -> Iterator[EntryGroup]:
-    """Groups of runs of one size at one distance, the longest from the left."""
+    """Merge runs of equal size and distance into groups, greedily from the left."""
     group: EntryGroup | None = None
     for first, size in runs:
         if group is not None and size == group.size:
@@ -128,20 +129,20 @@ def _merged(runs: Iterable[tuple[EntryId, int]]) -> Iterator[EntryGroup]:
 
 
 def decode(data: Buffer) -> Availability:
-    """The list in the bytes of a peer. PeerProtocolError when they are none."""
+    """Decode the list in the bytes of a peer. PeerProtocolError if they are invalid."""
     if len(data) < _HEADER_BYTES:
-        raise PeerProtocolError(f"a list of entries of {len(data)} bytes has no header")
+        raise PeerProtocolError(f"an entry list of {len(data)} bytes has no header")
     version, count = _HEAD.unpack_from(data)
     if version != _VERSION:
-        raise PeerProtocolError(f"a list of entries of version {version}; known is {_VERSION}")
+        raise PeerProtocolError(f"an entry list of version {version}; only version {_VERSION} is supported")
     if count < 0 or len(data) != _HEADER_BYTES + count * _GROUP.size:
-        raise PeerProtocolError(f"a list of entries of {len(data)} bytes cannot hold {count} groups")
+        raise PeerProtocolError(f"an entry list of {len(data)} bytes cannot contain {count} groups")
     groups: list[EntryGroup] = []
     end = 0
     for first, last, size, period in _GROUP.iter_unpack(data[_HEADER_BYTES:]):
         fits = last == first if period == 0 else period >= size and last >= first and (last - first) % period == 0
         if first < end or size <= 0 or period < 0 or not fits:
-            raise PeerProtocolError(f"a list of entries with an impossible group {(first, last, size, period)}")
+            raise PeerProtocolError(f"an entry list with an invalid group {(first, last, size, period)}")
         groups.append(EntryGroup(EntryId(first), EntryId(last), size, period))
         end = last + size
     return Availability(tuple(groups))

@@ -1,8 +1,8 @@
-"""A client's end of one connection: requests to bytes, bytes to responses. Never touches a socket.
+"""The client's end of one connection: encodes requests and decodes responses. Never uses a socket.
 
-A connection is opened for one generation and keeps it. V2 requests are built by the `v2_` functions as buffers to write
-one after the other (payloads are not copied), V3 requests by the `v3_` functions as one frame each.
-Answers of V2 are matched by (ledger, entry, kind), of V3 by transaction.
+The protocol generation of a connection never changes. The `v2_` functions build V2 requests, `v2_adds` as buffers to
+write one after the other (payloads are not copied), the `v3_` functions build V3 requests as one frame each. V2
+responses are matched by (ledger, entry, kind), V3 responses by transaction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ def v2_adds(
     recovery: bool = False,
     high_priority: bool = False,
 ) -> list[Buffer]:
-    """Adds of complete entries, each given as its parts: head (see `Digest.encode_entry`) and payload."""
+    """Encode adds of complete entries, each given in parts: head (see `Digest.encode_entry`) and payload."""
     flags = (v2.RECOVERY_ADD if recovery else 0) | (v2.HIGH_PRIORITY if high_priority else 0)
     header = v2.header_word(v2.ADD, flags)
     pack = v2.LENGTH_AND_HEADER.pack
@@ -47,7 +47,7 @@ def v2_adds(
 
 
 def v2_read(ledger: LedgerId, entry: EntryId, *, fence_with: bytes | None = None, high_priority: bool = False) -> bytes:
-    """A read; NO_ENTRY reads the last entry. `fence_with`: fence the ledger first, with its master key."""
+    """Encode a read; NO_ENTRY reads the last entry. `fence_with`: the master key, to fence the ledger first."""
     flags = (v2.DO_FENCING if fence_with is not None else 0) | (v2.HIGH_PRIORITY if high_priority else 0)
     key = fence_with or b""
     length = v2.READ_REQUEST.size - 4 + len(key)
@@ -63,7 +63,7 @@ def v2_batch_read(
     *,
     fence_with: bytes | None = None,
 ) -> bytes:
-    """A read of consecutive entries; see `BatchReadRequest` for the limits."""
+    """Encode a read of consecutive entries; see `BatchReadRequest` for the limits."""
     header = v2.header_word(v2.BATCH_READ, v2.DO_FENCING if fence_with is not None else 0)
     key = fence_with or b""
     length = v2.BATCH_REQUEST.size - 4 + len(key)
@@ -71,7 +71,7 @@ def v2_batch_read(
 
 
 def v2_auth(plugin: str, payload: bytes) -> bytes:
-    """A step of an authentication exchange."""
+    """Encode a step of an authentication exchange."""
     body: bytes = pb.AuthMessage(authPluginName=plugin, payload=payload).SerializeToString()
     return v2.LENGTH_AND_HEADER.pack(4 + len(body), v2.header_word(v2.AUTH)) + body
 
@@ -88,7 +88,7 @@ v3_start_tls = client_v3.start_tls
 
 
 class ClientCodec:
-    """Turns what a socket brings into responses. Entries are views into the buffers that were fed."""
+    """Decodes the bytes of a socket to responses. Entries are views into the buffers passed to `feed`."""
 
     __slots__ = ("_decode", "_frame_bytes_max", "_straddler")
 
@@ -99,7 +99,7 @@ class ClientCodec:
         self._decode = self._decode_v2 if generation == 2 else self._decode_v3
 
     def feed(self, data: bytes) -> list[Response]:
-        """The responses completed by `data`, in order. Raises PeerProtocolError: close the connection."""
+        """Return the responses completed by `data`, in order. On PeerProtocolError, close the connection."""
         responses: list[Response] = []
         position = 0
         if self._straddler.pending:
@@ -166,9 +166,9 @@ class ClientCodec:
 
 
 def _acks_behind(data: bytes, position: int, header: int, code: int, ledger: int, first: int) -> int:
-    """How many answers to adds of consecutive ids from `first` on fill `data` from `position` on; 0: not only such.
+    """Count the responses to adds of consecutive ids from `first` on at `position`; 0 unless they fill `data`.
 
-    What the socket brought of a pipelining writer is nearly always that, and is compared in one piece.
+    The responses to a pipelining writer nearly always have this form, which is compared in one step.
     """
     count = (len(data) - position) // v2.ADD_RESPONSE_FRAME_BYTES
     if count < 2:
@@ -200,6 +200,6 @@ def _v2_response(frame: memoryview, header: int) -> Response:
         try:
             entries = PackedEntries(frame[v2.BATCH_RESPONSE_FIXED_BYTES :])
         except ValueError as error:
-            raise PeerProtocolError(f"a batch of {len(frame)} bytes: {error}") from error
+            raise PeerProtocolError(f"a batch response of {len(frame)} bytes: {error}") from error
         return BatchReadResponse(status, LedgerId(ledger), EntryId(entry), request_id, entries)
     raise PeerProtocolError(f"V2 response of {len(frame) - 4} bytes, opcode {opcode}")

@@ -1,7 +1,7 @@
-"""A client's side of protocol V3: requests as frames, a parsed `Response` as one of ours. Keeps no state.
+"""The client's side of protocol V3: encodes requests as frames and converts parsed responses. Stateless.
 
-`priority`: 0 for normal requests, HIGH_PRIORITY for recovery. `transaction` (txnId) is the caller's to choose, unique
-among the requests in flight on one connection.
+`priority`: 0 for normal requests, HIGH_PRIORITY for recovery. The caller chooses `transaction` (txnId), which must be
+unique among the requests in flight on one connection.
 """
 
 from quire_bookie.model import Buffer, EntryId, IdCounters, IdReport, LedgerId
@@ -40,7 +40,7 @@ def add(
     deferred_sync: bool = False,
     priority: int = 0,
 ) -> bytes:
-    """An add of a complete entry."""
+    """Encode an add of a complete entry."""
     request = _request(pb.ADD_ENTRY, transaction, priority)
     body = request.addRequest
     body.ledgerId, body.entryId, body.masterKey, body.body = ledger, entry, master_key, bytes(data)
@@ -62,7 +62,7 @@ def read(
     piggyback: bool = False,
     priority: int = 0,
 ) -> bytes:
-    """A read; with `fence_with` (the master key) the ledger is fenced first; the rest is for long polls."""
+    """Encode a read. With `fence_with` (the master key) it fences the ledger first; the rest is for long polls."""
     request = _request(pb.READ_ENTRY, transaction, priority)
     body = request.readRequest
     body.ledgerId, body.entryId = ledger, entry
@@ -78,7 +78,7 @@ def read(
 
 
 def write_lac(transaction: int, ledger: LedgerId, lac: EntryId, master_key: bytes, packet: bytes) -> bytes:
-    """Store an explicit LAC (packet: `Digest.encode_lac`)."""
+    """Encode a request to store an explicit LAC (packet: `Digest.encode_lac`)."""
     request = _request(pb.WRITE_LAC, transaction)
     body = request.writeLacRequest
     body.ledgerId, body.lac, body.masterKey, body.body = ledger, lac, master_key, packet
@@ -86,28 +86,28 @@ def write_lac(transaction: int, ledger: LedgerId, lac: EntryId, master_key: byte
 
 
 def read_lac(transaction: int, ledger: LedgerId) -> bytes:
-    """Ask for explicit LAC and last entry."""
+    """Encode a request for explicit LAC and last entry."""
     request = _request(pb.READ_LAC, transaction)
     request.readLacRequest.ledgerId = ledger
     return frame(request)
 
 
 def force(transaction: int, ledger: LedgerId) -> bytes:
-    """Ask for a sync of everything that was added with DEFERRED_SYNC."""
+    """Encode a request to sync everything that was added with DEFERRED_SYNC."""
     request = _request(pb.FORCE_LEDGER, transaction)
     request.forceLedgerRequest.ledgerId = ledger
     return frame(request)
 
 
 def bookie_info(transaction: int, requested: int) -> bytes:
-    """Ask for disk capacity (TOTAL_DISK_CAPACITY | FREE_DISK_SPACE)."""
+    """Encode a request for disk capacity (TOTAL_DISK_CAPACITY | FREE_DISK_SPACE)."""
     request = _request(pb.GET_BOOKIE_INFO, transaction)
     request.getBookieInfoRequest.requested = requested
     return frame(request)
 
 
 def id_marks(transaction: int, ledger: LedgerId | None = None) -> bytes:
-    """Ask for an `IdReport`, which bookies of other makes leave out; with `ledger` about that one too."""
+    """Encode a request for an `IdReport`, about `ledger` too if given. Java bookies respond without one."""
     request = _request(pb.GET_BOOKIE_INFO, transaction)
     request.getBookieInfoRequest.requested = 0
     request.getBookieInfoRequest.quireIdMarks = True
@@ -117,9 +117,9 @@ def id_marks(transaction: int, ledger: LedgerId | None = None) -> bytes:
 
 
 def ledger_token(transaction: int, ledger: LedgerId, token: bytes, master_key: bytes | None) -> bytes:
-    """Ask for the token of a ledger, and for an `IdReport` about it.
+    """Encode a request for the token of a ledger, and for an `IdReport` about it.
 
-    With `master_key` the bookie keeps `token` where it holds nothing of the ledger.
+    With `master_key` the bookie stores `token` if it holds nothing of the ledger.
     """
     request = _request(pb.GET_BOOKIE_INFO, transaction)
     body = request.getBookieInfoRequest
@@ -131,21 +131,21 @@ def ledger_token(transaction: int, ledger: LedgerId, token: bytes, master_key: b
 
 
 def list_entries(transaction: int, ledger: LedgerId) -> bytes:
-    """Ask which entries of a ledger the bookie holds."""
+    """Encode a request for the list of entries of a ledger that the bookie holds."""
     request = _request(pb.GET_LIST_OF_ENTRIES_OF_LEDGER, transaction)
     request.getListOfEntriesOfLedgerRequest.ledgerId = ledger
     return frame(request)
 
 
 def start_tls(transaction: int) -> bytes:
-    """A request to go on in TLS: the last bytes in clear."""
+    """Encode START_TLS, the last plaintext bytes."""
     request = _request(pb.START_TLS, transaction)
     request.startTLSRequest.SetInParent()
     return frame(request)
 
 
 def auth(transaction: int, plugin: str, payload: bytes) -> bytes:
-    """A step of an authentication exchange."""
+    """Encode a step of an authentication exchange."""
     request = _request(pb.AUTH, transaction)
     request.authRequest.authPluginName, request.authRequest.payload = plugin, payload
     return frame(request)
@@ -161,7 +161,7 @@ def _id_report(marks: pb.QuireIdMarks) -> IdReport:
 
 
 def response_of(message: pb.Response) -> Response:
-    """Our form of a parsed response. One without the body of its operation is a StatusResponse."""
+    """Convert a parsed response. One without the body of its operation becomes a StatusResponse."""
     status, transaction = status_of_v3(message.status), message.header.txnId
     operation = message.header.operation
     if operation == pb.ADD_ENTRY and message.HasField("addResponse"):

@@ -1,4 +1,4 @@
-"""Entry bytes and keys: what protects an entry from the writer's memory to the reader's. Pure arithmetic.
+"""Entry headers, digests and keys: protects an entry from the writer's memory to the reader's. Pure.
 
     offset  0        8        16   24      32      32+D
             ledger   entry    LAC  length  digest  payload          (int64, big-endian)
@@ -27,13 +27,13 @@ _HEADER_CRC32C = struct.Struct(">qqqqI")
 
 
 def master_key(password: bytes) -> bytes:
-    """The 20 bytes by which a bookie recognises who may write and fence a ledger. An empty password hashes too."""
+    """Return the 20 bytes with which a bookie authorizes writing and fencing. An empty password is hashed as well."""
     return hashlib.sha1(b"ledger" + password).digest()
 
 
 @dataclass(slots=True)
 class DecodedEntry:
-    """An entry whose digest was right. `payload` is a view into what was decoded."""
+    """An entry whose digest matched. `payload` is a view into the decoded bytes."""
 
     ledger: LedgerId
     entry: EntryId
@@ -43,7 +43,7 @@ class DecodedEntry:
 
 
 class Digest:
-    """Makes and checks the digests of one ledger."""
+    """Computes and verifies the digests of one ledger."""
 
     __slots__ = ("_hmac", "size", "type")
 
@@ -55,7 +55,7 @@ class Digest:
     def encode_entry(
         self, ledger: LedgerId, entry: EntryId, lac: EntryId, length: int, payload: Sequence[Buffer]
     ) -> bytes:
-        """The 32+D bytes to send before `payload`. `length`: payload bytes of the ledger up to and with this entry."""
+        """Return the 32+D bytes before `payload`. `length`: payload bytes of the ledger including this entry."""
         header = _HEADER.pack(ledger, entry, lac, length)
         if self.type is DigestType.CRC32C:
             checksum = crc32c(header)
@@ -65,15 +65,15 @@ class Digest:
         return header + self._of(header, payload)
 
     def decode_entry(self, data: Buffer, ledger: LedgerId, entry: EntryId | None) -> DecodedEntry:
-        """Check ids (`entry` None: any) and digest. Raises DigestMismatchError for everything that is wrong."""
+        """Check ids (`entry` None: any) and digest. Raise DigestMismatchError for every invalid entry."""
         view = memoryview(data)
         start = ENTRY_HEADER_BYTES + self.size
         if len(view) < start:
-            raise DigestMismatchError(f"entry {entry} of ledger {ledger}: {len(view)} bytes, at least {start} expected")
+            raise DigestMismatchError(f"entry {entry} of ledger {ledger}: {len(view)} bytes, expected at least {start}")
         found_ledger, found_entry, lac, length = _HEADER.unpack_from(view)
         if found_ledger != ledger or (entry is not None and found_entry != entry):
             raise DigestMismatchError(
-                f"asked for entry {entry} of ledger {ledger}, got entry {found_entry} of ledger {found_ledger}"
+                f"expected entry {entry} of ledger {ledger}, found entry {found_entry} of ledger {found_ledger}"
             )
         payload = view[start:]
         if self._of(view[:ENTRY_HEADER_BYTES], (payload,)) != view[ENTRY_HEADER_BYTES:start]:
@@ -81,22 +81,22 @@ class Digest:
         return DecodedEntry(ledger, EntryId(found_entry), EntryId(lac), length, payload)
 
     def check_entries(self, entries: list[Buffer], ledger: LedgerId, first: EntryId) -> list[int]:
-        """LAC and length in turn of those from `first` on that are right, up to one that `decode_entry` has to judge.
+        """Return LAC and length, alternating, of the valid entries from `first` on; the next one needs `decode_entry`.
 
-        Judges nothing itself but CRC32C, in one step.
+        Verifies only CRC32C digests, in one step; returns nothing for other types.
         """
         return check_entries(ledger, first, entries) if self.type is DigestType.CRC32C else []
 
     def encode_lac(self, ledger: LedgerId, lac: EntryId) -> bytes:
-        """The packet of an explicit LAC."""
+        """Encode the packet of an explicit LAC."""
         header = _LAC.pack(ledger, lac)
         return header + self._of(header, ())
 
     def decode_lac(self, packet: Buffer, ledger: LedgerId) -> EntryId:
-        """The LAC of a packet. Raises DigestMismatchError for everything that is wrong."""
+        """Decode the LAC of a packet. Raise DigestMismatchError for every invalid packet."""
         view = memoryview(packet)
         if len(view) != _LAC.size + self.size:
-            raise DigestMismatchError(f"LAC of ledger {ledger}: {len(view)} bytes")
+            raise DigestMismatchError(f"LAC of ledger {ledger}: {len(view)} bytes, expected {_LAC.size + self.size}")
         found_ledger, lac = _LAC.unpack_from(view)
         if found_ledger != ledger or self._of(view[: _LAC.size], ()) != view[_LAC.size :]:
             raise DigestMismatchError(f"LAC of ledger {ledger} does not match its {self.type.name}")

@@ -1,6 +1,6 @@
-"""Frames of the bookie protocol in a stream of buffers: int32 length, then that many bytes. Never looks inside one.
+"""Frames of the bookie protocol in a stream of buffers: int32 length, then that many bytes. Never decodes a frame.
 
-A buffer is walked in place by the codec; only the one frame that straddles two buffers is put together here.
+The codec walks a buffer in place; only a frame that straddles buffers is assembled here.
 """
 
 from quire_bookie.errors import PeerProtocolError
@@ -9,17 +9,17 @@ from quire_bookie.model import Buffer
 LENGTH_BYTES = 4
 V2_HEADER_BYTES = 4
 _SMALL_PART_BYTES = 4096
-"""Below it parts are gathered in one object: a client may send a frame byte by byte."""
+"""Smaller parts are joined into one object, because a client may send a frame byte by byte."""
 
 
 def check_length(length: int, frame_bytes_max: int) -> None:
-    """Raise PeerProtocolError for a length that no frame may have."""
+    """Raise PeerProtocolError for an invalid frame length."""
     if length <= 0 or length > frame_bytes_max:
-        raise PeerProtocolError(f"frame of {length} bytes; allowed are 1 to {frame_bytes_max}")
+        raise PeerProtocolError(f"frame of {length} bytes; the limits are 1 and {frame_bytes_max}")
 
 
 def check_header_fits(data: bytes, position: int) -> None:
-    """At the end of a buffer, fewer than 8 bytes of it left: a V2 frame has at least the 4 bytes of its header."""
+    """Check the last bytes of a buffer, fewer than 8: a V2 frame has at least the 4 bytes of its header."""
     if len(data) - position >= LENGTH_BYTES:
         length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
         if length < V2_HEADER_BYTES:
@@ -27,7 +27,7 @@ def check_header_fits(data: bytes, position: int) -> None:
 
 
 class Straddler:
-    """The beginning of a frame whose rest has not arrived."""
+    """Holds the beginning of a frame whose rest has not arrived."""
 
     __slots__ = ("_frame_bytes_max", "_have", "_need", "_parts")
 
@@ -38,31 +38,31 @@ class Straddler:
         self._need = LENGTH_BYTES
 
     def allow_frames(self, frame_bytes_max: int) -> None:
-        """Take frames of another size from now on."""
+        """Change the largest size of further frames."""
         self._frame_bytes_max = frame_bytes_max
 
     @property
     def pending(self) -> bool:
-        """Whether some bytes of a frame are waiting for the rest."""
+        """Whether the beginning of a frame is held."""
         return self._have > 0
 
     @property
     def held_bytes(self) -> int:
-        """What has arrived of the frame."""
+        """Bytes of the frame that have arrived."""
         return self._have
 
     @property
     def announced_bytes(self) -> int:
-        """What it will have, with its length; those of the length alone while it is not known."""
+        """Bytes of the complete frame including its length field; of that field alone while the length is unknown."""
         return self._need
 
     def forget(self) -> None:
-        """Drop the bytes that have arrived."""
+        """Drop the bytes held."""
         self._parts.clear()
         self._have, self._need = 0, LENGTH_BYTES
 
     def take(self, data: bytes, position: int) -> tuple[int, bytes | None]:
-        """Add bytes from `position` on; gives the position behind them and the frame (with length) when complete."""
+        """Add bytes from `position` on. Return the position after them, and the frame with its length if complete."""
         while True:
             wanted = min(self._need - self._have, len(data) - position)
             if wanted:
@@ -80,7 +80,7 @@ class Straddler:
             self._need = LENGTH_BYTES + length
 
     def _keep(self, part: memoryview, buffer_bytes: int) -> None:
-        """Hold a part without what it cost more than its bytes, for as long as the client takes to send the rest."""
+        """Keep a part without overhead beyond its bytes, because the client may be slow to send the rest."""
         parts = self._parts
         if len(part) < _SMALL_PART_BYTES:
             if parts and isinstance(parts[-1], bytearray):
@@ -88,5 +88,5 @@ class Straddler:
             else:
                 parts.append(bytearray(part))
         else:
-            # A view would keep the whole buffer.
+            # A view keeps the whole buffer alive, so small parts of a large buffer are copied.
             parts.append(part if len(part) * 2 >= buffer_bytes else bytes(part))

@@ -1,8 +1,8 @@
-"""Requests and responses of the bookie protocol as values, the same for V2 and V3. Never knows bytes of a frame.
+"""Requests and responses of the bookie protocol as values, the same for V2 and V3. Independent of their encoding.
 
-A request carries an `origin`: what its answer must repeat. Adds are handed on as runs: one `AddRequest` holds
-consecutive entries of one ledger, sent with one key and one set of flags, so that nothing is done per entry.
-`arrived_s` of a request is set by whoever takes it off the socket, in seconds of its event loop; no part of its value.
+The `origin` of a request is the data that its response must repeat. Adds are passed on as runs: one `AddRequest` has
+consecutive entries of one ledger that were sent with the same key and flags, so that no work is done per entry.
+`arrived_s` is the time of the event loop when the request was read from the socket; it is not compared.
 """
 
 from array import array
@@ -51,14 +51,14 @@ FREE_DISK_SPACE = 0x02
 
 @dataclass(frozen=True, slots=True)
 class V2Origin:
-    """`header` is the first word of the answer: the request's version and opcode, no flags."""
+    """`header` is the first word of the response: the request's version and opcode, no flags."""
 
     header: int
 
 
 @dataclass(frozen=True, slots=True)
 class V3Origin:
-    """`operation` and `transaction` (txnId) as the answer repeats them."""
+    """`operation` and `transaction` (txnId), which the response repeats."""
 
     operation: int
     transaction: int
@@ -71,9 +71,9 @@ Origin: TypeAlias = V2Origin | V3Origin
 class AddRequest:
     """A run of adds. `transactions[i]` is the txnId of entry i over V3; None over V2.
 
-    `reply_ledger`, `reply_first`: the ids that the answers repeat. They differ from the run's only in a V3 request
-    whose body names other ids; such a request is a run of its own. `short`: the one entry has ids but no complete
-    header: the ledger is created all the same and the answer is BAD_REQUEST.
+    `reply_ledger`, `reply_first`: the ids that the responses repeat. They differ from those of the run only in a V3
+    request whose body has other ids; such a request is a separate run. `short`: the only entry has ids but no complete
+    header; the ledger is still created, and the response is BAD_REQUEST.
     """
 
     run: Run
@@ -88,14 +88,14 @@ class AddRequest:
     short: bool = False
     arrived_s: float = field(default=0.0, compare=False)
     compared: tuple[int, int] | None = field(default=None, compare=False)
-    """The server's note: as of which state of the ledger these are repetitions of what it holds."""
+    """Set by the server: the state of the ledger in which the entries were found to repeat stored ones."""
 
 
 @dataclass(slots=True)
 class AddBatch:
-    """Plain adds of V2 (no flags, small entries) of any ledgers that stood one behind the other in one buffer.
+    """Plain V2 adds (no flags, small entries) of any ledgers that were consecutive in one buffer.
 
-    What `AddRequest`s of its rows would be together; `request` gives one. `header` as in those.
+    Equivalent to the `AddRequest`s of its rows, which `request` returns. `header`: as in `AddRequest`.
     """
 
     rows: list[RunRow]
@@ -107,19 +107,19 @@ class AddBatch:
     arrived_s: float = field(default=0.0, compare=False)
 
     def request(self, row: RunRow) -> AddRequest:
-        """The request of one row by itself."""
+        """Return the request of one row."""
         ledger, first = row[0], row[1]
         run = run_of(self.records, row)
         return AddRequest(run, row[4], False, False, False, ledger, first, self.header, arrived_s=self.arrived_s)
 
     def requests(self) -> list[AddRequest]:
-        """Those of all rows, in order."""
+        """Return the requests of all rows, in order."""
         return [self.request(row) for row in self.rows]
 
 
 @dataclass(slots=True)
 class ReadRequest:
-    """One entry; `entry` NO_ENTRY asks for the last one. `master_key` is there whenever `fence` is.
+    """A read of one entry; `entry` NO_ENTRY reads the last one. `master_key` is set if `fence` is.
 
     `previous_lac`, `timeout_ms`, `piggyback`: V3 long polls.
     """
@@ -138,9 +138,9 @@ class ReadRequest:
 
 @dataclass(slots=True)
 class ReadRun:
-    """Plain reads of V2 (no flags) of one ledger that stood one behind the other in one buffer.
+    """Plain V2 reads (no flags) of one ledger that were consecutive in one buffer.
 
-    What `ReadRequest`s of its `entries` (int64, in the order of the requests) would be together.
+    Equivalent to `ReadRequest`s of its `entries` (int64, in the order of the requests).
     """
 
     origin: V2Origin
@@ -149,21 +149,21 @@ class ReadRun:
     arrived_s: float = field(default=0.0, compare=False)
 
     def request(self, index: int) -> ReadRequest:
-        """One of them by itself."""
+        """Return one of the requests."""
         return ReadRequest(self.origin, self.ledger, EntryId(self.entries[index]), arrived_s=self.arrived_s)
 
     def requests(self) -> list[ReadRequest]:
-        """All of them, in order."""
+        """Return all requests, in order."""
         return [self.request(index) for index in range(len(self.entries))]
 
     def part(self, start: int, end: int) -> "ReadRun":
-        """Those from index `start` to before `end`."""
+        """Return the reads with index `start` up to and excluding `end`."""
         return ReadRun(self.origin, self.ledger, self.entries[start:end], self.arrived_s)
 
 
 @dataclass(slots=True)
 class BatchReadRequest:
-    """Consecutive entries from `first`; `entries_max` <= 0: no limit; `bytes_max` counts the answer's frame."""
+    """A read of consecutive entries. `entries_max` <= 0: no limit; `bytes_max` limits the frame of the response."""
 
     origin: V2Origin
     ledger: LedgerId
@@ -179,7 +179,7 @@ class BatchReadRequest:
 
 @dataclass(slots=True)
 class WriteLacRequest:
-    """Store `packet` verbatim as the explicit LAC. `lac` is what the envelope says."""
+    """A request to store `packet` verbatim as the explicit LAC. `lac`: the LAC outside the packet."""
 
     origin: V3Origin
     ledger: LedgerId
@@ -192,7 +192,7 @@ class WriteLacRequest:
 
 @dataclass(slots=True)
 class ReadLacRequest:
-    """The explicit LAC and the last entry."""
+    """A request for the explicit LAC and the last entry."""
 
     origin: V3Origin
     ledger: LedgerId
@@ -201,7 +201,7 @@ class ReadLacRequest:
 
 @dataclass(slots=True)
 class ForceRequest:
-    """Sync the journal up to now."""
+    """A request to sync the journal."""
 
     origin: V3Origin
     ledger: LedgerId
@@ -210,10 +210,10 @@ class ForceRequest:
 
 @dataclass(slots=True)
 class BookieInfoRequest:
-    """Disk capacity; `requested` holds TOTAL_DISK_CAPACITY and FREE_DISK_SPACE bits.
+    """A request for disk capacity; `requested` has the bits TOTAL_DISK_CAPACITY and FREE_DISK_SPACE.
 
-    `id_marks`, `ledger`: our extension, an `IdReport`, about this ledger too. `token`: that of the ledger as the client
-    knows it. `master_key`: the bookie keeps the token if it holds nothing of the ledger.
+    `id_marks`, `ledger`: Quire's extension, a request for an `IdReport`, about this ledger too. `token`: the ledger's
+    token from its metadata. `master_key`: asks the bookie to store the token if it holds nothing of the ledger.
     """
 
     origin: V3Origin
@@ -226,7 +226,7 @@ class BookieInfoRequest:
 
 @dataclass(slots=True)
 class ListEntriesRequest:
-    """Which entries of a ledger the bookie holds."""
+    """A request for the list of entries of a ledger that the bookie holds."""
 
     origin: V3Origin
     ledger: LedgerId
@@ -244,7 +244,7 @@ class AuthRequest:
 
 @dataclass(slots=True)
 class RefusedRequest:
-    """A request to which the protocol itself gives the answer: `answer` is the complete frame."""
+    """A request that the codec refuses: `answer` is the complete frame of the response."""
 
     status: Status
     answer: bytes
@@ -253,7 +253,7 @@ class RefusedRequest:
 
 @dataclass(slots=True)
 class StartTlsRequest:
-    """Go on in TLS. No `Request`: whoever owns the socket answers it, and nothing may follow it in clear."""
+    """A request to continue with TLS. Not a `Request`: the socket's owner answers it, and no plaintext may follow."""
 
     origin: V3Origin
 
@@ -276,7 +276,7 @@ Request: TypeAlias = (
 
 @dataclass(slots=True)
 class AddResponse:
-    """Answers to `count` adds of consecutive ids with one status. V3: count 1, matched by `transaction`."""
+    """Responses to `count` adds of consecutive ids with equal status. V3: count 1, matched by `transaction`."""
 
     status: Status
     ledger: LedgerId
@@ -287,9 +287,9 @@ class AddResponse:
 
 @dataclass(slots=True)
 class ReadResponse:
-    """`ledger` and `entry` are the request's ids. `data`: the stored entry. `max_lac`: V3 plain reads.
+    """The response to a read with these ids. `data`: the stored entry. `max_lac`: only for plain V3 reads.
 
-    `lac_update_ms` (since the epoch): when the update came that woke a parked V3 long poll.
+    `lac_update_ms` (since the epoch): the time of the update that woke a parked V3 long poll.
     """
 
     status: Status
@@ -303,7 +303,7 @@ class ReadResponse:
 
 @dataclass(slots=True)
 class BatchReadResponse:
-    """Matched by `request_id`."""
+    """The response to a batch read, matched by `request_id`."""
 
     status: Status
     ledger: LedgerId
@@ -314,7 +314,7 @@ class BatchReadResponse:
 
 @dataclass(slots=True)
 class ReadLacResponse:
-    """`packet`: the explicit LAC as stored; `last_entry`: the complete last entry. Either may be absent."""
+    """`packet`: the explicit LAC as stored. `last_entry`: the complete last entry. Either may be None."""
 
     status: Status
     ledger: LedgerId
@@ -325,7 +325,7 @@ class ReadLacResponse:
 
 @dataclass(slots=True)
 class BookieInfoResponse:
-    """Bytes over the ledger directories; None: not asked for. `ids`: also None from bookies of other makes."""
+    """Bytes of all ledger directories; None if not requested. `ids`: also None from Java bookies."""
 
     status: Status
     total_bytes: int | None
@@ -333,12 +333,12 @@ class BookieInfoResponse:
     transaction: int
     ids: IdReport | None = None
     token: bytes | None = field(default=None, repr=False)
-    """Of the ledger that was asked about; None: it has none here."""
+    """Token of the ledger in the request; None if the bookie has none."""
 
 
 @dataclass(slots=True)
 class ListEntriesResponse:
-    """`availability`: the encoded list (see `availability`)."""
+    """`availability`: the encoded list (see the module `availability`)."""
 
     status: Status
     ledger: LedgerId
@@ -348,7 +348,7 @@ class ListEntriesResponse:
 
 @dataclass(slots=True)
 class AuthResponse:
-    """One step of the exchange; V2 has no transaction."""
+    """One step of an authentication exchange; V2 has no transaction."""
 
     status: Status
     plugin: str
@@ -358,7 +358,7 @@ class AuthResponse:
 
 @dataclass(slots=True)
 class StatusResponse:
-    """A V3 answer that is only a status: WriteLac, Force, StartTLS, or a refusal without a body."""
+    """A V3 response with a status only: WriteLac, Force, StartTLS, or a refusal without a body."""
 
     status: Status
     operation: int

@@ -1,6 +1,6 @@
-"""The entries of a batch's answer as they came: each behind its length of 4 bytes. Never looks into an entry.
+"""The entries of a batch response as received: each after its length of 4 bytes. Never decodes an entry.
 
-Thousands of views of them cost more than what is done with all at once, so they are made when one is asked for.
+Creating thousands of views costs more than processing all entries in one step, so views are created on demand.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _LENGTH_BYTES = 4
 
 
 class PackedEntries(Sequence[Buffer]):
-    """See the module's text. ValueError when one runs over the end of `body`."""
+    """A sequence of the entries in `body`. ValueError if an entry extends beyond its end."""
 
     __slots__ = ("_body", "_count", "_views")
 
@@ -44,18 +44,18 @@ class PackedEntries(Sequence[Buffer]):
 
     @property
     def size_bytes(self) -> int:
-        """Of all together."""
+        """Bytes of all entries together."""
         return len(self._body) - _LENGTH_BYTES * self._count
 
-    def are_right(self, ledger: int, first: int) -> bool:
-        """Whether they are those from `first` on and match their CRC32C."""
+    def are_valid(self, ledger: int, first: int) -> bool:
+        """Return whether the entries have the ids from `first` on and match their CRC32C."""
         return check_batch(ledger, first, self._body) == self._count
 
     def payloads(self, head_bytes: int) -> tuple[Buffer, bytes]:
-        """What is behind each head, joined: offsets of 32 bits in the machine's order, and bytes. IndexError."""
+        """Return offsets (32 bits, native byte order) and joined bytes of what follows each head. IndexError."""
         return join_batch(self._body, head_bytes)
 
 
 def stored_bytes(entries: Sequence[Buffer]) -> int:
-    """Of all together."""
+    """Return the bytes of all entries together."""
     return entries.size_bytes if isinstance(entries, PackedEntries) else sum(map(len, entries))

@@ -1,4 +1,4 @@
-"""Parsing of a peer's protobuf bytes: missing required fields and unknown enum values are errors, as on the JVM."""
+"""Parses a peer's protobuf bytes. Missing required fields and unknown enum values are errors, as on the JVM."""
 
 from typing import TypeVar
 
@@ -11,12 +11,12 @@ M = TypeVar("M", bound=Message)
 
 
 def parse(kind: type[M], data: Buffer) -> M:
-    """A complete message. Raises PeerProtocolError."""
+    """Parse a complete message. PeerProtocolError."""
     message = kind()
     try:
-        message.ParseFromString(data)  # type: ignore[arg-type]  # the stubs know bytes only; any buffer is taken
+        message.ParseFromString(data)  # type: ignore[arg-type]  # the stubs allow bytes only; any buffer is accepted
     except DecodeError as error:
         raise PeerProtocolError(f"not a {kind.__name__}: {error}") from error
     if not message.IsInitialized():
-        raise PeerProtocolError(f"{kind.__name__} without a required field")
+        raise PeerProtocolError(f"{kind.__name__} lacks a required field")
     return message

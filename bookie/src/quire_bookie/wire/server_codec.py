@@ -1,6 +1,7 @@
-"""A bookie's end of one connection: bytes to requests, outcomes to bytes. Never touches a socket.
+"""The bookie's end of one connection: decodes requests and encodes responses. Never uses a socket.
 
-A connection begins as V3. The first frame that is no V3 request turns it to V2 for good; a V3 frame after that ends it.
+A connection begins as V3. The first frame that is not a V3 request changes it to V2 permanently; a later V3 frame is a
+protocol error.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,9 @@ from quire_bookie.wire.status import V2_CODES
 
 
 class ServerCodec:
-    """Turns what a socket brings into requests. Entries are views into the buffers that were fed, or copies.
+    """Decodes the bytes of a socket to requests. Entries are views into the buffers passed to `feed`, or copies.
 
-    With `batches` plain small adds of V2 come as `AddBatch`es, of all their ledgers together; else as `AddRequest`s.
+    With `batches`, plain small V2 adds of all ledgers are decoded to `AddBatch`es, otherwise to `AddRequest`s.
     """
 
     __slots__ = (
@@ -39,7 +40,7 @@ class ServerCodec:
         "_is_v2",
         "_straddler",
         "failure",
-        "has_more_in_clear",
+        "has_more_plaintext",
         "start_tls",
         "takes_start_tls",
     )
@@ -50,19 +51,19 @@ class ServerCodec:
         self._straddler = Straddler(frame_bytes_max)
         self._is_v2 = False
         self.failure: PeerProtocolError | None = None
-        """Set by the first bytes that the protocol does not allow: close, once what precedes them is answered."""
+        """Set by the first bytes that violate the protocol: close the connection after answering earlier requests."""
         self.start_tls: StartTlsRequest | None = None
-        """Set by START_TLS: nothing more is decoded before `upgraded`."""
+        """Set by START_TLS: nothing more is decoded before `upgraded` is called."""
         self.takes_start_tls = False
-        """Whether START_TLS may be asked for; it is refused otherwise."""
-        self.has_more_in_clear = False
-        """Whether bytes came behind START_TLS, which nobody may take for what TLS protects. They are dropped."""
+        """Whether START_TLS is accepted; it is refused otherwise."""
+        self.has_more_plaintext = False
+        """Whether plaintext bytes followed START_TLS. They are dropped, because TLS does not protect them."""
 
     def feed(self, data: bytes) -> list[Request]:
-        """The requests completed by `data`, in order. After `failure` nothing more is read. Never raises."""
+        """Return the requests completed by `data`, in order. After `failure` nothing more is read. Never raises."""
         requests: list[Request] = []
         if self.start_tls is not None:
-            self.has_more_in_clear = True
+            self.has_more_plaintext = True
         elif self.failure is None:
             try:
                 self._feed(data, requests)
@@ -72,12 +73,12 @@ class ServerCodec:
 
     @property
     def held_bytes(self) -> int:
-        """Of a frame that is not complete, what has arrived."""
+        """Bytes that have arrived of an incomplete frame."""
         return self._straddler.held_bytes
 
     @property
     def announced_bytes(self) -> int:
-        """What that frame will have."""
+        """Bytes that the incomplete frame will have."""
         return self._straddler.announced_bytes
 
     def forget(self) -> None:
@@ -85,11 +86,11 @@ class ServerCodec:
         self._straddler.forget()
 
     def upgraded(self) -> None:
-        """What is fed from now on was protected by TLS."""
+        """Continue decoding: further bytes are protected by TLS."""
         self.start_tls, self.takes_start_tls = None, False
 
     def allow_frames(self, frame_bytes_max: int) -> None:
-        """Take frames of another size from now on."""
+        """Change the largest size of further frames."""
         self._frame_bytes_max = frame_bytes_max
         self._straddler.allow_frames(frame_bytes_max)
 
@@ -103,7 +104,7 @@ class ServerCodec:
         if self.start_tls is None:
             position = self._decode(data, position, requests)
         if self.start_tls is not None:
-            self.has_more_in_clear = position < len(data)
+            self.has_more_plaintext = position < len(data)
         elif position < len(data):
             self._straddler.take(data, position)
 
@@ -141,14 +142,14 @@ class ServerCodec:
 
 
 def encode_adds(request: AddRequest, status: Status) -> bytes:
-    """The answers to every add of a run."""
+    """Encode the responses to every add of a run."""
     if request.transactions is None:
         return server_v2.encode_adds(request, status)
     return server_v3.encode_adds(request, status)
 
 
 def encode_ok_adds(requests: Sequence[AddRequest]) -> bytes:
-    """The answers to every add of some runs that all went well, one after the other."""
+    """Encode OK responses to every add of several runs."""
     ok, pack, length = V2_CODES[Status.OK], v2.RESPONSE.pack, v2.ADD_RESPONSE_LENGTH
     return b"".join(
         [
@@ -169,10 +170,10 @@ def encode_read(
     *,
     entry: EntryId | None = None,
 ) -> list[Buffer]:
-    """The answer to a read as buffers to write one after the other.
+    """Encode the response to a read as buffers to write one after the other.
 
-    V3 only: `max_lac` to plain reads answered OK, `lac_update_ms` to a long poll that an update woke, `entry` where the
-    answer names another id than the request.
+    V3 only: `max_lac` for plain reads answered OK, `lac_update_ms` for a long poll that an update woke, `entry` if the
+    response has another id than the request.
     """
     origin = request.origin
     if isinstance(origin, V2Origin):
@@ -182,25 +183,25 @@ def encode_read(
 
 
 def encode_batch(request: BatchReadRequest, status: Status, entries: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The answer to a batch read as buffers to write one after the other."""
+    """Encode the response to a batch read as buffers to write one after the other."""
     return server_v2.encode_batch(request, status, entries)
 
 
 def entry_bytes_within(request: BatchReadRequest, batch_bytes_max: int) -> int:
-    """The bytes of entries, each with its 4 of length, that the answer to a batch read may hold; maybe 0 or less.
+    """Return the bytes of entries and their 4-byte lengths that the response to a batch read may have; may be negative.
 
-    The first entry is sent whatever its size.
+    The first entry is sent regardless of its size.
     """
     return min(request.bytes_max, batch_bytes_max) - v2.BATCH_RESPONSE_FIXED_BYTES
 
 
 def encode_auth_disabled(request: AuthRequest) -> bytes:
-    """The answer of a bookie without authentication: the client may go on."""
+    """Encode the response of a bookie without authentication: the client may continue."""
     return encode_auth(request, AuthResponse(Status.OK, AUTH_DISABLED_PLUGIN, b""))
 
 
 def encode_auth(request: AuthRequest, answer: AuthResponse) -> bytes:
-    """A step of the authentication exchange."""
+    """Encode a step of the authentication exchange."""
     origin = request.origin
     if isinstance(origin, V2Origin):
         return server_v2.encode_auth(origin, answer)

@@ -1,7 +1,7 @@
-"""The bookie's side of protocol V2: requests out of a buffer, answers as bytes. Keeps no state between calls.
+"""The bookie's side of protocol V2: decodes requests from a buffer and encodes responses. Keeps no state between calls.
 
-Adds come in runs, and a run is taken from the buffer in one step (`bulk.take_adds`). Everything else takes the general
-path, frame by frame.
+Adds arrive in runs, and a run is decoded in one step (`bulk.take_adds`). Other requests are decoded frame by frame,
+except plain reads with `batches`.
 """
 
 from array import array
@@ -44,20 +44,20 @@ _IDS = Struct(">qq")
 _ENTRY_LENGTH = Struct(">i")
 _FULL_ADD_LENGTH = v2.ADD_REQUEST_FIXED_BYTES + ENTRY_HEADER_BYTES
 V3_FIRST_BYTE = 0x0A
-"""Field 1, length-delimited: the header of a V3 request. No version of V2 has that number."""
+"""Field 1, length-delimited: the header of a V3 request. No V2 version has this number."""
 _HEAD = v2.LENGTH_AND_HEADER.unpack_from
 _ADD_IDS = Struct(">20sqq").unpack_from
-"""Behind the header word of an add: master key, ledger, entry."""
+"""After the header word of an add: master key, ledger, entry."""
 _READ_IDS = Struct(">qq").unpack_from
 _READ_LENGTH = v2.READ_REQUEST.size - 4
 _LOWEST_LAC = EntryId(-(1 << 63))
 
 
 def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Request], *, batches: bool = False) -> int:
-    """Append the requests of all whole frames from `position` on; gives the position behind the last of them.
+    """Append the requests of all complete frames from `position` on. Return the position after the last of them.
 
-    With `batches` plain small adds come as `AddBatch`es, and plain reads of one ledger as `ReadRun`s. Raises
-    PeerProtocolError for bytes that close the connection; what precedes them is in `requests`.
+    With `batches`, plain small adds are decoded to `AddBatch`es, and plain reads of one ledger to `ReadRun`s. Raises
+    PeerProtocolError for invalid bytes; the requests before them are in `requests`.
     """
     end = len(data)
     open_runs: dict[bytes, AddRequest] = {}
@@ -98,12 +98,12 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
                 request = open_runs[prefix] = AddRequest(run, key, kind[0], kind[1], False, ledger, entry, kind[2])
                 requests.append(request)
             run = request.run
-            # Takes this add and those that continue its run.
+            # Decodes this add and those that continue its run.
             position, size_bytes, lac = take_adds(data, position, frame_bytes_max, entry, run.lac, run.entries)  # type: ignore[arg-type]
             run.size_bytes += size_bytes
             run.lac = EntryId(lac)
             continue
-        open_runs.clear()  # a read sees what was sent before it: runs never grow across another request
+        open_runs.clear()  # a read must see the adds sent before it, so a run never continues after another request
         version, opcode, flags = v2.parse_header(header)
         requests.append(_decode_other(memoryview(data)[position:stop], version, opcode, flags))
         position = stop
@@ -112,7 +112,7 @@ def decode(data: bytes, position: int, frame_bytes_max: int, requests: list[Requ
 
 
 def _add_kind(header: int) -> tuple[bool, bool, int] | None:
-    """(recovery, high priority, header of the answer) when a header word is that of an add we understand."""
+    """Return (recovery, high priority, header of the response) if a header word is that of a supported add."""
     version, opcode, flags = v2.parse_header(header)
     if opcode != v2.ADD or version > v2.VERSION:
         return None
@@ -124,20 +124,20 @@ _ADD_KINDS = {
     for header in (v2.header_word(v2.ADD, flags) for flags in (0, v2.RECOVERY_ADD, v2.HIGH_PRIORITY))
     if (kind := _add_kind(header)) is not None
 }
-"""What a client sends, known beforehand: with runs of one entry this is a tenth of the decoding."""
+"""The usual header words, precomputed: with runs of one entry this saves a tenth of the decoding."""
 _PLAIN_ADD = v2.header_word(v2.ADD)
 _PLAIN_ADD_ANSWER = v2.answer_header(v2.VERSION, v2.ADD)
 _BATCHED_LENGTH_MAX = v2.ADD_REQUEST_FIXED_BYTES + BATCHED_ENTRY_BYTES_MAX
 _PLAIN_READS = {v2.header_word(v2.READ): V2Origin(v2.answer_header(v2.VERSION, v2.READ))}
-"""Reads without a flag, which nearly all are."""
+"""Reads without flags, which nearly all reads are."""
 
 
 def _decode_other(frame: memoryview, version: int, opcode: int, flags: int) -> Request:
-    """Any whole frame except an add with a complete entry header."""
+    """Decode any complete frame except an add with a complete entry header."""
     size = len(frame)
     header = v2.answer_header(version, opcode)
     if version == V3_FIRST_BYTE:
-        raise PeerProtocolError("a V3 request on a connection that speaks V2")
+        raise PeerProtocolError("a V3 request on a V2 connection")
     if opcode == v2.AUTH and size > 8:
         message = parse(pb.AuthMessage, frame[8:])
         return AuthRequest(V2Origin(v2.answer_header(v2.VERSION, v2.AUTH)), message.authPluginName, message.payload)
@@ -202,7 +202,7 @@ def _bad_version(header: int, ledger: int, entry: int) -> RefusedRequest:
 
 
 def with_status(request: RefusedRequest, status: Status) -> bytes | None:
-    """The answer to a refused add or read with another status; None for other operations."""
+    """Return the response to a refused add or read with another status; None for other operations."""
     length, header, _, ledger, entry = v2.RESPONSE.unpack_from(request.answer)
     if v2.parse_header(header)[1] not in (v2.ADD, v2.READ):
         return None
@@ -214,7 +214,7 @@ def _answer(header: int, status: Status, ledger: int, entry: int, more_bytes: in
 
 
 def encode_adds(request: AddRequest, status: Status) -> bytes:
-    """The answers to every entry of a run, one after the other."""
+    """Encode the responses to every entry of a run."""
     run, code = request.run, V2_CODES[status]
     return add_replies(
         v2.ADD_RESPONSE_LENGTH, request.header, code, request.reply_ledger, request.reply_first, len(run.entries)
@@ -222,21 +222,21 @@ def encode_adds(request: AddRequest, status: Status) -> bytes:
 
 
 def encode_rows(rows: list[RunRow], header: int, status: Status) -> bytes:
-    """The answers to every entry of some rows of a batch, one after the other."""
+    """Encode the responses to every entry of some rows of a batch."""
     return row_replies(v2.ADD_RESPONSE_LENGTH, header, V2_CODES[status], rows)
 
 
 def encode_read(
     origin: V2Origin, ledger: LedgerId, entry: EntryId, status: Status, data: Buffer | None
 ) -> list[Buffer]:
-    """The answer to a read: head, and the entry when there is one."""
+    """Encode the response to a read: head, and the entry if there is one."""
     if data is None:
         return [_answer(origin.header, status, ledger, entry)]
     return [_answer(origin.header, status, ledger, entry, len(data)), data]
 
 
 def encode_batch(request: BatchReadRequest, status: Status, entries: Sequence[Buffer]) -> list[Buffer]:
-    """The answer to a batch read. Keeping within its limits is the caller's (see `batch_within`)."""
+    """Encode the response to a batch read. The caller ensures its limits (see `entry_bytes_within`)."""
     more_bytes = 8 + sum(map(len, entries)) + 4 * len(entries)
     head = _answer(request.origin.header, status, request.ledger, request.first, more_bytes)
     answer: list[Buffer] = [head + request.request_id.to_bytes(8, "big", signed=True)]
@@ -247,12 +247,12 @@ def encode_batch(request: BatchReadRequest, status: Status, entries: Sequence[Bu
 
 
 def encode_joined_batch(request: BatchReadRequest, parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
-    """As `encode_batch`, of `size_bytes` of entries that have their lengths in front of them already."""
+    """Encode as `encode_batch` does, for `size_bytes` of entries that are already preceded by their lengths."""
     head = _answer(request.origin.header, Status.OK, request.ledger, request.first, 8 + size_bytes)
     return [head + request.request_id.to_bytes(8, "big", signed=True), *parts]
 
 
 def encode_auth(origin: V2Origin, answer: AuthResponse) -> bytes:
-    """A step of the authentication exchange."""
+    """Encode a step of the authentication exchange."""
     body: bytes = pb.AuthMessage(authPluginName=answer.plugin, payload=answer.payload).SerializeToString()
     return v2.LENGTH_AND_HEADER.pack(4 + len(body), origin.header) + body

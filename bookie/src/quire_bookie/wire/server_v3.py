@@ -1,4 +1,4 @@
-"""The bookie's side of protocol V3: one protobuf `Request` a frame, answers as frames. Keeps no state between calls."""
+"""The bookie's side of protocol V3: decodes protobuf requests and encodes responses as frames. Stateless."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -33,13 +33,13 @@ START_TLS_OPERATION: int = pb.START_TLS
 
 
 def frame(message: pb.Response | pb.Request) -> bytes:
-    """A message with its length."""
+    """Encode a message with its length."""
     body: bytes = message.SerializeToString()
     return _LENGTH.pack(len(body)) + body
 
 
 def request_of(message: pb.Request) -> Request | StartTlsRequest:
-    """The request of a parsed message; what the protocol refuses by itself comes as a RefusedRequest."""
+    """Convert a parsed message to a request; a request that the protocol refuses becomes a RefusedRequest."""
     header = message.header
     if header.version != pb.VERSION_THREE:
         return _refuse(message, Status.BAD_VERSION)
@@ -65,7 +65,7 @@ def _response(operation: int, transaction: int, status: Status) -> pb.Response:
 
 
 def _refuse(message: pb.Request, status: Status, *, with_body: bool = True) -> RefusedRequest:
-    """An answer whose body repeats the request's ids, 0 where the request has none."""
+    """Refuse a request with a response whose body repeats the request's ids, or 0 for missing ones."""
     operation, code = message.header.operation, V3_CODES[status]
     answer = _response(operation, message.header.txnId, status)
     if with_body and operation == pb.READ_ENTRY:
@@ -92,7 +92,7 @@ def _ledger_of(message: pb.Request) -> int:
 
 
 def _set_ledger_body(answer: pb.Response, operation: int, code: int, ledger: int) -> None:
-    """The bodies that are a status and a ledger id, or a status alone."""
+    """Set a body that consists of a status and a ledger id, or of a status only."""
     if operation == pb.GET_BOOKIE_INFO:
         answer.getBookieInfoResponse.status = code  # type: ignore[assignment]
         return
@@ -114,7 +114,7 @@ def _decode_add(message: pb.Request) -> Request:
     if len(body) < 16:
         return _refuse(message, Status.BAD_REQUEST)
     short = len(body) < ENTRY_HEADER_BYTES
-    # The ids of the entry bytes decide what is stored; the answer repeats the ids of the request.
+    # The entry is stored under the ids in its bytes; the response repeats the ids of the request.
     ledger, entry, lac = (*_ENTRY_IDS.unpack_from(body + bytes(8))[:2], -1) if short else _ENTRY_IDS.unpack_from(body)
     return AddRequest(
         run=Run(LedgerId(ledger), EntryId(entry), [body], EntryId(lac), len(body)),
@@ -220,7 +220,7 @@ _DECODERS: dict[int, Callable[[pb.Request], Request | StartTlsRequest]] = {
 
 
 def extend_run(previous: Request | None, request: Request) -> bool:
-    """Whether `request` was an add that continues `previous` and is now part of it."""
+    """Append `request` to `previous` if it is an add that continues it. Return whether it was appended."""
     if not (isinstance(previous, AddRequest) and isinstance(request, AddRequest)):
         return False
     old, new = previous.run, request.run
@@ -247,7 +247,7 @@ def extend_run(previous: Request | None, request: Request) -> bool:
 
 
 def encode_adds(request: AddRequest, status: Status) -> bytes:
-    """The answers to every entry of a run, one frame each."""
+    """Encode the responses to every entry of a run, one frame each."""
     assert request.transactions is not None
     return v3_adds.encode_answers(request.transactions, request.reply_ledger, request.reply_first, V3_CODES[status])
 
@@ -261,7 +261,7 @@ def encode_read(
     max_lac: EntryId | None,
     lac_update_ms: int | None,
 ) -> bytes:
-    """The answer to a read; `max_lac` only to a plain read that went well."""
+    """Encode the response to a read; `max_lac` only for a successful plain read."""
     answer = _response(origin.operation, origin.transaction, status)
     body = answer.readResponse
     body.status, body.ledgerId, body.entryId = V3_CODES[status], ledger, entry  # type: ignore[assignment]
@@ -275,14 +275,14 @@ def encode_read(
 
 
 def encode_ledger_status(origin: V3Origin, ledger: LedgerId, status: Status) -> bytes:
-    """The answer to WRITE_LAC, FORCE_LEDGER, and to READ_LAC and list-of-entries that went wrong."""
+    """Encode the response to WRITE_LAC and FORCE_LEDGER, and to a failed READ_LAC or list-of-entries."""
     answer = _response(origin.operation, origin.transaction, status)
     _set_ledger_body(answer, origin.operation, V3_CODES[status], ledger)
     return frame(answer)
 
 
 def encode_read_lac(origin: V3Origin, ledger: LedgerId, packet: Buffer | None, last_entry: Buffer | None) -> bytes:
-    """The answer to READ_LAC that found at least one of the two."""
+    """Encode the response to a READ_LAC that found at least one of the two."""
     answer = _response(origin.operation, origin.transaction, Status.OK)
     body = answer.readLacResponse
     body.status, body.ledgerId = V3_CODES[Status.OK], ledger  # type: ignore[assignment]
@@ -294,7 +294,7 @@ def encode_read_lac(origin: V3Origin, ledger: LedgerId, packet: Buffer | None, l
 
 
 def encode_list(origin: V3Origin, ledger: LedgerId, availability: bytes) -> bytes:
-    """The answer to list-of-entries."""
+    """Encode the response to list-of-entries."""
     answer = _response(origin.operation, origin.transaction, Status.OK)
     body = answer.getListOfEntriesOfLedgerResponse
     body.status, body.ledgerId = V3_CODES[Status.OK], ledger  # type: ignore[assignment]
@@ -303,7 +303,7 @@ def encode_list(origin: V3Origin, ledger: LedgerId, availability: bytes) -> byte
 
 
 def encode_info(info: BookieInfoResponse) -> bytes:
-    """The answer to GET_BOOKIE_INFO."""
+    """Encode the response to GET_BOOKIE_INFO."""
     answer = _response(pb.GET_BOOKIE_INFO, info.transaction, info.status)
     body = answer.getBookieInfoResponse
     body.status = V3_CODES[info.status]  # type: ignore[assignment]
@@ -323,24 +323,24 @@ def encode_info(info: BookieInfoResponse) -> bytes:
 
 
 def encode_status(origin: V3Origin, status: Status) -> bytes:
-    """An answer that is a status alone, without the body of its operation."""
+    """Encode a response with a status only, without the body of its operation."""
     return frame(_response(origin.operation, origin.transaction, status))
 
 
 def refuse_start_tls(request: StartTlsRequest) -> RefusedRequest:
-    """START_TLS where there is no TLS, or a second one."""
+    """Refuse START_TLS, because TLS is not offered or already in use."""
     return RefusedRequest(Status.BAD_REQUEST, encode_status(request.origin, Status.BAD_REQUEST), request.origin)
 
 
 def encode_start_tls(origin: V3Origin) -> bytes:
-    """The answer to START_TLS that goes well: the last bytes in clear."""
+    """Encode the OK response to START_TLS, the last plaintext bytes."""
     answer = _response(origin.operation, origin.transaction, Status.OK)
     answer.startTLSResponse.SetInParent()
     return frame(answer)
 
 
 def encode_auth(origin: V3Origin, response: AuthResponse) -> bytes:
-    """A step of the authentication exchange."""
+    """Encode a step of the authentication exchange."""
     answer = _response(origin.operation, origin.transaction, response.status)
     answer.authResponse.authPluginName = response.plugin
     answer.authResponse.payload = response.payload

@@ -1,6 +1,6 @@
-"""What an answer of a bookie says, in one table: our name, the code of V2, the code of V3, and the error of a client.
+"""The statuses of responses in one table: name, code of V2, code of V3, and the client's error.
 
-Never decides when a status is due; that is the server's.
+Which status a response has is decided by the server.
 Codes: BookKeeper's protocol. An unknown code of a peer counts as IO_ERROR, as in the stock client.
 """
 
@@ -59,22 +59,22 @@ _ERRORS = {status: error for status, _, _, error in _TABLE}
 
 
 def status_of_v2(code: int) -> Status:
-    """The status of a V2 error code; IO_ERROR for a code we do not know."""
+    """Return the status of a V2 error code; IO_ERROR for an unknown code."""
     return _OF_V2.get(code, Status.IO_ERROR)
 
 
 def status_of_v3(code: int) -> Status:
-    """The status of a V3 code; IO_ERROR for a code we do not know."""
+    """Return the status of a V3 code; IO_ERROR for an unknown code."""
     return _OF_V3.get(code, Status.IO_ERROR)
 
 
 def error_of(status: Status, text: str) -> LedgerError:
-    """The client's error for a status other than OK; `text` says what was asked of whom."""
+    """Return the client's error for a status other than OK; `text` names the request and its bookie."""
     return _ERRORS[status](f"{text}: {status.value}")
 
 
 def status_of(error: BaseException) -> Status:
-    """The status by which a server answers an error; IO_ERROR for everything that is no ledger error."""
+    """Return the status with which a server answers an error; IO_ERROR for everything except ledger errors."""
     for status, _, _, kind in _TABLE[1:]:
         if isinstance(error, kind):
             return status

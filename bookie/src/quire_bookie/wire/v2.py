@@ -1,4 +1,4 @@
-"""Layout of protocol V2: header word, opcodes, flags, fixed parts. One place for both sides of the codec.
+"""Layout of protocol V2: header word, opcodes, flags, fixed parts. Shared by both sides of the codec.
 
     request   length int32 | header int32 | ...
     ADD       masterKey 20 | entry (ledger int64, entry int64, LAC int64, length int64, digest, payload)
@@ -24,27 +24,27 @@ HIGH_PRIORITY = 0x0004
 
 LENGTH_AND_HEADER = struct.Struct(">iI")
 ADD_REQUEST = struct.Struct(">i32sqq")
-"""length, (header, master key, ledger) as one prefix, entry, LAC."""
+"""Length, (header, master key, ledger) as one prefix, entry, LAC."""
 ADD_REQUEST_FIXED_BYTES = 24
-"""header and master key: what precedes the entry."""
+"""Header and master key, which precede the entry."""
 ADD_ENTRY_OFFSET = 28
 READ_REQUEST = struct.Struct(">iIqq")
 BATCH_REQUEST = struct.Struct(">iIqqqiq")
 RESPONSE = struct.Struct(">iIiqq")
-"""length, header, code, ledger, entry."""
+"""Length, header, code, ledger, entry."""
 ADD_RESPONSE_LENGTH = 24
 ADD_RESPONSE_FRAME_BYTES = 28
 BATCH_RESPONSE_FIXED_BYTES = 36
-"""Where the accounting of a batch read's size starts, and the bytes before its first entry, length included."""
+"""Bytes before the first entry, including the length field. They count towards the limit of a batch read."""
 
 
 def header_word(opcode: int, flags: int = 0) -> int:
-    """The header of our own requests."""
+    """Return the header word of a request of this client."""
     return VERSION << 24 | opcode << 16 | flags
 
 
 def parse_header(header: int) -> tuple[int, int, int]:
-    """(version, opcode, flags) of a header word given as an unsigned int."""
+    """Return (version, opcode, flags) of a header word given as an unsigned int."""
     version = header >> 24
     if version == 0:
         return 0, header, 0
@@ -52,5 +52,5 @@ def parse_header(header: int) -> tuple[int, int, int]:
 
 
 def answer_header(version: int, opcode: int) -> int:
-    """The header of an answer: version and opcode of the request, no flags."""
+    """Return the header of a response: version and opcode of the request, no flags."""
     return opcode if version == 0 else version << 24 | opcode << 16

@@ -1,14 +1,14 @@
-"""Adds of protocol V3 without a protobuf message: the one request and the one answer of V3 that come by the thousand.
+"""Decodes adds of protocol V3 and encodes their responses without protobuf messages, because they are numerous.
 
-Knows only the form in which the stock encoders write them (fields in order of their numbers, nothing twice, a key of 20
-bytes); whatever deviates is left to the general path, which must give the same. Keeps no state between calls.
+Supports only the form that the stock encoders write (fields in order of their numbers, none repeated, a key of 20
+bytes); all other forms are left to the general path, which must give the same results. Keeps no state between calls.
 
 ```
 request   0a n (08 03  10 02  18 txn  [20 priority])  aa 06 n (08 ledger  10 entry  1a 14 key  22 n body
           [28 write flags]  [a0 06 flag])
 answer    0a n (08 03  10 02  18 txn)  10 status  aa 06 n (08 status  10 ledger  18 entry)
 ```
-All numbers are varints; answers and requests stand behind their length as an int32.
+All numbers are varints; requests and responses are preceded by their length as an int32.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _UINT64 = (1 << 64) - 1
 def take_add(data: bytes, at: int, stop: int, requests: list[Request]) -> bool:
     """Append the add in `data[at:stop]` to `requests`, or to the run that it continues there.
 
-    False: it is no add, or not written as the stock client does; nothing was changed.
+    Returns False, without changes, if it is not an add or not in the form of the stock client.
     """
     try:
         return _take_add(data, at, stop, requests)
@@ -84,7 +84,7 @@ def _take_add(data: bytes, at: int, stop: int, requests: list[Request]) -> bool:
         == (recovery, priority > 0, bool(flags & _DEFERRED_SYNC))
     ):
         run = last.run
-        run.entries.append(entry_bytes)  # type: ignore[attr-defined]  # of a V3 run they are a list
+        run.entries.append(entry_bytes)  # type: ignore[attr-defined]  # the entries of a V3 run are a list
         run.size_bytes += size
         if lac > run.lac:
             run.lac = lac
@@ -107,7 +107,7 @@ def _take_add(data: bytes, at: int, stop: int, requests: list[Request]) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number below 2^63 and the position behind it. IndexError for longer ones: the general path knows them."""
+    """Return a number below 2^63 and the position after it. IndexError for longer ones, left to the general path."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -124,7 +124,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _varint_bytes(value: int) -> bytes:
-    """A number as protobuf writes it; negative ones as 64 bits of two's complement."""
+    """Encode a number as protobuf does; negative numbers as 64 bits of two's complement."""
     if 0 <= value < 0x80:
         return _SMALL[value]
     value &= _UINT64
@@ -142,23 +142,23 @@ _SMALL = [bytes((value,)) for value in range(0x80)]
 
 
 def encode_answers(transactions: Sequence[int], ledger: int, first: int, code: int) -> bytes:
-    """The answers to adds of consecutive ids, one frame each; `code` is the status as V3 has it."""
+    """Encode the responses to adds of consecutive ids, one frame each; `code` is the V3 code of the status."""
     status = _varint_bytes(code)
     body = b"\x08" + status + b"\x10" + _varint_bytes(ledger) + b"\x18"
     between = b"\x10" + status + _ADD_BODY
     fixed_bytes = 8 + len(between) + len(body)
     frames: list[bytes] = []
     for entry, transaction in enumerate(transactions, first):
-        number, told = _varint_bytes(transaction), _varint_bytes(entry)
+        number, entry_id = _varint_bytes(transaction), _varint_bytes(entry)
         frames += (
-            _LENGTH(fixed_bytes + len(number) + len(told)),
+            _LENGTH(fixed_bytes + len(number) + len(entry_id)),
             b"\x0a",
             _SMALL[5 + len(number)],
             _HEADER,
             number,
             between,
-            _SMALL[len(body) + len(told)],
+            _SMALL[len(body) + len(entry_id)],
             body,
-            told,
+            entry_id,
         )
     return b"".join(frames)

@@ -81,6 +81,6 @@ def test_packed_entries_are_a_sequence_of_views() -> None:
     found = PackedEntries(memoryview(packed(entries)))
     assert len(found) == 5 and list(found) == entries and found[1:3] == entries[1:3] and found[-1] == entries[-1]
     assert stored_bytes(found) == stored_bytes(entries) == sum(map(len, entries))
-    assert found.are_right(3, 7) and not found.are_right(3, 6)
+    assert found.are_valid(3, 7) and not found.are_valid(3, 6)
     assert found.payloads(36)[1] == b"".join(entry[36:] for entry in entries)
     assert not PackedEntries(b"") and stored_bytes(PackedEntries(b"")) == 0

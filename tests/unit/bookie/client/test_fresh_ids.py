@@ -46,7 +46,7 @@ def test_metadata_below_what_one_bookie_saw_give_out_no_id_until_they_begin_a_ne
         bookie = next(iter(cluster.bookies.values()))
         bookie.seen = seen
         for _ in range(2):
-            with pytest.raises(MetadataOutdatedError, match=rf"bookie {bookie.name} knows.*backup\.md"):
+            with pytest.raises(MetadataOutdatedError, match=rf"according to bookie {bookie.name}: .*backup\.md"):
                 await create(client)
         cluster.metadata.write(EPOCH_PATH, encode_epoch(8), None)
         assert (await create(client)).ledger_id == 11
@@ -142,7 +142,7 @@ def test_a_first_add_that_a_bookie_refuses_as_anothers_ends_the_writer_and_leave
         writer = await create(client)
         for bookie in cluster.bookies.values():
             bookie.fault = lambda request: Status.UNAUTHORIZED
-        with pytest.raises(LedgerIdInUseError, match="knows another ledger with that id"):
+        with pytest.raises(LedgerIdInUseError, match="holds another ledger with that id"):
             await writer.append(b"x")
         metadata = await writer.close()
         assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, -1)

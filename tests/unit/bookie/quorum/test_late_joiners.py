@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
-from quire_bookie.quorum.late_joiners import behind, newcomers
+from quire_bookie.quorum.late_joiners import behind, late_joiners
 
 A, B, C, D = (BookieId(name) for name in "abcd")
 
@@ -20,16 +20,16 @@ def ledger(*segments: tuple[int, tuple[BookieId, ...]]) -> LedgerMetadata:
 
 def test_only_who_came_with_the_last_change_and_has_confirmed_entries_to_hold_is_suspect() -> None:
     changed = ledger((0, (A, B, C)), (10, (A, D, C)))
-    assert newcomers(changed, EntryId(10)) == [D]
-    assert newcomers(changed, EntryId(9)) == [], "recovery sends it all that belongs to the segment"
-    assert newcomers(ledger((0, (A, B, C))), EntryId(5)) == []
-    assert newcomers(ledger((0, (A, B, D)), (4, (A, B, C)), (10, (D, B, C))), EntryId(20)) == [D]
+    assert late_joiners(changed, EntryId(10)) == [D]
+    assert late_joiners(changed, EntryId(9)) == [], "recovery sends it all that belongs to the segment"
+    assert late_joiners(ledger((0, (A, B, C))), EntryId(5)) == []
+    assert late_joiners(ledger((0, (A, B, D)), (4, (A, B, C)), (10, (D, B, C))), EntryId(20)) == [D]
 
 
 def test_where_a_bookie_took_its_own_place_again_all_are_suspect() -> None:
     back = ledger((0, (A, B, C)), (10, (A, B, C)))
-    assert newcomers(back, EntryId(10)) == [A, B, C]
-    assert newcomers(back, EntryId(9)) == []
+    assert late_joiners(back, EntryId(10)) == [A, B, C]
+    assert late_joiners(back, EntryId(9)) == []
 
 
 def test_who_says_that_it_holds_less_than_its_share_is_behind() -> None:

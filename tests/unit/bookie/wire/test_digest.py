@@ -59,9 +59,9 @@ def test_another_ledger_another_entry_and_too_few_bytes_are_mismatches() -> None
     digest = Digest(DigestType.DUMMY, b"")
     entry = digest.encode_entry(LedgerId(3), EntryId(4), EntryId(3), 0, ())
     assert digest.decode_entry(entry, LedgerId(3), None).entry == 4
-    with pytest.raises(DigestMismatchError, match="asked for entry 4 of ledger 2"):
+    with pytest.raises(DigestMismatchError, match="expected entry 4 of ledger 2"):
         digest.decode_entry(entry, LedgerId(2), EntryId(4))
-    with pytest.raises(DigestMismatchError, match="asked for entry 5"):
+    with pytest.raises(DigestMismatchError, match="expected entry 5"):
         digest.decode_entry(entry, LedgerId(3), EntryId(5))
     with pytest.raises(DigestMismatchError, match="31 bytes"):
         digest.decode_entry(entry[:-1], LedgerId(3), EntryId(4))

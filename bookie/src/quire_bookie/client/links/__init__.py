@@ -1,1 +1,1 @@
-"""Connections to bookies: pools, protocol v2 and v3, single requests."""
+"""Connections to bookies: the pool, protocols V2 and V3, single requests."""

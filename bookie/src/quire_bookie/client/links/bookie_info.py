@@ -1,4 +1,4 @@
-"""Asks one bookie for the space of its disks, or for the token of a ledger. Never retries."""
+"""Requests the disk space of one bookie, or its token of a ledger. Never retries."""
 
 from typing import NamedTuple
 
@@ -20,14 +20,14 @@ _TRANSACTION = 1
 
 
 class BookieSpace(NamedTuple):
-    """Bytes over the ledger folders of a bookie."""
+    """Bytes of all ledger folders of a bookie together."""
 
     free_bytes: int
     total_bytes: int
 
 
 async def ask_space(address: BookieAddress, timeout_s: float, security: ClientSecurity | None = None) -> BookieSpace:
-    """Free and total bytes. BookieUnavailableError within `timeout_s`; LedgerError for a refusal."""
+    """Return free and total bytes. BookieUnavailableError within `timeout_s`; LedgerError for a refusal."""
     where = f"bookie at {address.host}:{address.port}"
     request = client_v3.bookie_info(_TRANSACTION, FREE_DISK_SPACE | TOTAL_DISK_CAPACITY)
     try:
@@ -38,20 +38,20 @@ async def ask_space(address: BookieAddress, timeout_s: float, security: ClientSe
     if answer.status is not Status.OK:
         raise error_of(answer.status, where)
     if not isinstance(answer, BookieInfoResponse) or answer.free_bytes is None or answer.total_bytes is None:
-        raise BookieProtocolError(f"{where} answered {type(answer).__name__} without the space of its disks")
+        raise BookieProtocolError(f"{where} answered a request for its disk space with {type(answer).__name__}")
     return BookieSpace(answer.free_bytes, answer.total_bytes)
 
 
 async def ask_token(
     address: BookieAddress, ledger: LedgerId, timeout_s: float, security: ClientSecurity | None = None
 ) -> bytes:
-    """The token of a ledger at a bookie; empty: it has none there. Errors as `ask_space`."""
+    """Return the token of a ledger at a bookie; empty if the bookie has none. Errors as `ask_space`."""
     where = f"bookie at {address.host}:{address.port}"
     try:
         answer = await ask_once(address, client_v3.id_marks(_TRANSACTION, ledger), timeout_s, security)
     except (OSError, TimeoutError, PeerProtocolError) as error:
         reason = str(error) or "timed out"
-        raise BookieUnavailableError(f"{where} did not say which ledger {ledger} it holds: {reason}") from error
+        raise BookieUnavailableError(f"{where} did not report its token of ledger {ledger}: {reason}") from error
     if answer.status is not Status.OK:
         raise error_of(answer.status, where)
     return (answer.token or b"") if isinstance(answer, BookieInfoResponse) else b""

@@ -1,17 +1,18 @@
-"""The ways to the bookies of one ledger. No answer about another ledger under its id gets through.
+"""Links to the bookies of one ledger that suppress responses about another ledger with the same id.
 
-When metadata went back in time, an id names a new ledger while bookies still hold an older one under it. So the creator
-of a ledger puts a token into its metadata, and a bookie keeps the token with the entries. Each bookie is asked once
-which token it has, beside the first request, and the answer to that request is held back until its token is known:
+When metadata went back in time, an id can belong to a new ledger while bookies still hold an older one under it.
+Therefore the creator of a ledger stores a token in its metadata, and a bookie stores the token with the entries. Each
+bookie is asked once for its token, together with the first request, and the response to that request is held back until
+the token is known:
 
-* the same token, or a bookie that knows of no token (another make, an earlier version, a ledger that another client
-  created or copied): everything goes straight to the connection from then on;
-* another token, also where the metadata name none: ForeignLedgerError in place of each answer, never *no such entry*,
-  because a client without tokens may all the same have stored an entry of this ledger there;
+* the same token, or a bookie without a token (a Java bookie, an earlier version, a ledger that another client created
+  or copied): further requests go directly to the connection;
+* another token, or any token if the metadata contain none: ForeignLedgerError instead of each response, never *no such
+  entry*, because a client without tokens may still have stored an entry of this ledger there;
 * nothing of the ledger: asked again with the next request.
 
-Adds and fences declare the token: a bookie that holds nothing of the ledger keeps it. They are sent only after its
-answer, so that no entry of the ledger is stored without its token, and no other ledger is fenced.
+Adds and fences declare the token: a bookie that holds nothing of the ledger stores it. They are sent only after its
+response, so that no entry of the ledger is stored without its token, and no other ledger is fenced.
 """
 
 import asyncio
@@ -43,49 +44,49 @@ from quire_bookie.wire.messages import BookieInfoResponse, Response, Status
 
 _log = logging.getLogger("quire.client.bound_links")
 _REMEDY = (
-    "the metadata went back in time, or a client chose an id that was in use: put back metadata that names the older "
+    "the metadata went back in time, or a client chose an id that was in use: restore metadata that contain the older "
     "ledger (docs/kubernetes/backup.md), or delete this one"
 )
 T = TypeVar("T")
 
 
-class Standing(Enum):
-    """How a bookie stands to a ledger."""
+class Binding(Enum):
+    """The relation of a bookie to a ledger."""
 
-    RIGHT = "holds this ledger, as far as it can know"
-    ABSENT = "holds nothing of it"
+    BOUND = "holds this ledger, as far as its token shows"
+    ABSENT = "holds nothing of this ledger"
 
 
-Verdict: TypeAlias = Standing | LedgerError
-"""LedgerError: the bookie holds another ledger, or did not say."""
+Verdict: TypeAlias = Binding | LedgerError
+"""LedgerError: the bookie holds another ledger, or did not respond."""
 
-Judged: TypeAlias = Callable[[Verdict], None]
+OnVerdict: TypeAlias = Callable[[Verdict], None]
 
 
 class BoundLinks:
-    """Of one ledger; implements `Links`. `token`: as its metadata name it, or empty."""
+    """Verifies that bookies hold this ledger; implements `Links`. `token`: the one in its metadata, or empty."""
 
     def __init__(self, links: Links, ledger: LedgerId, token: bytes, master_key: bytes) -> None:
         self.ledger = ledger
         self._links = links
         self._token = token
         self._master_key = master_key
-        self._right: set[BookieId] = set()
-        self._untold: set[BookieId] = set()
-        """Bookies that hold something under the id without a token."""
-        self._asking: dict[tuple[BookieId, bool], list[Judged]] = {}
+        self._bound: set[BookieId] = set()
+        self._without_token: set[BookieId] = set()
+        """Bookies that hold entries under the id without a token."""
+        self._asking: dict[tuple[BookieId, bool], list[OnVerdict]] = {}
         self._logged: set[BookieId] = set()
 
     # ---- Links
     def link(self, bookie: BookieId, purpose: Purpose) -> BookieLink:
         """See Links."""
         link = self._links.link(bookie, purpose)
-        return link if bookie in self._right else _BoundLink(self, link)
+        return link if bookie in self._bound else _BoundLink(self, link)
 
     def v3_link(self, bookie: BookieId, purpose: Purpose = Purpose.V3) -> V3Link:
         """See Links."""
         link = self._links.v3_link(bookie, purpose)
-        return link if bookie in self._right else _BoundV3Link(self, bookie, link)
+        return link if bookie in self._bound else _BoundV3Link(self, bookie, link)
 
     @property
     def suspects(self) -> Collection[BookieId]:
@@ -111,9 +112,9 @@ class BoundLinks:
 
     # ---- binding
     async def declare(self, bookies: Iterable[BookieId]) -> BookieId | None:
-        """Bind a new ledger to its bookies; one that holds anything else under its id, or None.
+        """Bind a new ledger to its bookies. Return a bookie that holds another ledger under its id, or None.
 
-        Those that do not answer within LEDGER_TOKEN_WAIT_S are left out: adds wait for them. A ledger
+        Bookies that do not respond within LEDGER_TOKEN_WAIT_S are ignored: adds wait for their response. A ledger
         without a token is not declared.
         """
         if not self._token:
@@ -122,26 +123,26 @@ class BoundLinks:
         waiting = set(bookies)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def judged(bookie: BookieId, verdict: Verdict) -> None:
+        def on_verdict(bookie: BookieId, verdict: Verdict) -> None:
             verdicts[bookie] = verdict
             waiting.discard(bookie)
             if not waiting and not answered.done():
                 answered.set_result(None)
 
         for bookie in sorted(waiting):
-            self.judge(bookie, partial(judged, bookie), declares=True)
+            self.verify(bookie, partial(on_verdict, bookie), declares=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEDGER_TOKEN_WAIT_S):
                 await answered
         foreign = [bookie for bookie, verdict in verdicts.items() if isinstance(verdict, ForeignLedgerError)]
-        return min((*foreign, *self._untold), default=None)
+        return min((*foreign, *self._without_token), default=None)
 
-    def is_right(self, bookie: BookieId) -> bool:
-        """Whether the bookie need not be asked any more."""
-        return bookie in self._right
+    def is_bound(self, bookie: BookieId) -> bool:
+        """Return whether the bookie is verified to hold this ledger."""
+        return bookie in self._bound
 
-    def judge(self, bookie: BookieId, then: Judged, *, declares: bool) -> None:
-        """Ask a bookie which ledger it holds; `then` is called once, later. Who asks meanwhile gets the same answer."""
+    def verify(self, bookie: BookieId, then: OnVerdict, *, declares: bool) -> None:
+        """Ask a bookie which ledger it holds and call `then` once, later. Concurrent calls share one request."""
         waiting = self._asking.get((bookie, declares))
         if waiting is not None:
             waiting.append(then)
@@ -160,22 +161,22 @@ class BoundLinks:
         if isinstance(answer, LedgerError):
             return answer
         if not isinstance(answer, BookieInfoResponse) or answer.status is not Status.OK:
-            return Standing.RIGHT  # it does not understand, or cannot write: the request itself will tell
+            return Binding.BOUND  # it does not support tokens, or cannot write: its response to the request decides
         if answer.ids is not None and not answer.ids.ledger_known and not declares:
-            return Standing.ABSENT
+            return Binding.ABSENT
         if answer.token is not None and answer.token != self._token:
             return self._foreign(bookie, answer.token)
         if answer.ids is not None and answer.ids.ledger_known and answer.token is None:
-            self._untold.add(bookie)
-        self._right.add(bookie)
-        return Standing.RIGHT
+            self._without_token.add(bookie)
+        self._bound.add(bookie)
+        return Binding.BOUND
 
     def _foreign(self, bookie: BookieId, token: bytes) -> ForeignLedgerError:
         self.health.foreign_answers += 1
         own = f"token {_shown(self._token)}" if self._token else "no token"
         error = ForeignLedgerError(
             f"bookie {bookie} holds another ledger with the id {self.ledger}: its token is {_shown(token)}, "
-            f"and the metadata name {own}; {_REMEDY}"
+            f"and the metadata contain {own}; {_REMEDY}"
         )
         if bookie not in self._logged:
             self._logged.add(bookie)
@@ -184,7 +185,7 @@ class BoundLinks:
 
 
 class _BoundLink:
-    """See BookieLink, of a bookie that has not said yet which ledger it holds."""
+    """Implements BookieLink for a bookie that was not verified when the link was requested."""
 
     def __init__(self, links: BoundLinks, link: BookieLink) -> None:
         self.bookie = link.bookie
@@ -196,20 +197,20 @@ class _BoundLink:
     # ---- adds
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
         """See BookieLink."""
-        if not self._held_back and self._links.is_right(self.bookie):
+        if not self._held_back and self._links.is_bound(self.bookie):
             self._link.send_adds(ledger, frames, sink)
             return
         self._held_back.append((frames, sink))
         if not self._asking:
             self._asking = True
-            self._links.judge(self.bookie, self._adds_judged, declares=True)
+            self._links.verify(self.bookie, self._adds_verified, declares=True)
 
     def forget_sink(self, ledger: LedgerId, sink: AddSink) -> None:
         """See BookieLink."""
         self._held_back = [one for one in self._held_back if one[1] is not sink]
         self._link.forget_sink(ledger, sink)
 
-    def _adds_judged(self, verdict: Verdict) -> None:
+    def _adds_verified(self, verdict: Verdict) -> None:
         self._asking = False
         held_back, self._held_back = self._held_back, []
         if not isinstance(verdict, LedgerError):
@@ -225,7 +226,7 @@ class _BoundLink:
     ) -> None:
         """See BookieLink."""
         send = partial(self._link.read, ledger, entry, fence_key=fence_key, high_priority=high_priority)
-        if self._links.is_right(self.bookie):
+        if self._links.is_bound(self.bookie):
             send(answer)
         elif fence_key is None:
             held: _HeldBack[Buffer] = _HeldBack(self._links, self.bookie, answer)
@@ -233,13 +234,13 @@ class _BoundLink:
             held.ask()
         else:
 
-            def judged(verdict: Verdict) -> None:
+            def on_verdict(verdict: Verdict) -> None:
                 if isinstance(verdict, LedgerError):
                     answer(verdict)
                 else:
                     send(answer)
 
-            self._links.judge(self.bookie, judged, declares=True)
+            self._links.verify(self.bookie, on_verdict, declares=True)
 
     def read_batch(
         self, ledger: LedgerId, first: EntryId, entries_max: int, bytes_max: int, answer: BatchAnswer
@@ -251,7 +252,7 @@ class _BoundLink:
 
 
 class _BoundV3Link:
-    """See V3Link, of a bookie that has not said yet which ledger it holds."""
+    """Implements V3Link for a bookie that was not verified when the link was requested."""
 
     def __init__(self, links: BoundLinks, bookie: BookieId, link: V3Link) -> None:
         self._links = links
@@ -271,7 +272,7 @@ class _BoundV3Link:
 
 
 class _HeldBack(Generic[T]):
-    """One answer that waits for the verdict on its bookie, or the verdict for the answer."""
+    """Holds a response until the verdict on its bookie arrives, or the verdict until the response arrives."""
 
     __slots__ = ("_answer", "_asked_again", "_bookie", "_links", "_value", "_verdict")
 
@@ -284,15 +285,15 @@ class _HeldBack(Generic[T]):
         self._asked_again = False
 
     def ask(self) -> None:
-        """Ask for the verdict."""
-        self._links.judge(self._bookie, self._judged, declares=False)
+        """Request the verdict."""
+        self._links.verify(self._bookie, self._verified, declares=False)
 
     def answered(self, value: T | LedgerError) -> None:
-        """The bookie answered the request."""
+        """Store the bookie's response to the request."""
         self._value = value
         self._settle()
 
-    def _judged(self, verdict: Verdict) -> None:
+    def _verified(self, verdict: Verdict) -> None:
         self._verdict = verdict
         self._settle()
 
@@ -304,8 +305,8 @@ class _HeldBack(Generic[T]):
             isinstance(verdict, LedgerError) and not isinstance(value, LedgerError)
         ):
             self._answer(verdict)
-        elif verdict is Standing.ABSENT and not isinstance(value, LedgerError) and not self._asked_again:
-            # The ledger came between the two questions: which one is it?
+        elif verdict is Binding.ABSENT and not isinstance(value, LedgerError) and not self._asked_again:
+            # A ledger was stored between the two requests: ask again which one it is.
             self._asked_again, self._verdict = True, None
             self.ask()
         else:

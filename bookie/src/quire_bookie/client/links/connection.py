@@ -1,9 +1,10 @@
 """One connection to one bookie for one purpose, over protocol V2. Implements `BookieLink`.
 
-Connects when something is to be sent and is not connected; what is sent in one step of the loop leaves in one write.
-Answers are matched by (ledger, entry) and kind, as V2 has it, so at most one read of an entry is on the wire: another
-one of the same entry waits for the first (its answer might come from before a fence). Never retries and never decides
-what an error means: when the connection is lost everything unanswered fails with BookieUnavailableError.
+Connects when there is a request to send; all requests of one loop iteration are sent in one write. Responses are
+matched by (ledger, entry) and kind, because V2 has no transaction ids. Therefore at most one read of an entry is in
+flight; another read of the same entry waits for it (otherwise it could receive a response from before its fence). Never
+retries and never interprets an error: when the connection is lost, all unanswered requests fail with
+BookieUnavailableError.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from quire_bookie.wire.packed_entries import stored_bytes
 
 _log = logging.getLogger("quire.client.connection")
 _V3_FIRST_BYTE = b"\x0a"
-_COPY_BYTES_MAX = 32 * KIB  # buffers that are larger on average are not copied to be sent as one
+_COPY_BYTES_MAX = 32 * KIB  # buffers with a larger average size are written separately instead of copied into one
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class _PendingBatch:
 
 @dataclass(slots=True)
 class ConnectionStats:
-    """Counters of one connection since the client began."""
+    """Counters of one connection since the client was opened."""
 
     connects: int = 0
     connect_failures: int = 0
@@ -56,28 +57,28 @@ class ConnectionStats:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionHooks:
-    """What a connection needs of its pool."""
+    """The functions that a connection uses of its pool."""
 
     resolve: Callable[[BookieId], BookieAddress | None]
     spawn: Callable[["BookieConnection"], None]
-    """Run `connect` of that connection in a task that the pool owns."""
+    """Runs `connect` of that connection in a task that the pool owns."""
     watch: Callable[[], None]
-    """Something is outstanding: have `check_overdue` called from time to time."""
+    """Starts periodic calls of `check_overdue`, because a request is outstanding."""
     reached: Callable[[BookieId, bool], None]
-    """A connection was made (True) or could not be made or broke (False)."""
+    """Called when a connection was made (True), or could not be made or broke (False)."""
     security: ClientSecurity | None = None
-    """What a new connection goes through before its first request."""
+    """Secures a new connection before its first request."""
     health: ReplicaHealth | None = None
-    """Who hears how long reads took."""
+    """Receives the durations of reads."""
     own_links: OwnLinks | None = None
-    """Takes the sockets, so that a bookie of this process knows them."""
+    """Receives the sockets, so that a bookie in this process can recognise them."""
 
 
 class BookieConnection:
-    """See the module's text. Lives as long as the client; its socket comes and goes."""
+    """Sends requests to one bookie. Exists as long as the client, over several sockets."""
 
     GENERATION = 2
-    """Of the protocol; `V3Connection` speaks the other one."""
+    """Protocol generation; `V3Connection` uses the other one."""
 
     def __init__(self, bookie: BookieId, settings: ClientSettings, hooks: ConnectionHooks) -> None:
         self.bookie = bookie
@@ -102,7 +103,7 @@ class BookieConnection:
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
         """See BookieLink."""
         self._sinks[ledger] = sink
-        self._outbox.append(frames)  # as `_send`, without the call: this is the hot path
+        self._outbox.append(frames)  # `_send` inlined: this is the hot path
         if not self._flush_due:
             self._flush_soon()
 
@@ -131,49 +132,49 @@ class BookieConnection:
         request_id = self._next_request_id
         self._next_request_id += 1
         self._batches[request_id] = _PendingBatch(answer, self._loop.time())
-        # The protocol counts entries in 32 bits, and takes 0 for no limit.
+        # The protocol counts entries in 32 bits, and 0 means no limit.
         self._send(v2_batch_read(ledger, first, request_id, max(1, min(entries_max, 2**31 - 1)), bytes_max))
 
     # ---- time
     @property
     def is_busy(self) -> bool:
-        """Whether an answer may be outstanding."""
+        """Whether a response may be outstanding."""
         return bool(self._sinks or self._reads or self._batches)
 
     def check_overdue(self, now_s: float) -> None:
-        """Break the connection when a read is overdue; ask the sinks about their adds.
+        """Break the connection if a read is overdue; let the sinks check their adds.
 
-        A bookie that a sink gave up and that sent nothing for half of that time counts as dead: a connection left
-        as it is would keep what nobody reads any more, and take the adds of each new ledger on top.
+        A bookie that a sink gave up and that sent nothing for half the add timeout counts as dead. Otherwise the
+        connection would keep unread data and also queue the adds of each new ledger.
         """
-        # Dictionaries keep the order in which their requests were made.
+        # Dictionaries are ordered by insertion, so the first request is the oldest.
         read, batch = next(iter(self._reads.values()), None), next(iter(self._batches.values()), None)
         asked_s = min(read.asked_s if read else now_s, batch.asked_s if batch else now_s)
         if now_s - asked_s >= self._settings.read_timeout_s:
-            # A late answer could be taken for that of a later request: only a new connection is safe.
-            self._break(BookieUnavailableError(f"bookie {self.bookie} did not answer a read in time"))
+            # A late response could be matched with a later request: only a new connection is safe.
+            self._break(BookieUnavailableError(f"bookie {self.bookie} did not respond to a read in time"))
             return
         given_up = [sink.check_overdue(self.bookie, now_s) for sink in list(self._sinks.values())]
         if any(given_up) and now_s - self._received_s >= self._settings.add_timeout_s / 2:
-            self._break(BookieUnavailableError(f"bookie {self.bookie} has not answered anything for too long"))
+            self._break(BookieUnavailableError(f"bookie {self.bookie} has sent no response for too long"))
 
     # ---- the socket
     async def connect(self) -> None:
-        """Make the connection and send what has queued. Failure goes to whoever waits for an answer."""
+        """Connect and send the queued requests. On failure, all of them fail."""
         address = self._hooks.resolve(self.bookie)
         try:
             if address is None:
-                raise OSError("it is not registered and never was")
+                raise OSError("it never registered")
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 transport, wire = await self._open(address)
             if wire.lost:
-                raise OSError("it hung up at once")
+                raise OSError("it closed the connection at once")
             if self._hooks.resolve(self.bookie) != address:
-                # To connect may take seconds, and requests do not say whom they are for.
+                # Connecting may take seconds, and requests do not contain the bookie id.
                 transport.abort()
-                raise OSError("that address is not its own any more")
+                raise OSError("its address changed meanwhile")
         except (OSError, TimeoutError, ValueError, OverflowError) as error:
-            # ValueError and OverflowError: a registration with a host or a port that cannot be.
+            # ValueError and OverflowError: a registration with an invalid host or port.
             self._connecting = False
             self.stats.connect_failures += 1
             reason = str(error) or "timed out"
@@ -193,7 +194,7 @@ class BookieConnection:
         self._flush()
 
     async def _open(self, address: BookieAddress) -> "tuple[asyncio.Transport, _Wire]":
-        """A socket that may carry requests. OSError."""
+        """Open a socket that is ready for requests. OSError."""
         security = self._hooks.security
         greeting = None if security is None else Greeting()
         transport, wire = await self._loop.create_connection(
@@ -206,7 +207,7 @@ class BookieConnection:
             try:
                 transport = await security.secure(transport, wire, greeting, address.host, timeout_s, self.GENERATION)
             except BaseException:
-                self._forget(wire)  # a handshake that breaks off does not report the end of its socket
+                self._forget(wire)  # an aborted handshake does not report the end of its socket
                 raise
             wire.greeting = None
         return transport, wire
@@ -217,13 +218,13 @@ class BookieConnection:
             self._hooks.own_links.closed(ends)
 
     def probe(self) -> None:
-        """Connect unless connected, to learn whether the bookie can be reached."""
+        """Connect unless connected, to find out whether the bookie is reachable."""
         if self._transport is None and not self._connecting and not self._closed:
             self._connecting = True
             self._hooks.spawn(self)
 
     def close(self) -> None:
-        """Drop the socket and fail what is unanswered."""
+        """Drop the socket and fail all unanswered requests."""
         self._closed = True
         self._break(BookieUnavailableError("the ledger client was closed"))
 
@@ -257,7 +258,7 @@ class BookieConnection:
             self._transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
 
     def received(self, wire: "_Wire", data: bytes) -> None:
-        """Bytes of a socket; those of a former one are dropped."""
+        """Process bytes from a socket; those from a former one are dropped."""
         if wire is not self._wire:
             return
         self.stats.bytes_received += len(data)
@@ -267,17 +268,18 @@ class BookieConnection:
         except PeerProtocolError as error:
             reason = f"broke the protocol: {error}"
             if self._hooks.security is not None and self.GENERATION == 2 and data[4:5] == _V3_FIRST_BYTE:
-                # What BookKeeper and we send after a handshake whose certificate has no role that may connect.
-                reason = "refuses our certificate or its role"
+                # BookKeeper and Quire send this after a handshake if the role of the certificate may not connect.
+                reason = "refuses this client's certificate or its role"
             _log.warning("bookie %s %s", self.bookie, reason)
             self._break(BookieUnavailableError(f"bookie {self.bookie} {reason}"))
 
     def lost(self, wire: "_Wire", error: BaseException | None) -> None:
-        """A socket ended."""
+        """Process the end of a socket."""
         self._forget(wire)
         if wire is not self._wire:
-            return  # given up already, or lost while it was made: `connect` sees that
-        failure = BookieUnavailableError(f"lost the connection to bookie {self.bookie}: {error or 'it hung up'}")
+            return  # already given up, or lost while connecting, which `connect` checks
+        reason = error or "it closed the connection"
+        failure = BookieUnavailableError(f"lost the connection to bookie {self.bookie}: {reason}")
         failure.__cause__ = error
         self._break(failure)
 
@@ -299,7 +301,7 @@ class BookieConnection:
             elif isinstance(response, BatchReadResponse):
                 self._batch_answered(response)
             else:
-                raise PeerProtocolError(f"an answer nobody asked for: {type(response).__name__}")
+                raise PeerProtocolError(f"unexpected response of type {type(response).__name__}")
         for sink in touched.values():
             sink.adds_answered()
 
@@ -351,7 +353,7 @@ class BookieConnection:
 
     def _fail_all(self, error: LedgerError) -> None:
         self._hooks.reached(self.bookie, False)
-        # Taken over first: whoever is told may send again, which begins a new connection.
+        # Cleared before the callbacks, which may send further requests and so begin a new connection.
         sinks, self._sinks = self._sinks, {}
         reads = [*self._reads.values(), *(pending for queue in self._waiting.values() for pending in queue)]
         batches, self._batches = self._batches, {}
@@ -365,7 +367,7 @@ class BookieConnection:
 
 
 class _Wire(asyncio.Protocol):
-    """One socket's life."""
+    """One socket of a connection, from its handshake to its end."""
 
     def __init__(self, owner: BookieConnection, frame_bytes_max: int, greeting: Greeting | None) -> None:
         self._owner = owner

@@ -1,4 +1,4 @@
-"""Asks one bookie which entries of a ledger it holds. Never retries."""
+"""Requests the ids of a ledger's entries that one bookie holds. Never retries."""
 
 from quire_bookie.client.links.single_request import ask_once
 from quire_bookie.client.security import ClientSecurity
@@ -16,22 +16,22 @@ _TRANSACTION = 1
 async def ask_entries(
     address: BookieAddress, ledger: LedgerId, timeout_s: float, security: ClientSecurity | None = None
 ) -> Availability:
-    """The ids held. NoSuchLedgerError, UnknownLedgerStateError (limbo), other LedgerErrors for refusals.
+    """Return the ids held. NoSuchLedgerError, UnknownLedgerStateError (limbo), other LedgerErrors for refusals.
 
-    Within `timeout_s` BookieUnavailableError, which says nothing about the ledger; NoEntryListError is that of a bookie
-    that leaves the request without an answer.
+    BookieUnavailableError within `timeout_s`, which implies nothing about the ledger. Its subclass NoEntryListError
+    means that the bookie did not respond to the request.
     """
     where = f"ledger {ledger} at the bookie at {address.host}:{address.port}"
     try:
         answer = await ask_once(address, v3_list_entries(_TRANSACTION, ledger), timeout_s, security)
     except TimeoutError as error:
-        raise NoEntryListError(f"{where}: no list of its entries came within {timeout_s:g} s") from error
+        raise NoEntryListError(f"{where}: no entry list received within {timeout_s:g} s") from error
     except (OSError, PeerProtocolError) as error:
-        raise BookieUnavailableError(f"{where}: its entries were not listed: {error}") from error
+        raise BookieUnavailableError(f"{where}: listing its entries failed: {error}") from error
     if answer.status is not Status.OK:
         raise error_of(answer.status, where)
     if not isinstance(answer, ListEntriesResponse) or answer.availability is None:
-        raise BookieProtocolError(f"{where}: answered {type(answer).__name__} without a list of entries")
+        raise BookieProtocolError(f"{where}: answered a request for the entry list with {type(answer).__name__}")
     try:
         return availability.decode(answer.availability)
     except PeerProtocolError as error:

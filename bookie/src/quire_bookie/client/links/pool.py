@@ -1,7 +1,7 @@
-"""The connections of one client: one per bookie and purpose, made when first used. Implements `Links`.
+"""The connections of one client: one per bookie and purpose, created at first use. Implements `Links`.
 
-Owns the tasks that connect, the one timer that looks for overdue answers, and the memory of which bookies could not be
-reached a moment ago or failed too often. Never chooses a replica.
+Owns the tasks that connect, the one timer that checks for overdue responses, and the record of bookies that were
+recently unreachable or failed too often. Never chooses a replica.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _V3_PURPOSES = (Purpose.V3, Purpose.DEFERRED_ADD)
 
 
 class ConnectionPool:
-    """See the module's text. `resolve` gives a bookie's address, or None when it was never seen."""
+    """Owns the connections of one client. `resolve` returns a bookie's address, or None if it never registered."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ConnectionPool:
         self._closed = False
 
     def link(self, bookie: BookieId, purpose: Purpose) -> BookieConnection:
-        """See Links. Once the pool is closed everything asked of a link fails."""
+        """See Links. All requests fail after the pool is closed."""
         connection = self._connections.get((bookie, purpose))
         if connection is None:
             kind = V3Connection if purpose in _V3_PURPOSES else BookieConnection
@@ -76,21 +76,21 @@ class ConnectionPool:
 
     @property
     def quarantined(self) -> Collection[BookieId]:
-        """Bookies that failed so often that ensembles are made without them, while there are enough others."""
+        """Bookies that failed too often: ensembles avoid them while there are enough others."""
         return self._quarantine.members()
 
     def note_failure(self, bookie: BookieId) -> None:
         """See Links."""
         if self._quarantine.failed(bookie) and not self._closed:
-            _log.warning("bookie %s fails too often: ensembles are made without it for a while", bookie)
-            self._tell()
+            _log.warning("bookie %s fails too often: new ensembles avoid it temporarily", bookie)
+            self._notify()
 
     def on_suspects_changed(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change of `suspects`, or when a bookie comes into quarantine."""
+        """Call `listener` after each change of `suspects`, and when a bookie enters quarantine."""
         self._listeners.append(listener)
 
     def trust(self, bookie: BookieId) -> None:
-        """The bookie registered anew: it is no suspect any more."""
+        """Remove a bookie that registered again from the suspects."""
         if bookie in self._suspects:
             self._reached(bookie, True)
 
@@ -104,11 +104,11 @@ class ConnectionPool:
 
     @property
     def connections(self) -> Collection[BookieConnection]:
-        """All of them, for their counters."""
+        """All connections, for their counters."""
         return self._connections.values()
 
     async def close(self) -> None:
-        """Drop all connections; what is unanswered fails."""
+        """Drop all connections; unanswered requests fail."""
         self._closed = True
         self._listeners.clear()
         if self._checking is not None:
@@ -158,17 +158,17 @@ class ConnectionPool:
             since_s = self._loop.time() if former is None else former[0]
             self._suspects[bookie] = (since_s, self._loop.call_later(_PROBE_INTERVAL_S, self._probe, bookie))
         if reached is not (former is None):
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self._listeners):
             listener()
 
     def _probe(self, bookie: BookieId) -> None:
-        """Ask again: nobody else may have a reason to connect, and a restarted bookie should be used soon."""
+        """Try to connect again, so that a restarted bookie is used soon even if there is no request for it."""
         since_s, _ = self._suspects[bookie]
         if self._loop.time() - since_s >= self._settings.suspect_s:
-            # Its registration has run out by now if it is dead.
+            # If it is dead, its registration has expired by now.
             self._reached(bookie, True)
             return
         self._suspects[bookie] = (since_s, self._loop.call_later(_PROBE_INTERVAL_S, self._probe, bookie))

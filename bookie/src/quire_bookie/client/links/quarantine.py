@@ -1,4 +1,4 @@
-"""Bookies that fail again and again, though they are registered and can be reached. Counts; knows no ledger."""
+"""Counts failures of bookies that are registered and reachable, and quarantines those that fail repeatedly."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from quire_bookie.model import BookieId
 
 
 class Quarantine:
-    """`errors_max` failures within `interval_s` keep a bookie out for `quarantine_s`; 0 failures: nobody ever."""
+    """Excludes a bookie for `quarantine_s` after `errors_max` failures within `interval_s`; never if that is 0."""
 
     def __init__(self, errors_max: int, interval_s: float, quarantine_s: float, now_s: Callable[[], float]) -> None:
         self._errors_max = errors_max
@@ -18,7 +18,7 @@ class Quarantine:
         self._until_s: dict[BookieId, float] = {}
 
     def failed(self, bookie: BookieId) -> bool:
-        """Count a failure; True: with it the quarantine of the bookie begins."""
+        """Count a failure. Return whether it begins a quarantine of the bookie."""
         if not self._errors_max:
             return False
         now_s = self._now_s()
@@ -32,7 +32,7 @@ class Quarantine:
         return begins
 
     def members(self) -> frozenset[BookieId]:
-        """Who is in quarantine now."""
+        """Return the bookies that are in quarantine now."""
         if not self._until_s:
             return frozenset()
         now_s = self._now_s()

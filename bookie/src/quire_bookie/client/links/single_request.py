@@ -1,4 +1,4 @@
-"""One V3 question to one bookie on a connection of its own, secured as the client's other ones. Never retries."""
+"""Sends one V3 request to one bookie on a separate connection, secured like the others of the client. Never retries."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from quire_bookie.wire.messages import Response
 
 
 class _Wire(asyncio.Protocol):
-    """One socket; everything it brings goes to the greeting, which hands answers out one at a time."""
+    """Passes the bytes of one socket to the greeting, which returns responses one at a time."""
 
     def __init__(self, greeting: Greeting) -> None:
         self._greeting = greeting
@@ -25,7 +25,7 @@ class _Wire(asyncio.Protocol):
 async def ask_once(
     address: BookieAddress, request: bytes, timeout_s: float, security: ClientSecurity | None
 ) -> Response:
-    """The answer to `request`, whatever its status. OSError, TimeoutError, PeerProtocolError."""
+    """Return the response to `request` with any status. OSError, TimeoutError, PeerProtocolError."""
     async with asyncio.timeout(timeout_s):
         greeting = Greeting()
         wire = _Wire(greeting)

@@ -1,8 +1,8 @@
 """One connection to one bookie over protocol V3, for what V2 lacks: LACs, long polls, deferred adds and forces.
 
-Answers are matched by transaction, so a late one disturbs nobody and a question that is overdue fails alone. Adds that
-are given as V2 frames leave as V3 adds with DEFERRED_SYNC: a pipeline need not know. Everything else is as the V2
-connection has it; nothing of the hot path comes here.
+Responses are matched by transaction, so that a late response is harmless and an overdue request fails alone. Converts
+adds from V2 frames to V3 adds with DEFERRED_SYNC, so that the add pipeline is the same for both. Everything else is as
+in the V2 connection. Not on the hot path.
 """
 
 from dataclasses import dataclass
@@ -20,25 +20,25 @@ _ENTRY_ID_OFFSET = v2.ADD_ENTRY_OFFSET + 8
 
 
 @dataclass(slots=True)
-class _Question:
+class _PendingRequest:
     answer: V3Answer
     asked_s: float
     due_s: float
 
 
 class V3Connection(BookieConnection):
-    """See the module's text."""
+    """A V3 connection to one bookie. Implements `BookieLink` and `V3Link`."""
 
     GENERATION = 3
 
     def __init__(self, bookie: BookieId, settings: ClientSettings, hooks: ConnectionHooks) -> None:
         super().__init__(bookie, settings, hooks)
-        self._questions: dict[int, _Question] = {}
+        self._requests: dict[int, _PendingRequest] = {}
         self._transactions = 0
-        self._heard_s = float("-inf")
+        self._responded_s = float("-inf")
 
     def ask(self, build: BuildRequest, answer: V3Answer, timeout_s: float | None = None) -> int:
-        """Send what `build` makes for a transaction; `answer` is called once. `timeout_s`: else that of reads.
+        """Send the request that `build` makes for a transaction; `answer` is called once. `timeout_s`: or as reads.
 
         Returns the transaction, for `forget`.
         """
@@ -46,16 +46,16 @@ class V3Connection(BookieConnection):
         transaction = self._transactions
         wait_s = self._settings.read_timeout_s if timeout_s is None else timeout_s
         now_s = self._loop.time()
-        self._questions[transaction] = _Question(answer, now_s, now_s + wait_s)
+        self._requests[transaction] = _PendingRequest(answer, now_s, now_s + wait_s)
         self._send(build(transaction))
         return transaction
 
     def forget(self, transaction: int) -> None:
-        """Nobody waits for that answer any more."""
-        self._questions.pop(transaction, None)
+        """Drop the response to that transaction."""
+        self._requests.pop(transaction, None)
 
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
-        """See BookieLink. Acknowledged before they are durable: a force makes them so."""
+        """See BookieLink. The adds are acknowledged before they are durable; a force makes them durable."""
         self._sinks[ledger] = sink
         view = memoryview(frames)
         adds: list[bytes] = []
@@ -73,35 +73,35 @@ class V3Connection(BookieConnection):
     @property
     def is_busy(self) -> bool:
         """See BookieConnection."""
-        return bool(self._questions) or super().is_busy
+        return bool(self._requests) or super().is_busy
 
     def check_overdue(self, now_s: float) -> None:
-        """Fail what is overdue; a bookie that has said nothing since it was asked counts as dead."""
-        overdue = [number for number, question in self._questions.items() if question.due_s <= now_s]
-        if any(self._heard_s < self._questions[number].asked_s for number in overdue):
-            self._break(BookieUnavailableError(f"bookie {self.bookie} did not answer in time, nor anything else"))
+        """Fail overdue requests; a bookie that has sent nothing since such a request was sent counts as dead."""
+        overdue = [number for number, request in self._requests.items() if request.due_s <= now_s]
+        if any(self._responded_s < self._requests[number].asked_s for number in overdue):
+            self._break(BookieUnavailableError(f"bookie {self.bookie} did not respond to any request in time"))
             return
         for number in overdue:
-            question = self._questions.pop(number, None)
-            if question is not None:
-                question.answer(BookieUnavailableError(f"bookie {self.bookie} did not answer in time"))
+            request = self._requests.pop(number, None)
+            if request is not None:
+                request.answer(BookieUnavailableError(f"bookie {self.bookie} did not respond in time"))
         super().check_overdue(now_s)
 
     def _dispatch(self, responses: list[Response]) -> None:
-        self._heard_s = self._received_s
+        self._responded_s = self._received_s
         adds: list[Response] = []
         for response in responses:
             if isinstance(response, AddResponse):
                 adds.append(response)
             elif not isinstance(response, BatchReadResponse | AuthResponse) and response.transaction is not None:
-                question = self._questions.pop(response.transaction, None)
-                if question is not None:
-                    question.answer(response)
+                request = self._requests.pop(response.transaction, None)
+                if request is not None:
+                    request.answer(response)
         if adds:
             super()._dispatch(adds)
 
     def _fail_all(self, error: LedgerError) -> None:
-        questions, self._questions = self._questions, {}
+        requests, self._requests = self._requests, {}
         super()._fail_all(error)
-        for question in questions.values():
-            question.answer(error)
+        for request in requests.values():
+            request.answer(error)

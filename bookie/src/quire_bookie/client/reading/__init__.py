@@ -1,1 +1,1 @@
-"""Reading a ledger: ranges, batches, the LAC and long polls."""
+"""Reads ledgers: ranges, batches, the LAC and long polls."""

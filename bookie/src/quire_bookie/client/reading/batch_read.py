@@ -1,8 +1,8 @@
-"""One batch of consecutive entries from one of its replicas, for ledgers of which every bookie holds every entry.
+"""Reads one batch of consecutive entries from one of its replicas, for ledgers whose bookies all hold every entry.
 
-As `entry_read` for single entries: the next replica is asked when one fails, or as well when one is slow, and the first
-that gives at least the first entry with a good digest wins. Entries behind a damaged one are dropped: whoever asked
-goes on with that entry elsewhere. Gives no reason why nobody could: single reads of the first entry find it.
+As `entry_read` for single entries: reads from the next replica when one fails, or in addition when one is slow. The
+first response with a valid first entry wins. Entries after a damaged one are dropped; the caller reads that entry from
+another replica. If all replicas fail, the batch has no error: a single read of the first entry finds the reason.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from quire_bookie.wire.packed_entries import stored_bytes
 
 _Entry = TypeVar("_Entry")
 Decode: TypeAlias = Callable[[Sequence[Buffer], EntryId], tuple[Sequence[_Entry], LedgerError | None]]
-"""Of consecutive stored entries those that are right, up to one that is not: see `ReadWay.decode_batch`."""
+"""Returns the valid entries before the first invalid one, and its error: see `ReadWay.decode_batch`."""
 
 
 class Batch(NamedTuple, Generic[_Entry]):
-    """Entries in order, at least one, and who gave them. `is_damaged`: the next one cannot be read there."""
+    """Entries in order, at least one, and their bookie. `is_damaged`: the next entry cannot be read there."""
 
     bookie: BookieId
     entries: Sequence[_Entry]
     payload_bytes: int
-    """Of all together."""
+    """Payload bytes of all entries together."""
     is_damaged: bool
 
 
 class BatchRead(Generic[_Entry]):
-    """Asks the replicas for `count` entries from `first` on, in at most `bytes_max` of answer."""
+    """Reads `count` entries from `first` on from one of the replicas, in a response of at most `bytes_max`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BatchRead(Generic[_Entry]):
         self._result: asyncio.Future[Batch[_Entry] | None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> Batch[_Entry] | None:
-        """The first good answer; None when no replica gave one. Cancelling drops what is still to come."""
+        """Return the first valid response; None if no replica gave one. After a cancellation, responses are dropped."""
         if len(self._replicas) > 1:
             self._speculation.began(self)
         self._ask()
@@ -83,14 +83,14 @@ class BatchRead(Generic[_Entry]):
 
     def _answered(self, bookie: BookieId, answer: Sequence[Buffer] | LedgerError) -> None:
         if self._result.done():
-            return  # another replica was faster, or nobody waits any more
+            return  # another replica was faster, or the read was cancelled
         entries: Sequence[_Entry] = ()
         taken: Sequence[Buffer] = ()
         is_damaged = False
         if isinstance(answer, LedgerError):
             is_damaged = not isinstance(answer, MISSING_ERRORS)
         else:
-            # More than was asked for would be a bookie that does not know the protocol; it is only cut off.
+            # A bookie that violates the protocol may return more entries than requested: drop the rest.
             taken = answer if len(answer) <= self._count else answer[: self._count]
             entries, error = self._decode(taken, self._first)
             is_damaged = error is not None

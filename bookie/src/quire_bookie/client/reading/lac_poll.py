@@ -1,8 +1,8 @@
-"""Waits at one bookie after the other until the LAC of a ledger moves: BookKeeper's long poll.
+"""Waits at one bookie after the other until the LAC of a ledger advances: BookKeeper's long poll.
 
-What a bookie says about the LAC is a hint until a digest vouches for it: only the header of an entry and the packet of
-an explicit LAC count, so that bytes that were damaged on the way or on a disk make nobody read what is not confirmed.
-Such a LAC counts also when only one bookie has it, because writers never take one back.
+The LAC in a bookie's response is only a hint. A LAC counts if a digest protects it, in the header of an entry or the
+packet of an explicit LAC; otherwise bytes damaged in transit or on a disk could make a reader read unconfirmed entries.
+One bookie is enough for such a LAC, because a writer's LAC never goes back.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from quire_bookie.client.entry_read import MISSING_ERRORS, ReadWay
 from quire_bookie.client.links.bookie_link import BuildRequest
-from quire_bookie.client.reading.lac_read import lac_told
+from quire_bookie.client.reading.lac_read import parse_lac
 from quire_bookie.errors import BookieUnavailableError, LedgerError
 from quire_bookie.limits import LAC_POLL_ANSWER_S
 from quire_bookie.model import NO_ENTRY, BookieId, EntryId, LedgerMetadata
@@ -18,20 +18,20 @@ from quire_bookie.quorum.write_set import write_set
 from quire_bookie.wire.client_codec import v3_read, v3_read_lac
 from quire_bookie.wire.messages import ReadResponse, Response, Status, error_of
 
-_NOBODY_KNOWS_S = 0.5
+_ALL_FAILED_PAUSE_S = 0.5
 
 
 class LacPolls:
-    """The polls of one reader, one at a time."""
+    """Polls for one reader, one bookie at a time."""
 
     def __init__(self, way: ReadWay) -> None:
         self._way = way
         self._turn = 0
 
     async def wait(self, metadata: LedgerMetadata, beyond: EntryId, timeout_s: float) -> EntryId:
-        """A LAC above `beyond`; `beyond` itself when none was heard of within `timeout_s`, or sooner.
+        """Return a LAC above `beyond`, or `beyond` if no higher one was found within `timeout_s` or less.
 
-        A bookie that fails is followed by the next one; one that keeps silent is not asked first again.
+        Polls the next bookie when one fails; a bookie without news is not polled first again.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
@@ -43,21 +43,21 @@ class LacPolls:
             try:
                 lac = await self._poll(bookie, beyond, left_s)
             except MISSING_ERRORS:
-                continue  # it has nothing of the ledger yet, and answered at once
+                continue  # it has nothing of the ledger yet and responded at once
             except LedgerError:
                 self._way.links.health.failed(bookie)
                 continue
             if lac > beyond:
                 return lac
-            # No bookie may keep a reader from what the others know. One that answers early was fenced, or stops.
+            # Poll another bookie next time, which may know more. A bookie that responds early was fenced or stops.
             self._turn += 1
             return beyond
-        # All of them failed or have nothing: not again at once.
-        await asyncio.sleep(max(min(end_s - loop.time(), _NOBODY_KNOWS_S), 0.0))
+        # All bookies failed or have nothing: pause before the next attempt.
+        await asyncio.sleep(max(min(end_s - loop.time(), _ALL_FAILED_PAUSE_S), 0.0))
         return beyond
 
     def _bookies(self, metadata: LedgerMetadata, beyond: EntryId) -> Sequence[BookieId]:
-        """First who will hold the entry that vouches for a LAC of `beyond` + 1: in turn, the well ones first."""
+        """Order the bookies: first those that will hold the entry with a LAC of `beyond` + 1, rotated, by health."""
         ensemble = metadata.segments[-1].ensemble
         positions = write_set(EntryId(beyond + 2), metadata.ensemble_size, metadata.write_quorum)
         turn = self._turn % len(positions)
@@ -67,7 +67,7 @@ class LacPolls:
         return [*health.order(first), *health.order(others)]
 
     async def _poll(self, bookie: BookieId, beyond: EntryId, timeout_s: float) -> EntryId:
-        """The highest LAC that the bookie can prove once it may have moved. LedgerError."""
+        """Wait until the LAC may have advanced. Return the highest LAC that the bookie can prove. LedgerError."""
         way = self._way
         name = f"the LAC of ledger {way.ledger} at bookie {bookie}"
 
@@ -85,16 +85,16 @@ class LacPolls:
                 lac = way.digest.decode_entry(answer.data, way.ledger, None).lac
         if lac > beyond or hint <= beyond:
             return lac
-        # An explicit LAC, which no entry carries.
+        # The hint is an explicit LAC, which is not in the header of an entry.
         answer = await self._ask(bookie, lambda t: v3_read_lac(t, way.ledger), LAC_POLL_ANSWER_S)
-        told = lac_told(way, answer, bookie)
-        if told.lac > beyond:
-            return told.lac
-        if isinstance(told.last_entry, LedgerError):
-            raise told.last_entry
-        lac = way.digest.decode_entry(told.last_entry, way.ledger, None).lac
+        parsed = parse_lac(way, answer, bookie)
+        if parsed.lac > beyond:
+            return parsed.lac
+        if isinstance(parsed.last_entry, LedgerError):
+            raise parsed.last_entry
+        lac = way.digest.decode_entry(parsed.last_entry, way.ledger, None).lac
         if lac <= beyond:
-            raise BookieUnavailableError(f"{name}: it says {hint}, but nothing that it holds vouches for it")
+            raise BookieUnavailableError(f"{name}: it reported {hint}, but has no entry or packet that proves it")
         return lac
 
     async def _ask(self, bookie: BookieId, build: BuildRequest, timeout_s: float) -> Response:
@@ -110,9 +110,9 @@ class LacPolls:
             async with asyncio.timeout(timeout_s):
                 found = await answer
         except TimeoutError as error:
-            # Not forgotten: the link looks whether the bookie is dead.
+            # The request stays with the link, which checks whether the bookie is dead.
             self._way.links.health.overdue(bookie, timeout_s)
-            raise BookieUnavailableError(f"bookie {bookie} did not answer within {timeout_s:.1f} s") from error
+            raise BookieUnavailableError(f"bookie {bookie} did not respond within {timeout_s:.1f} s") from error
         except asyncio.CancelledError:
             link.forget(transaction)
             raise

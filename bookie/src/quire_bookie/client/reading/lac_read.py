@@ -1,8 +1,8 @@
-"""The last confirmed entry of a ledger that is not closed, from the bookies of its last segment.
+"""Reads the last confirmed entry of an open ledger from the bookies of its last segment.
 
-Every bookie is asked for the last entry it holds; that entry's header carries the LAC the writer knew. The answer is
-usable as soon as it is covered (see `quorum.coverage`). With a fence key the same reads fence the ledger, and a covered
-answer means that no writer can reach its ack quorum any more.
+Reads the last entry of every bookie; its header contains the LAC that the writer knew. The result is usable as soon as
+it is covered (see `quorum.coverage`). With a fence key the same reads fence the ledger, and a covered result means that
+no writer can reach its ack quorum any more.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from quire_bookie.wire.messages import ReadLacResponse, Response, Status, error_
 
 @dataclass(frozen=True, slots=True)
 class LacFound:
-    """`lac`: the highest found, or the entry before the last segment. `answered`: who gave usable answers.
+    """The result. `lac`: the highest found, or the entry before the last segment. `answered`: with usable responses.
 
-    `last_held`: the last entry of each bookie that said so; grows while late answers come.
+    `last_held`: the last entry of each bookie that reported it; late responses are still added.
     """
 
     lac: EntryId
     length: int
-    """Payload bytes up to some entry that may lie above `lac`: an upper bound of the confirmed length."""
+    """Payload bytes up to an entry that may be above `lac`: an upper bound of the confirmed length."""
     answered: frozenset[BookieId]
     last_held: Mapping[BookieId, EntryId]
 
 
 async def read_lac(way: ReadWay, metadata: LedgerMetadata, *, explicit: bool = False) -> LacFound:
-    """Ask all bookies of the last segment. UnauthorizedError at once; QuorumError when it cannot be covered.
+    """Ask all bookies of the last segment. UnauthorizedError at once; QuorumError if the result cannot be covered.
 
-    `explicit`: also for the LAC that an idle writer publishes, by V3 and without fencing.
+    `explicit`: also read the explicit LAC of an idle writer, by V3 and without fencing.
     """
     round_ = _ExplicitRound(way, metadata) if explicit else _Round(way, metadata)
     round_.start()
@@ -44,14 +44,14 @@ async def read_lac(way: ReadWay, metadata: LedgerMetadata, *, explicit: bool = F
 
 
 class LastHeld(NamedTuple):
-    """The last entry that a bookie holds of a ledger, and the LAC in its header; NO_ENTRY twice: it holds none."""
+    """A bookie's last entry of a ledger and the LAC in its header; both are NO_ENTRY if the bookie has no entry."""
 
     entry: EntryId
     lac: EntryId
 
 
 async def last_entries(way: ReadWay, bookies: Collection[BookieId]) -> dict[BookieId, LastHeld]:
-    """What each of `bookies` holds last. LedgerError when one of them does not say, or says it wrongly."""
+    """Return the last entry of each of `bookies`. LedgerError if one of them fails or returns an invalid entry."""
     answers = await asyncio.gather(*(_last_entry(way, bookie) for bookie in bookies), return_exceptions=True)
     found: dict[BookieId, LastHeld] = {}
     for bookie, answer in zip(bookies, answers, strict=True):
@@ -71,6 +71,8 @@ async def _last_entry(way: ReadWay, bookie: BookieId) -> LastHeld:
 
 
 class _Round:
+    """Sends a read of the last entry to every bookie of the last segment and combines the responses."""
+
     def __init__(self, way: ReadWay, metadata: LedgerMetadata) -> None:
         segment = metadata.segments[-1]
         self.result: asyncio.Future[LacFound] = asyncio.get_running_loop().create_future()
@@ -84,7 +86,7 @@ class _Round:
         self._error: LedgerError | None = None
 
     def start(self) -> None:
-        """Ask everybody."""
+        """Send the request to every bookie."""
         for position, bookie in enumerate(self._ensemble):
             self._ask(position, bookie)
 
@@ -95,7 +97,7 @@ class _Round:
             NO_ENTRY,
             partial(self._got, position),
             fence_key=way.fence_key,
-            # As the stock client: the first read of a recovery fences, only the following ones have priority.
+            # As in the stock client: the first read of a recovery fences; only later ones have high priority.
             high_priority=False,
         )
 
@@ -128,7 +130,7 @@ class _Round:
             )
         elif self._coverage.is_hopeless:
             failure = QuorumError(
-                f"too few bookies of {', '.join(self._ensemble)} answered to know "
+                f"too few bookies of {', '.join(self._ensemble)} responded to find "
                 f"the last confirmed entry of ledger {self._way.ledger}: {self._error}"
             )
             failure.__cause__ = self._error
@@ -136,35 +138,35 @@ class _Round:
 
 
 class _ExplicitRound(_Round):
-    """Asks with READ_LAC, whose answer has the explicit LAC and the last entry."""
+    """Sends READ_LAC instead, whose response contains the explicit LAC and the last entry."""
 
     def _ask(self, position: int, bookie: BookieId) -> None:
         self._way.links.v3_link(bookie).ask(
-            lambda transaction: v3_read_lac(transaction, self._way.ledger), partial(self._told, position)
+            lambda transaction: v3_read_lac(transaction, self._way.ledger), partial(self._got_lac, position)
         )
 
-    def _told(self, position: int, answer: Response | LedgerError) -> None:
+    def _got_lac(self, position: int, answer: Response | LedgerError) -> None:
         if not isinstance(answer, LedgerError):
-            told = lac_told(self._way, answer, self._ensemble[position])
-            self._lac = max(self._lac, told.lac)
-            self._got(position, told.last_entry)
+            parsed = parse_lac(self._way, answer, self._ensemble[position])
+            self._lac = max(self._lac, parsed.lac)
+            self._got(position, parsed.last_entry)
         else:
             self._got(position, answer)
 
 
-class LacTold(NamedTuple):
-    """What one bookie said to READ_LAC: `lac` is the explicit one, NO_ENTRY without one or with a wrong digest."""
+class ParsedLac(NamedTuple):
+    """The response of one bookie to READ_LAC. `lac`: the explicit LAC; NO_ENTRY if missing or with a wrong digest."""
 
     lac: EntryId
     last_entry: Buffer | LedgerError
 
 
-def lac_told(way: ReadWay, answer: Response, bookie: BookieId) -> LacTold:
-    """The answer to READ_LAC of `bookie`. An explicit LAC counts whatever else is wrong: its digest protects it."""
+def parse_lac(way: ReadWay, answer: Response, bookie: BookieId) -> ParsedLac:
+    """Parse a response to READ_LAC. A valid explicit LAC counts despite other errors: its digest protects it."""
     name = f"the LAC of ledger {way.ledger} at bookie {bookie}"
     if not isinstance(answer, ReadLacResponse):
         status = Status.BAD_REQUEST if answer.status is Status.OK else answer.status
-        return LacTold(NO_ENTRY, error_of(status, name))
+        return ParsedLac(NO_ENTRY, error_of(status, name))
     lac, damage = NO_ENTRY, None
     if answer.packet:
         try:
@@ -172,9 +174,9 @@ def lac_told(way: ReadWay, answer: Response, bookie: BookieId) -> LacTold:
         except LedgerError as error:
             damage = error
     if damage is not None:
-        return LacTold(lac, damage)
+        return ParsedLac(lac, damage)
     if answer.status is not Status.OK:
-        return LacTold(lac, error_of(answer.status, name))
+        return ParsedLac(lac, error_of(answer.status, name))
     if answer.last_entry is None:
-        return LacTold(lac, NoSuchEntryError(f"{name}: it has no entry"))
-    return LacTold(lac, answer.last_entry)
+        return ParsedLac(lac, NoSuchEntryError(f"{name}: it has no entry"))
+    return ParsedLac(lac, answer.last_entry)

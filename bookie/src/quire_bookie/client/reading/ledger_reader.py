@@ -1,10 +1,9 @@
-"""Reads of one ledger, closed or still being written. Never fences and never changes anything.
+"""Reads one ledger, closed or still being written. Never fences and never changes anything.
 
-An open ledger is readable up to the last add confirmed that its bookies are known to have;
-`read_last_add_confirmed` asks them again, and notices when the ledger was closed; `wait_for_lac` and `tail` wait until
-there is more. Whoever holds the entries may change
-under a reader: its writer and auto-recovery replace bookies. What no replica gives is therefore asked of those that the
-metadata names by then.
+An open ledger is readable up to the LAC that its bookies are known to have. `read_last_add_confirmed` asks them again
+and notices when the ledger was closed; `wait_for_lac` and `tail` wait for more entries. The writer and auto-recovery
+may replace bookies while a reader is open. Entries that no known replica returns are therefore read again from the
+replicas in the current metadata.
 """
 
 import asyncio
@@ -26,10 +25,10 @@ _FIRST = EntryId(0)
 
 
 class LedgerReader:
-    """See the module's text. Made by `LedgerClient.open_ledger`."""
+    """Reads one ledger. Created by `LedgerClient.open_ledger`."""
 
     def __init__(self, handle: LedgerHandle, metadata: LedgerMetadata, lac: EntryId, length: int) -> None:
-        """`lac` and `length` as known for a ledger that is not closed; a closed one's metadata says them."""
+        """`lac` and `length`: as known so far; ignored for a closed ledger, whose metadata contain them."""
         self._handle = handle
         self._metadata = metadata
         closed = metadata.state is LedgerState.CLOSED
@@ -41,7 +40,7 @@ class LedgerReader:
 
     @classmethod
     async def open(cls, handle: LedgerHandle, metadata: LedgerMetadata) -> "LedgerReader":
-        """A reader that knows how far it may read. QuorumError when too few bookies answer."""
+        """Create a reader and find how far the ledger can be read. QuorumError if too few bookies respond."""
         reader = cls(handle, metadata, EntryId(metadata.segments[-1].first_entry - 1), 0)
         if not reader.is_closed:
             await reader._ask_bookies()
@@ -49,35 +48,35 @@ class LedgerReader:
 
     @property
     def ledger_id(self) -> LedgerId:
-        """The ledger."""
+        """The id of the ledger."""
         return self._handle.ledger
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As last read."""
+        """The metadata as last read."""
         return self._metadata
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry that may be read; NO_ENTRY while there is none. Never goes back."""
+        """The last entry that may be read; NO_ENTRY if there is none. Never decreases."""
         return self._lac
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ledger is closed: then it will never have other entries."""
+        """Whether the ledger is closed, so that its entries are final."""
         return self._metadata.state is LedgerState.CLOSED
 
     @property
     def length(self) -> int:
-        """Payload bytes of the ledger; of one that is not closed as far as its bookies are known to have."""
+        """Payload bytes of the ledger; for an open one, as far as known from its bookies."""
         return self._length
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[LedgerEntry]:
-        """Entries `first` to `last` in order, or as many of them as fit `bytes_max`, at least one.
+        """Return entries `first` to `last` in order, or as many as fit `bytes_max`, at least one.
 
-        NoSuchEntryError for ids beyond `last_add_confirmed`. When a replica is damaged or silent another one is asked;
-        when none has a confirmed entry readable the error says why, and is NoSuchEntryError only if all of them
-        answered that they do not have it. An error after the first entries shortens the answer instead of raising.
+        NoSuchEntryError for ids beyond `last_add_confirmed`. If a replica is damaged or silent, another one is read. If
+        no replica returns a confirmed entry, the error has the reasons; it is a NoSuchEntryError only if all of them
+        reported that they lack it. An error after the first entries shortens the result instead of raising.
         """
         self._check_range(first, last)
         known = self._metadata
@@ -85,21 +84,21 @@ class LedgerReader:
             self._handle, known, lambda metadata: self._range.read(metadata, first, last, bytes_max)
         )
         if self._metadata is known:
-            self._metadata = followed.metadata  # only its segments differ: `_take` is what notices a close
+            self._metadata = followed.metadata  # only the segments differ: `_take` notices a close
         return followed.entries
 
     async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredRun | None:
-        """As `read`, for whom the stored bytes are enough: no object is made of an entry. Digests are checked as well.
+        """Read as `read` does, but return the stored bytes without decoding entries. Digests are verified as well.
 
-        None where no replica gives them in one piece: `read` gives them, or says why not.
+        None if no replica returns them in one response; use `read` then, which returns the entries or the reason.
         """
         self._check_range(first, last)
         return await self._range.read_stored(self._metadata, first, last, bytes_max)
 
     def take_confirmed(self, entry: EntryId) -> None:
-        """Take it from whoever wrote the ledger that everything up to `entry` is confirmed: it knows before bookies do.
+        """Accept from the ledger's writer, which knows it before the bookies do, that `entry` is confirmed.
 
-        NoSuchEntryError when the ledger is closed and ends before.
+        NoSuchEntryError if the ledger is closed and ends before `entry`.
         """
         self._check_open()
         if self.is_closed and entry > self._lac:
@@ -107,19 +106,19 @@ class LedgerReader:
         self._lac = max(self._lac, entry)
 
     async def read_last_add_confirmed(self) -> EntryId:
-        """Ask how far the ledger can be read by now. QuorumError, MetadataUnavailableError, NoSuchLedgerError."""
+        """Update and return `last_add_confirmed`. QuorumError, MetadataUnavailableError, NoSuchLedgerError."""
         return await self._refresh(explicit=False)
 
     async def read_explicit_lac(self) -> EntryId:
-        """As `read_last_add_confirmed`, and also finds what a pausing writer told its bookies without an entry."""
+        """Update as `read_last_add_confirmed` does, including the explicit LAC that a pausing writer sent."""
         return await self._refresh(explicit=True)
 
     async def wait_for_lac(self, beyond: EntryId, timeout_s: float) -> EntryId:
-        """Wait until more than `beyond` can be read, the ledger is closed, or the time is over; `last_add_confirmed`.
+        """Wait until entries beyond `beyond` can be read, the ledger is closed, or the time is over.
 
-        Long polls at one bookie at a time: bookies and metadata that cannot be reached only make it wait. The last
-        entries of a writer that pauses are heard of when it tells them (`explicit_lac_interval_s`), goes on, or closes.
-        NoSuchLedgerError when it was deleted.
+        Returns `last_add_confirmed`. Long polls at one bookie at a time; unreachable bookies and metadata only delay
+        it. The last entries of a pausing writer are found when it sends its LAC (`explicit_lac_interval_s`), continues,
+        or closes. NoSuchLedgerError if the ledger was deleted.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
@@ -134,7 +133,7 @@ class LedgerReader:
             self._lac = max(self._lac, lac)
             if self._lac > beyond:
                 return self._lac
-            # A close tells no bookie, and another ensemble may have the rest.
+            # Bookies are not informed of a close, and another ensemble may have the further entries.
             with contextlib.suppress(MetadataError):
                 self._take((await self._handle.nodes.read(self.ledger_id)).value)
             if not self.is_closed and loop.time() - began_s < LAC_POLL_S[0]:
@@ -143,13 +142,13 @@ class LedgerReader:
 
     # ---- iterating
     def __aiter__(self) -> AsyncIterator[LedgerEntry]:
-        """All entries that can be read now."""
+        """Iterate over all entries that can be read now."""
         return self.entries()
 
     async def entries(self, first: EntryId = _FIRST, last: EntryId | None = None) -> AsyncGenerator[LedgerEntry, None]:
-        """Entries from `first` to `last`, or to the last one that could be read when this began. Errors as `read`.
+        """Yield entries from `first` to `last`, or to the last one readable at the start. Errors as `read`.
 
-        Whoever has used up what the first read brought is taken to want more: from then on one read is ahead.
+        After the caller has consumed the entries of the first read, the next read is always started ahead.
         """
         stop = self._lac if last is None else last
         position = first
@@ -169,7 +168,9 @@ class LedgerReader:
                 await asyncio.gather(ahead, return_exceptions=True)
 
     async def tail(self, first: EntryId = _FIRST) -> AsyncGenerator[LedgerEntry, None]:
-        """Entries from `first` on, waiting for more until the ledger is closed. Errors as `read`, NoSuchLedgerError."""
+        """Yield entries from `first` on and wait for more until the ledger is closed. Errors as `read`, and
+        NoSuchLedgerError.
+        """
         position = first
         while True:
             async with contextlib.aclosing(self.entries(position)) as entries:
@@ -182,15 +183,15 @@ class LedgerReader:
                 await self.wait_for_lac(EntryId(position - 1), LAC_POLL_S[1])
 
     async def __aenter__(self) -> Self:
-        """The reader."""
+        """Return the reader."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the reader."""
         await self.close()
 
     async def close(self) -> None:
-        """No more reads through this handle. The ledger itself is left alone."""
+        """Refuse further reads through this reader. The ledger itself is unchanged."""
         self._closed = True
 
     async def _refresh(self, *, explicit: bool) -> EntryId:
@@ -202,11 +203,11 @@ class LedgerReader:
         return self._lac
 
     def _take(self, metadata: LedgerMetadata) -> None:
-        """The metadata as they are now, unless an older answer came late. NoSuchLedgerError: of another ledger."""
+        """Use newly read metadata, unless the ledger is known to be closed. NoSuchLedgerError if of another ledger."""
         if self.is_closed:
             return
         if metadata.is_another_than(self._metadata):
-            raise NoSuchLedgerError(f"ledger {self.ledger_id} was deleted, and its id was given to another one")
+            raise NoSuchLedgerError(f"ledger {self.ledger_id} was deleted, and another ledger has its id")
         self._metadata = metadata
         if self.is_closed:
             self._lac, self._length = metadata.last_entry, metadata.length
@@ -214,7 +215,7 @@ class LedgerReader:
     async def _ask_bookies(self, *, explicit: bool = False) -> None:
         found = await read_lac(self._handle.read_way, self._metadata, explicit=explicit)
         if self.is_closed:
-            return  # noticed meanwhile by another task: its end counts
+            return  # another task noticed the close meanwhile: the end in the metadata counts
         self._lac = max(self._lac, found.lac)
         self._length = max(self._length, found.length)
 
@@ -222,7 +223,7 @@ class LedgerReader:
         self._check_open()
         if not 0 <= first <= last or last > self._lac:
             raise NoSuchEntryError(
-                f"entries {first} to {last} of ledger {self.ledger_id}: it can be read up to {self._lac}"
+                f"entries {first} to {last} of ledger {self.ledger_id}: readable up to entry {self._lac}"
             )
 
     def _check_open(self) -> None:

@@ -1,7 +1,7 @@
-"""Where a ledger's entries are by now: its writer and auto-recovery replace bookies under whoever reads it.
+"""Follows replicas that moved: a ledger's writer and auto-recovery replace bookies while it is read.
 
-Reads the metadata, and only for somebody whose read failed; changes nothing. That the bookies known so far lack an
-entry means nothing until the metadata say that they are still the ones: else it is *unknown*, never *no such entry*.
+Reads the metadata only after a failed read; changes nothing. That the known bookies lack an entry is conclusive only if
+the current metadata still contain them. Otherwise the result is *unknown*, never *no such entry*.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,11 +13,11 @@ from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.errors import LedgerError, MetadataError, NoSuchEntryError, QuorumError
 from quire_bookie.model import LedgerMetadata
 
-_MOVES_MAX = 5  # under one read
+_MOVES_MAX = 5  # during one read
 
 
 class Followed(NamedTuple):
-    """What was read, and by which metadata."""
+    """The entries and the metadata with which they were read."""
 
     entries: list[LedgerEntry]
     metadata: LedgerMetadata
@@ -26,9 +26,9 @@ class Followed(NamedTuple):
 async def read_where_stored(
     handle: LedgerHandle, known: LedgerMetadata, read: Callable[[LedgerMetadata], Awaitable[list[LedgerEntry]]]
 ) -> Followed:
-    """What `read` gives with `known`, or with the segments that are stored by now when it fails. Errors as `read`.
+    """Return the result of `read` with `known`, or after a failure with the current segments. Errors as `read`.
 
-    NoSuchEntryError only with segments that were current; QuorumError where that cannot be found out.
+    NoSuchEntryError only if the segments were current; QuorumError if the metadata cannot be read.
     """
     for _ in range(_MOVES_MAX):
         try:
@@ -36,11 +36,11 @@ async def read_where_stored(
         except LedgerError as error:
             failure = error
             known = await _find_moved(handle, known, error)
-    raise QuorumError(f"the replicas moved {_MOVES_MAX} times under one read; the last one: {failure}") from failure
+    raise QuorumError(f"the replicas moved {_MOVES_MAX} times during one read; last error: {failure}") from failure
 
 
 async def _find_moved(handle: LedgerHandle, known: LedgerMetadata, failure: LedgerError) -> LedgerMetadata:
-    """`known` with the segments and quorums that are stored by now. Raises `failure` when they are the same."""
+    """Return `known` with the current segments and quorums. Raise `failure` if they are unchanged."""
     try:
         found = (await handle.nodes.read(handle.ledger)).value
     except LedgerError as deleted:
@@ -48,8 +48,8 @@ async def _find_moved(handle: LedgerHandle, known: LedgerMetadata, failure: Ledg
     except MetadataError as error:
         if not isinstance(failure, NoSuchEntryError):
             raise failure from error
-        raise QuorumError(f"{failure}; whether others hold it by now cannot be found out: {error}") from error
+        raise QuorumError(f"{failure}; cannot read the metadata to find its current bookies: {error}") from error
     if found.is_another_than(known) or found.segments == known.segments:
         raise failure
-    # A closed ledger may have got further copies: its ensembles are larger then.
+    # A closed ledger with additional copies has larger ensembles.
     return replace(known, segments=found.segments, ensemble_size=found.ensemble_size, write_quorum=found.write_quorum)

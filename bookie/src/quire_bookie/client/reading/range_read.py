@@ -1,8 +1,8 @@
-"""Consecutive entries in order. Batch reads where a bookie holds every entry (E == Qw), single reads otherwise.
+"""Reads consecutive entries in order: batch reads if every bookie holds every entry (E == Qw), otherwise single reads.
 
-A range read returns a prefix of what was asked for: all of it, or as much as fits `bytes_max` (always at least one
-entry). Single reads under way are bounded by the bytes that their answers are expected to have. A batch that fails,
-ends early or holds a wrong digest is continued by single reads over the other replicas, entry by entry.
+A range read returns a prefix of the requested range: all of it, or as much as fits `bytes_max`, at least one entry.
+Single reads in flight are bounded by the expected bytes of their responses. A batch that fails, ends early or contains
+a wrong digest is continued by single reads from the other replicas, entry by entry.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from quire_bookie.quorum.write_set import write_set
 _Entry = TypeVar("_Entry")
 _EXPECTED_ENTRY_BYTES = 16 * KIB
 _ENTRY_OVERHEAD_BYTES = 64
-_ORDER_KEPT_S = 1.0  # what is known of replicas fades with time
+_ORDER_KEPT_S = 1.0  # observations of replicas expire, so their order is computed again
 
 
 class RangeReader:
-    """Reads of one ledger. Remembers which replica answers, so that reads stick to it until it fails."""
+    """Reads ranges of one ledger. Prefers the replica that returned the last batch until it fails."""
 
     def __init__(self, way: ReadWay, settings: ClientSettings) -> None:
         self._way = way
         self._settings = settings
         self.speculation = Speculation(way.links, settings)
-        """Watches what is read through this reader."""
+        """Watches the reads of this reader."""
         self._sticky: BookieId | None = None
         self._orders: dict[int, list[BookieId]] = {}
         self._ordered: Sequence[BookieId] = ()
@@ -43,9 +43,9 @@ class RangeReader:
     async def read(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
     ) -> list[LedgerEntry]:
-        """Entries from `first` to at most `last`, in order. The caller has checked that they are confirmed.
+        """Return entries from `first` to at most `last`, in order. The caller has checked that they are confirmed.
 
-        Raises the error of the first entry that no replica could give, unless entries before it were read: then those.
+        If no replica returns an entry, returns the entries before it, or raises its error if it is the first one.
         """
         entries: list[LedgerEntry] = []
         budget = bytes_max
@@ -66,9 +66,9 @@ class RangeReader:
     async def read_stored(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int
     ) -> StoredRun | None:
-        """As `read`, one batch of it, for whom the stored bytes are enough; digests are checked all the same.
+        """Read one batch as `read` does, but return its stored bytes; digests are verified as well.
 
-        None where no replica gives a batch, or none holds every entry: `read` tells what there is and what is wrong.
+        None if no replica returns a batch, or the ledger is striped; use `read` then.
         """
         if metadata.ensemble_size != metadata.write_quorum:
             return None
@@ -81,7 +81,7 @@ class RangeReader:
     async def _read_segment(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, bytes_max: int | None
     ) -> tuple[list[LedgerEntry], int, LedgerError | None]:
-        """Entries, what they count for in `bytes_max`, and the error that ended them early."""
+        """Return entries, the bytes that they use of `bytes_max`, and the error that ended the read early."""
         ensemble = metadata.ensemble_of(first)
         entries: list[LedgerEntry] = []
         used = 0
@@ -103,16 +103,16 @@ class RangeReader:
         last: EntryId,
         bytes_max: int | None,
     ) -> tuple[list[LedgerEntry], int]:
-        """As many entries as the replicas give, each going on where the one before failed; possibly none.
+        """Return as many entries as batches provide, possibly none, and the bytes that they use of `bytes_max`.
 
-        And what they count for in `bytes_max`.
+        If a replica fails, the next one continues after the last valid entry.
         """
         entries: list[LedgerEntry] = []
         used = 0
         while (start := EntryId(first + len(entries))) <= last:
             size_max = self._settings.batch_read_bytes_max
             if bytes_max is not None:
-                # The first entry comes whatever its size; a size of 0 would mean exactly one entry.
+                # A bookie returns the first entry regardless of its size; a limit of 0 means exactly one entry.
                 size_max = min(size_max, max(bytes_max - used, 0))
             batch = await self._read_batch(metadata, ensemble, start, last, size_max, self._way.decode_batch)
             if batch is None:
@@ -136,7 +136,7 @@ class RangeReader:
         read = BatchRead(self._way, first, last - first + 1, size_max, replicas, self.speculation, decode)
         batch = await read.run()
         if batch is not None:
-            # Whoever holds a damaged entry is asked last for the next batch, which begins with it.
+            # A bookie with a damaged entry is not preferred for the next batch, which begins with that entry.
             self._prefer(None if batch.is_damaged else batch.bookie)
         return batch
 
@@ -146,7 +146,7 @@ class RangeReader:
             self._orders.clear()
 
     def replicas(self, metadata: LedgerMetadata, ensemble: Sequence[BookieId], entry: EntryId) -> list[BookieId]:
-        """The replicas of `entry`, who should be asked first in front; see `ReplicaHealth.order`."""
+        """Return the replicas of `entry` in the order in which to read from them; see `ReplicaHealth.order`."""
         health, now_s = self._way.links.health, self._way.links.now_s()
         if health.version != self._orders_version or now_s >= self._orders_until_s or ensemble is not self._ordered:
             self._orders.clear()
@@ -160,23 +160,23 @@ class RangeReader:
         return order
 
     def window(self, bytes_max: int | None) -> int:
-        """How many single reads may be under way, when no more than `bytes_max` are wanted."""
+        """Return how many single reads may be in flight if at most `bytes_max` are wanted."""
         settings = self._settings
         size_bytes = settings.read_window_bytes if bytes_max is None else min(settings.read_window_bytes, bytes_max)
         return max(1, min(settings.read_entries_in_flight_max, size_bytes // self._expected_bytes))
 
     def learn(self, size_bytes: int) -> None:
-        """Take the size of an entry into account for the window."""
+        """Update the expected entry size, from which the window is computed."""
         self._expected_bytes = max(1, (self._expected_bytes * 3 + size_bytes + _ENTRY_OVERHEAD_BYTES) // 4)
 
     @property
     def way(self) -> ReadWay:
-        """How entries are asked for."""
+        """Parameters of the reads."""
         return self._way
 
 
 class _SingleReads:
-    """One range, entry by entry, with a window of reads under way."""
+    """Reads one range entry by entry, with a window of reads in flight."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _SingleReads:
         self._last = last
         self._bytes_left = bytes_max
         self.used = 0
-        """What the entries count for in `bytes_max`."""
+        """Bytes of `bytes_max` that the entries use."""
         self._ready: dict[int, LedgerEntry | LedgerError] = {}
         self._entries: list[LedgerEntry] = []
         self._error: LedgerError | None = None
@@ -203,14 +203,14 @@ class _SingleReads:
         self._filling = False
 
     async def run(self) -> tuple[list[LedgerEntry], LedgerError | None]:
-        """The entries in order and the error that ended them early."""
+        """Read the range. Return the entries in order and the error that ended the read early."""
         self._fill()
         await self._done
         return self._entries, self._error
 
     def _fill(self) -> None:
         if self._filling:
-            return  # an answer came from inside `start`; the loop below goes on with it
+            return  # a response arrived within `start`; the running loop below continues
         self._filling = True
         while not self._done.done() and self._next_read <= min(
             self._last, self._next_use + self._reader.window(self._bytes_left) - 1

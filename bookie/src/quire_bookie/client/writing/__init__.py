@@ -1,1 +1,1 @@
-"""Writing a ledger: add pipeline, ensemble changes, explicit LAC, closing."""
+"""Writes ledgers: add pipeline, ensemble changes, explicit LAC, closing."""

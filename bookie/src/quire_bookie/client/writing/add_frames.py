@@ -1,7 +1,7 @@
-"""A run of ADD frames in one buffer: the client's innermost loop. Owns no format: `wire` says what a frame is.
+"""Builds a run of ADD frames in one buffer: the client's innermost loop. The frame format is owned by `wire`.
 
-Does for CRC32C, in one step of `bulk` and with one copy of each payload, what `Digest.encode_entry` and `v2_adds` do
-for every digest in several; a test holds the two equal.
+For CRC32C, one call of `bulk` with one copy of each payload does the same as `Digest.encode_entry` and `v2_adds`, which
+support every digest in several steps. A test checks that both give equal bytes.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ class AddFrames:
     def encode(
         self, first: EntryId, lac: EntryId, length: int, payloads: Sequence[Buffer | tuple[Buffer, ...]]
     ) -> tuple[bytes, int]:
-        """The frames of consecutive entries from `first` on, and the ledger's length after them.
+        """Return the frames of consecutive entries from `first` on, and the ledger's length after them.
 
-        `length`: payload bytes of the ledger before them. LedgerError for a payload above the limit.
+        `length`: payload bytes of the ledger before `first`. LedgerError for a payload above the limit.
         """
         if not isinstance(payloads, (list, tuple)):
             payloads = list(payloads)
@@ -44,7 +44,8 @@ class AddFrames:
                 return encode_adds(self._prefix, self._ledger, first, lac, length, self._size_max, payloads)
             return self._encode_slowly(first, lac, length, payloads)
         except OverflowError as error:
-            raise LedgerError(f"an entry of {error} bytes; the limit is {self._size_max}") from error
+            text = f"an entry of {error} bytes; the limit is {self._size_max}: write smaller entries"
+            raise LedgerError(text) from error
 
     def _encode_slowly(
         self, first: EntryId, lac: EntryId, length: int, payloads: Sequence[Buffer | tuple[Buffer, ...]]

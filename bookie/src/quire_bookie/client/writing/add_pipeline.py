@@ -1,12 +1,12 @@
-"""The adds of a ledger under way: sent in runs, acknowledged in batches, confirmed in order.
+"""The adds of a ledger in flight: sent in runs, acknowledged in batches, confirmed in order.
 
-Owns the bytes of every entry until all replicas that are counted on have it, the retries at bookies that answered
-ETOOMANYREQUESTS, and the verdict on a replica that failed or lags too far behind: it gets nothing more. Who takes its
-place is its owner's decision: `vacate` voids what the lost bookie acknowledged, `fill` seats another one (see
-`quorum.ensemble_change` for why acknowledging goes on between the two). Never confirms an entry with fewer than Qa
+Owns the bytes of every entry until all living replicas have it, the retries at bookies that answered ETOOMANYREQUESTS,
+and the decision that a replica failed or lags too far behind, after which it is sent nothing more. Its owner chooses
+the replacement: `vacate` voids the acknowledgements of the lost bookie, `fill` puts another one in its position (see
+`quorum.ensemble_change` for why entries are acknowledged between the two). Never confirms an entry with fewer than Qa
 acknowledgements.
 
-Work is done per run and per buffer of answers. A run's frames are joined once and shared by all replicas.
+Work is done per run and per buffer of responses. A run's frames are joined once and shared by all replicas.
 """
 
 from asyncio import TimerHandle
@@ -33,35 +33,36 @@ from quire_bookie.quorum.write_set import can_reach, write_sets
 
 _WATCH_S_MIN = 0.001
 _FATAL = (LedgerFencedError, UnauthorizedError)
-_new_run = tuple.__new__  # without the frame of `SentRun(...)`: one for every push
+_new_run = tuple.__new__  # called once for every push; avoids the call frame of `SentRun(...)`
 
 
 class PipelineOwner(Protocol):
-    """Who is told what becomes of the adds. Called on the loop, never from inside `push`."""
+    """Receives the outcome of adds. Called on the event loop and never from within `push`."""
 
     def adds_confirmed(self, up_to: EntryId) -> None:
-        """Every entry up to here has its quorum. Once per buffer of answers."""
+        """Every entry up to `up_to` has its quorum. Called once per buffer of responses."""
         ...
 
     def adds_failed(self, error: LedgerError) -> None:
-        """No further entry will be confirmed. Once."""
+        """No further entry will be confirmed. Called once."""
         ...
 
     def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
-        """A bookie left the pipeline; the entries it has not acknowledged have a replica less.
+        """A bookie was removed; the entries that it has not acknowledged have one replica less.
 
-        True: another one may take its place, so the pipeline waits even without a quorum (`require_quorum` ends that).
+        Return True if another one may replace it: the pipeline then waits, even without a quorum, until
+        `require_quorum`.
         """
         ...
 
     def adds_released(self) -> None:
-        """`pending_bytes` became less."""
+        """`pending_bytes` decreased."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LostReplica:
-    """A position whose bookie answers nothing any more."""
+    """A position whose bookie was given up."""
 
     bookie: BookieId
     error: LedgerError
@@ -73,15 +74,15 @@ class LostReplica:
 @dataclass(slots=True)
 class _Retry:
     refused: list[tuple[int, int]] = field(default_factory=list)
-    """First entry and the one after the last."""
+    """First entry of each range and the entry after its last."""
     delay_s: float = 0.0
     timer: TimerHandle | None = None
 
 
 class AddPipeline:
-    """A ledger's adds from `first` on, beginning with the last segment of its metadata.
+    """Sends and tracks a ledger's adds from `first` on, beginning with the last segment of its metadata.
 
-    `purpose` RECOVERY keeps its answers apart from those of a writer.
+    With `purpose` RECOVERY its responses are separate from those of a writer.
     """
 
     def __init__(
@@ -101,15 +102,15 @@ class AddPipeline:
         self.confirmed = EntryId(first - 1)
         self.pushed = EntryId(first - 1)
         self._released_length = length
-        """Payload bytes of the ledger up to the last entry whose bytes are no longer kept."""
+        """Payload bytes of the ledger up to the last entry whose bytes were released."""
         self.pending_bytes = 0
         self.error: LedgerError | None = None
         self.lost: dict[int, LostReplica] = {}
-        """By position: nobody takes its place so far; nothing is kept for it."""
+        """By position: replicas without a replacement so far; no bytes are kept for them."""
         self.vacant: dict[int, LostReplica] = {}
-        """By position: its place is about to be taken."""
+        """By position: replicas whose replacement is in progress."""
         self.owing: frozenset[BookieId] = frozenset()
-        """Once stopped: who had not acknowledged everything that was confirmed."""
+        """After the stop: bookies that have not acknowledged all confirmed entries."""
         self._given_up: set[int] = set()
         """Vacant positions for which bytes are no longer kept."""
         self._quorums = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
@@ -128,13 +129,13 @@ class AddPipeline:
         self._owner = owner
         self._kept: deque[SentRun] = deque()
         self._retries: dict[BookieId, _Retry] = {}
-        # With a quorum timeout every push looks whether its timer runs, else only those with much under way.
+        # With a quorum timeout every push starts the timer unless it runs, otherwise only above this many bytes.
         self._watch_bytes = settings.slow_replica_bytes_max if settings.add_quorum_timeout_s is None else 0
         self._watching: TimerHandle | None = None
 
     @property
     def confirmed_length(self) -> int:
-        """Payload bytes of the ledger up to and with `confirmed`, which the close writes. Walks what is kept."""
+        """Payload bytes of the ledger up to and including `confirmed`, for its close. Walks the kept runs."""
         length, last = self._released_length, self.confirmed
         for run in self._kept:
             if run.first > last:
@@ -144,26 +145,26 @@ class AddPipeline:
 
     @property
     def failed_replicas(self) -> dict[BookieId, LedgerError]:
-        """Bookies whose places are not taken (yet), and why they lost them."""
+        """Lost bookies that are not replaced (yet), with the reasons."""
         return {lost.bookie: lost.error for lost in (*self.lost.values(), *self.vacant.values())}
 
     @property
     def ensemble(self) -> tuple[BookieId, ...]:
-        """Who is at which position, the lost ones included."""
+        """The bookies by position, including lost ones."""
         return tuple(self._ensemble)
 
     @property
     def is_settled(self) -> bool:
-        """Whether every replica that is counted on has everything."""
+        """Whether every living replica has acknowledged everything."""
         return self._tracker.settled == self.pushed
 
     # ---- sending
     def push(self, frames: bytes, count: int, length: int) -> EntryId:
-        """Send the complete ADD frames of the next `count` entries. Returns the id of the first.
+        """Send the complete ADD frames of the next `count` entries. Return the id of the first.
 
-        `length`: payload bytes of the ledger up to and with the last of them.
+        `length`: payload bytes of the ledger up to and including the last of them.
         """
-        assert self.error is None, "a failed pipeline takes no adds"
+        assert self.error is None, "a failed pipeline accepts no adds"
         last = self.pushed
         first: EntryId = last + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
         run = _new_run(SentRun, (first, first + count, frames, length, self._now_s()))
@@ -196,17 +197,17 @@ class AddPipeline:
         """See AddSink."""
         position = self._living.get(bookie)
         if position is None:
-            return  # too late: the bookie lost its place
+            return  # too late: the bookie was given up
         self._tracker.acked(first, count, position)
         if self._retries and (retry := self._retries.get(bookie)) is not None and not retry.refused:
             del self._retries[bookie]
 
     def adds_answered(self) -> None:
-        """See AddSink. Owners may push, close or fail from inside what is called here."""
+        """See AddSink. Owners may push, close or fail within their callbacks."""
         tracker = self._tracker
         if self.error is None and tracker.confirmed > self.confirmed:
             self.confirmed = tracker.confirmed
-            # Before the release: whoever is told that there is room again may end the pipeline.
+            # Before the release, whose callback may end the pipeline.
             self._owner.adds_confirmed(self.confirmed)
         self._release()
 
@@ -215,8 +216,8 @@ class AddPipeline:
         if self.error is not None or bookie not in self._living:
             return
         if isinstance(error, UnauthorizedError) and self._purpose is not Purpose.RECOVERY:
-            # The ledger is this writer's own, with its own key.
-            text = f"ledger {self.ledger} cannot be written: bookie {bookie} knows another ledger with that id"
+            # This writer created the ledger with its own key, so the bookie's key is that of another ledger.
+            text = f"ledger {self.ledger} cannot be written: bookie {bookie} holds another ledger with that id"
             self.fail(LedgerIdInUseError(text))
         elif isinstance(error, _FATAL):
             self.fail(error)
@@ -226,8 +227,8 @@ class AddPipeline:
             self._fail_replica(bookie, error)
 
     def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
-        """See AddSink. Nothing is lost when the bookie had answered everything."""
-        self.adds_answered()  # what it answered before it broke the protocol in the same buffer counts
+        """See AddSink. Harmless if the bookie had answered everything."""
+        self.adds_answered()  # responses before a protocol violation in the same buffer count
         if self.error is None and bookie in self._living and self._owes(bookie) is not None:
             self._fail_replica(bookie, error)
 
@@ -240,7 +241,7 @@ class AddPipeline:
             return False
         waited_s = now_s - self._asked_s(bookie, run)
         if waited_s >= self._settings.add_timeout_s:
-            text = f"bookie {bookie} did not answer an add to ledger {self.ledger} within {waited_s:.1f} s"
+            text = f"bookie {bookie} did not respond to an add to ledger {self.ledger} within {waited_s:.1f} s"
             self._fail_replica(bookie, BookieUnavailableError(text))
             return True
         if waited_s >= self._settings.slow_replica_s:
@@ -249,11 +250,11 @@ class AddPipeline:
 
     # ---- replacing bookies
     def can_reach(self) -> bool:
-        """Whether the bookies that answer suffice for the ack quorum of every entry."""
+        """Return whether the living bookies suffice for the ack quorum of every entry."""
         return can_reach(self.lost.keys() | self.vacant.keys(), *self._quorums)
 
     def require_quorum(self) -> None:
-        """Nobody takes the place of a lost replica for now: fail unless the others suffice."""
+        """Fail unless the remaining replicas suffice, because lost ones are not being replaced."""
         if self.error is not None or self.can_reach():
             return
         lost = [*self.vacant.values(), *self.lost.values()]
@@ -267,9 +268,9 @@ class AddPipeline:
         self.fail(failure)
 
     def vacate(self, positions: Collection[int]) -> EntryId:
-        """Begin to replace the lost replicas at `positions`; the first entry that the new bookies will hold.
+        """Begin to replace the lost replicas at `positions`. Return the first entry that the new bookies will hold.
 
-        From here on no acknowledgement of the former ones counts for that entry and those after it.
+        From here on, acknowledgements of the former bookies no longer count for that entry and those after it.
         """
         for position in positions:
             self.vacant[position] = replace(self.lost.pop(position), since_s=self._now_s())
@@ -277,10 +278,10 @@ class AddPipeline:
         return EntryId(self._tracker.confirmed + 1)
 
     def fill(self, bookies: Mapping[int, BookieId], start: EntryId) -> dict[int, LostReplica]:
-        """Seat these bookies at the vacant positions and send them everything from `start` (what `vacate` said) on.
+        """Put these bookies in the vacant positions and send them all entries from `start` (returned by `vacate`) on.
 
-        Returns the former replicas, whose entries below `start` stay theirs. A position for which bytes were not kept
-        so long is lost again at once, with its new bookie owing everything from `start`.
+        Returns the former replicas, which remain responsible for entries below `start`. A position whose bytes were
+        released meanwhile is lost again at once, and its new bookie lacks everything from `start` on.
         """
         now_s = self._now_s()
         former: dict[int, LostReplica] = {}
@@ -300,16 +301,16 @@ class AddPipeline:
                 frames = run.frames_for(position, start, self._write_sets)
                 if frames:
                     link.send_adds(self.ledger, frames, self)
-        self._know_living()
+        self._update_living()
         return former
 
     def keep_nothing_for_vacant(self) -> None:
-        """Whoever may take the vacant positions will not be sent what is under way."""
+        """Release the bytes kept for vacant positions: their new bookies will not be sent the adds in flight."""
         self._give_up(self.vacant)
         self._release()
 
     def restore(self, positions: Collection[int]) -> None:
-        """The replacement came to nothing: the positions are lost as before, and nothing is kept for them."""
+        """Cancel a replacement: the positions are lost as before, and no bytes are kept for them."""
         for position in positions:
             self.lost[position] = self.vacant.pop(position)
             self._given_up.discard(position)
@@ -318,14 +319,14 @@ class AddPipeline:
 
     # ---- the end
     def fail(self, error: LedgerError) -> None:
-        """Nothing is confirmed from here on. Tells the owner, once."""
+        """Stop confirming entries and report the error to the owner, once."""
         if self.error is not None:
             return
         self.stop(error)
         self._owner.adds_failed(error)
 
     def stop(self, error: LedgerError) -> None:
-        """Drop everything under way without telling anybody."""
+        """Drop all adds in flight without calling the owner."""
         self.error = error
         first_unanswered, confirmed = self._tracker.first_unanswered, self._tracker.confirmed
         self.owing = frozenset(
@@ -346,16 +347,16 @@ class AddPipeline:
 
     # ---- slow replicas
     def _watch(self) -> None:
-        """Look again soon: much is under way, or a quorum may be overdue."""
+        """Start the timer of the next check, because many bytes are in flight or a quorum may be overdue."""
         wait_s = self._settings.slow_replica_grace_s
         if (quorum_s := self._settings.add_quorum_timeout_s) is not None:
             oldest = self._first_unconfirmed()
             oldest_s = oldest.sent_s if oldest is not None else self._now_s()
-            # Rounding may leave a wait that the clock cannot tell from none: it would look again at once, endlessly.
+            # Rounding may leave a wait below the resolution of the clock, which would repeat the check endlessly.
             wait_s = max(min(wait_s, oldest_s + quorum_s - self._now_s()), _WATCH_S_MIN)
-        self._watching = self._source.call_later(wait_s, self._look)
+        self._watching = self._source.call_later(wait_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._watching = None
         settings = self._settings
         oldest = self._first_unconfirmed()
@@ -374,7 +375,7 @@ class AddPipeline:
             self._watch()
 
     def _drop_laggards(self, waited_s: float) -> None:
-        """Give up the replicas that owe an entry for so long for which the others were enough."""
+        """Give up replicas that have not acknowledged an entry for `waited_s` that the others confirmed."""
         now_s = self._now_s()
         self._give_up([position for position, one in self.vacant.items() if now_s - one.since_s >= waited_s])
         for bookie, position in list(self._living.items()):
@@ -400,7 +401,7 @@ class AddPipeline:
 
     # ---- inside
     def _owes(self, bookie: BookieId) -> SentRun | None:
-        """The run of the first entry that the bookie has not acknowledged."""
+        """Return the run of the first entry that the bookie has not acknowledged."""
         entry = self._tracker.first_unanswered(self._living[bookie])
         return self._run_of(entry) if entry <= self.pushed else None
 
@@ -408,11 +409,11 @@ class AddPipeline:
         return next(run for run in self._kept if entry < run.end)
 
     def _first_unconfirmed(self) -> SentRun | None:
-        """Only for slow paths: walks what is kept."""
+        """Return the run of the first unconfirmed entry. Only for slow paths: walks the kept runs."""
         return next((run for run in self._kept if run.end > self.confirmed + 1), None)
 
     def _release(self) -> None:
-        # Settled may be ahead of what was told: that comes with the end of the buffer of answers.
+        # Settled may be ahead of what was reported to the owner, which happens at the end of the buffer of responses.
         kept, end = self._kept, min(self._tracker.settled, self.confirmed) + 1
         if not kept or kept[0].end > end:
             return
@@ -424,7 +425,7 @@ class AddPipeline:
         self._released_length = run.length
         self._owner.adds_released()
 
-    def _know_living(self) -> None:
+    def _update_living(self) -> None:
         self._send_to_living = [self._links[bookie].send_adds for bookie in self._living]
 
     def _fail_replica(self, bookie: BookieId, error: LedgerError) -> None:
@@ -433,7 +434,7 @@ class AddPipeline:
         self._tracker.fail(position)
         self.lost[position] = LostReplica(bookie, error, owed, self._now_s())
         self._joined_s.pop(bookie, None)
-        self._know_living()
+        self._update_living()
         self._links[bookie].forget_sink(self.ledger, self)
         retry = self._retries.pop(bookie, None)
         if retry is not None and retry.timer is not None:

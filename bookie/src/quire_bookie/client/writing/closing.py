@@ -1,7 +1,7 @@
-"""The compare-and-set that closes a ledger, and what a lost one means. The meaning is decided by pure functions.
+"""Closes a ledger by compare-and-set. Pure functions interpret a lost one.
 
-A writer closes OPEN -> CLOSED at its last confirmed entry; a recovery IN_RECOVERY -> CLOSED. Several may try at once:
-the store decides, and whoever lost reads what won.
+A writer closes OPEN -> CLOSED at its last confirmed entry; a recovery closes IN_RECOVERY -> CLOSED. If several clients
+try at once, the metadata store decides, and the losers read the result.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ _ATTEMPTS_MAX = 10
 
 
 class AfterConflict(Enum):
-    """What another writer of the node means for our close."""
+    """The consequence for a close if another client changed the node."""
 
-    CLOSED_ALREADY = "the node says what we wanted to say, or what we accept"
-    TRY_AGAIN = "something else changed: close on top of it"
+    CLOSED_ALREADY = "the ledger is closed with an acceptable result"
+    TRY_AGAIN = "an unrelated change: close on top of it"
     LOST_TO_RECOVERY = "a recovery took the ledger over"
     CLOSED_OTHERWISE = "closed at another entry"
-    START_OVER = "the segment we worked on is no longer the last one"
+    START_OVER = "the last segment has changed"
 
 
 def writer_conflict(
@@ -33,9 +33,9 @@ def writer_conflict(
     length: int,
     unsettled: LedgerMetadata | None = None,
 ) -> AfterConflict:
-    """For a writer that wanted to close at `last` with `length`.
+    """Interpret a conflict for a writer that closes at `last` with `length`.
 
-    `unsettled`: an ensemble change of its own that may have been stored; it holds the confirmed entries as well.
+    `unsettled`: metadata of its own ensemble change that may have been stored; they cover the confirmed entries too.
     """
     if theirs.state is LedgerState.CLOSED:
         same = theirs.last_entry == last and theirs.length == length
@@ -47,7 +47,7 @@ def writer_conflict(
 
 
 def recovery_conflict(ours: LedgerMetadata, theirs: LedgerMetadata, last: EntryId, length: int) -> AfterConflict:
-    """For a recovery: it accepts whatever another one closed, since that followed the same rules."""
+    """Interpret a conflict for a recovery, which accepts every close, as other recoveries follow the same rules."""
     if theirs.state is LedgerState.CLOSED:
         return AfterConflict.CLOSED_ALREADY
     return AfterConflict.TRY_AGAIN if theirs.segments[-1] == ours.segments[-1] else AfterConflict.START_OVER
@@ -62,9 +62,9 @@ async def close_ledger(
     conflict: Callable[[LedgerMetadata, LedgerMetadata, EntryId, int], AfterConflict],
     tail: Sequence[Segment] = (),
 ) -> Versioned[LedgerMetadata]:
-    """Write CLOSED with `last` and `length` over the metadata `seen`; the metadata that holds afterwards.
+    """Write CLOSED with `last` and `length` over the metadata `seen`. Return the resulting metadata.
 
-    `tail`: these segments instead of the last one, as far as they begin within the ledger.
+    `tail`: segments that replace the last one, as far as they begin within the ledger.
 
     LedgerFencedError, LedgerClosedError (at another entry), BadVersionError (start over), NoSuchLedgerError (deleted),
     MetadataUnavailableError, MetadataUnknownError (calling again settles it).
@@ -85,7 +85,7 @@ async def close_ledger(
         if outcome is not AfterConflict.TRY_AGAIN:
             raise _conflict_error(ledger, outcome, found.value)
         seen = found
-    raise BadVersionError(f"ledger {ledger}: its metadata changed {_ATTEMPTS_MAX} times while it was to be closed")
+    raise BadVersionError(f"ledger {ledger}: its metadata changed {_ATTEMPTS_MAX} times during the close")
 
 
 def _conflict_error(ledger: LedgerId, outcome: AfterConflict, found: LedgerMetadata) -> LedgerError | BadVersionError:

@@ -1,11 +1,12 @@
-"""The writer of a ledger with deferred sync: entries are acknowledged first, and durable after a `force`.
+"""The writer of a ledger with deferred sync: entries are acknowledged first and become durable with a `force`.
 
-Owns what "confirmed" means here: an entry counts when Qa bookies of its write set have it *and* have answered a force
-that was sent after their acknowledgement. The LAC, which readers and recoveries go by, moves with forces only. A bookie
-whose connection breaks between the two may have forgotten what it acknowledged: it leaves the ledger. Nobody takes its
-place, because what the newcomer would need is not kept; as long as Qa are reached the ledger goes on.
+Owns the meaning of "confirmed" for such a ledger: Qa bookies of an entry's write set have acknowledged it *and*
+answered a force that was sent after their acknowledgement. The LAC, which readers and recoveries use, advances only
+with forces. A bookie whose connection breaks between the two may have lost entries that it acknowledged, so the writer
+gives it up. It is not replaced, because the bytes that a late joiner would need are not kept; writing continues as long
+as Qa bookies can be reached.
 
-Cancelling `force` leaves open how much became durable: force again.
+After a cancellation of `force`, it is unknown how much became durable: force again.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from quire_bookie.client.writing.add_frames import AddFrames
 from quire_bookie.client.writing.add_pipeline import AddPipeline
 from quire_bookie.client.writing.ledger_writer import LedgerWriter, WriterState
 from quire_bookie.errors import BookieUnavailableError, LedgerError
-from quire_bookie.limits import DEFERRED_CLOSE_PATIENCE_S
+from quire_bookie.limits import DEFERRED_CLOSE_WAIT_S
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import ack_tracker
@@ -28,7 +29,7 @@ from quire_bookie.wire.messages import Response, Status, error_of
 
 
 class _DeferredPipeline(AddPipeline):
-    """Acknowledgements that may be forgotten until a force."""
+    """An add pipeline whose acknowledgements may be lost until a force."""
 
     on_link_lost: Callable[[BookieId, LedgerError], None] | None = None
     on_answered: Callable[[], None] | None = None
@@ -40,23 +41,23 @@ class _DeferredPipeline(AddPipeline):
             self.on_answered()
 
     def link_lost(self, bookie: BookieId, error: LedgerError) -> None:
-        """See AddSink. Also what was answered may be lost."""
+        """See AddSink. Acknowledged entries may be lost as well."""
         super().link_lost(bookie, error)
         if self.error is None and bookie in self._living and self.on_link_lost is not None:
             self.on_link_lost(bookie, error)
 
     def first_unanswered(self, position: int) -> EntryId:
-        """The first entry of the position that is not acknowledged."""
+        """Return the first entry of the position that is not acknowledged."""
         return self._tracker.first_unanswered(position)
 
     def drop(self, bookie: BookieId, error: LedgerError) -> None:
-        """The bookie lost its place."""
+        """Give up the bookie."""
         if self.error is None and bookie in self._living:
             self._fail_replica(bookie, error)
 
 
 class DeferredSyncWriter(LedgerWriter):
-    """See the module's text. Made by `LedgerClient.create_ledger(deferred_sync=True)`."""
+    """Writes a ledger with deferred sync. Created by `LedgerClient.create_ledger(deferred_sync=True)`."""
 
     PURPOSE = Purpose.DEFERRED_ADD
     PIPELINE = _DeferredPipeline
@@ -77,11 +78,11 @@ class DeferredSyncWriter(LedgerWriter):
         self._bookies = metadata.segments[-1].ensemble
         self._durable = ack_tracker(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum, EntryId(0))
         self._forced_end = [0] * metadata.ensemble_size
-        """By position: the first entry that no force has covered there."""
+        """By position: the first entry not covered by an answered force."""
         self._asked_end = [0] * metadata.ensemble_size
-        """The same once the forces under way are answered."""
+        """By position: the first entry not covered by a force that was sent."""
         self._target = NO_ENTRY
-        """What was to be made durable."""
+        """The last entry to be made durable."""
         self._moved = asyncio.Event()
         self._frames = _ForcedLacFrames(self._frames, self)
         self._pipeline.on_link_lost = self._link_lost
@@ -89,12 +90,12 @@ class DeferredSyncWriter(LedgerWriter):
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry that a force made durable on Qa replicas, with all before it."""
+        """The last entry that, with all entries before it, was made durable on Qa replicas by a force."""
         return self._lac
 
     @property
     def is_beyond_repair(self) -> bool:
-        """See LedgerWriter: nobody takes the place of a lost replica."""
+        """See LedgerWriter. Lost replicas are never replaced."""
         return self.degraded
 
     def submit(self, payloads: Sequence[Buffer | tuple[Buffer, ...]]) -> EntryId:
@@ -108,9 +109,9 @@ class DeferredSyncWriter(LedgerWriter):
         return first
 
     async def force(self) -> EntryId:
-        """Make durable what was submitted so far; the last entry that is, at least that one.
+        """Make all submitted entries durable. Return the last durable entry, which is at least the last submitted one.
 
-        The error that the writer failed with: what was not durable by then may or may not be part of the ledger.
+        Raises the error of a failed writer; entries that were not durable by then may or may not be in the ledger.
         """
         target = self._target = self.last_add_pushed
         await self._force_until(lambda: self._lac >= target)
@@ -119,7 +120,7 @@ class DeferredSyncWriter(LedgerWriter):
         return self._lac
 
     async def close(self) -> LedgerMetadata:
-        """Force, then close the ledger at the last entry that is durable. Otherwise as LedgerWriter."""
+        """Force, then close the ledger at the last durable entry. Otherwise as LedgerWriter."""
         if self._state is WriterState.OPEN:
             self._state = WriterState.CLOSING
         if self._state is WriterState.CLOSING:
@@ -137,11 +138,11 @@ class DeferredSyncWriter(LedgerWriter):
         return metadata
 
     def bookies_changed(self) -> None:
-        """See LedgerWriter: nothing to do."""
+        """See LedgerWriter. Does nothing, because lost replicas are not replaced."""
 
     # ---- called by the pipeline
     def adds_confirmed(self, up_to: EntryId) -> None:
-        """See PipelineOwner. Acknowledged only: the listener hears of it after a force."""
+        """See PipelineOwner. The entries are only acknowledged; the listener is called after a force."""
         listener, self.listener = self.listener, None
         super().adds_confirmed(up_to)
         self.listener = listener
@@ -170,11 +171,11 @@ class DeferredSyncWriter(LedgerWriter):
     def _link_lost(self, bookie: BookieId, error: LedgerError) -> None:
         position = self._bookies.index(bookie)
         if self._pipeline.first_unanswered(position) > self._durable.first_unanswered(position):
-            text = f"bookie {bookie} may have lost what it acknowledged of ledger {self.ledger_id}: {error}"
+            text = f"bookie {bookie} may have lost acknowledged entries of ledger {self.ledger_id}: {error}"
             self._pipeline.drop(bookie, BookieUnavailableError(text))
 
     async def _force_the_last(self) -> None:
-        """Give the replicas beyond Qa some time to be durable as well; whoever is not gets a mark."""
+        """Wait briefly for the replicas beyond Qa to be durable as well; the others are marked later."""
         with_all = self.last_add_pushed
 
         def all_durable() -> bool:
@@ -185,22 +186,22 @@ class DeferredSyncWriter(LedgerWriter):
             )
 
         try:
-            async with asyncio.timeout(DEFERRED_CLOSE_PATIENCE_S):
+            async with asyncio.timeout(DEFERRED_CLOSE_WAIT_S):
                 await self._force_until(all_durable)
         except TimeoutError:
             return
 
     async def _force_until(self, reached: Callable[[], bool]) -> None:
-        """Have what is acknowledged of the target forced, and wait; ends also when the writer failed."""
+        """Force acknowledged entries up to the target and wait until `reached`, or until the writer failed."""
         while not reached() and self._pipeline.error is None:
             self._ask_for_forces()
             self._moved.clear()
             await self._moved.wait()
 
     def _ask_for_forces(self) -> None:
-        """Ask everybody once who has acknowledged all of the target, also who did so after the others were forced.
+        """Send one force to each bookie that has acknowledged everything up to the target, including late ones.
 
-        Whoever never does is given up by the pipeline; so is whoever fails to force.
+        The pipeline gives up bookies that do not acknowledge in time; those whose force fails are given up, too.
         """
         for position, bookie in enumerate(self._bookies):
             if self._asked_end[position] > self._target:
@@ -236,7 +237,7 @@ class DeferredSyncWriter(LedgerWriter):
 
 
 class _ForcedLacFrames(AddFrames):
-    """Frames that carry the forced LAC instead of what is acknowledged."""
+    """Builds frames that carry the forced LAC instead of the last acknowledged entry."""
 
     __slots__ = ("_frames", "_writer")
 

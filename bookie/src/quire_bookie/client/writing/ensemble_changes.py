@@ -1,9 +1,9 @@
-"""The ensemble changes of one writer: performs what `quorum.ensemble_change` decides, one after the other.
+"""The ensemble changes of one writer, one at a time. `quorum.ensemble_change` makes the decisions.
 
-Owns the ledger's metadata as its writer knows it, and the memory of which bookies this ledger lost a moment ago. While
-a change is under way acknowledging goes on. A compare-and-set of unknown outcome is repeated until it is known: nothing
-is ever guessed. Where nobody can take a place the ledger goes on without as long as Qa replicas can be reached, and
-asks again when a bookie comes. Whatever a replica lacks for good is marked for auto-recovery.
+Owns the ledger's metadata as its writer knows them, and the record of bookies that this ledger lost recently. Entries
+are acknowledged while a change is in progress. A compare-and-set of unknown outcome is repeated until its outcome is
+known. Without a replacement, writing continues as long as Qa replicas can be reached, and the change is tried again
+when a bookie becomes available. Replicas that permanently lack entries are marked for auto-recovery.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ class _Shunned:
 
 
 class EnsembleChanges:
-    """See the module's text. Made by the writer, which passes on what its pipeline says."""
+    """Replaces lost bookies of one writer. Created by the writer, which passes on the callbacks of its pipeline."""
 
     def __init__(self, handle: LedgerHandle, pipeline: AddPipeline, stored: Versioned[LedgerMetadata]) -> None:
         self.stored = stored
-        """As last read or written."""
+        """The metadata as last read or written."""
         self.unsettled: LedgerMetadata | None = None
-        """What was proposed and may or may not be stored: not known (yet)."""
+        """Proposed metadata of which it is not known (yet) whether they are stored."""
         self.changes = 0
         self._handle = handle
         self._pipeline = pipeline
@@ -65,40 +65,40 @@ class EnsembleChanges:
         settings = self._settings
         return self._impossible or self.changes >= settings.ensemble_changes_max or settings.delay_ensemble_change
 
-    # ---- what happens
+    # ---- events
     def replica_failed(self, bookie: BookieId, error: LedgerError) -> bool:
-        """A replica dropped out of the pipeline. True: another one may take its place."""
+        """Handle a lost replica. Return whether another bookie may replace it."""
         if self._stopped:
-            return True  # the ledger is being closed: all of it is confirmed
+            return True  # the ledger is being closed and all its entries are confirmed
         self._shun(bookie)
         self.confirmed(self._pipeline.confirmed)
         return self._consider()
 
     def bookies_changed(self) -> None:
-        """A bookie registered, or can be reached again."""
+        """Handle a bookie that registered or is reachable again."""
         if self._pipeline.lost:
             self._consider()
 
     def confirmed(self, up_to: EntryId) -> None:
-        """Call it with each progress while replicas are lost."""
+        """Mark lost replicas that lack confirmed entries. Called for each advance while replicas are lost."""
         for position, lost in self._pipeline.lost.items():
             if lost.owed <= up_to:
                 self._mark(position, lost)
 
     async def stop(self) -> None:
-        """Begin no more changes and end the one under way; `unsettled` says what it may have written."""
+        """Begin no more changes and end the current one; `unsettled` then has the metadata it may have stored."""
         self._end()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         self._pipeline.keep_nothing_for_vacant()
 
     def abort(self) -> None:
-        """The writer failed: as `stop`, without waiting. The ledger will end at what is confirmed, or later."""
+        """Stop after a failure of the writer, without waiting. The ledger will end at its confirmed entry or later."""
         self._end()
         self._mark_vacant(self._pipeline.confirmed)
 
     def closed_at(self, metadata: LedgerMetadata) -> None:
-        """The ledger is closed and nothing more is sent: mark what its last segments lack."""
+        """Mark the bookies of the closed ledger that lack entries; nothing more is sent to them."""
         last = metadata.last_entry
         for position, lost in self._pipeline.lost.items():
             if lost.owed <= last:
@@ -109,16 +109,16 @@ class EnsembleChanges:
 
     # ---- deciding
     def _shun(self, bookie: BookieId) -> None:
-        """Not again at once: a bookie that answers with errors is still registered. Longer each time."""
+        """Exclude a failed bookie, which may still be registered, for a while; longer each time it was unreachable."""
         shunned = self._shunned.setdefault(bookie, _Shunned())
         cap_s = self._settings.suspect_s
-        came_back = bookie in self._handle.links.suspects  # if it does: it did not answer at all
-        shun_s = min(SHUN_RETURNED_BOOKIE_S * 2**shunned.times, cap_s) if came_back else cap_s
+        unreachable = bookie in self._handle.links.suspects  # so it is not chosen again before it is reachable
+        shun_s = min(SHUN_RETURNED_BOOKIE_S * 2**shunned.times, cap_s) if unreachable else cap_s
         shunned.times = min(shunned.times + 1, 20)
         shunned.until_s = self._handle.links.now_s() + shun_s
 
     def _consider(self) -> bool:
-        """Begin a change when one is wanted and possible; whether one is under way."""
+        """Begin a change if one is needed and possible. Return whether one is in progress."""
         if self._stopped or self._pipeline.error is not None:
             return False
         if self._task is None and self._plan():
@@ -129,7 +129,7 @@ class EnsembleChanges:
         return self._task is not None
 
     def _plan(self) -> dict[int, BookieId]:
-        """Who takes which position. Arms the timer that asks again when there is nobody."""
+        """Choose replacements by position. Start the timer of a retry if there are none."""
         pipeline, settings = self._pipeline, self._settings
         if not pipeline.lost or self._impossible or self.changes >= settings.ensemble_changes_max:
             return {}
@@ -141,17 +141,17 @@ class EnsembleChanges:
         write_quorum = self.stored.value.write_quorum
         plan = self._handle.bookies.replacements(pipeline.ensemble, pipeline.lost.keys(), shunned, write_quorum)
         if not plan and shunned:
-            self._ask_again(min(self._shunned[bookie].until_s for bookie in shunned) - now_s)
+            self._retry_after(min(self._shunned[bookie].until_s for bookie in shunned) - now_s)
         return plan
 
-    def _ask_again(self, delay_s: float) -> None:
+    def _retry_after(self, delay_s: float) -> None:
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._handle.links.call_later(delay_s, self.bookies_changed)
 
     # ---- performing
     async def _run(self) -> None:
-        await asyncio.sleep(0)  # what failed in the same turn of the loop is replaced in the same change
+        await asyncio.sleep(0)  # bookies that failed in the same loop iteration are replaced in the same change
         while not self._stopped and self._pipeline.error is None and (plan := self._plan()):
             await self._change(plan)
         self._task = None
@@ -170,14 +170,14 @@ class EnsembleChanges:
     async def _change(self, plan: dict[int, BookieId]) -> None:
         pipeline, ledger = self._pipeline, self._handle.ledger
         start = pipeline.vacate(plan.keys())
-        _log.info("ledger %d: %s take the places %s from entry %d on", ledger, [*plan.values()], [*plan], start)
+        _log.info("ledger %d from entry %d on: bookies %s at positions %s", ledger, start, [*plan.values()], [*plan])
         try:
             stored = await self._store(start, plan)
         except (LedgerFencedError, LedgerClosedError, NoSuchLedgerError, QuorumError) as error:
             pipeline.fail(error)
             return
         except QuireError as error:
-            # A refusal for good, such as metadata that grew too large: go on without.
+            # A permanent refusal, such as metadata that grew too large: continue without ensemble changes.
             _log.error("ledger %d: no more ensemble changes: %s", ledger, error)
             self._impossible = True
             self.unsettled = None
@@ -195,7 +195,7 @@ class EnsembleChanges:
             self._marked.pop(position, None)
 
     async def _store(self, start: EntryId, plan: dict[int, BookieId]) -> Versioned[LedgerMetadata]:
-        """Write the new segment. Raises only what is known for certain."""
+        """Write the new segment. Raises an error only if the outcome is known."""
         low, high = METADATA_RETRY_BACKOFF_S
         delay_s = low
         base = self.stored
@@ -208,7 +208,7 @@ class EnsembleChanges:
                 except BadVersionError:
                     found = await self._handle.nodes.read(self._handle.ledger)
             except (MetadataUnavailableError, MetadataUnknownError) as error:
-                self._check_patience(error)
+                self._check_quorum(error)
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, high)
                 continue
@@ -220,8 +220,8 @@ class EnsembleChanges:
                 raise self._lost_to(outcome)
             base = found
 
-    def _check_patience(self, error: MetadataError) -> None:
-        """Without a quorum nothing moves: that may not last for ever."""
+    def _check_quorum(self, error: MetadataError) -> None:
+        """Raise QuorumError if the ledger was without a quorum for `add_timeout_s` while the metadata failed."""
         if self._pipeline.can_reach():
             self._unreachable_since_s = None
             return
@@ -238,7 +238,7 @@ class EnsembleChanges:
             return LedgerFencedError(f"ledger {ledger} was closed by another client")
         if outcome is AfterLostChange.FENCED:
             return LedgerFencedError(f"ledger {ledger} is being recovered by another client")
-        return LedgerFencedError(f"the segment of ledger {ledger} that was being written was changed by another client")
+        return LedgerFencedError(f"another client changed the last segment of ledger {ledger}")
 
     # ---- inside
     def _mark(self, position: int, lost: LostReplica) -> None:
@@ -247,7 +247,7 @@ class EnsembleChanges:
             self._handle.marks.mark(self._handle.ledger, lost.bookie)
 
     def _mark_vacant(self, last: EntryId) -> None:
-        """A change was cut short: neither the former bookie nor the next one, which was sent nothing, has it all."""
+        """Mark both bookies of each position after an interrupted change: the new one was sent nothing."""
         final = (self.unsettled or self.stored.value).segments[-1]
         for position, vacant in self._pipeline.vacant.items():
             if vacant.owed <= last:

@@ -1,7 +1,7 @@
-"""Tells the bookies of a ledger how far it is confirmed when no entry follows that would carry it.
+"""Sends the LAC of a ledger to its bookies when no further entry carries it.
 
-A reader learns the LAC from the header of the entry after it; the last entries of a writer that pauses would stay
-unread until it goes on or closes. Only what is confirmed is ever sent, so nothing of a recovery depends on it.
+A reader finds the LAC in the header of a later entry, so the last entries of a pausing writer would remain unread until
+it continues or closes. Only confirmed entries are ever published, so recoveries do not depend on it.
 """
 
 import asyncio
@@ -21,37 +21,37 @@ _log = logging.getLogger("quire.client.lac")
 
 
 class LacSource(Protocol):
-    """The writer, as far as it concerns its LAC."""
+    """The part of a writer that concerns its LAC."""
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """May be told to everybody."""
+        """The LAC to publish."""
         ...
 
     @property
     def last_add_pushed(self) -> EntryId:
-        """Moves with each entry, which carries the LAC of its time."""
+        """The last entry submitted. Each entry carries the LAC at its submission."""
         ...
 
     @property
     def ensemble(self) -> tuple[BookieId, ...]:
-        """Whom readers ask."""
+        """The bookies from which readers read the LAC."""
         ...
 
     @property
     def ack_quorum(self) -> int:
-        """So many must have it before it counts as told."""
+        """How many bookies must store a LAC before it counts as published."""
         ...
 
 
 class ExplicitLacs:
-    """The explicit LACs of one writer. With `interval_s` above 0 also by itself, whenever the writer pauses."""
+    """Publishes the explicit LACs of one writer; with `interval_s` above 0 automatically when the writer pauses."""
 
     def __init__(
         self, ledger: LedgerId, digest: Digest, master_key: bytes, links: Links, source: LacSource, interval_s: float
     ) -> None:
-        self.told = EntryId(-1)
-        """The last one that Qa bookies have."""
+        self.published = EntryId(-1)
+        """The last LAC that Qa bookies stored."""
         self._ledger = ledger
         self._digest = digest
         self._master_key = master_key
@@ -59,18 +59,18 @@ class ExplicitLacs:
         self._source = source
         self._interval_s = interval_s
         self._pushed = EntryId(-1)
-        self._telling: set[asyncio.Future[EntryId]] = set()
+        self._publishing: set[asyncio.Future[EntryId]] = set()
         self._timer: asyncio.TimerHandle | None = None
         if interval_s > 0:
             self._timer = links.call_later(interval_s, self._tick)
 
-    async def tell(self) -> EntryId:
-        """Write the LAC of this moment to the bookies; returns it once Qa of them have it. QuorumError."""
+    async def publish(self) -> EntryId:
+        """Write the current LAC to the bookies and return it when Qa of them stored it. QuorumError."""
         lac = self._source.last_add_confirmed
-        return lac if lac <= self.told else await self._tell(lac)
+        return lac if lac <= self.published else await self._publish(lac)
 
     def stop(self) -> None:
-        """The writer ended: its metadata or its recovery tells the rest."""
+        """Stop the timer: the writer ended, and its metadata or a recovery will show the end of the ledger."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,20 +78,20 @@ class ExplicitLacs:
     def _tick(self) -> None:
         source = self._source
         pushed, lac = source.last_add_pushed, source.last_add_confirmed
-        # While entries follow they carry it.
-        if pushed == self._pushed and lac > self.told and not self._telling:
-            telling = self._tell(lac)
-            self._telling.add(telling)
-            telling.add_done_callback(self._told)
+        # While further entries are submitted, they carry the LAC.
+        if pushed == self._pushed and lac > self.published and not self._publishing:
+            publishing = self._publish(lac)
+            self._publishing.add(publishing)
+            publishing.add_done_callback(self._published)
         self._pushed = pushed
         self._timer = self._links.call_later(self._interval_s, self._tick)
 
-    def _told(self, telling: "asyncio.Future[EntryId]") -> None:
-        self._telling.discard(telling)
-        if not telling.cancelled() and (error := telling.exception()) is not None:
-            _log.warning("ledger %d: cannot tell its last confirmed entry, will try again: %s", self._ledger, error)
+    def _published(self, publishing: "asyncio.Future[EntryId]") -> None:
+        self._publishing.discard(publishing)
+        if not publishing.cancelled() and (error := publishing.exception()) is not None:
+            _log.warning("cannot publish the LAC of ledger %d, will try again: %s", self._ledger, error)
 
-    def _tell(self, lac: EntryId) -> "asyncio.Future[EntryId]":
+    def _publish(self, lac: EntryId) -> "asyncio.Future[EntryId]":
         packet = self._digest.encode_lac(self._ledger, lac)
         round_ = _Round(self._source.ensemble, self._source.ack_quorum, lac, self._reached)
         for bookie in self._source.ensemble:
@@ -102,10 +102,12 @@ class ExplicitLacs:
         return round_.result
 
     def _reached(self, lac: EntryId) -> None:
-        self.told = max(self.told, lac)
+        self.published = max(self.published, lac)
 
 
 class _Round:
+    """Counts the responses to one explicit LAC until Qa bookies stored it or cannot."""
+
     def __init__(
         self, ensemble: tuple[BookieId, ...], ack_quorum: int, lac: EntryId, reached: Callable[[EntryId], None]
     ) -> None:
@@ -116,7 +118,7 @@ class _Round:
         self._reached = reached
 
     def answered(self, bookie: BookieId, answer: Response | LedgerError) -> None:
-        """One bookie has it, or not."""
+        """Count the response of one bookie."""
         self._left -= 1
         if not isinstance(answer, LedgerError) and answer.status is Status.OK:
             self._needed -= 1
@@ -126,6 +128,6 @@ class _Round:
                     self.result.set_result(self._lac)
         elif self._left < self._needed and not self.result.done():
             error = answer if isinstance(answer, LedgerError) else error_of(answer.status, f"bookie {bookie}")
-            failure = QuorumError(f"too few bookies took the last confirmed entry {self._lac}: {error}")
+            failure = QuorumError(f"too few bookies stored the LAC {self._lac}: {error}")
             failure.__cause__ = error
             self.result.set_exception(failure)

@@ -1,14 +1,14 @@
-"""The one writer of a ledger. Turns payloads into entries, tells its listener what is confirmed, closes the ledger.
+"""The writer of a ledger: turns payloads into entries, reports confirmed entries to its listener, closes the ledger.
 
-Never acknowledges an entry of which fewer than Qa replicas are durable, and nothing at all after it failed. Adds are
-pipelined: `submit` is synchronous and returns at once. Memory is bounded by the caller, who stops submitting while
-`is_writable` is False (`append` waits by itself).
+Never acknowledges an entry with fewer than Qa durable replicas, and nothing at all after it failed. Adds are pipelined:
+`submit` is synchronous and returns at once. The caller bounds memory by not submitting while `is_writable` is False;
+`append` waits by itself.
 
-A bookie that fails or falls behind is replaced while the ledger goes on (`ensemble_changes`). After a close the writer
-lingers until the last replica has what it was sent, or is marked as lacking it.
+A bookie that fails or falls behind is replaced while writing continues (`ensemble_changes`). After a close the writer
+remains until the last replica has acknowledged what it was sent, or is marked as lacking it.
 
-Cancelling `append` leaves its entry on the way: it may become part of the ledger. Cancelling `close` leaves open
-whether the ledger is closed: call it again.
+After a cancellation of `append`, its entry may still become part of the ledger. After a cancellation of `close`, it is
+unknown whether the ledger is closed: call it again.
 """
 
 import asyncio
@@ -45,28 +45,28 @@ from quire_bookie.model import (
 )
 
 _ADD_FRAME_OVERHEAD_BYTES = 4 + 4 + 20 + ENTRY_HEADER_BYTES
-_BATCH_ANSWER_OVERHEAD_BYTES = 64  # an entry must also fit the answer of a read
+_BATCH_ANSWER_OVERHEAD_BYTES = 64  # an entry must also fit the response to a read
 
 
 class WriterState(Enum):
-    """What became of a writer."""
+    """Lifecycle state of a writer."""
 
-    OPEN = "takes entries"
-    CLOSING = "finishes what was submitted"
+    OPEN = "accepts entries"
+    CLOSING = "waits for the submitted entries"
     CLOSED = "the ledger is closed at last_add_confirmed"
     FENCED = "another client took the ledger over"
     FAILED = "the ack quorum is lost; close still closes the ledger at last_add_confirmed"
 
 
 class WriterListener(Protocol):
-    """Who hears of progress. Called on the loop, never from inside `submit`."""
+    """Receives progress callbacks, on the event loop and never from within `submit`."""
 
     def on_confirmed(self, up_to: EntryId) -> None:
-        """Every entry up to here is durable on Qa replicas. In order, once per progress."""
+        """Every entry up to `up_to` is durable on Qa replicas. Called in order, once for each advance."""
         ...
 
     def on_failed(self, error: LedgerError) -> None:
-        """Nothing above `last_add_confirmed` will be acknowledged. At most once."""
+        """Entries above `last_add_confirmed` will not be acknowledged. Called at most once."""
         ...
 
 
@@ -81,9 +81,9 @@ class WriterStats:
 
 
 class LedgerWriter:
-    """See the module's text. Made by `LedgerClient.create_ledger`.
+    """Writes one ledger. Created by `LedgerClient.create_ledger`.
 
-    `async with` closes it; after an error inside it is closed if it can be, after a cancellation it is abandoned.
+    `async with` closes the ledger at the end, and after an exception if possible. After a cancellation it abandons it.
     """
 
     PURPOSE = Purpose.ADD
@@ -95,12 +95,12 @@ class LedgerWriter:
         stored: Versioned[LedgerMetadata],
         on_finished: "Callable[[LedgerWriter], None]",
     ) -> None:
-        """`on_finished` is called once no connection knows the writer any more."""
+        """`on_finished` is called when the writer no longer uses any connection."""
         self.listener: WriterListener | None = None
         self.on_drained: Callable[[], None] | None = None
-        """Called when the writer is writable again after it was not."""
+        """Called when the writer becomes writable again."""
         self.on_degraded: Callable[[BookieId, LedgerError], None] | None = None
-        """Called when a replica drops out; entries it has not acknowledged have one replica less."""
+        """Called when a replica is lost; entries that it has not acknowledged have one replica less."""
         self.stats = WriterStats()
         self._on_finished = on_finished
         self._handle = handle
@@ -135,32 +135,32 @@ class LedgerWriter:
         self._lacs = ExplicitLacs(handle.ledger, handle.digest, handle.master_key, handle.links, self, interval_s)
         self._finished = False
         self._lost_ownership = False
-        """Another client changed the metadata so that the ledger is its own."""
+        """Whether another client took the ledger over by changing its metadata."""
 
-    # ---- what it is
+    # ---- properties
     @property
     def ledger_id(self) -> LedgerId:
-        """The ledger."""
+        """The id of the ledger."""
         return self._handle.ledger
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As last read or written by this writer."""
+        """The metadata as last read or written by this writer."""
         return self._changes.stored.value
 
     @property
     def state(self) -> WriterState:
-        """What became of the writer."""
+        """The state of the writer."""
         return self._state
 
     @property
     def error(self) -> LedgerError | None:
-        """Why it is FENCED or FAILED."""
+        """The reason if the writer is FENCED or FAILED."""
         return self._pipeline.error
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry that is durable on Qa replicas, with all before it."""
+        """The last entry that, with all entries before it, is durable on Qa replicas."""
         return self._pipeline.confirmed
 
     @property
@@ -175,7 +175,7 @@ class LedgerWriter:
 
     @property
     def ack_quorum(self) -> int:
-        """How many replicas an entry needs to be confirmed."""
+        """The number of replicas that an entry needs to be confirmed."""
         return self.metadata.ack_quorum
 
     @property
@@ -190,40 +190,40 @@ class LedgerWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes sent that not every living replica has acknowledged."""
+        """Bytes sent and not yet acknowledged by every living replica."""
         return self._pipeline.pending_bytes
 
     @property
     def is_writable(self) -> bool:
-        """False while more is pending than the settings allow; `on_drained` follows."""
+        """False while more bytes are pending than the settings allow; `on_drained` is called afterwards."""
         return self._writable
 
     @property
     def degraded(self) -> bool:
-        """Whether a replica of new entries is missing: the ledger goes on, and takes a bookie when one is there."""
+        """Whether new entries lack a replica. Writing continues, and a bookie is added when one is available."""
         return bool(self._pipeline.failed_replicas)
 
     @property
     def is_beyond_repair(self) -> bool:
-        """Whether a replica is missing and this ledger will not replace it: a new ledger would have all of them."""
+        """Whether a replica is missing that this ledger will not replace; a new ledger would have all replicas."""
         return bool(self._pipeline.lost) and self._changes.is_hopeless
 
     @property
     def failed_replicas(self) -> dict[BookieId, LedgerError]:
-        """The bookies that dropped out and have not been replaced yet, and why."""
+        """The bookies that were lost and are not replaced yet, with the reasons."""
         return self._pipeline.failed_replicas
 
     @property
     def ensemble_changes(self) -> int:
-        """How many this writer made."""
+        """The number of ensemble changes by this writer."""
         return self._changes.changes
 
     # ---- appending
     def submit(self, payloads: Sequence[Buffer | tuple[Buffer, ...]]) -> EntryId:
-        """Send entries; returns the id of the first, the others follow. A payload may be given in parts.
+        """Send entries with consecutive ids. Return the id of the first. A payload may be a tuple of parts.
 
-        The buffers are copied before this returns. Raises, sending nothing: LedgerFencedError, LedgerClosedError, the
-        error the writer failed with, LedgerError for a payload above `payload_bytes_max` or for no payload at all.
+        The buffers are copied before this returns. Sends nothing and raises LedgerFencedError, LedgerClosedError, the
+        error of a failed writer, or LedgerError for a payload above `payload_bytes_max` or without any payload.
         """
         if self._state is not WriterState.OPEN:
             self._check_open()
@@ -244,7 +244,7 @@ class LedgerWriter:
         return first
 
     async def append(self, payload: Buffer | tuple[Buffer, ...]) -> EntryId:
-        """Submit one entry when the writer is writable and wait until it is confirmed. Errors as `submit`."""
+        """Submit one entry as soon as the writer is writable, and wait until it is confirmed. Errors as `submit`."""
         loop = asyncio.get_running_loop()
         while not self._writable and self._state is WriterState.OPEN:
             blocked = loop.create_future()
@@ -257,9 +257,9 @@ class LedgerWriter:
         return entry
 
     async def force(self) -> EntryId:
-        """Wait until everything submitted so far is durable on Qa replicas; the last such entry.
+        """Wait until all submitted entries are durable on Qa replicas. Return the last such entry.
 
-        Of a ledger without deferred sync that is to be confirmed. The error that the writer failed with.
+        In a ledger without deferred sync, confirmed entries are durable. Raises the error of a failed writer.
         """
         target = self.last_add_pushed
         if self.last_add_confirmed < target:
@@ -271,12 +271,12 @@ class LedgerWriter:
         return self.last_add_confirmed
 
     async def tell_lac(self) -> EntryId:
-        """Tell the bookies what is confirmed, as readers otherwise learn it from the next entry. QuorumError."""
+        """Send the LAC to the bookies, as readers otherwise find it only in the next entry. QuorumError."""
         self._check_open()
-        return await self._lacs.tell()
+        return await self._lacs.publish()
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[LedgerEntry]:
-        """Confirmed entries; see `LedgerReader.read`."""
+        """Read confirmed entries; see `LedgerReader.read`."""
         if not 0 <= first <= last or last > self.last_add_confirmed:
             raise NoSuchEntryError(
                 f"entries {first} to {last} of ledger {self.ledger_id}: confirmed up to {self.last_add_confirmed}"
@@ -288,12 +288,12 @@ class LedgerWriter:
 
     # ---- closing
     async def close(self) -> LedgerMetadata:
-        """Wait for what was submitted, then close the ledger at the last confirmed entry.
+        """Wait for the submitted entries, then close the ledger at the last confirmed entry. Return its metadata.
 
-        A FAILED writer closes too: what was not confirmed is not part of the ledger. So does a FENCED one of which
-        nothing was confirmed, if no other client changed the metadata: then no recovery fenced it, but a bookie that
-        knew another ledger with that id. Closing twice is harmless.
-        LedgerFencedError, LedgerClosedError (another client closed it elsewhere), MetadataUnavailableError and
+        A FAILED writer also closes its ledger, without the unconfirmed entries. So does a FENCED writer without
+        confirmed entries if no other client changed the metadata: it was not fenced by a recovery, but by a bookie that
+        holds another ledger with the same id. Closing twice is harmless.
+        LedgerFencedError, LedgerClosedError (another client closed it at another entry), MetadataUnavailableError and
         MetadataUnknownError (close again).
         """
         if self._state is WriterState.OPEN:
@@ -306,8 +306,8 @@ class LedgerWriter:
                 return self.metadata
             if self._state is WriterState.FENCED and (self._lost_ownership or not self._is_empty_and_open):
                 raise LedgerFencedError(f"ledger {self.ledger_id} was taken over by another client")
-            # From here on nothing is confirmed, as nothing is pushed: the metadata will say where the ledger ends.
-            # A slow replica may have held back appends: they are refused now.
+            # Nothing is pushed any more, so nothing further is confirmed, and the metadata will contain the end.
+            # Appends may be blocked by a slow replica: they are refused now.
             self._wake_blocked()
             changes = self._changes
             await changes.stop()
@@ -333,37 +333,37 @@ class LedgerWriter:
             return self.metadata
 
     async def __aenter__(self) -> Self:
-        """The writer."""
+        """Return the writer."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See the class's text."""
+        """Close or abandon the writer; see the class."""
         if error is None:
             await self.close()
         elif isinstance(error, Exception):
-            with contextlib.suppress(QuireError):  # the first error says more
+            with contextlib.suppress(QuireError):  # the first error is more informative
                 await self.close()
         else:
             self.abandon()
 
     def abandon(self) -> None:
-        """Drop what is under way and leave the ledger open, as a crash would; a recovery closes it.
+        """Drop all adds in flight and leave the ledger open, as a crash would; a recovery can close it.
 
-        Of a closed ledger: wait no longer for the last replicas.
+        If the ledger is closed, stop waiting for the last replicas.
         """
         if self._state in (WriterState.OPEN, WriterState.CLOSING):
-            self._pipeline.fail(LedgerClosedError(f"the writer of ledger {self.ledger_id} was dropped"))
+            self._pipeline.fail(LedgerClosedError(f"the writer of ledger {self.ledger_id} was abandoned"))
         elif not self._finished:
             self._finish()
 
     def bookies_changed(self) -> None:
-        """The set of bookies that can be written to changed."""
+        """Consider ensemble changes again, because the set of writable bookies changed."""
         self._changes.bookies_changed()
 
     def _end_point(self) -> tuple[EntryId, int]:
-        """The last entry of the ledger if it is closed now, and its length."""
+        """Return the last entry of the ledger if it is closed now, and its length."""
         return self._pipeline.confirmed, self._pipeline.confirmed_length
 
     @property
@@ -395,7 +395,7 @@ class LedgerWriter:
     def adds_failed(self, error: LedgerError) -> None:
         """See PipelineOwner."""
         if self._state is WriterState.CLOSED:
-            self._finish()  # a replica that lingered: everything was confirmed
+            self._finish()  # only the last replica failed: everything was confirmed
             return
         self._state = WriterState.FENCED if isinstance(error, LedgerFencedError) else WriterState.FAILED
         self._changes.abort()
@@ -434,12 +434,12 @@ class LedgerWriter:
             self.on_drained()
 
     def _end_when_settled(self) -> None:
-        """Closed: end as soon as nobody waits for what was sent."""
+        """Finish the closed writer if all replicas have acknowledged what they were sent."""
         if not self._finished and (self._pipeline.error is not None or self._pipeline.is_settled):
             self._finish()
 
     def _finish(self) -> None:
-        """No connection knows the writer any more."""
+        """Release the connections and report the end of the writer, once."""
         if self._finished:
             return
         self._finished = True

@@ -1,4 +1,4 @@
-"""The ADD frames of a run as they were sent, kept for whoever needs them again. Owns their slicing; sends nothing."""
+"""The ADD frames of a run as sent, kept so that they can be sent again. Owns their slicing; sends nothing."""
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -12,18 +12,18 @@ _ENTRY_LENGTH_OFFSET = 4 + 4 + 20 + 24  # frame length, header word, master key,
 
 
 class SentRun(NamedTuple):
-    """Consecutive entries whose frames left together, joined in one buffer."""
+    """Consecutive entries whose frames were sent together, joined in one buffer."""
 
     first: EntryId
     end: int
     """The entry after the last."""
     frames: bytes
     length: int
-    """Payload bytes of the ledger up to and with the last entry."""
+    """Payload bytes of the ledger up to and including the last entry."""
     sent_s: float
 
     def split(self) -> Iterator[memoryview]:
-        """The ADD frames one by one."""
+        """Yield the ADD frames one by one."""
         view, stop = memoryview(self.frames), 0
         while stop < len(view):
             start = stop
@@ -31,7 +31,7 @@ class SentRun(NamedTuple):
             yield view[start:stop]
 
     def frames_of(self, first: int, end: int) -> memoryview:
-        """The ADD frames of entries `first` to `end` - 1; walks the frames, because only slow paths ask."""
+        """Return the ADD frames of entries `first` to `end` - 1. Walks the frames: only slow paths call it."""
         view, start, stop = memoryview(self.frames), 0, 0
         for entry in range(self.first, end):
             start = start if entry > first else stop
@@ -39,13 +39,13 @@ class SentRun(NamedTuple):
         return view[start:stop]
 
     def length_at(self, entry: EntryId) -> int:
-        """Payload bytes of the ledger up to and with `entry`, as its header says."""
+        """Return the payload bytes of the ledger up to and including `entry`, from its header."""
         (length,) = _ENTRY_LENGTH.unpack_from(self.frames_of(entry, entry + 1), _ENTRY_LENGTH_OFFSET)
         assert isinstance(length, int)
         return length
 
     def frames_for(self, position: int, first: EntryId, write_sets: Sequence[tuple[int, ...]]) -> Buffer:
-        """The ADD frames from `first` on that belong to a position of the ensemble; may be empty."""
+        """Return the ADD frames from `first` on of a position of the ensemble; may be empty."""
         begin = max(first, self.first)
         if begin >= self.end:
             return b""

@@ -1,14 +1,15 @@
-"""One client's connection: bytes in, answers out, joined to one write per turn. Decides nothing about a request.
+"""Owns one client's connection: decodes requests, and writes responses once per loop iteration. Decides nothing about a
+request.
 
-Answers are collected by `send`; the bookie flushes every connection that got some once per turn of the loop, so the
-answers of a whole journal group leave in one write. Reading pauses for several reasons, counted apart: the client does
-not take our answers, the bookie is full, too many requests are queued, one buffer brought more than a turn of the loop
-takes, the memory of all connections is in use, or the connection is about to be closed. What arrived in part and what
-is not sent yet is counted in the memory that all connections share (`env.connection_memory`).
+`send` collects responses; the bookie flushes each connection that got some once per loop iteration, so the responses of
+a whole journal group leave in one write. Reading pauses for several reasons, tracked separately: the client does not
+read its responses, the bookie is full, too many requests are queued, one buffer brought more than a loop iteration
+handles, the memory of all connections is in use, or the connection is about to be closed. Incomplete frames and unsent
+responses count towards the memory that all connections share (`env.connection_memory`).
 
-START_TLS is answered here, since it is about the socket: reading stops, the answer leaves in clear, the handshake runs
-on the same socket, and what is answered meanwhile waits for its end. Until the client has done what is asked of it
-(authenticate, begin TLS) its requests go to the gate instead of the handler; then the gate is gone and costs nothing.
+START_TLS is answered here, since it concerns the socket: reading stops, the response leaves in plaintext, the handshake
+runs on the same socket, and other responses wait for its end. Until the client has authenticated and begun TLS as
+required, its requests go to the gate instead of the handler; afterwards the gate is removed and costs nothing.
 """
 
 import asyncio
@@ -33,35 +34,35 @@ PAUSED_BY_WRITES = 1
 PAUSED_BY_ADDS = 2
 PAUSED_BY_REQUESTS = 4
 PAUSED_BY_LOADING = 8
-PAUSED_FOR_GOOD = 16
+PAUSED_UNTIL_CLOSED = 16
 PAUSED_BY_TURN = 32
 PAUSED_BY_MEMORY = 64
-_OF_THE_PEER = PAUSED_BY_WRITES | PAUSED_BY_MEMORY
-"""Pauses during which the silence of a peer is not ours."""
+_CAUSED_BY_PEER = PAUSED_BY_WRITES | PAUSED_BY_MEMORY
+"""Pauses caused by the peer itself; any other pause excuses its silence."""
 _JOIN_BYTES_MAX = 64 * 1024
-"""Larger answers go out as they are where the transport can: no copy of entries that were read."""
+"""Larger responses are written as separate buffers, so that entries are not copied."""
 
 
 class RequestHandler(Protocol):
-    """Whoever answers requests."""
+    """Answers requests."""
 
     stats: BookieStats
 
     def handle(self, connection: "Connection", requests: list[Request]) -> None:
-        """Answer each request sooner or later by `connection.send`, once."""
+        """Answer each request eventually by `connection.send`, exactly once."""
         ...
 
     def flush_soon(self, connection: "Connection") -> None:
-        """Call `connection.flush` at the end of this turn of the loop."""
+        """Call `connection.flush` at the end of this loop iteration."""
         ...
 
     def leaving(self, connection: "Connection") -> None:
-        """The client sends nothing more, or is gone: answer what would wait for long."""
+        """Answer its long polls: the client sends nothing more, or is gone."""
         ...
 
 
 class OpenConnections(Collection["Connection"]):
-    """The connections of one bookie, the oldest first. A set has another order in each run of the simulator."""
+    """Tracks the connections of one bookie, the oldest first. Not a set: its order differs between simulator runs."""
 
     def __init__(self) -> None:
         self._all: dict[Connection, None] = {}
@@ -77,34 +78,32 @@ class OpenConnections(Collection["Connection"]):
         return connection in self._all
 
     def add(self, connection: "Connection") -> None:
-        """Take a new one."""
+        """Add a new connection."""
         self._all[connection] = None
 
     def closed(self, connection: "Connection") -> None:
-        """Forget one that is gone."""
+        """Remove a closed connection."""
         self._all.pop(connection, None)
         self._changed.set()
 
     async def wait_until_none(self) -> None:
-        """Until all are gone."""
+        """Wait until all connections are closed."""
         while self:
             self._changed.clear()
             await self._changed.wait()
 
 
 class Connection(asyncio.Protocol):
-    """The protocol object of one socket."""
+    """Handles one socket as an asyncio protocol."""
 
     __slots__ = (
         "__weakref__",
         "_account",
         "_address",
         "_admitted",
-        "_clear",
         "_closing",
         "_codec",
         "_drained",
-        "_early",
         "_first_timer",
         "_gate",
         "_gate_timer",
@@ -137,10 +136,8 @@ class Connection(asyncio.Protocol):
         self._handler = handler
         self._own_links = own_links
         self.memory = memory or ConnectionMemory()
-        """Counts its bytes: the memory of all peers, or of the links within this process."""
+        """The budget that counts its bytes: that of all peers, or of the links within this process."""
         self._account = self.memory.open(self)
-        self._clear: asyncio.Transport | None = None
-        """The socket below TLS, which has a buffer of its own."""
         self._first_timer: asyncio.TimerHandle | None = None
         self._guard = guard
         self._gate: Gate | None = None
@@ -149,7 +146,6 @@ class Connection(asyncio.Protocol):
         self._admitted = False
         self._secure = False
         self._upgrading = False
-        self._early: list[bytes] = []
         self._open = open_connections
         self._settings = settings
         self._codec = ServerCodec(settings.frame_bytes_max, batches=True)
@@ -167,6 +163,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
         transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        if self._upgrading:
+            self._secured(transport)
+            return
         transport.set_write_buffer_limits(high=self._settings.socket_write_high_bytes)
         self._transport = transport
         name = transport.get_extra_info("peername")
@@ -182,16 +181,16 @@ class Connection(asyncio.Protocol):
     def _wait_for_first_request(self) -> None:
         if self._settings.first_request_s > 0:
             loop = asyncio.get_running_loop()
-            self._first_timer = loop.call_later(self._settings.first_request_s, self._never_asked)
+            self._first_timer = loop.call_later(self._settings.first_request_s, self._no_first_request)
 
-    def _never_asked(self) -> None:
-        """Close it only where others may need its place: clients connect ahead of their requests, and would again."""
+    def _no_first_request(self) -> None:
+        """Close only if other clients may need the place: clients connect before they have requests, and reconnect."""
         self._first_timer = None
         if self._guard is not None and not self._guard.is_crowded(self._address):
             self._wait_for_first_request()
             return
         self._handler.stats.connections_closed_unused += 1
-        self.close_at_once(f"no request came in the first {self._settings.first_request_s:.0f} s")
+        self.close_at_once(f"no request arrived in the first {self._settings.first_request_s:.0f} s")
 
     def _drop_first_timer(self) -> None:
         if self._first_timer is not None:
@@ -211,15 +210,15 @@ class Connection(asyncio.Protocol):
         self._codec.allow_frames(min(guard.limits.unauthenticated_frame_bytes_max, self._settings.frame_bytes_max))
         if guard.limits.unauthenticated_s > 0:
             loop = asyncio.get_running_loop()
-            self._gate_timer = loop.call_later(guard.limits.unauthenticated_s, self._still_shut, guard)
+            self._gate_timer = loop.call_later(guard.limits.unauthenticated_s, self._not_authenticated, guard)
 
-    def _still_shut(self, guard: Guard) -> None:
+    def _not_authenticated(self, guard: Guard) -> None:
         guard.stats.unauthenticated_timeouts += 1
         _log.info("closing the connection of %s: it has not authenticated in time", self._peer)
         self.abort()
 
-    def _let_in(self, gate: Gate, guard: Guard) -> None:
-        """The client did what was asked of it."""
+    def _admit(self, gate: Gate, guard: Guard) -> None:
+        """Open the connection to requests: the client has authenticated and uses TLS, as required."""
         if gate.role is not None:
             guard.stats.authenticated += 1
             _log.info("%s is authenticated as %r%s", self._peer, gate.role, " over TLS" if self._secure else "")
@@ -228,12 +227,12 @@ class Connection(asyncio.Protocol):
         self._drop_gate()
 
     def give_way(self) -> None:
-        """It has not authenticated, and its place is needed."""
+        """Close: the client has not authenticated, and a limit of connections is reached."""
         _log.info("closing the connection of %s: it has not authenticated, and a limit is reached", self._peer)
         self.abort()
 
     def withdraw(self) -> None:
-        """What the client was let in for is not good any more."""
+        """Close: the token with which the client authenticated is no longer valid."""
         _log.warning("closing the connection of %s: its token was withdrawn", self._peer)
         self.abort()
 
@@ -246,13 +245,10 @@ class Connection(asyncio.Protocol):
             self._gate_timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; answers that are still due go nowhere."""
-        if self._transport is None:
-            return  # a handshake that broke off told us already
-        self._transport = self._clear = None
+        """Release everything: the socket is closed, and pending responses are dropped."""
+        self._transport = None
         self._out.clear()
-        self._early.clear()
-        self._codec.forget()  # this object may wait for the garbage collector, and its bytes count no more
+        self._codec.forget()  # this object may outlive its memory account until it is garbage-collected
         self._drop_gate()
         self._drop_first_timer()
         self.memory.close(self._account)
@@ -266,11 +262,8 @@ class Connection(asyncio.Protocol):
         self._handler.stats.connections_open -= 1
 
     def data_received(self, data: bytes) -> None:
-        """Hand on the requests of one buffer."""
+        """Decode one buffer and pass its requests on."""
         if self._closing:
-            return
-        if self._upgrading:
-            self._early.append(data)  # the handshake has ended, and its task does not know yet
             return
         if self._own_links is not None:
             self._settle_memory(self._own_links)
@@ -284,7 +277,7 @@ class Connection(asyncio.Protocol):
         self.memory.wait_if_full(account)
 
     def _settle_memory(self, own_links: OwnLinks) -> None:
-        """The first bytes came: if the peer is the client of this process, it has announced its socket by now."""
+        """Choose the memory budget at the first bytes: a client in this process has announced its socket by now."""
         self._own_links = None
         if self._transport is not None and own_links.has(self._transport):
             self.memory.close(self._account)
@@ -306,7 +299,7 @@ class Connection(asyncio.Protocol):
             self.close_when_answered()
 
     def _pass_gate(self, gate: Gate, requests: list[Request]) -> list[Request]:
-        """Answer what comes before the gate opens; gives the rest."""
+        """Answer the requests before the gate opens; return the rest."""
         assert self._guard is not None
         stats = self._guard.stats
         for at, request in enumerate(requests):
@@ -325,62 +318,62 @@ class Connection(asyncio.Protocol):
                 self.close_when_answered()
                 return []
             if gate.is_open:
-                self._let_in(gate, self._guard)
+                self._admit(gate, self._guard)
                 return requests[at + 1 :]
         return []
 
     # TLS
 
     def _start_tls(self, request: StartTlsRequest) -> None:
-        """Answer, and run the handshake beside: the answer is the last thing in clear."""
-        guard, clear = self._guard, self._transport
-        if guard is None or clear is None:
+        """Answer, then run the handshake in the background: the response is the last plaintext."""
+        guard, plain = self._guard, self._transport
+        if guard is None or plain is None:
             return
-        if self._codec.has_more_in_clear:
-            # Taken later, it would pass for something that TLS had protected.
-            _log.warning("closing the connection of %s: bytes in clear behind START_TLS", self._peer)
+        if self._codec.has_more_plaintext:
+            # If it were handled later, it would count as protected by TLS.
+            _log.warning("closing the connection of %s: plaintext after START_TLS", self._peer)
             self._handler.stats.protocol_failures += 1
             self.abort()
             return
         self.flush()
         self._upgrading = True
-        self._drained.clear()  # what is made meanwhile cannot leave
-        clear.pause_reading()  # the client's first bytes of TLS are not for us
-        clear.write(server_v3.encode_start_tls(request.origin))
-        guard.start(self._upgrade(guard, clear, request), f"TLS handshake with {self._peer}")
+        self._drained.clear()  # responses cannot leave during the handshake
+        plain.pause_reading()  # the client's first TLS bytes are for the TLS layer
+        plain.write(server_v3.encode_start_tls(request.origin))
+        guard.start(self._upgrade(guard, plain), f"TLS handshake with {self._peer}")
 
-    async def _upgrade(self, guard: Guard, clear: asyncio.Transport, request: StartTlsRequest) -> None:
-        secured: asyncio.Transport | None = None
+    async def _upgrade(self, guard: Guard, plain: asyncio.Transport) -> None:
         try:
-            secured = await guard.begin_tls(clear, self)
-        finally:
-            self._upgrading = False
-            if secured is None or self._transport is None or self._closing:
-                clear.abort()
-                self.connection_lost(None)  # nobody else tells us when a handshake breaks off
-        if secured is None or self._transport is None:
-            return
+            await guard.begin_tls(plain, self, self._handshake_failed)
+        except BaseException:
+            plain.abort()
+            raise
+
+    def _handshake_failed(self) -> None:
+        self.connection_lost(None)  # the socket now calls the TLS layer instead of this object
+
+    def _secured(self, secured: asyncio.Transport) -> None:
+        """Continue over TLS: the handshake has ended."""
+        guard, request = self._guard, self._codec.start_tls
+        assert guard is not None and request is not None
+        self._upgrading = False
         self._codec.upgraded()
         secured.set_write_buffer_limits(high=self._settings.socket_write_high_bytes)
-        self._transport, self._clear = secured, clear
+        self._transport = secured
         self._secure = True
         guard.stats.tls_connections_open += 1
-        if not self._drained.is_set():
-            self.resume_writing()  # the socket no longer tells us but the TLS layer
+        self.resume_writing()  # the TLS layer has nothing to send yet
         if self._paused:
             secured.pause_reading()
         if self._gate is not None:
             self._gate_secured(guard, self._gate, secured, request)
-        early, self._early = self._early, []
-        for data in early:
-            self.data_received(data)
         self.flush()
 
     def _gate_secured(self, guard: Guard, gate: Gate, secured: asyncio.Transport, request: StartTlsRequest) -> None:
-        """Let a client in whose certificate is enough; tell one whose certificate is not, as BookKeeper's does."""
+        """Admit a client whose certificate suffices; answer one whose certificate is refused, as BookKeeper does."""
         refused = gate.secured(Peer(self._address, True, subject_of(secured.get_extra_info("peercert"))))
         if gate.is_open:
-            self._let_in(gate, guard)
+            self._admit(gate, guard)
         elif refused is not None:
             guard.stats.authentication_failures += 1
             _log.warning("authentication of %s failed: %s", self._peer, refused.reason)
@@ -388,17 +381,17 @@ class Connection(asyncio.Protocol):
             self.send((server_v3.encode_status(request.origin, Status.IO_ERROR),))
 
     def eof_received(self) -> bool:
-        """The client sends nothing more; what it waits for may still be answered."""
+        """Close once everything is answered: the client sends nothing more, but may still read."""
         self.close_when_answered()
-        return not self._secure  # TLS knows no half of a connection
+        return not self._secure  # TLS has no half-closed connections
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: take no more of its requests."""
+        """Stop reading requests: the client does not read its responses."""
         self._drained.clear()
         self.pause(PAUSED_BY_WRITES)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Continue reading requests: the client reads its responses again."""
         self._drained.set()
         self.resume(PAUSED_BY_WRITES)
 
@@ -409,7 +402,7 @@ class Connection(asyncio.Protocol):
         self._paused |= reason
 
     def resume(self, reason: int) -> None:
-        """Take one reason away."""
+        """Remove one reason; continue reading if it was the last."""
         if not self._paused & reason:
             return
         self._paused &= ~reason
@@ -418,29 +411,29 @@ class Connection(asyncio.Protocol):
 
     @property
     def _can_pause(self) -> bool:
-        """While a handshake runs, what is read is not for us; whether to pause is settled at its end."""
+        """Whether reading can be paused and resumed now. A handshake reads the socket: pauses apply after it."""
         return self._transport is not None and not self._upgrading and not self._transport.is_closing()
 
     @property
     def is_gone(self) -> bool:
-        """Nobody is there to take an answer."""
+        """Whether the connection is closed, so that no response can be sent."""
         return self._transport is None
 
     @property
     def takes_answers(self) -> bool:
-        """Whether answers leave about as fast as they are made. While not: make no large ones."""
+        """Whether responses leave about as fast as they are produced. If not, produce no large ones."""
         return self._drained.is_set() and self._out_bytes < self._settings.socket_write_high_bytes
 
     async def wait_to_take_answers(self) -> None:
-        """Until `takes_answers`, or until the connection is gone."""
+        """Wait until `takes_answers`, or until the connection is closed."""
         while not (self.takes_answers or self.is_gone):
             if self._drained.is_set():
-                await asyncio.sleep(0)  # the flush of this turn of the loop is due
+                await asyncio.sleep(0)  # the flush of this loop iteration is due
             else:
                 await self._drained.wait()
 
     def send(self, buffers: Sequence[Buffer], answers: int = 1) -> None:
-        """Queue the bytes of `answers` answers for the next flush."""
+        """Queue the bytes of `answers` responses for the next flush."""
         self.unanswered -= answers
         if self._transport is None:
             return
@@ -452,7 +445,7 @@ class Connection(asyncio.Protocol):
         self.memory.queued(self._account, size_bytes)
 
     def flush(self) -> None:
-        """Write everything queued at once; close if that was what remained to do."""
+        """Write all queued bytes at once; close if the connection only waited for that."""
         if self._transport is None or self._upgrading:
             return
         if self._out:
@@ -466,7 +459,7 @@ class Connection(asyncio.Protocol):
         self.close_if_answered()
 
     def close_if_answered(self) -> None:
-        """Close if that was asked for and nothing is due any more."""
+        """Close if `close_when_answered` was called and no response is pending."""
         if self._closing and self.unanswered <= 0 and not self._out and self._transport is not None:
             self._transport.close()
 
@@ -476,34 +469,33 @@ class Connection(asyncio.Protocol):
             return
         self._closing = True
         if self._upgrading:
-            self._transport.abort()  # what is due could not be sent
+            self._transport.abort()  # pending responses cannot be sent during a handshake
             return
-        self.pause(PAUSED_FOR_GOOD)
+        self.pause(PAUSED_UNTIL_CLOSED)
         self._handler.leaving(self)
         self.flush()
 
     # ---- memory: see `env.connection_memory.Holder`
     @property
     def listening(self) -> bool:
-        """Whether the silence of the peer is its own."""
-        return not self._paused & ~_OF_THE_PEER
+        """Whether the peer itself causes its silence, rather than a pause of reading."""
+        return not self._paused & ~_CAUSED_BY_PEER
 
     def unsent_bytes(self) -> int:
         """Return the bytes queued and those the socket has not sent."""
         if self._transport is None:
             return 0
-        below = 0 if self._clear is None else self._clear.get_write_buffer_size()
-        return self._out_bytes + self._transport.get_write_buffer_size() + below
+        return self._out_bytes + self._transport.get_write_buffer_size()
 
     def wait_for_memory(self, waits: bool) -> None:
-        """Stop reading until there is room, or go on."""
+        """Stop reading until memory is free, or continue."""
         if waits:
             self.pause(PAUSED_BY_MEMORY)
         else:
             self.resume(PAUSED_BY_MEMORY)
 
     def close_at_once(self, why: str) -> None:
-        """Abort; without `why` nothing is logged."""
+        """Abort; log `why` unless it is empty."""
         if why:
             _log.warning("closing the connection of %s: %s", self._peer, why)
         self.abort()

@@ -229,7 +229,7 @@ def test_a_bookie_that_nobody_knows_fails_at_once() -> None:
         world.known = False
         answer = await world.read(1)
         assert isinstance(answer, BookieUnavailableError)
-        assert "never was" in str(answer)
+        assert "it never registered" in str(answer)
 
     _run(scenario)
 
@@ -310,7 +310,7 @@ def test_who_has_the_address_by_the_time_the_connection_is_there_is_not_asked_fo
         known = [BookieAddress("b", 3181)]
         world.pool = ConnectionPool(lambda _: known.pop() if known else None, QUICK)
         answer = await world.read(1)
-        assert isinstance(answer, BookieUnavailableError) and "not its own any more" in str(answer)
+        assert isinstance(answer, BookieUnavailableError) and "its address changed" in str(answer)
         assert world.bookie.asked == []
 
     _run(scenario)

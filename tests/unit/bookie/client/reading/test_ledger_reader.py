@@ -118,7 +118,7 @@ def test_where_the_replicas_are_must_be_known_before_an_entry_is_called_missing(
         cluster.metadata.write(ledger_path(writer.ledger_id), encode_ledger_metadata(moved), None)
         cluster.metadata.away = True
         for read in (reader.read, writer.read):
-            with pytest.raises(QuorumError, match="cannot be found out"):
+            with pytest.raises(QuorumError, match="cannot read the metadata"):
                 await read(EntryId(0), EntryId(4))
         cluster.metadata.away = False
         for read in (reader.read, writer.read):

@@ -52,5 +52,5 @@ def test_the_frame_is_that_of_the_protocols_test_vector() -> None:
 @pytest.mark.parametrize("digest_type", list(DigestType))
 def test_a_payload_above_the_limit_is_refused_with_its_size(digest_type: DigestType) -> None:
     adds = AddFrames(LedgerId(1), Digest(digest_type, b""), master_key(b""), 5)
-    with pytest.raises(LedgerError, match="an entry of 6 bytes; the limit is 5"):
+    with pytest.raises(LedgerError, match="an entry of 6 bytes; the limit is 5: write smaller entries"):
         adds.encode(EntryId(0), EntryId(-1), 0, [b"fits", (b"not", b"me!")])
