@@ -188,7 +188,7 @@ def test_policies_of_a_namespace_start_offloads_of_its_topics(s3: S3Server, stan
     standalone.request("POST", f"{namespace}/offloadPolicies", policies)
     assert standalone.request("GET", f"{namespace}/offloadPolicies") == policies
     code, text = refusal(standalone, "POST", f"{namespace}/offloadPolicies", {"managedLedgerOffloadDriver": "tape"})
-    assert code == 412 and "known are aws-s3" in text
+    assert code == 412 and "use one of aws-s3" in text
     standalone.request("PUT", f"{namespace}/offloadDeletionLagMs", -1)
     assert standalone.request("GET", f"{namespace}/offloadDeletionLagMs") == -1
     produce(standalone.url)

@@ -116,7 +116,7 @@ async def test_data_without_an_index_is_not_a_segment(bucket: Bucket) -> None:
         await write_segment(bucket.place, ledger(), UUID, SETTINGS)
     assert bucket.files == [data_key(UUID, 7)]
     cache = WindowCache()
-    with pytest.raises(SegmentMissingError, match="-index is gone"):
+    with pytest.raises(SegmentMissingError, match="-index is missing"):
         await read_back(bucket.place, cache)
     await cache.close()
 
@@ -127,7 +127,7 @@ async def test_error_names_an_object_that_was_deleted_during_a_read(bucket: Buck
     reader = await SegmentReader.open(bucket.place, LedgerId(7), UUID, cache)
     await reader.read(EntryId(0), EntryId(0))
     (bucket.server.buckets / "ledgers" / data_key(UUID, 7)).unlink()
-    with pytest.raises(SegmentMissingError, match="ledger-7 is gone"):
+    with pytest.raises(SegmentMissingError, match="ledger-7 is missing"):
         await reader.read(EntryId(2999), EntryId(2999))
     await cache.close()
 

@@ -180,7 +180,7 @@ def listening_hosts(pid: int) -> set[str]:
 
 
 def test_it_listens_on_loopback_unless_it_is_opened_and_its_bookies_stay_there(tmp_path: Path) -> None:
-    warning = "everybody who reaches their ports may read and write"
+    warning = "every client that reaches their ports may read and write"
     for given, expected, warnings in (((), {"127.0.0.1"}, 0), (("--host", "0.0.0.0"), {"127.0.0.1", "0.0.0.0"}, 1)):
         process = StandaloneProcess(tmp_path, options=given)
         try:

@@ -1,4 +1,4 @@
-"""docs/limits.md against the models: each setting it names exists, and its default is the bound that stands there."""
+"""docs/limits.md against the models: each setting it names exists, and its default is the documented limit."""
 
 import re
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ from quire_broker.config.broker import BrokerConfig, ServingConfig
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()
 MODELS: tuple[type[ProcessConfig], ...] = (BookieConfig, StorageConfig, ServingConfig, BrokerConfig)
 COMPUTED = {"connectionMemoryMaxMb", "diskUsageLwmThreshold"}
-"""Without a default of their own: one follows the machine, one the other threshold."""
+"""Without a fixed default: one follows the machine, one the other threshold."""
 SUMS = {"reserve on a disk"}
-"""Rows whose bound is made of settings that stand in rows of their own."""
+"""Rows whose limit is a sum of settings that have their own rows."""
 
 
 def rows() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the bounded thing, the bound, and the settings that each row names."""
+    """Yield the object, the limit, and the settings that each row names."""
     keys_at = 0
     for line in TEXT.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if not cells:
             keys_at = 0
-        elif cells[:2] == ["what", "bound"]:
+        elif cells[:2] == ["object", "limit"]:
             keys_at = cells.index("key")
         elif keys_at and not cells[0].startswith("---"):
             yield cells[0], cells[1], re.findall(r"`(\w+)`", cells[keys_at])

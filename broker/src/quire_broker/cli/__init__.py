@@ -1,11 +1,11 @@
-"""`quire broker`, `quire standalone` and the commands that talk to them."""
+"""`quire broker`, `quire standalone` and the commands that connect to them."""
 
 from quire_bookie.cli.commands import Commands
 from quire_broker.cli import start, tokens, topics, traffic
 
 
 def register(commands: Commands) -> None:
-    """Entry point of the group `quire.commands`."""
+    """Register the commands; entry point of the group `quire.commands`."""
     start.register(commands)
     traffic.register(commands)
     topics.register(commands)

@@ -1,4 +1,4 @@
-"""Maps what a person configured about a broker's security to its settings. Pure: reads no file."""
+"""Maps the configuration of a broker's security to its settings. Pure: reads no file."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from quire_broker.security.settings import AccessSettings, AuthenticationSetting
 
 
 def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> AccessSettings:
-    """Who may use a broker, for what, and over what. `own_names`: that it tells clients."""
+    """Return the settings of TLS, authentication and authorization. `own_names`: names that the broker publishes."""
     return AccessSettings(
         tls=_tls(config) if config.serves_tls else None,
         authentication=_authentication(config) if config.authentication_enabled else None,
@@ -19,7 +19,7 @@ def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> A
         super_users=frozenset(config.super_user_roles),
         permissions_check_s=float(config.permissions_check_seconds),
         admin_remote=config.http_admin_remote,
-        # Names of one part are always taken.
+        # Names of one part are always accepted.
         allowed_hosts=tuple(dict.fromkeys([*(name for name in own_names if "." in name), *config.http_allowed_hosts])),
         http=http_limits(config),
     )

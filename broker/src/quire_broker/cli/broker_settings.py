@@ -1,4 +1,4 @@
-"""Maps what a person configured to the settings of the broker's rooms. Pure: starts nothing, reads nothing."""
+"""Maps the configuration to the settings of the broker's packages. Pure: starts nothing, reads nothing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,11 +44,11 @@ _DIGESTS = {
 }
 LOCAL = "local"
 LOCALHOST = "localhost"
-_STATE_HEADROOM_BYTES = 64 * KIB  # as the managed ledger's own default keeps below its frame
+_STATE_HEADROOM_BYTES = 64 * KIB  # the managed ledger's default leaves the same below its frame
 
 
 def chosen_quorums(config: ManagedLedgerConfig, bookies: int) -> tuple[int, int, int]:
-    """E, Qw and Qa: what was set, and what suits so many bookies where 0 was. ConfigError when they contradict."""
+    """Return E, Qw and Qa as configured; for 0, values that suit `bookies`. ConfigError if they contradict."""
     ensemble = config.ensemble_size or quorums(bookies)[0]
     write = config.write_quorum or ensemble
     ack = config.ack_quorum or (2 if write == 3 else write)
@@ -62,7 +62,7 @@ def chosen_quorums(config: ManagedLedgerConfig, bookies: int) -> tuple[int, int,
 def ledger_settings(
     config: ServingConfig, *, bookies: int, password: bytes, frame_bytes: int = FRAME_BYTES_MAX
 ) -> ManagedLedgerSettings:
-    """The settings of managed ledgers."""
+    """Return the settings of managed ledgers."""
     ensemble, write, ack = chosen_quorums(config, bookies)
     return ManagedLedgerSettings(
         ensemble_size=ensemble,
@@ -88,7 +88,7 @@ def ledger_settings(
 def serving_settings(
     config: BrokerConfig | StandaloneConfig, ledger: ManagedLedgerSettings, advertise: str
 ) -> BrokerSettings:
-    """The settings of a broker."""
+    """Return the settings of a broker."""
     listeners = parse_listeners(config.advertised_listeners)
     own_names = [advertise, *(urlsplit(one.native or one.native_tls).hostname or "" for one in listeners)]
     return BrokerSettings(
@@ -130,7 +130,7 @@ def serving_settings(
 
 
 def backlog_quota_settings(config: BacklogQuotaConfig) -> BacklogQuotaSettings:
-    """What holds where a namespace says nothing of its backlog."""
+    """Return the backlog quotas for namespaces without their own."""
 
     def quota(limit: int) -> BacklogQuota | None:
         return BacklogQuota(limit, config.backlog_quota_default_policy) if limit > 0 else None
@@ -145,16 +145,16 @@ def backlog_quota_settings(config: BacklogQuotaConfig) -> BacklogQuotaSettings:
 
 
 def broker_settings(config: BrokerConfig, password: bytes = b"") -> BrokerSettings:
-    """The settings of `quire broker start`; its ledgers have `password`.
+    """Return the settings of `quire broker start`; its ledgers have `password`.
 
-    Quorums do not depend on who happens to be up: 3/3/2 unless set.
+    Quorums do not depend on the number of bookies that are up: 3/3/2 unless set.
     """
     ledger = ledger_settings(config, bookies=3, password=password)
     return serving_settings(config, ledger, config.advertise or default_host(config.listen))
 
 
 def standalone_settings(config: StandaloneConfig, password: bytes = b"") -> StandaloneSettings:
-    """The settings of `quire standalone`, whose ledgers have `password`; absolute folders."""
+    """Return the settings of `quire standalone`, with absolute folders; its ledgers have `password`."""
     frame_bytes = config.max_frame_size_bytes - FRAME_LENGTH_BYTES
     ledger = ledger_settings(config, bookies=config.bookies, password=password, frame_bytes=frame_bytes)
     advertise = config.advertise or (LOCALHOST if config.listen == LOOPBACK else default_host(config.listen))
@@ -169,7 +169,7 @@ def standalone_settings(config: StandaloneConfig, password: bytes = b"") -> Stan
         client=replace(
             client_settings(config),
             frame_bytes_max=frame_bytes,
-            # An answer carries its entries and some header: leave it the same room that the defaults leave.
+            # A response has a header besides its entries: leave it the same space as the defaults do.
             batch_read_bytes_max=min(BATCH_READ_BYTES_MAX, frame_bytes - (FRAME_BYTES_MAX - BATCH_READ_BYTES_MAX)),
         ),
         recovery=recovery_settings(config) if config.auto_recovery else None,
@@ -177,18 +177,18 @@ def standalone_settings(config: StandaloneConfig, password: bytes = b"") -> Stan
 
 
 def _bookie_address(config: StandaloneConfig) -> str:
-    """The address of the bookies in the metadata: one that they listen on, also where the broker advertises another."""
-    # With metadata of our own no other process can find the bookies, so they need no name that others could reach.
+    """Return the address of the bookies in the metadata: one they listen on, even if the broker advertises another."""
+    # If no other process shares the metadata, the bookies need no address that others can reach.
     if not shares_metadata(config) or config.bookie_host not in ANY_ADDRESS:
         return local_host(config.bookie_host)
     return config.advertise or default_host(config.bookie_host)
 
 
 def shares_metadata(config: StandaloneConfig) -> bool:
-    """Whether other processes find the bookies in the metadata."""
+    """Return whether other processes find the bookies in the metadata."""
     return isinstance(parse_metadata_url(metadata_url(config)), EtcdLocation)
 
 
 def metadata_url(config: StandaloneConfig) -> str:
-    """Where the metadata is: beside the data, or the cluster that was named."""
+    """Return the URL of the metadata: beside the data, or the configured cluster."""
     return f"local:{Path(config.data).absolute()}/metadata" if config.metadata == LOCAL else config.metadata

@@ -1,6 +1,6 @@
-"""A small Pulsar client on our own wire module, for `quire produce` and `quire consume`. One connection a broker.
+"""A small Pulsar client on our own wire module, for `quire produce` and `quire consume`. One connection per broker.
 
-It knows lookup, partitions, producing one message after the other with a window, and reading from the start or
+It supports lookup, partitions, producing with a window of unanswered messages, and reading from the start or
 with a subscription. It must not grow into a client library: programs use Pulsar's own clients.
 """
 
@@ -41,12 +41,12 @@ _REPLIES = {
 
 
 class BrokerRefusedError(QuireError):
-    """The broker answered with an error, or the connection broke; the message says which."""
+    """The broker answered with an error, or the connection broke; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message with where it stands."""
+    """A message with its position."""
 
     ledger_id: int
     entry_id: int
@@ -55,7 +55,7 @@ class Received:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: requests by id, and what comes unasked by callback."""
+    """Owns one connection: passes answers to requests by id, and other commands to callbacks."""
 
     def __init__(self, token: str = "") -> None:
         self._token = token
@@ -69,23 +69,23 @@ class Connection(asyncio.Protocol):
 
     # ---- asyncio's protocol
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say CONNECT at once."""
-        self._transport = cast(asyncio.Transport, transport)  # that of TLS is none by inheritance
+        """Send CONNECT at once."""
+        self._transport = cast(asyncio.Transport, transport)  # that of TLS does not inherit from it
         hello = pb.CommandConnect(client_version="quire-cli", protocol_version=PROTOCOL_VERSION)
         if self._token:
             hello.auth_method_name, hello.auth_data = "token", self._token.encode()
         self._transport.write(encode(pb.BaseCommand(type=Kind.CONNECT, connect=hello)))
 
     def data_received(self, data: bytes) -> None:
-        """Give every frame to whom it belongs."""
+        """Pass every frame to its receiver."""
         try:
             for frame in self._decoder.feed(data):
                 self._dispatch(frame)
         except PeerProtocolError as error:
-            self._fail(BrokerRefusedError(f"the broker broke the protocol: {error}"))
+            self._fail(BrokerRefusedError(f"the broker violated the protocol: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail whoever waits."""
+        """Fail all waiting requests."""
         self._fail(BrokerRefusedError("the broker closed the connection" + (f": {exc}" if exc else "")))
 
     def _fail(self, error: QuireError) -> None:
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         for future in [self.connected, *self._waiting.values()]:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # mark as seen: not everybody is waited for
+                future.exception()  # mark as retrieved: not every future is awaited
         self._waiting.clear()
         for lost in self.on_lost:
             lost()
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         if isinstance(frame, MessageFrame):
             self._tell(Kind.MESSAGE, frame.command.message.consumer_id, frame)
         elif isinstance(frame, SendRun):
-            raise PeerProtocolError("a broker does not SEND")
+            raise PeerProtocolError("the broker sent SEND, which only clients send")
         elif frame.type == Kind.PING:
             self.write(commands.PONG)
         elif frame.type == Kind.CONNECTED:
@@ -135,14 +135,14 @@ class Connection(asyncio.Protocol):
         else:
             future.set_result(reply)
 
-    # ---- for our side
+    # ---- called by the client
     def write(self, data: bytes) -> None:
         """Send bytes."""
         assert self._transport is not None
         self._transport.write(data)
 
     def next_id(self) -> int:
-        """A number that is unique on this connection, for requests, producers and consumers."""
+        """Return a number that is unique on this connection, for requests, producers and consumers."""
         self._next_id += 1
         return self._next_id
 
@@ -162,13 +162,13 @@ class Connection(asyncio.Protocol):
             ) from error
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
 
 class Client:
-    """Topics of one cluster, found from one broker's address."""
+    """Finds the topics of one cluster, starting from one broker's address."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -176,7 +176,7 @@ class Client:
         self._connections: dict[str, Connection] = {}
 
     async def connection(self, url: str) -> Connection:
-        """The connection to a broker, opened when there is none."""
+        """Return the connection to a broker, opening it if needed."""
         if url in self._connections:
             return self._connections[url]
         parts = urlsplit(url)
@@ -185,7 +185,7 @@ class Client:
         except ValueError:
             port = 0
         if parts.scheme not in ("pulsar", _TLS_SCHEME) or not parts.hostname or not port:
-            raise ConfigError(f"'{url}' is no broker address; expected pulsar://host:port or {_TLS_SCHEME}://host:port")
+            raise ConfigError(f"'{url}' is not a broker address; use pulsar://host:port or {_TLS_SCHEME}://host:port")
         tls = self._access.context() if parts.scheme == _TLS_SCHEME else None
         loop, token = asyncio.get_running_loop(), self._access.token
         try:
@@ -200,12 +200,12 @@ class Client:
             await asyncio.wait_for(protocol.connected, ANSWER_TIMEOUT_S)
         except TimeoutError as error:
             protocol.close()
-            raise BrokerRefusedError(f"what listens at {url} does not speak Pulsar's protocol") from error
+            raise BrokerRefusedError(f"the server at {url} does not speak Pulsar's protocol") from error
         self._connections[url] = protocol
         return protocol
 
     async def partitions(self, topic: str) -> list[str]:
-        """The topics to use: the partitions, or the topic itself."""
+        """Return the topics to use: the partitions, or the topic itself."""
         body = pb.CommandPartitionedTopicMetadata(topic=topic, metadata_auto_creation_enabled=True)
         reply = await (await self.connection(self._url)).ask(Kind.PARTITIONED_METADATA, "partition_metadata", body)
         if reply.response == 1:
@@ -213,7 +213,7 @@ class Client:
         return [f"{topic}-partition-{k}" for k in range(reply.partitions)] or [topic]
 
     async def owner(self, topic: str) -> Connection:
-        """The connection to the broker that owns a topic."""
+        """Return the connection to the broker that owns a topic."""
         url, authoritative = self._url, False
         for _ in range(REDIRECTS_MAX):
             body = pb.CommandLookupTopic(topic=topic, authoritative=authoritative)
@@ -223,7 +223,7 @@ class Client:
             url = reply.brokerServiceUrlTls
             if not self._url.startswith(_TLS_SCHEME):
                 url = reply.brokerServiceUrl or url
-            elif not url.startswith(_TLS_SCHEME):  # never on to a port in clear: our token would go there
+            elif not url.startswith(_TLS_SCHEME):  # never redirect to a plaintext port: it would receive our token
                 raise BrokerRefusedError(f"{topic}: its broker has no port with TLS")
             authoritative = reply.authoritative
             if reply.response == LookupType.CONNECT:
@@ -231,13 +231,13 @@ class Client:
         raise BrokerRefusedError(f"{topic}: redirected {REDIRECTS_MAX} times")
 
     def close(self) -> None:
-        """Drop all connections."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
 
 
 class Producer:
-    """Sends to one topic, `WINDOW_MESSAGES` unanswered at most."""
+    """Sends to one topic, with at most `WINDOW_MESSAGES` unanswered."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -258,7 +258,7 @@ class Producer:
         self._name, self._sequence = reply.producer_name, reply.last_sequence_id + 1
 
     async def send(self, payload: bytes, *, key: str | None, properties: dict[str, str], now_ms: int) -> None:
-        """Send one message; waits while the window is full, not for its receipt."""
+        """Send one message; waits while the window is full, but not for its receipt."""
         while len(self._pending) >= WINDOW_MESSAGES and self._error is None:
             self._room.clear()
             await self._room.wait()
@@ -274,7 +274,7 @@ class Producer:
         self._sequence += 1
 
     async def flush(self) -> None:
-        """Until every send has its receipt; raises what the broker refused."""
+        """Wait until every send has its receipt; raise an error of the broker."""
         while self._pending and self._error is None:
             self._room.clear()
             await self._room.wait()
@@ -295,7 +295,7 @@ class Producer:
 
 
 class Consumer:
-    """Reads one topic: by a durable subscription, or without leaving a trace."""
+    """Reads one topic by a durable subscription, or by a temporary one."""
 
     PERMITS = 1000
 
@@ -327,14 +327,14 @@ class Consumer:
         self._flow(self.PERMITS)
 
     async def last_position(self) -> tuple[int, int]:
-        """(ledger, entry) of the topic's last message; (-1, -1) when it is empty."""
+        """Return (ledger, entry) of the topic's last message; (-1, -1) if it is empty."""
         body = pb.CommandGetLastMessageId(consumer_id=self._id)
         reply = await self._connection.ask(Kind.GET_LAST_MESSAGE_ID, "get_last_message_id", body)
         last = reply.last_message_id
         return last.ledgerId, last.entryId
 
     def acknowledge(self, received: Received) -> None:
-        """Acknowledge the entry of a message; nothing happens without a subscription."""
+        """Acknowledge the entry of a message; does nothing without a subscription."""
         if self._durable:
             body = pb.CommandAck(consumer_id=self._id, ack_type=0)
             body.message_id.add(ledgerId=received.ledger_id, entryId=received.entry_id)
@@ -361,7 +361,7 @@ class Consumer:
 
 @contextlib.asynccontextmanager
 async def open_client(url: str) -> AsyncIterator[Client]:
-    """A client that is closed at the end."""
+    """Open a client and close it at the end."""
     client = Client(url)
     try:
         await client.connection(url)

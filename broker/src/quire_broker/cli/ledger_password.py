@@ -1,4 +1,4 @@
-"""The password of a broker's ledgers: as configured, or the one that a standalone keeps in its data folder."""
+"""Provides the password of a broker's ledgers: the configured one, or that in a standalone's data folder."""
 
 from quire_bookie.cli.data_folder import LEDGER_PASSWORD_FILE
 from quire_bookie.env.chance import Chance
@@ -11,12 +11,15 @@ _BYTES = 24
 
 
 async def configured_password(config: ManagedLedgerConfig) -> bytes:
-    """The password of `managedLedgerPassword`; empty: there is none. ConfigError for a file that cannot be used."""
+    """Return the password of `managedLedgerPassword`; empty if not set. ConfigError for an unusable file."""
     return await secret_text(config.managed_ledger_password, config.key_of("managed_ledger_password"))
 
 
 async def standalone_password(config: ManagedLedgerConfig, data: str, chance: Chance) -> bytes:
-    """The configured password, else that of the data folder, drawn at the first start. ConfigError, StartupError."""
+    """Return the configured password, else that of the data folder, created at the first start.
+
+    ConfigError, StartupError.
+    """
     found = await configured_password(config)
     path = f"{data}/{LEDGER_PASSWORD_FILE}"
     if found:
@@ -27,5 +30,7 @@ async def standalone_password(config: ManagedLedgerConfig, data: str, chance: Ch
         return drawn
     kept = (await SecretFiles().read_file(path)).strip()
     if not kept:
-        raise StartupError(f"{path} is empty: it holds the password of new ledgers; remove it, and a new one is drawn")
+        raise StartupError(
+            f"{path} is empty; it should hold the password of new ledgers: remove it to generate a new password"
+        )
     return kept

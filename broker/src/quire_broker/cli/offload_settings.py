@@ -1,4 +1,4 @@
-"""Maps what a person configured about offloading to the settings of topics and of the broker. Pure."""
+"""Maps the configuration of offloading to the settings of topics and of the broker. Pure."""
 
 from quire_bookie.limits import MIB
 from quire_broker.config.offload import OffloadConfig
@@ -9,7 +9,7 @@ from quire_broker.offload.windows import WindowSettings
 
 
 def offload_settings(config: OffloadConfig) -> OffloadSettings:
-    """Of topics whose namespace says nothing else. ConfigError."""
+    """Return the settings of topics whose namespace has no policies. ConfigError."""
     target = None
     if config.offload_driver:
         target = OffloadTarget.from_properties(
@@ -37,7 +37,7 @@ def offload_settings(config: OffloadConfig) -> OffloadSettings:
 
 
 def tier_settings(config: OffloadConfig) -> TierSettings:
-    """Of the broker."""
+    """Return the settings of the broker."""
     return TierSettings(
         at_once=config.offload_at_once,
         read_timeout_s=float(config.offload_read_timeout_s),

@@ -1,4 +1,4 @@
-"""Tells which ports of a process let in more peers than its authentication suggests. Pure, but for resolving names."""
+"""Finds ports of a process that admit more peers than its authentication suggests. Only resolves names."""
 
 from quire_bookie.cli.own_address import reaches_others
 from quire_bookie.config.client_security import TOKEN_PLUGINS
@@ -8,39 +8,39 @@ from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 
 
 def unproved_towards_bookies(config: BrokerConfig) -> str | None:
-    """The warning of a broker with authentication that reaches bookies without any; None: it has no need of one."""
+    """Return a warning for a broker with authentication that reaches bookies without any; None if there is none."""
     proves = config.bookkeeper_tls_client_authentication or config.bookkeeper_auth_plugin in TOKEN_PLUGINS
     if not config.authentication_enabled or proves:
         return None
     return (
-        "authenticationEnabled is on, but bookies are reached without a certificate or token: who reaches a bookie's "
-        "port reads every topic around the broker; have bookies ask for tokens or certificates, and set "
+        "authenticationEnabled is on, but bookies are reached without a certificate or token: clients that reach a "
+        "bookie's port can read every topic; require tokens or certificates on bookies, and set "
         "bookkeeperClientAuthenticationPlugin or bookkeeperTLSClientAuthentication"
     )
 
 
 def open_doors(config: StandaloneConfig) -> list[str]:
-    """Warnings of a standalone's start, one for each open door. ConfigError for one that may not be open."""
+    """Return a warning for each open port of a standalone. ConfigError for a port that must not be open."""
     found = []
     bookies_open = reaches_others(config.bookie_host, "bookieBindAddress")
     if bookies_open and config.authentication_enabled:
         raise ConfigError(
-            f"--bookie-host (bookieBindAddress) {config.bookie_host}: the bookies of a standalone take every "
-            "connection, which leads around authenticationEnabled; leave it at 127.0.0.1, or run bookies apart"
+            f"--bookie-host (bookieBindAddress) {config.bookie_host}: the bookies of a standalone accept every "
+            "connection, which bypasses authenticationEnabled; leave it at 127.0.0.1, or run separate bookies"
         )
     if not config.authentication_enabled and reaches_others(config.listen, "bindAddress"):
         found.append(
-            f"broker and HTTP listen on {config.listen or '0.0.0.0'} without authentication: everybody who reaches "
-            "their ports may read and write all topics; set authenticationEnabled, or leave --host out"
+            f"broker and HTTP listen on {config.listen or '0.0.0.0'} without authentication: every client that reaches "
+            "their ports may read and write all topics; set authenticationEnabled, or omit --host"
         )
     if bookies_open:
         found.append(
-            f"the bookies listen on {config.bookie_host or '0.0.0.0'} and take every connection: everybody who reaches "
-            "their ports may read all entries; leave --bookie-host out, or run bookies by themselves, with tokens"
+            f"the bookies listen on {config.bookie_host or '0.0.0.0'} and accept every connection: every client that "
+            "reaches their ports may read all entries; omit --bookie-host, or run separate bookies with tokens"
         )
     elif shares_metadata(config):
         found.append(
-            f"the bookies listen on {config.bookie_host}, and others find them in the metadata by that address: "
-            "only processes of this machine reach them; give --bookie-host when others must"
+            f"the bookies listen on {config.bookie_host}, which is also their address in the metadata: "
+            "only processes of this machine reach them; give --bookie-host if other machines must"
         )
     return found

@@ -1,4 +1,4 @@
-"""Fits the limits of connections of a broker and of a standalone to the files that the process may open."""
+"""Limits the connections of a broker and of a standalone to the files that the process may open."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from quire_broker.standalone import StandaloneSettings
 
 
 def fit_broker(settings: BrokerSettings, of_bookies: int = 0) -> BrokerSettings:
-    """The settings with no more connections than the share of clients, less those `of_bookies`."""
+    """Return the settings with at most the clients' share of connections, less those `of_bookies`."""
     clients = max(1, Shares.of(open_files_max()).clients - of_bookies)
     return replace(
         settings,
@@ -19,7 +19,7 @@ def fit_broker(settings: BrokerSettings, of_bookies: int = 0) -> BrokerSettings:
 
 
 def fit_standalone(settings: StandaloneSettings) -> StandaloneSettings:
-    """The same of all parts; the bookies together take a quarter of the share of clients."""
+    """Do the same for all parts; the bookies together take a quarter of the clients' share."""
     of_bookies = Shares.of(open_files_max()).clients // 4
     return replace(
         settings,

@@ -1,4 +1,4 @@
-"""The life of `quire standalone` and `quire broker start`: takes what a process needs, gives it back the other way."""
+"""Runs `quire standalone` and `quire broker start`: acquires resources, and releases them in reverse order."""
 
 import asyncio
 import contextlib
@@ -38,9 +38,9 @@ log = logging.getLogger("quire.process")
 
 
 async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int:
-    """Serve until `stop` is set, also during the start; the exit code.
+    """Serve until `stop` is set, which may happen during the start; return the exit code.
 
-    ConfigError, StartupError, DamagedError: nothing stays behind.
+    ConfigError, StartupError, DamagedError: everything acquired is released.
     """
     require_own_address(config.listen, "--host (bindAddress)")
     require_own_address(config.bookie_host, "--bookie-host (bookieBindAddress)")
@@ -69,7 +69,7 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
 async def _start_standalone(
     config: StandaloneConfig, data: str, disk: LocalDisk, undo: contextlib.AsyncExitStack
 ) -> RunningStandalone:
-    """Start everything; `undo` gives it back, after an error or a cancellation too."""
+    """Start everything; `undo` releases it, even after an error or a cancellation."""
     undo.callback((await claim_data_folder(disk, data, STANDALONE_FOLDER)).release)
     warn_of_open_folders([data])
     chance = SystemChance()
@@ -91,7 +91,7 @@ async def _start_standalone(
 
 
 async def serve_broker(config: BrokerConfig, stop: asyncio.Event) -> int:
-    """Serve until `stop` is set, also during the start; the exit code.
+    """Serve until `stop` is set, which may happen during the start; return the exit code.
 
     ConfigError, StartupError, MetadataUnavailableError.
     """
@@ -105,7 +105,7 @@ async def serve_broker(config: BrokerConfig, stop: asyncio.Event) -> int:
 
 
 async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -> RunningBroker:
-    """Start everything; `undo` gives it back, after an error or a cancellation too."""
+    """Start everything; `undo` releases it, even after an error or a cancellation."""
     url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
     require_own_address(config.listen, BrokerConfig.key_of("listen"))
     if (warning := unproved_towards_bookies(config)) is not None:
@@ -129,7 +129,7 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
 
 @contextlib.asynccontextmanager
 async def _plain_errors() -> AsyncIterator[None]:
-    """What the file system refuses while starting is a line for a person, as everything else is."""
+    """Report file system errors during the start in one line, like all other errors."""
     try:
         yield
     except OSError as error:
@@ -139,7 +139,7 @@ async def _plain_errors() -> AsyncIterator[None]:
 async def _until_stopped(
     broker: RunningBroker, stop: asyncio.Event, storage_bytes: Callable[[], Awaitable[int]] | None
 ) -> None:
-    """Show how it goes, until `stop` is set."""
+    """Show the progress until `stop` is set."""
     line = StatusLine() if sys.stdout.isatty() else None
     used: int | None = None
     before = _sample(broker, used)

@@ -1,4 +1,4 @@
-"""`quire standalone` and `quire broker start`: flags in, a service out."""
+"""`quire standalone` and `quire broker start`: start a service from flags."""
 
 from typing import Annotated
 
@@ -28,8 +28,8 @@ def register(commands: Commands) -> None:
 
     @commands.app.command()
     def standalone(
-        data: Annotated[str | None, typer.Option(help="Folder for everything that is kept. [./quire-data]")] = None,
-        bookies: Annotated[int | None, typer.Option(help="How many bookies; may grow, never shrink. [1]")] = None,
+        data: Annotated[str | None, typer.Option(help="Folder for all data. [./quire-data]")] = None,
+        bookies: Annotated[int | None, typer.Option(help="Number of bookies; may grow, never shrink. [1]")] = None,
         host: Annotated[
             str | None, typer.Option(help="Address that broker and HTTP listen on; 0.0.0.0: all. [127.0.0.1]")
         ] = None,

@@ -1,4 +1,4 @@
-"""What a running process tells a person: where to connect, and once a second how it goes. Shows, never measures."""
+"""Shows a running process on the terminal: how to connect, and its progress once a second. Never measures itself."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from quire_broker.ownership.owners import BrokerUrls
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Counters at a moment of the loop's clock. `storage_bytes` None: not known."""
+    """Counters at one loop time. `storage_bytes` None: unknown."""
 
     at_s: float
     messages_in: int
@@ -26,7 +26,7 @@ class Sample:
 
 
 def in_units(size_bytes: float) -> str:
-    """`1.5 MiB`."""
+    """Return a size such as `1.5 MiB`."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -36,7 +36,7 @@ def in_units(size_bytes: float) -> str:
 
 
 def describe(before: Sample, now: Sample) -> str:
-    """One line: rates between two looks, and what there is."""
+    """Return one line: rates between two samples, and totals."""
     passed_s = max(now.at_s - before.at_s, 1e-9)
 
     def flow(messages: int, size_bytes: int, total: int) -> str:
@@ -53,7 +53,7 @@ def describe(before: Sample, now: Sample) -> str:
 
 
 def log_status(log: logging.Logger, before: Sample, now: Sample) -> None:
-    """A log line, when anything moved."""
+    """Log a line if there was traffic."""
     if (now.messages_in, now.messages_out, now.connections) != (
         before.messages_in,
         before.messages_out,
@@ -63,13 +63,13 @@ def log_status(log: logging.Logger, before: Sample, now: Sample) -> None:
 
 
 def own_command(program: str) -> str:
-    """How a second terminal in the same folder calls the running program: `quire`, or its path below that folder."""
+    """Return the command for a second terminal in the same folder: `quire`, or its path below that folder."""
     below = os.path.relpath(program)
     return "quire" if below.startswith("..") else below
 
 
 def _exports(urls: BrokerUrls) -> list[str]:
-    """The line that leads our commands to the process, where they would ask elsewhere by themselves."""
+    """Return the export line for our commands, if their default addresses differ from the process."""
     asked = {"QUIRE_BROKER": (urls.clients, DEFAULT_URL), "QUIRE_HTTP": (urls.web, DEFAULT_HTTP)}
     given = [f"{name}={url}" for name, (url, default) in asked.items() if url not in ("", default)]
     return [f"  export {' '.join(given)}"] if given else []
@@ -78,7 +78,7 @@ def _exports(urls: BrokerUrls) -> list[str]:
 def standalone_banner(
     urls: BrokerUrls, bookies: Sequence[tuple[str, int]], data: str, metadata: str, command: str = "quire"
 ) -> str:
-    """What listens where, and how to connect. `command`: how our command is called from here."""
+    """Return the ports and how to connect. `command`: how the `quire` command is called from here."""
     rows = [
         ("Pulsar clients", urls.clients),
         ("REST and admin", urls.web),
@@ -97,13 +97,13 @@ def standalone_banner(
             f"  {command} produce my-topic FILE     {command} consume my-topic     {command} topic list",
             "or connect any Pulsar client:",
             f'  pulsar.Client("{urls.clients}")',
-            "Stop with Ctrl-C; what was acknowledged stays in the data folder.",
+            "Stop with Ctrl-C; acknowledged messages stay in the data folder.",
         ]
     )
 
 
 class StatusLine:
-    """The last line of a terminal, rewritten at each look."""
+    """Owns the last line of a terminal, rewritten at each update."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -121,7 +121,7 @@ class StatusLine:
         self._live.stop()
 
     def show(self, before: Sample, now: Sample) -> None:
-        """Rewrite it."""
+        """Rewrite the line."""
         from rich.text import Text
 
         self._live.update(Text(describe(before, now), no_wrap=True, overflow="ellipsis"), refresh=True)

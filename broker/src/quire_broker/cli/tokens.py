@@ -1,4 +1,4 @@
-"""`quire tokens`: keys and tokens for brokers and bookies, as `pulsar tokens` makes them. Asks no server."""
+"""`quire tokens`: creates keys and tokens for brokers and bookies, like `pulsar tokens`. Contacts no server."""
 
 import json
 import re
@@ -19,14 +19,14 @@ SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 _KEY_FILE_MODE = 0o600
 _DATE_S_MAX = 253_402_300_799  # the end of the year 9999
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-Algorithm = Annotated[str, typer.Option("--signature-algorithm", "-a", help="Of the signature.")]
+Algorithm = Annotated[str, typer.Option("--signature-algorithm", "-a", help="Signature algorithm.")]
 SecretKey = Annotated[str | None, typer.Option("--secret-key", "-sk", help="The secret: path, file:// or data: URL.")]
 Token = Annotated[str, typer.Argument(help="The token, or file:///path of a file with it; - is standard input.")]
 
 
 def register(commands: Commands) -> None:
     """Add `quire tokens`."""
-    app = new_app("Make and check keys and tokens.")
+    app = new_app("Create and check keys and tokens.")
     commands.app.add_typer(app, name="tokens")
     app.callback()(lambda: None)
     app.command("create-secret-key")(create_secret_key)
@@ -37,11 +37,11 @@ def register(commands: Commands) -> None:
 
 
 def create_secret_key(
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; it must not be there.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; it must not exist.")],
     algorithm: Algorithm = "HS256",
     base64_: Annotated[bool, typer.Option("--base64", "-b", help="Write it in base64.")] = False,
 ) -> None:
-    """Make a secret that signs and checks tokens."""
+    """Create a secret that signs and checks tokens."""
     if algorithm not in SECRET_BYTES:
         raise ConfigError(f"--signature-algorithm {algorithm}: a secret signs with {', '.join(SECRET_BYTES)}")
     import base64
@@ -55,7 +55,7 @@ def create_key_pair(
     public: Annotated[Path, typer.Option("--output-public-key", help="File for the key that checks.")],
     algorithm: Algorithm = "RS256",
 ) -> None:
-    """Make a private key that signs tokens, and the public one that checks them. PEM, PKCS8."""
+    """Create a private key that signs tokens, and the public one that checks them. PEM, PKCS8."""
     from cryptography.hazmat.primitives import serialization as forms
 
     key = _new_private_key(algorithm)
@@ -69,17 +69,17 @@ def create(
     secret_key: SecretKey = None,
     private_key: Annotated[str | None, typer.Option("--private-key", "-pk", help="The key of a pair.")] = None,
     algorithm: Annotated[
-        str | None, typer.Option("--signature-algorithm", "-a", help="Of the signature. [HS256, RS256]")
+        str | None, typer.Option("--signature-algorithm", "-a", help="Signature algorithm. [HS256, RS256]")
     ] = None,
     expiry_time: Annotated[
-        str | None, typer.Option("--expiry-time", "-e", help="How long it is good: 30m, 12h, 90d, 1y. [for ever]")
+        str | None, typer.Option("--expiry-time", "-e", help="How long it is valid: 30m, 12h, 90d, 1y. [forever]")
     ] = None,
 ) -> None:
-    """Make a token and print it."""
+    """Create a token and print it."""
     import jwt
 
     if (secret_key is None) == (private_key is None):
-        raise ConfigError("give one of --secret-key and --private-key")
+        raise ConfigError("give exactly one of --secret-key and --private-key")
     claims: dict[str, Any] = {"sub": subject}
     if expiry_time is not None:
         claims["exp"] = SystemClock().now_ms() // 1000 + _seconds(expiry_time)
@@ -87,11 +87,11 @@ def create(
     try:
         say(jwt.encode(claims, key, algorithm or ("HS256" if secret_key is not None else "RS256")))
     except (jwt.PyJWTError, ValueError, TypeError, NotImplementedError) as error:
-        raise ConfigError(f"the key cannot sign ({type(error).__name__}): is it of this algorithm?") from None
+        raise ConfigError(f"the key cannot sign ({type(error).__name__}); use a key of this algorithm") from None
 
 
 def show(token: Token) -> None:
-    """Print what stands in a token, unchecked."""
+    """Print the contents of a token without checking it."""
     import jwt
 
     text = _token(token)
@@ -99,11 +99,11 @@ def show(token: Token) -> None:
         claims = jwt.decode(text, options={"verify_signature": False})
         say(json.dumps(jwt.get_unverified_header(text)))
     except jwt.PyJWTError as error:
-        raise ConfigError(f"that is no token ({type(error).__name__})") from None
+        raise ConfigError(f"not a valid token ({type(error).__name__})") from None
     say(json.dumps(claims))
     end_s = claims.get("exp")
     if isinstance(end_s, int) and 0 <= end_s <= _DATE_S_MAX:
-        say(f"good until {datetime.fromtimestamp(end_s, UTC).isoformat()}", err=True)
+        say(f"valid until {datetime.fromtimestamp(end_s, UTC).isoformat()}", err=True)
 
 
 def validate(
@@ -116,7 +116,7 @@ def validate(
     from quire_bookie.tokens import checks
 
     if (secret_key is None) == (public_key is None):
-        raise ConfigError("give one of --secret-key and --public-key")
+        raise ConfigError("give exactly one of --secret-key and --public-key")
     if secret_key is not None:
         key, algorithms = checks.secret_of(_key(secret_key, "--secret-key")), checks.secret_algorithms()
     else:
@@ -135,17 +135,17 @@ def _new_private_key(algorithm: str) -> Any:
         return rsa.generate_private_key(public_exponent=65537, key_size=2048)
     curves: dict[str, ec.EllipticCurve] = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
     if algorithm not in curves:
-        raise ConfigError(f"--signature-algorithm {algorithm}: a pair signs with RS256, PS256, ES256 and their kin")
+        raise ConfigError(f"--signature-algorithm {algorithm}: a pair signs with RS256, PS256, ES256 or their variants")
     return ec.generate_private_key(curves[algorithm])
 
 
 def _write(path: Path, content: bytes) -> None:
-    """A new file that only its owner reads."""
+    """Write a new file that only its owner can read."""
     try:
         path.touch(_KEY_FILE_MODE, exist_ok=False)
         path.write_bytes(content)
     except FileExistsError as error:
-        raise ConfigError(f"{path} is there already; a key is never written over") from error
+        raise ConfigError(f"{path} already exists; choose another file, since keys are not overwritten") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -17,7 +17,7 @@ from quire_bookie.errors import ConfigError
 
 def register(commands: Commands) -> None:
     """Add `quire topic`."""
-    app = new_app("Look at topics of a running process, and mend them after a restore.")
+    app = new_app("Show topics of a running process, and repair them after a restore.")
     commands.app.add_typer(app, name="topic")
     app.callback()(lambda: None)
 
@@ -37,20 +37,20 @@ def register(commands: Commands) -> None:
                 [(row["topic"], row["messagesIn"], row["entries"], row["size"], _backlogs(row)) for row in rows],
             )
         else:
-            say(f"{namespace} has no topics yet; the first `quire produce` makes one", err=True)
+            say(f"{namespace} has no topics yet; the first `quire produce` creates one", err=True)
 
     @app.command()
     def attach(
         topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/topic, or that of a partition.")],
-        ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER...", min=0, help="Adopted before.")],
-        create: Annotated[bool, typer.Option("--create", help="Make the topic where the metadata lost it.")] = False,
+        ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER...", min=0, help="Ids of adopted ledgers.")],
+        create: Annotated[bool, typer.Option("--create", help="Create the topic if the metadata lost it.")] = False,
         metadata: Metadata = None,
         config: ConfigFile = None,
         set_: Settings = None,
         data: StandaloneData = None,
     ) -> None:
         """Put adopted ledgers back into a topic, while a restore of the metadata is under review."""
-        import asyncio  # help does without
+        import asyncio  # not needed for --help
 
         from quire_bookie.cli.metadata_cluster import Cluster, opened_store, settings_of
         from quire_bookie.env.clock import SystemClock

@@ -1,4 +1,4 @@
-"""`quire produce` and `quire consume`: lines in, lines out, for people without a client at hand."""
+"""`quire produce` and `quire consume`: send and print lines, without a Pulsar client."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ Broker = Annotated[str, typer.Option("--broker", help="Address of a broker.", en
 
 
 class OutputFormat(StrEnum):
-    """How a message is printed."""
+    """How messages are printed."""
 
     TEXT = "text"
     JSON = "json"
@@ -44,7 +44,7 @@ def register(commands: Commands) -> None:
     ) -> None:
         """Send the lines of FILE to TOPIC and wait until all of them are stored."""
         if str(file) != "-" and not file.is_file():
-            raise ConfigError(f"cannot read {file}: there is no such file")
+            raise ConfigError(f"cannot read {file}: the file does not exist")
         properties = _properties(property_ or [])
         count = asyncio.run(_produce(broker, topic, _messages(file, whole=whole), key, properties))
         say(f"{count} messages stored in {topic}", err=True)
@@ -54,14 +54,14 @@ def register(commands: Commands) -> None:
         topic: Annotated[str, typer.Argument(help="Topic, e.g. my-topic.")],
         broker: Broker = DEFAULT_URL,
         subscription: Annotated[
-            str | None, typer.Option(help="Read by this durable subscription and acknowledge; default: leave no trace.")
+            str | None, typer.Option(help="Read by this durable subscription and acknowledge; default: a reader.")
         ] = None,
         latest: Annotated[bool, typer.Option("--latest", help="Start with new messages, not the oldest.")] = False,
         follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more at the end.")] = False,
-        count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
+        count: Annotated[int | None, typer.Option(min=1, help="Stop after this number of messages.")] = None,
         format_: Annotated[OutputFormat, typer.Option("--format", help="How to print.")] = OutputFormat.TEXT,
     ) -> None:
-        """Print the messages of TOPIC, oldest first, one a line."""
+        """Print the messages of TOPIC, oldest first, one per line."""
         asyncio.run(_consume(broker, topic, subscription, latest, follow or latest, count, format_))
 
 
@@ -108,7 +108,7 @@ async def _produce(
             await producer.open(name)
             producers.append(producer)
         for payload in messages:
-            # One key, one partition; without a key the partitions take turns.
+            # One key, one partition; without a key the partitions alternate.
             chosen = zlib.crc32(key.encode()) if key is not None else count
             await producers[chosen % len(producers)].send(
                 payload, key=key, properties=properties, now_ms=clock.now_ms()
@@ -155,7 +155,7 @@ async def _consume(
 
 
 _QUIET_S = 5.0
-"""A subscription may already have consumed the end of the topic: without --follow, silence for so long ends it."""
+"""A subscription may have consumed the end of the topic already: without --follow, this much silence ends it."""
 
 
 async def _next(queue: "asyncio.Queue[Received | QuireError]", wait_s: float | None) -> "Received | None":

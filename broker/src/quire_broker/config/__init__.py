@@ -1,1 +1,1 @@
-"""The settings of a broker, as pydantic models: names, defaults, units and bounds."""
+"""The settings of a broker as pydantic models: names, defaults, units and limits."""

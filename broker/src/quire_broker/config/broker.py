@@ -1,4 +1,4 @@
-"""The settings of a broker and of `quire standalone`, under Pulsar's key names where it has one."""
+"""The settings of a broker and of `quire standalone`, under Pulsar's key names where they exist."""
 
 from typing import Annotated, Literal
 
@@ -44,44 +44,44 @@ Limit = Annotated[int, AfterValidator(_limit)]
 
 
 def _listeners(text: str) -> str:
-    """As it was written, once it can be read."""
+    """Validate the text and return it unchanged."""
     parse_listeners(text)
     return text
 
 
 class ManagedLedgerConfig(ProcessConfig):
-    """Topics as ledgers: quorums, rollover, cursors, cache."""
+    """Settings of topics as ledgers: quorums, rollover, cursors, cache."""
 
     ensemble_size: int = Field(
         0,
         alias="managedLedgerDefaultEnsembleSize",
         ge=0,
         le=64,
-        description="E; 0 takes 3, or what a smaller standalone has",
+        description="E; 0 means 3, or the number of bookies of a smaller standalone",
     )
-    write_quorum: int = Field(0, alias="managedLedgerDefaultWriteQuorum", ge=0, le=64, description="Qw; 0 takes E")
+    write_quorum: int = Field(0, alias="managedLedgerDefaultWriteQuorum", ge=0, le=64, description="Qw; 0 means E")
     ack_quorum: int = Field(
-        0, alias="managedLedgerDefaultAckQuorum", ge=0, le=64, description="Qa; 0 takes 2 of 3, else Qw"
+        0, alias="managedLedgerDefaultAckQuorum", ge=0, le=64, description="Qa; 0 means 2 of 3, else Qw"
     )
     digest_type: Literal["CRC32C", "CRC32", "MAC", "DUMMY"] = Field(
-        "CRC32C", alias="managedLedgerDigestType", description="how entries are protected end to end"
+        "CRC32C", alias="managedLedgerDigestType", description="digest that protects entries end to end"
     )
     managed_ledger_password: str = Field(
         "",
         alias="managedLedgerPassword",
-        description="password of the ledgers that brokers make, or file:///path of a file with it",
+        description="password of the ledgers that brokers create, or file:///path of a file with it",
         json_schema_extra=SECRET,
     )
     max_entries_per_ledger: int = Field(
-        50_000, alias="managedLedgerMaxEntriesPerLedger", ge=1, description="a ledger with so many entries rolls over"
+        50_000, alias="managedLedgerMaxEntriesPerLedger", ge=1, description="entries after which a ledger rolls over"
     )
     max_size_per_ledger_mb: int = Field(
-        2048, alias="managedLedgerMaxSizePerLedgerMbytes", ge=1, description="a ledger of so many MiB rolls over"
+        2048, alias="managedLedgerMaxSizePerLedgerMbytes", ge=1, description="MiB after which a ledger rolls over"
     )
     min_rollover_minutes: Count = Field(
         10,
         alias="managedLedgerMinLedgerRolloverTimeMinutes",
-        description="a ledger younger than this does not roll over, whatever the other rules say",
+        description="a ledger younger than this does not roll over, whatever its size",
     )
     max_rollover_minutes: int = Field(
         240, alias="managedLedgerMaxLedgerRolloverTimeMinutes", ge=1, description="a ledger older than this rolls over"
@@ -99,10 +99,10 @@ class ManagedLedgerConfig(ProcessConfig):
         description="cache of recent entries for tail reads, all topics, MiB",
     )
     retention_minutes: int = Field(
-        0, alias="defaultRetentionTimeInMinutes", ge=-1, description="keep consumed ledgers so long; -1 for ever"
+        0, alias="defaultRetentionTimeInMinutes", ge=-1, description="time to keep consumed ledgers; -1: forever"
     )
     retention_mb: int = Field(
-        0, alias="defaultRetentionSizeInMB", ge=-1, description="keep so much consumed data per topic; -1 everything"
+        0, alias="defaultRetentionSizeInMB", ge=-1, description="consumed data to keep per topic; -1: everything"
     )
     retention_check_interval_s: int = Field(
         120, alias="retentionCheckIntervalInSeconds", ge=1, description="pause between trimming rounds, in s"
@@ -122,16 +122,16 @@ class ManagedLedgerConfig(ProcessConfig):
 
 
 class BacklogQuotaConfig(ProcessConfig):
-    """How far subscriptions may be behind where their namespace says nothing."""
+    """Backlog quotas for namespaces without their own."""
 
     backlog_quota_check_enabled: bool = Field(
-        True, alias="backlogQuotaCheckEnabled", description="false: no backlog quota is kept, also none of a namespace"
+        True, alias="backlogQuotaCheckEnabled", description="false: backlog quotas are not enforced, for any namespace"
     )
     backlog_quota_check_interval_s: int = Field(
         int(BACKLOG_QUOTA_CHECK_S),
         alias="backlogQuotaCheckIntervalInSeconds",
         ge=1,
-        description="pause between two looks at the backlogs, in s",
+        description="pause between two checks of the backlogs, in s",
     )
     backlog_quota_default_limit_bytes: Limit = Field(
         -1, alias="backlogQuotaDefaultLimitBytes", description="bytes behind the slowest subscription; -1: no limit"
@@ -139,17 +139,17 @@ class BacklogQuotaConfig(ProcessConfig):
     backlog_quota_default_limit_s: Limit = Field(
         -1,
         alias="backlogQuotaDefaultLimitSecond",
-        description="age of the oldest message that a subscription has not, in s; -1: no limit",
+        description="age of the oldest message that a subscription has not acknowledged, in s; -1: no limit",
     )
     backlog_quota_default_policy: QuotaPolicy = Field(
         QuotaPolicy.HOLD,
         alias="backlogQuotaDefaultRetentionPolicy",
-        description="beyond it: producer_request_hold, producer_exception or consumer_backlog_eviction",
+        description="policy above it: producer_request_hold, producer_exception or consumer_backlog_eviction",
     )
 
 
 class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig):
-    """What a broker does for its clients."""
+    """Settings of the services of a broker."""
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")
     broker_port: OptionalPort = Field(
@@ -167,7 +167,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
     advertised_listeners: Annotated[str, AfterValidator(_listeners)] = Field(
         "",
         alias="advertisedListeners",
-        description="further addresses for clients that name them: name:pulsar://host:port, also pulsar+ssl, by comma",
+        description="further addresses for clients that name them: name:pulsar://host:port, also pulsar+ssl; by comma",
     )
     max_message_size_bytes: int = Field(
         5 * 1024 * 1024, alias="maxMessageSize", ge=1024, le=5 * 1024 * 1024, description="largest message, in bytes"
@@ -189,7 +189,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         True, alias="allowAutoTopicCreation", description="a client's first use creates a topic"
     )
     keep_alive_interval_s: int = Field(
-        30, alias="keepAliveIntervalSeconds", ge=1, description="PING after so long without traffic, in s"
+        30, alias="keepAliveIntervalSeconds", ge=1, description="PING after this time without traffic, in s"
     )
     max_unacked_per_consumer: Count = Field(
         50_000, alias="maxUnackedMessagesPerConsumer", description="delivery pauses above it; 0: no limit"
@@ -216,7 +216,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
     max_connections: Count = Field(
         CONNECTIONS_MAX,
         alias="brokerMaxConnections",
-        description="connections of the Pulsar protocol at once; 0: no limit",
+        description="concurrent connections of the Pulsar protocol; 0: no limit",
     )
     max_connections_per_address: Count = Field(
         CONNECTIONS_PER_ADDRESS_MAX,
@@ -235,7 +235,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
 
 
 class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig, ServingConfig):
-    """`quire broker start`."""
+    """Settings of `quire broker start`."""
 
     metadata: str = Field(
         "", alias="metadataStoreUrl", description="etcd://host:port,host:port: the cluster's metadata"
@@ -254,7 +254,7 @@ class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityCon
 
 
 def require_a_port(config: "BrokerConfig | StandaloneConfig") -> None:
-    """ValueError when clients could not reach the broker at all."""
+    """Raise ValueError if clients could not reach the broker at all."""
     if config.broker_port is None and config.broker_port_tls is None:
         raise ValueError("brokerServicePort and brokerServicePortTls are both empty: give one of them")
 
@@ -262,10 +262,10 @@ def require_a_port(config: "BrokerConfig | StandaloneConfig") -> None:
 class StandaloneConfig(
     BrokerSecurityConfig, MetadataAccessConfig, ServingConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig
 ):
-    """`quire standalone`: bookies, broker and metadata in one process."""
+    """Settings of `quire standalone`: bookies, broker and metadata in one process."""
 
-    data: str = Field("./quire-data", description="folder for everything that is kept")
-    bookies: int = Field(1, ge=1, le=64, description="how many bookies; kept with the data, may grow")
+    data: str = Field("./quire-data", description="folder for all data")
+    bookies: int = Field(1, ge=1, le=64, description="number of bookies; stored with the data, may grow")
     listen: str = Field(
         LOOPBACK, alias="bindAddress", description="address that broker and HTTP listen on; 0.0.0.0: all"
     )
@@ -275,7 +275,7 @@ class StandaloneConfig(
         description="address that the bookies listen on; 0.0.0.0: all",
     )
     bookie_port: Port = Field(
-        3181, alias="bookiePort", description="port of the first bookie, the next follow; 0: free ones"
+        3181, alias="bookiePort", description="port of the first bookie, the next ones follow; 0: free ones"
     )
     metadata: str = Field(
         "local", alias="metadataStoreUrl", description="local, or etcd://host:port,host:port of a cluster"
@@ -290,14 +290,14 @@ class StandaloneConfig(
     disk_usage_threshold: Fraction = Field(
         STANDALONE_DISK_USAGE_THRESHOLD,
         alias="diskUsageThreshold",
-        description="above this share of the disk no entries are taken; a bookie of its own stops at 0.95",
+        description="above this share of the disk no entries are accepted; a separate bookie stops at 0.95",
     )
     gc_quarantine_s: float = Field(
         STANDALONE_GC_QUARANTINE_S,
         alias="gcQuarantineSeconds",
         ge=0,
-        description="a ledger that the metadata no longer names is kept for so long before it is deleted, in s; 0: "
-        "it is deleted at once; a bookie of its own keeps it for 86400",
+        description="time to keep a ledger that the metadata no longer names before it is deleted, in s; 0: "
+        "it is deleted at once; a separate bookie keeps it for 86400",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The settings of offloading to a bucket, under Pulsar's key names where it has one."""
+"""The settings of offloading to a bucket, under Pulsar's key names where they exist."""
 
 from typing import Annotated, Literal
 
@@ -13,36 +13,36 @@ Threshold = Annotated[int, Field(ge=-1)]
 
 
 class OffloadConfig(ProcessConfig):
-    """Closed ledgers in a bucket. Credentials are not among these: they come from the usual chain of the process."""
+    """Settings of closed ledgers in a bucket. Credentials are not among them: they come from the usual chain."""
 
     offload_driver: str = Field(
         "",
         alias="managedLedgerOffloadDriver",
-        description="aws-s3, S3, aliyun-oss, google-cloud-storage, azureblob or quire-folder; empty: none of its own",
+        description="aws-s3, S3, aliyun-oss, google-cloud-storage, azureblob or quire-folder; empty: no offload",
     )
     offload_bucket: str = Field(
         "",
         alias="managedLedgerOffloadBucket",
-        description="bucket, or container; of quire-folder the whole path",
+        description="bucket, or container; for quire-folder the whole path",
     )
-    offload_region: str = Field("", alias="managedLedgerOffloadRegion", description="empty: what the process has")
+    offload_region: str = Field("", alias="managedLedgerOffloadRegion", description="region; empty: the process's")
     offload_endpoint: str = Field(
         "", alias="managedLedgerOffloadServiceEndpoint", description="URL of an S3 service that is not Amazon's"
     )
     offload_threshold_bytes: Threshold = Field(
         -1,
         alias="managedLedgerOffloadAutoTriggerSizeThresholdBytes",
-        description="of each topic so much stays in the bookies alone; 0 nothing, -1 no offload by size",
+        description="newest bytes of each topic that stay only on bookies; 0: none, -1: no offload by size",
     )
     offload_threshold_s: Threshold = Field(
         -1,
         alias="managedLedgerOffloadThresholdInSeconds",
-        description="ledgers closed for so long are offloaded; -1 no offload by age",
+        description="ledgers closed for this time are offloaded; -1: no offload by age",
     )
     offload_deletion_lag_ms: Threshold = Field(
         14_400_000,
         alias="managedLedgerOffloadDeletionLagMs",
-        description="the bookies' copy goes so long after the offload, in ms; -1 never",
+        description="time after the offload until the bookies' copy is deleted, in ms; -1: never",
     )
     offload_read_priority: Literal["tiered-storage-first", "bookkeeper-first"] = Field(
         "tiered-storage-first",
@@ -50,7 +50,7 @@ class OffloadConfig(ProcessConfig):
         description="which copy is read first",
     )
     offload_at_once: int = Field(
-        2, alias="managedLedgerOffloadMaxThreads", ge=1, le=64, description="ledgers that this broker offloads at once"
+        2, alias="managedLedgerOffloadMaxThreads", ge=1, le=64, description="concurrent offloads of this broker"
     )
     offload_block_bytes: int = Field(
         BLOCK_BYTES_MAX_DEFAULT,
@@ -70,28 +70,28 @@ class OffloadConfig(ProcessConfig):
         4, alias="managedLedgerOffloadPrefetchRounds", ge=0, le=64, description="range requests ahead of a reader"
     )
     offload_read_cache_mb: int = Field(
-        64, alias="offloadReadCacheSizeMB", ge=1, description="what is kept and fetched ahead, all topics, in MiB"
+        64, alias="offloadReadCacheSizeMB", ge=1, description="cached and prefetched data, all topics, in MiB"
     )
     offload_read_timeout_s: int = Field(
-        30, alias="offloadReadTimeoutSeconds", ge=1, description="after so long a bucket counts as not answering, in s"
+        30, alias="offloadReadTimeoutSeconds", ge=1, description="time after which a bucket counts as failed, in s"
     )
     offload_part_mb: int = Field(
-        8, alias="offloadUploadPartSizeMB", ge=5, le=512, description="part of an upload, in MiB"
+        8, alias="offloadUploadPartSizeMB", ge=5, le=512, description="size of a part of an upload, in MiB"
     )
     offload_parts_at_once: int = Field(
-        4, alias="offloadUploadPartsAtOnce", ge=1, le=64, description="parts of one upload under way"
+        4, alias="offloadUploadPartsAtOnce", ge=1, le=64, description="concurrent parts of one upload"
     )
     offload_abandoned_s: int = Field(
         21_600,
         alias="offloadAttemptAbandonedAfterSeconds",
         ge=60,
-        description="an attempt that has not ended by then may be replaced, and holds its ledger no longer, in s",
+        description="after this time an unfinished attempt may be replaced, and no longer blocks its ledger, in s",
     )
 
     @model_validator(mode="after")
     def _offload_has_a_place(self) -> "OffloadConfig":
         if self.offload_driver and self.offload_driver.lower() not in {name.lower() for name in DRIVERS}:
-            raise ValueError(f"managedLedgerOffloadDriver {self.offload_driver!r}: known are {', '.join(DRIVERS)}")
+            raise ValueError(f"managedLedgerOffloadDriver {self.offload_driver!r}: use one of {', '.join(DRIVERS)}")
         if self.offload_driver and not self.offload_bucket:
             raise ValueError(f"managedLedgerOffloadDriver {self.offload_driver} needs managedLedgerOffloadBucket")
         if self.offload_read_cache_mb * MIB < 4 * self.offload_read_bytes:

@@ -16,7 +16,7 @@ AUTHORIZATION_PROVIDER = "org.apache.pulsar.broker.authorization.PulsarAuthoriza
 
 
 def _none_of_empty(value: Any) -> Any:
-    """Pulsar writes an unset port as nothing."""
+    """Convert Pulsar's empty value of an unset port to None."""
     return None if value == "" else value
 
 
@@ -24,7 +24,7 @@ OptionalPort = Annotated[Annotated[int, Field(ge=0, le=65535)] | None, BeforeVal
 
 
 class BrokerSecurityConfig(HttpAccessConfig):
-    """Who may use a broker, for what, and over what."""
+    """Settings of TLS, authentication and authorization."""
 
     broker_port_tls: OptionalPort = Field(
         None,
@@ -41,12 +41,12 @@ class BrokerSecurityConfig(HttpAccessConfig):
     )
     tls_key_file_path: str = Field("", alias="tlsKeyFilePath", description="the private key of the certificate, PEM")
     tls_trust_certs_file_path: str = Field(
-        "", alias="tlsTrustCertsFilePath", description="certificates that a client's must lead to, PEM"
+        "", alias="tlsTrustCertsFilePath", description="authorities that clients' certificates must chain to, PEM"
     )
     tls_require_client_certificate: bool = Field(
         False,
         alias="tlsRequireTrustedClientCertOnConnect",
-        description="only clients with a certificate that tlsTrustCertsFilePath vouches for",
+        description="only clients with a certificate issued by an authority of tlsTrustCertsFilePath",
     )
     tls_allow_insecure_connection: bool = Field(
         False, alias="tlsAllowInsecureConnection", description="only false: a client's certificate is always checked"
@@ -57,11 +57,9 @@ class BrokerSecurityConfig(HttpAccessConfig):
         int(bookie_limits.TLS_REFRESH_S),
         alias="tlsCertRefreshCheckDurationSec",
         ge=0,
-        description="look for changed certificate files so many seconds apart; 0: never",
+        description="seconds between checks for changed certificate files; 0: never",
     )
-    authentication_enabled: bool = Field(
-        False, alias="authenticationEnabled", description="clients must prove who they are"
-    )
+    authentication_enabled: bool = Field(False, alias="authenticationEnabled", description="clients must authenticate")
     authentication_providers: TextList = Field(
         [],
         alias="authenticationProviders",
@@ -71,10 +69,10 @@ class BrokerSecurityConfig(HttpAccessConfig):
         int(CREDENTIALS_CHECK_S),
         alias="authenticationRefreshCheckSeconds",
         ge=1,
-        description="between two looks for tokens that ran out on open connections, and for a changed key",
+        description="seconds between checks for expired tokens on open connections, and for a changed key",
     )
     anonymous_user_role: str = Field(
-        "", alias="anonymousUserRole", description="role of clients without any proof; empty: they are refused"
+        "", alias="anonymousUserRole", description="role of clients without credentials; empty: they are refused"
     )
     token_secret_key: str = Field(
         "",
@@ -90,22 +88,22 @@ class BrokerSecurityConfig(HttpAccessConfig):
     token_audience_claim: str = Field("aud", alias="tokenAudienceClaim", description="claim that names the audience")
     token_audience: str = Field("", alias="tokenAudience", description="audience that a token must name; empty: any")
     authorization_enabled: bool = Field(
-        False, alias="authorizationEnabled", description="roles may do what was granted to them, and nothing else"
+        False, alias="authorizationEnabled", description="roles may do only what they were granted"
     )
     authorization_provider: str = Field(
-        AUTHORIZATION_PROVIDER, alias="authorizationProvider", description="taken for Pulsar's sake; there is this one"
+        AUTHORIZATION_PROVIDER, alias="authorizationProvider", description="for compatibility; only this value"
     )
     authorization_wildcards: bool = Field(
-        False, alias="authorizationAllowWildcardsMatching", description="only false: roles are matched as they are"
+        False, alias="authorizationAllowWildcardsMatching", description="only false: roles are matched exactly"
     )
     permissions_check_seconds: int = Field(
         int(PERMISSIONS_CHECK_S),
         alias="permissionsCheckSeconds",
         ge=1,
-        description="between two looks whether open producers and consumers are still permitted",
+        description="seconds between checks whether open producers and consumers are still permitted",
     )
     super_user_roles: TextList = Field([], alias="superUserRoles", description="roles that may do everything")
-    proxy_roles: TextList = Field([], alias="proxyRoles", description="must be empty: proxies are not served yet")
+    proxy_roles: TextList = Field([], alias="proxyRoles", description="must be empty: proxies are not supported yet")
 
     @property
     def serves_tls(self) -> bool:
@@ -114,12 +112,12 @@ class BrokerSecurityConfig(HttpAccessConfig):
 
     @property
     def takes_tokens(self) -> bool:
-        """Whether tokens prove who a client is."""
+        """Whether clients authenticate by tokens."""
         return any(name in TOKEN_PROVIDERS for name in self.authentication_providers)
 
     @property
     def takes_certificates(self) -> bool:
-        """Whether certificates prove who a client is."""
+        """Whether clients authenticate by certificates."""
         return any(name in TLS_PROVIDERS for name in self.authentication_providers)
 
     @model_validator(mode="after")
@@ -129,7 +127,7 @@ class BrokerSecurityConfig(HttpAccessConfig):
         if self.tls_require_client_certificate and not self.tls_trust_certs_file_path:
             raise ValueError("tlsRequireTrustedClientCertOnConnect needs tlsTrustCertsFilePath")
         if self.tls_allow_insecure_connection:
-            raise ValueError("tlsAllowInsecureConnection is not offered: certificates of clients are always checked")
+            raise ValueError("tlsAllowInsecureConnection is not supported: certificates of clients are always checked")
         return self
 
     @model_validator(mode="after")
@@ -137,8 +135,7 @@ class BrokerSecurityConfig(HttpAccessConfig):
         unknown = [n for n in self.authentication_providers if n not in (*TOKEN_PROVIDERS, *TLS_PROVIDERS)]
         if unknown:
             raise ValueError(
-                f"authenticationProviders {unknown[0]} is not known; there are {TOKEN_PROVIDERS[0]} "
-                f"and {TLS_PROVIDERS[0]}"
+                f"authenticationProviders {unknown[0]} is not known; use {TOKEN_PROVIDERS[0]} or {TLS_PROVIDERS[0]}"
             )
         if self.authentication_enabled and not self.authentication_providers:
             raise ValueError(f"authenticationEnabled needs authenticationProviders, e.g. {TOKEN_PROVIDERS[0]}")
@@ -153,11 +150,11 @@ class BrokerSecurityConfig(HttpAccessConfig):
     @model_validator(mode="after")
     def _authorization_fits(self) -> "BrokerSecurityConfig":
         if self.authorization_enabled and not self.authentication_enabled:
-            raise ValueError("authorizationEnabled needs authenticationEnabled: nobody would have a role")
+            raise ValueError("authorizationEnabled needs authenticationEnabled: without it no client has a role")
         if self.authorization_provider != AUTHORIZATION_PROVIDER:
             raise ValueError(f"authorizationProvider {self.authorization_provider} is not known; use the default")
         if self.authorization_wildcards:
-            raise ValueError("authorizationAllowWildcardsMatching is not offered: grant to each role")
+            raise ValueError("authorizationAllowWildcardsMatching is not supported: grant to each role")
         if self.proxy_roles:
-            raise ValueError("proxyRoles: Pulsar's proxy is not served yet; let clients connect to the brokers")
+            raise ValueError("proxyRoles: Pulsar's proxy is not supported yet; let clients connect to the brokers")
         return self

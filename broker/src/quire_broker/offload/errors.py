@@ -1,21 +1,21 @@
-"""What can go wrong with offloaded ledgers, beyond the place that keeps them (`quire_bookie.places.errors`).
+"""Errors of offloaded ledgers, besides those of the object store (`quire_bookie.places.errors`).
 
 BrokerError
-|- OffloadError             this ledger cannot be offloaded, or not so; the text says what to change
-   |- SegmentMissingError   an object of the segment is not there; no retry; the bookies may have the ledger
-   |- SegmentDamagedError   an object is not what its ledger or index says; never data; no retry
+|- OffloadError             this ledger or these settings cannot be offloaded; the text has the remedy
+   |- SegmentMissingError   an object of the segment is missing; no retry; the bookies may have the ledger
+   |- SegmentDamagedError   an object does not match its ledger or index; never data; no retry
 """
 
 from quire_broker.errors import BrokerError
 
 
 class OffloadError(BrokerError):
-    """A ledger is not offloaded. No retry before what the text says was changed."""
+    """A ledger is not offloaded. A retry helps only after the remedy in the text."""
 
 
 class SegmentMissingError(OffloadError):
-    """An object of an offloaded ledger is gone. Somebody deleted it, or it never came to be."""
+    """An object of an offloaded ledger is missing: it was deleted, or never created."""
 
 
 class SegmentDamagedError(OffloadError):
-    """An object of an offloaded ledger does not hold what it should."""
+    """An object of an offloaded ledger does not hold the expected content."""

@@ -1,6 +1,6 @@
-"""The objects of an offloaded ledger: codec of blocks, entries and index, and the objects' names. Pure.
+"""Encodes and decodes the objects of an offloaded ledger: blocks, entries and index, and the objects' names. Pure.
 
-    <uuid>-ledger-<ledger id>         data: blocks one after the other
+    <uuid>-ledger-<ledger id>         data: consecutive blocks
     <uuid>-ledger-<ledger id>-index   index, written when the data is complete
 
     block   magic FBDBABCB, i64 header length (128), i64 block length, i64 first entry id, zeros up to 128,
@@ -9,8 +9,8 @@
             i32 number of blocks, i32 length of the ledger metadata, ledger metadata (LedgerMetadataFormat, protobuf),
             per block {i64 first entry id, i32 part number from 1, i64 offset of the block in the data object}
 
-All integers are big-endian. A block is as long as the largest allowed, or as what remains if that is less; an entry is
-never split over blocks. A part is one of a multipart upload; readers go by offsets. The user metadata of both objects
+All integers are big-endian. A block has the largest allowed length, or the remaining length if that is less; an entry
+is never split over blocks. A part is one of a multipart upload; readers use offsets. The user metadata of both objects
 names the format's version. It is the format of Apache Pulsar's offloaders for S3, Google's and Azure's stores (4.x).
 """
 
@@ -28,10 +28,10 @@ HEADER_BYTES: Final = 128
 ENTRY_HEAD_BYTES: Final = 12
 BLOCK_BYTES_MAX_DEFAULT: Final = 64 * 1024 * 1024
 BLOCK_BYTES_MIN: Final = 5 * 1024 * 1024
-"""What a service takes as a part other than the last, and so the stock system as its largest block."""
+"""The minimum of a service for parts other than the last, and so Pulsar's minimum for its largest block."""
 BLOCK_BYTES_LIMIT: Final = (1 << 31) - 1
 ATTRIBUTES: Final[Mapping[str, str]] = {"s3managedledgeroffloaderformatversion": "1"}
-"""User metadata of both objects; the stock system refuses to read an object without it."""
+"""User metadata of both objects; stock Pulsar refuses to read an object without it."""
 
 _BLOCK_MAGIC = 0xFBDBABCB
 _INDEX_MAGIC = 0xDE47DE47
@@ -47,7 +47,7 @@ _UUID_CHARACTERS = 36
 
 
 class Block(NamedTuple):
-    """One block as the index has it."""
+    """One block according to the index."""
 
     first_entry: int
     part: int
@@ -64,13 +64,13 @@ class SegmentIndex:
     header_bytes: int = HEADER_BYTES
 
     def end_of(self, block: int) -> int:
-        """The offset after block number `block` of `blocks`."""
+        """Return the offset after block number `block` of `blocks`."""
         return self.blocks[block + 1].offset if block + 1 < len(self.blocks) else self.data_bytes
 
 
 # ---- names
 def new_uuid(token: bytes) -> str:
-    """A random (version 4) uuid from 16 random bytes."""
+    """Return a random (version 4) uuid from 16 random bytes."""
     raw = bytearray(token)
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
@@ -78,14 +78,14 @@ def new_uuid(token: bytes) -> str:
 
 
 def uuid_text(msb: int, lsb: int) -> str:
-    """The text of a uuid stored as two signed halves."""
+    """Return the text of a uuid stored as two signed halves."""
     return _hyphened((((msb & (1 << 64) - 1) << 64) | lsb & (1 << 64) - 1).to_bytes(16, "big").hex())
 
 
 def uuid_halves(uuid: str) -> tuple[int, int]:
-    """The two signed halves of a uuid. ValueError when it is none."""
+    """Return the two signed halves of a uuid. ValueError if it is not a uuid."""
     if not _is_uuid(uuid):
-        raise ValueError(f"{uuid[:80]!r} is no uuid")
+        raise ValueError(f"{uuid[:80]!r}: not a uuid")
     raw = bytes.fromhex(uuid.replace("-", ""))
     return int.from_bytes(raw[:8], "big", signed=True), int.from_bytes(raw[8:], "big", signed=True)
 
@@ -100,17 +100,17 @@ def _is_uuid(text: str) -> bool:
 
 
 def data_key(uuid: str, ledger_id: int) -> str:
-    """The name of the data object."""
+    """Return the name of the data object."""
     return f"{uuid}{_LEDGER_MARK}{ledger_id}"
 
 
 def index_key(uuid: str, ledger_id: int) -> str:
-    """The name of the index object."""
+    """Return the name of the index object."""
     return data_key(uuid, ledger_id) + _INDEX_SUFFIX
 
 
 class SegmentName(NamedTuple):
-    """What the name of an object says."""
+    """The parts of an object's name."""
 
     uuid: str
     ledger_id: int
@@ -118,7 +118,7 @@ class SegmentName(NamedTuple):
 
 
 def parse_key(name: str) -> SegmentName | None:
-    """The segment that an object belongs to; None: it is none of ours."""
+    """Return the segment that an object belongs to, or None if it belongs to none."""
     body = name.removesuffix(_INDEX_SUFFIX)
     uuid, mark, ledger = body[:_UUID_CHARACTERS], body[_UUID_CHARACTERS:][: len(_LEDGER_MARK)], body[44:]
     if mark != _LEDGER_MARK or not _is_uuid(uuid) or not (ledger.isascii() and ledger.isdecimal()):
@@ -128,10 +128,10 @@ def parse_key(name: str) -> SegmentName | None:
 
 # ---- data
 class SegmentEncoder:
-    """Turns the entries of a ledger, in order, into the bytes of its data object. `blocks` grows as they begin."""
+    """Encodes the entries of a ledger, in order, into its data object. `blocks` grows as they begin."""
 
     def __init__(self, last_entry: int, payload_bytes: int, block_bytes_max: int = BLOCK_BYTES_MAX_DEFAULT) -> None:
-        """Of a closed ledger with entries 0 to `last_entry`, `payload_bytes` in all."""
+        """For a closed ledger with entries 0 to `last_entry`, `payload_bytes` in all."""
         self.blocks: list[Block] = []
         self.data_bytes = 0
         self._last_entry = last_entry
@@ -143,9 +143,9 @@ class SegmentEncoder:
         self._end = 0  # of the present block
 
     def encode(self, first: int, payloads: Sequence[Buffer]) -> bytes:
-        """The bytes that these entries add. OffloadError when they do not fit each other or the ledger's length."""
+        """Return the bytes for these entries. OffloadError if they do not match each other or the ledger's length."""
         if first != self._next:
-            raise OffloadError(f"entry {first} came where entry {self._next} was due")
+            raise OffloadError(f"got entry {first} instead of entry {self._next}")
         whole = self._whole(payloads)
         if whole is not None:
             return whole
@@ -165,7 +165,7 @@ class SegmentEncoder:
         return encoded
 
     def _whole(self, payloads: Sequence[Buffer]) -> bytes | None:
-        """The entries when all of them fit the present block, as nearly all do: nothing else then happens an entry."""
+        """Encode the entries if all of them fit the present block, the common case, without other work per entry."""
         sizes = list(map(len, payloads))
         payload_bytes = sum(sizes)
         size = payload_bytes + ENTRY_HEAD_BYTES * len(sizes)
@@ -191,7 +191,7 @@ class SegmentEncoder:
         if left <= 0 or entry_bytes + HEADER_BYTES > remaining:
             raise OffloadError(
                 f"the metadata of the ledger says {self._last_entry + 1} entries of {self._payload_bytes} bytes; "
-                f"there are more by entry {self._next}"
+                f"there are more at entry {self._next}"
             )
         size = min(self._block_bytes_max, remaining)
         if entry_bytes + HEADER_BYTES > size:
@@ -206,7 +206,7 @@ class SegmentEncoder:
         return _BLOCK_HEAD.pack(_BLOCK_MAGIC, HEADER_BYTES, size, self._next).ljust(HEADER_BYTES, b"\0")
 
     def finish(self) -> None:
-        """All entries were given. OffloadError when they were not, or had fewer bytes than the ledger's length."""
+        """Finish after all entries. OffloadError if some are missing, or had fewer bytes than the ledger's length."""
         if self._next != self._last_entry + 1 or self._written_bytes != self._payload_bytes:
             raise OffloadError(
                 f"the metadata of the ledger says {self._last_entry + 1} entries of {self._payload_bytes} bytes; "
@@ -216,7 +216,7 @@ class SegmentEncoder:
 
 
 def check_block(head: Buffer, first_entry: int, size: int) -> None:
-    """Whether `head`, 128 bytes, begins a block of `size` bytes with this first entry. SegmentDamagedError."""
+    """Check that `head`, 128 bytes, begins a block of `size` bytes with this first entry. SegmentDamagedError."""
     magic, header_bytes, block_bytes, first = _BLOCK_HEAD.unpack_from(head)
     if (magic, header_bytes, block_bytes, first) != (_BLOCK_MAGIC, HEADER_BYTES, size, first_entry):
         raise SegmentDamagedError(f"no block of {size} bytes from entry {first_entry} on where the index has one")
@@ -228,7 +228,7 @@ entry_head: Final[Callable[[Buffer, int], tuple[int, int]]] = _ENTRY_HEAD.unpack
 
 # ---- index
 def encode_index(index: SegmentIndex) -> bytes:
-    """The index object."""
+    """Encode an index object."""
     metadata = encode_kept_metadata(index.metadata)
     size = _INDEX_HEAD.size + len(metadata) + _INDEX_ROW.size * len(index.blocks)
     head = _INDEX_HEAD.pack(_INDEX_MAGIC, size, index.data_bytes, index.header_bytes, len(index.blocks), len(metadata))
@@ -236,12 +236,12 @@ def encode_index(index: SegmentIndex) -> bytes:
 
 
 def decode_index(value: bytes) -> SegmentIndex:
-    """The index in an object. SegmentDamagedError with what is wrong."""
+    """Decode an index object. SegmentDamagedError with the reason."""
     if len(value) < _INDEX_HEAD.size:
         raise SegmentDamagedError(f"an index of {len(value)} bytes")
     magic, size, data_bytes, header_bytes, count, metadata_bytes = _INDEX_HEAD.unpack_from(value)
     if magic != _INDEX_MAGIC:
-        raise SegmentDamagedError(f"an index that begins with {magic:08x}; known is {_INDEX_MAGIC:08x}")
+        raise SegmentDamagedError(f"an index that begins with {magic:08x} instead of {_INDEX_MAGIC:08x}")
     rows = _INDEX_HEAD.size + metadata_bytes
     if size != len(value) or count < 1 or metadata_bytes < 0 or rows + _INDEX_ROW.size * count != size:
         raise SegmentDamagedError(f"an index of {len(value)} bytes says {size}, {count} blocks")
@@ -257,9 +257,9 @@ def decode_index(value: bytes) -> SegmentIndex:
 
 def _check_index(index: SegmentIndex) -> None:
     if index.header_bytes != HEADER_BYTES or index.metadata.state is not LedgerState.CLOSED:
-        raise SegmentDamagedError(f"an index of headers of {index.header_bytes} bytes, {index.metadata.state.name}")
+        raise SegmentDamagedError(f"an index with headers of {index.header_bytes} bytes, {index.metadata.state.name}")
     if index.blocks[0].first_entry != 0 or index.blocks[0].offset != 0:
-        raise SegmentDamagedError("the first block of an index is not that of entry 0")
+        raise SegmentDamagedError("the first block of an index does not begin with entry 0")
     ends = [*index.blocks[1:], Block(index.metadata.last_entry + 1, 0, index.data_bytes)]
     for block, after in zip(index.blocks, ends, strict=True):
         if after.first_entry <= block.first_entry or after.offset - block.offset <= HEADER_BYTES:

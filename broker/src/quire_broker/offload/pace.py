@@ -1,6 +1,6 @@
-"""How a limit of bytes a second reaches those who move them."""
+"""The port through which a limit of bytes per second delays readers."""
 
 from collections.abc import Awaitable, Callable
 
 Pace = Callable[[int], Awaitable[None]]
-"""Awaited with the number of bytes just read, before they go on: where a rate limit waits."""
+"""Awaited with the number of bytes just read, before reading continues: a rate limit waits here."""

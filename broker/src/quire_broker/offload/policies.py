@@ -1,12 +1,12 @@
-"""What a namespace's policies say about offloading, in the stock system's JSON. Pure.
+"""Applies a namespace's offload policies, in Pulsar's JSON, to the broker's settings. Pure.
 
     offload_policies              {"managedLedgerOffloadDriver": ..., "managedLedgerOffloadBucket": ..., ...}
-    offload_threshold             bytes; -1 says nothing
-    offload_threshold_in_seconds  seconds; -1 says nothing
-    offload_deletion_lag_ms       ms; null says nothing, -1 never deletes
+    offload_threshold             bytes; -1: not set
+    offload_threshold_in_seconds  seconds; -1: not set
+    offload_deletion_lag_ms       ms; null: not set, -1: never deletes
 
-The first one's own thresholds and lag count before the others. Keys of a driver (`s3ManagedLedgerOffloadBucket`) count
-where the general one is missing. Keys that are not acted on (threads, credentials, directories) are refused when set.
+The thresholds and lag inside the first one take precedence. Keys of a driver (`s3ManagedLedgerOffloadBucket`) apply
+if the general key is missing. Unsupported keys (threads, credentials, directories) are refused when set.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _PRIORITIES = {each.value: each for each in ReadFirst} | {
 
 
 def with_policies(base: OffloadSettings, policies: Mapping[str, Any]) -> OffloadSettings:
-    """The broker's settings with what the namespace says. ConfigError names what cannot be meant."""
+    """Return the broker's settings with the namespace's policies applied. ConfigError names an invalid value."""
     changes: dict[str, Any] = {}
     own = policies.get(POLICIES) or {}
     target = _target(own)
@@ -54,7 +54,7 @@ def with_policies(base: OffloadSettings, policies: Mapping[str, Any]) -> Offload
     if priority is not None:
         if priority not in _PRIORITIES:
             known = ", ".join(_PRIORITIES)
-            raise ConfigError(f"managedLedgerOffloadedReadPriority {priority!r}: known are {known}")
+            raise ConfigError(f"managedLedgerOffloadedReadPriority {priority!r}: use one of {known}")
         changes["read_first"] = _PRIORITIES[priority]
     block_bytes = _number(own, _own_key(own, "MaxBlockSizeInBytes"), own.get("managedLedgerOffloadMaxBlockSizeInBytes"))
     if block_bytes is not None:
@@ -63,12 +63,12 @@ def with_policies(base: OffloadSettings, policies: Mapping[str, Any]) -> Offload
 
 
 def check_policies(value: object) -> None:
-    """Whether a namespace may have these offload policies. ConfigError."""
+    """Check offload policies of a namespace. ConfigError."""
     if not isinstance(value, dict):
-        raise ConfigError("offload policies are a JSON object")
+        raise ConfigError("offload policies must be a JSON object")
     for key in _CREDENTIALS:
         if value.get(key):
-            raise ConfigError(f"{key}: credentials come from the broker's surroundings and are not kept in policies")
+            raise ConfigError(f"{key}: policies hold no credentials; provide them in the broker's environment")
     if not value.get("managedLedgerOffloadDriver"):
         raise ConfigError("offload policies need managedLedgerOffloadDriver")
     with_policies(OffloadSettings(), {POLICIES: value})
@@ -87,7 +87,7 @@ def _target(own: Mapping[str, Any]) -> OffloadTarget | None:
 
 
 def _own_key(own: Mapping[str, Any], suffix: str) -> str:
-    """The driver's own name of a key."""
+    """Return the driver's own name of a key."""
     driver = str(own.get("managedLedgerOffloadDriver"))
     prefix = next((known for name, known in _PREFIXES.items() if name.lower() == driver.lower()), None)
     return f"{prefix}ManagedLedgerOffload{suffix}" if prefix else f"managedLedgerOffload{suffix}"
@@ -100,5 +100,5 @@ def _number(own: Mapping[str, Any], key: str, otherwise: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{key} is a whole number; got {value!r}")
+        raise ConfigError(f"{key}={value!r}: not an integer")
     return value

@@ -1,8 +1,8 @@
-"""Reads entries of an offloaded ledger by range requests. Never believes an entry whose id is not the one due.
+"""Reads entries of an offloaded ledger by range requests. Never returns an entry whose id is not the expected one.
 
-Within a block an entry is found by going from head to head. Where that led is remembered, one place per window, so
-that a search costs a block at most once. What was not whole is an error: an object that is gone is
-SegmentMissingError, one that holds something else SegmentDamagedError, and neither is ever *no such entry*.
+Within a block an entry is found by going from head to head. The reader remembers the reached position, one per window,
+so that a search reads a block at most once. Incomplete data is an error: a missing object is
+SegmentMissingError, one with other content SegmentDamagedError, and neither is ever *no such entry*.
 """
 
 from bisect import bisect_right, insort
@@ -35,7 +35,7 @@ _FIRST = EntryId(0)
 
 
 class SegmentEntry(NamedTuple):
-    """An entry as it was read. `payload` may be a view that keeps a window alive."""
+    """One entry. `payload` may be a view that keeps a window alive."""
 
     entry_id: EntryId
     payload: Buffer
@@ -43,7 +43,7 @@ class SegmentEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Verified:
-    """What a whole pass found. `crc`: the CRC32C of all payloads in order, as the writer counts it."""
+    """Result of a complete verification. `crc`: the CRC32C of all payloads in order, as the writer computes it."""
 
     entries: int = 0
     payload_bytes: int = 0
@@ -51,7 +51,7 @@ class Verified:
 
 
 class SegmentReader:
-    """One segment. `open` reads its index; the data is read as it is wanted."""
+    """Reads one segment. `open` reads its index; the data is read on demand."""
 
     def __init__(self, place: Place, ledger_id: LedgerId, uuid: str, index: SegmentIndex, cache: WindowCache) -> None:
         """Use `open`."""
@@ -62,9 +62,9 @@ class SegmentReader:
         self._key = data_key(uuid, ledger_id)
         self._windows = cache.open(index.data_bytes, self._fetch)
         self._firsts = [block.first_entry for block in index.blocks]
-        self._places: list[tuple[int, int]] = []  # (entry, offset of its head), one per window at most
+        self._places: list[tuple[int, int]] = []  # (entry, offset of its head), at most one per window
         self._marked: set[int] = set()  # the windows that have one
-        self._checked: set[int] = set()  # blocks whose header was right
+        self._checked: set[int] = set()  # blocks with a verified header
 
     @classmethod
     async def open(cls, place: Place, ledger_id: LedgerId, uuid: str, cache: WindowCache) -> "SegmentReader":
@@ -72,7 +72,7 @@ class SegmentReader:
         name = index_key(uuid, ledger_id)
         value = await place.get(name)
         if value is None:
-            raise SegmentMissingError(f"{place.url}: {name} is gone")
+            raise SegmentMissingError(f"{place.url}: {name} is missing")
         try:
             index = decode_index(value)
         except SegmentDamagedError as error:
@@ -81,21 +81,21 @@ class SegmentReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """The ledger's, as it was offloaded."""
+        """The ledger's metadata at the time of the offload."""
         return self.index.metadata
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry."""
+        """The id of the last entry."""
         return self.index.metadata.last_entry
 
     @property
     def length(self) -> int:
-        """Payload bytes."""
+        """The payload bytes of all entries."""
         return self.index.metadata.length
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[SegmentEntry]:
-        """Entries `first` to `last` in order, or as many of them as fit `bytes_max`, at least one.
+        """Return entries `first` to `last` in order, or as many of them as fit `bytes_max`, at least one.
 
         NoSuchEntryError beyond the last; SegmentMissingError, SegmentDamagedError, PlaceError.
         """
@@ -131,9 +131,10 @@ class SegmentReader:
     async def _take_from_window(
         self, found: list[SegmentEntry], entry: int, at: int, end: int, wanted: tuple[int, int, int]
     ) -> tuple[int, int, int]:
-        """The entries that lie whole in the window of `at`; the next entry, its place, and the room left.
+        """Take the entries that are completely in the window of `at`.
 
-        Stops before whatever is not simply the next entry: the slow way looks at that.
+        Return the next entry, its offset, and the remaining bytes. Stops before anything other than the expected entry,
+        which the slow path handles.
         """
         first, last, room = wanted
         width = self._windows.window_bytes
@@ -161,7 +162,7 @@ class SegmentReader:
     async def scan(
         self, first: EntryId = _FIRST, last: EntryId | None = None, bytes_max: int = SCAN_BYTES
     ) -> AsyncIterator[list[SegmentEntry]]:
-        """All entries from `first` to `last` (or the end), in runs of about `bytes_max`. Errors as `read`."""
+        """Yield all entries from `first` to `last` (or the end), in runs of about `bytes_max`. Errors as in `read`."""
         stop = self.last_add_confirmed if last is None else last
         at = first
         while at <= stop:
@@ -170,7 +171,7 @@ class SegmentReader:
             yield run
 
     async def verify(self, pace: Pace | None = None) -> Verified:
-        """Read all of it. SegmentDamagedError when it is not what its index says; errors as `read`.
+        """Read the whole segment. SegmentDamagedError if it does not match its index; other errors as in `read`.
 
         `pace`: awaited with the bytes of each window.
         """
@@ -184,7 +185,7 @@ class SegmentReader:
         return found
 
     async def _verify_block(self, block: int, end_entry: int, found: Verified, pace: Pace | None) -> None:
-        """Go through a block from head to head, making nothing of an entry but its part of the checksum."""
+        """Read a block from head to head, using each entry only for the checksum."""
         width = self._windows.window_bytes
         entry, at = self._firsts[block], self.index.blocks[block].offset + HEADER_BYTES
         end, crc = self.index.end_of(block), found.crc
@@ -204,7 +205,7 @@ class SegmentReader:
                 position = stop
                 entry += 1
             at = base + position
-            if entry < end_entry and at // width == base // width:  # it goes on in the next window, or is damaged
+            if entry < end_entry and at // width == base // width:  # it continues in the next window, or is damaged
                 length = -1 if end - at < ENTRY_HEAD_BYTES else await self._length_at(at, entry, end)
                 if length < 0:
                     raise SegmentDamagedError(f"{self._place.url}: {self._key} ends a block before entry {end_entry}")
@@ -216,17 +217,17 @@ class SegmentReader:
         found.crc = crc
 
     async def check_ends(self) -> None:
-        """Whether the data object is there and as long as the index says, and begins as it should. Errors as `read`."""
+        """Check that the data object exists with the index's length, and begins correctly. Errors as in `read`."""
         await self._check_block(0)
         await self._bytes(self.index.data_bytes - 1, 1)
 
     async def close(self) -> None:
-        """Drop what is kept of it."""
+        """Drop cached data of the segment."""
         self._windows.close()
 
     # ---- finding
     def _nearest(self, first: int, block: int) -> tuple[int, int]:
-        """A known place in the block at or before the entry; the block's start when none is nearer."""
+        """Return a known offset in the block at or before the entry; the block's start if none is nearer."""
         start = self.index.blocks[block]
         begin = (start.first_entry, start.offset + HEADER_BYTES)
         index = bisect_right(self._places, (first, self.index.data_bytes)) - 1
@@ -251,19 +252,19 @@ class SegmentReader:
         self._checked.add(block)
 
     async def _length_at(self, at: int, entry: int, end: int) -> int:
-        """The payload length of `entry`, whose head is due at `at`; negative: padding up to `end`."""
+        """Return the payload length of `entry`, whose head is expected at `at`; negative: padding up to `end`."""
         length, entry_id = entry_head(await self._bytes(at, ENTRY_HEAD_BYTES), 0)
         if length < 0:
             return length
         if entry_id != entry or at + ENTRY_HEAD_BYTES + length > end:
             raise SegmentDamagedError(
-                f"{self._place.url}: {self._key} has entry {entry_id} of {length} bytes at {at}, where {entry} is due"
+                f"{self._place.url}: {self._key} has entry {entry_id} of {length} bytes at {at} instead of {entry}"
             )
         return length
 
     # ---- bytes
     async def _bytes(self, at: int, size: int) -> memoryview:
-        """A part of the data object, out of one window or joined."""
+        """Return a range of the data object, from one window or joined."""
         width = self._windows.window_bytes
         index, skip = divmod(at, width)
         window = await self._windows.window(index)
@@ -282,4 +283,4 @@ class SegmentReader:
         try:
             return await self._place.get_range(self._key, start, end)
         except ObjectMissingError as error:
-            raise SegmentMissingError(f"{self._place.url}: {self._key} is gone") from error
+            raise SegmentMissingError(f"{self._place.url}: {self._key} is missing") from error

@@ -1,4 +1,4 @@
-"""Copies a closed ledger into a data object and an index object. Reports to nobody: the objects count only once the
+"""Copies a closed ledger into a data object and an index object. Reports nothing: the objects count only once the
 managed ledger's metadata names their uuid.
 
 The index is written last, so a reader that finds it finds all data. Memory: the entries of two reads, and
@@ -32,16 +32,16 @@ _PARTS_MAX = 9_000  # of an upload; services take 10,000
 
 
 class SourceEntry(Protocol):
-    """An entry as it was read."""
+    """An entry of the source ledger."""
 
     @property
     def entry_id(self) -> EntryId:
-        """Its id."""
+        """The entry id."""
         ...
 
     @property
     def payload(self) -> Buffer:
-        """What was appended."""
+        """The payload as appended."""
         ...
 
 
@@ -50,40 +50,40 @@ class StoredEntries(Protocol):
 
     @property
     def entries(self) -> Sequence[Buffer]:
-        """Each with what is in front of its payload."""
+        """The entries, each with the bytes before its payload."""
         ...
 
     @property
     def head_bytes(self) -> int:
-        """How much that is, of each."""
+        """The number of bytes before each payload."""
         ...
 
 
 class SourceLedger(Protocol):
-    """A closed ledger that can be read; `quire_bookie.client.LedgerReader` is one."""
+    """A readable closed ledger; `quire_bookie.client.LedgerReader` is one."""
 
     @property
     def ledger_id(self) -> LedgerId:
-        """Its id."""
+        """The ledger id."""
         ...
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As the metadata store has it."""
+        """The ledger's metadata in the metadata store."""
         ...
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> Sequence[SourceEntry]:
-        """Entries from `first` on, at least one."""
+        """Return entries from `first` on, at least one."""
         ...
 
     async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredEntries | None:
-        """The same without an object for each, where somebody gives them in one piece; None: ask `read`."""
+        """Return entries without an object for each, if a bookie serves them so; None: use `read`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How a segment is written. `part_bytes` grows where an upload would have too many parts."""
+    """How a segment is written. `part_bytes` grows if an upload would have too many parts."""
 
     block_bytes_max: int = BLOCK_BYTES_MAX_DEFAULT
     part_bytes: int = 8 * MIB
@@ -91,21 +91,21 @@ class WriteSettings:
     read_bytes: int = READ_BYTES
 
     def __post_init__(self) -> None:
-        """Refuse what no service takes."""
+        """Refuse values that no service accepts."""
         if not BLOCK_BYTES_MIN <= self.block_bytes_max <= BLOCK_BYTES_LIMIT:
             raise OffloadError(
-                f"a block of at most {self.block_bytes_max} bytes: needed is {BLOCK_BYTES_MIN} to {BLOCK_BYTES_LIMIT}"
+                f"a block of at most {self.block_bytes_max} bytes: use {BLOCK_BYTES_MIN} to {BLOCK_BYTES_LIMIT}"
             )
         if self.part_bytes < BLOCK_BYTES_MIN or self.parts_at_once < 1 or self.read_bytes < 1:
             raise OffloadError(
                 f"parts of {self.part_bytes} bytes, {self.parts_at_once} at once, read by {self.read_bytes}: "
-                f"needed are parts of {BLOCK_BYTES_MIN} bytes and more, and 1 or more of the others"
+                f"use parts of at least {BLOCK_BYTES_MIN} bytes, and at least 1 of the others"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What a segment holds. `payload_bytes` is BookKeeper's length of the ledger, `crc` the CRC32C of all payloads."""
+    """Contents of a segment. `payload_bytes` is BookKeeper's length of the ledger, `crc` the CRC32C of all payloads."""
 
     uuid: str
     ledger_id: LedgerId
@@ -123,13 +123,13 @@ _AT_ONCE = WriteSettings()
 async def write_segment(
     place: Place, ledger: SourceLedger, uuid: str, settings: WriteSettings = _AT_ONCE, pace: Pace | None = None
 ) -> SegmentSummary:
-    """Write both objects; they are durable when this returns. Cancelled or failed: some of them may be there.
+    """Write both objects; they are durable on return. After a cancellation or error some of them may exist.
 
-    OffloadError: the ledger is empty or open, or is not what its metadata says. PlaceError; errors of the reads.
+    OffloadError: the ledger is empty or open, or does not match its metadata. PlaceError; errors of the reads.
     """
     metadata = ledger.metadata
     if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
-        raise OffloadError(f"ledger {ledger.ledger_id} is not closed, or is empty: nothing of it is offloaded")
+        raise OffloadError(f"ledger {ledger.ledger_id} is open or empty; offload closed ledgers with entries only")
     copy = _Copy(ledger, settings, pace)
     part_bytes = max(settings.part_bytes, metadata.length * 2 // _PARTS_MAX)
     await place.put_stream(
@@ -141,7 +141,7 @@ async def write_segment(
     )
     encoder = copy.encoder
     index = encode_index(SegmentIndex(encoder.data_bytes, metadata, tuple(encoder.blocks)))
-    # It may be there already: the answer of a first try can get lost.
+    # It may exist already: the answer of a first attempt can get lost.
     await place.put(index_key(uuid, ledger.ledger_id), index, overwrite=True, attributes=ATTRIBUTES)
     return SegmentSummary(
         uuid,
@@ -156,7 +156,7 @@ async def write_segment(
 
 
 class _Copy:
-    """One pass over a ledger."""
+    """Copies one ledger once."""
 
     def __init__(self, ledger: SourceLedger, settings: WriteSettings, pace: Pace | None) -> None:
         metadata = ledger.metadata
@@ -168,7 +168,7 @@ class _Copy:
         self._pace = pace
 
     async def chunks(self) -> AsyncIterator[Buffer]:
-        """The bytes of the data object. The upload takes the next while parts before it are under way."""
+        """Yield the bytes of the data object. The upload takes the next while earlier parts are in flight."""
         at = 0
         while at <= self._last:
             payloads = await self._payloads(at)
@@ -192,6 +192,6 @@ class _Copy:
 
 
 async def delete_segment(place: Place, ledger_id: int, uuid: str) -> None:
-    """Remove both objects, the index first: without it the data is none. Objects that are not there are fine."""
+    """Remove both objects, the index first: without it the data is not a segment. Missing objects are fine."""
     await place.delete(index_key(uuid, ledger_id))
     await place.delete(data_key(uuid, ledger_id))

@@ -1,13 +1,13 @@
-"""Where offloaded ledgers go: driver and properties as a managed ledger's metadata names them, and the place they mean.
+"""The target of offloaded ledgers: driver and properties as in a managed ledger's metadata, and its URL.
 
-    driver                  place                       properties
+    driver                  URL                         properties
     aws-s3, S3, aliyun-oss  s3://<bucket>               bucket, region, serviceEndpoint
     google-cloud-storage    gs://<bucket>               bucket, region
     azureblob               az://<container>            bucket
     quire-folder            file://<folder>             bucket: the folder's whole path
 
-The names are those of the stock system, but for `quire-folder`, which it does not know. Objects lie at the root of the
-bucket. Credentials are never part of it: they come from the usual chain of the process that opens the place.
+The names are Pulsar's, except `quire-folder`, which Pulsar does not know. Objects are at the root of the
+bucket. Credentials are never part of it: they come from the usual chain of the process that opens the target.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ DRIVERS: Final = tuple(_SCHEMES)
 
 @dataclass(frozen=True, slots=True)
 class OffloadTarget:
-    """A bucket or folder. `bucket` of a folder is its whole path. `region`, `endpoint`: empty takes the process's."""
+    """A bucket or folder. `bucket` of a folder is its whole path. Empty `region`, `endpoint` mean the process's."""
 
     driver: str
     bucket: str
@@ -55,10 +55,10 @@ class OffloadTarget:
 
     @classmethod
     def from_properties(cls, driver: str, properties: Mapping[str, str]) -> "OffloadTarget":
-        """From a managed ledger's metadata, or a request. ConfigError when it names no place."""
+        """Return the target of a managed ledger's metadata, or of a request. ConfigError if it is invalid."""
         known = next((name for name in DRIVERS if name.lower() == driver.lower()), None)
         if known is None:
-            raise ConfigError(f"offload driver {driver!r}: known are {', '.join(DRIVERS)}")
+            raise ConfigError(f"offload driver {driver!r}: use one of {', '.join(DRIVERS)}")
         target = cls(
             known,
             properties.get("bucket", ""),
@@ -71,7 +71,7 @@ class OffloadTarget:
 
     @classmethod
     def from_url(cls, url: str, *, region: str = "", endpoint: str = "") -> "OffloadTarget":
-        """From s3://bucket, gs://bucket, az://container or file:///folder. ConfigError."""
+        """Return the target of s3://bucket, gs://bucket, az://container or file:///folder. ConfigError."""
         parts = urlsplit(url)
         driver = _DRIVERS_OF_SCHEMES.get(parts.scheme)
         if driver is None:
@@ -80,24 +80,24 @@ class OffloadTarget:
             return cls(driver, parts.path)
         if parts.path.strip("/"):
             raise ConfigError(
-                f"{url}: offloaded ledgers lie at the root of a bucket, where stock brokers look for them; "
-                "name a bucket of their own, without a folder"
+                f"{url}: offloaded ledgers are at the root of a bucket, where stock brokers expect them; "
+                "name a separate bucket, without a folder"
             )
         return cls(driver, parts.netloc, region, endpoint)
 
     @property
     def url(self) -> str:
-        """The place, for people."""
+        """The URL, for messages."""
         return f"{_SCHEMES[self.driver]}://{self.bucket}"
 
     @property
     def described(self) -> str:
-        """All of it, for people."""
+        """All fields, for messages."""
         return f"{self.driver} {self.url}, region {self.region or '-'}, endpoint {self.endpoint or '-'}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """As the managed ledger's metadata has them, in the order in which the stock system writes them."""
+        """The properties for the managed ledger's metadata, in Pulsar's order."""
         return {
             "managedLedgerOffloadDriver": _PROVIDERS[self.driver],
             "bucket": self.bucket,
@@ -107,8 +107,8 @@ class OffloadTarget:
 
 
 def open_target(target: OffloadTarget, environment: Mapping[str, str]) -> Place:
-    """The place of a target; nothing is asked of it yet. `environment`: where credentials come from. ConfigError."""
-    # Here and not above: its library is loaded where something is offloaded, not at each start.
+    """Return the object store of a target without contacting it. `environment`: source of credentials. ConfigError."""
+    # Imported here so that its library is loaded only by processes that offload.
     from quire_bookie.places.opening import open_place
 
     given = dict(environment)

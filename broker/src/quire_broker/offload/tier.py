@@ -1,6 +1,6 @@
-"""The buckets of a broker: opened once per target, shared by all its topics, with one bound of memory for reads.
+"""Owns the buckets of a broker: opened once per target, shared by all its topics, with one memory limit for reads.
 
-Knows segments and places, no managed ledger. Credentials come from the process's surroundings.
+Knows segments and object stores, but no managed ledger. Credentials come from the process's environment.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ class TierStats:
     reads: int = 0
     read_failures: int = 0
     fallbacks: int = 0
-    """Reads that another copy answered, because the one that was to be read did not."""
+    """Reads that another copy answered, because the preferred one failed."""
     bookie_copies_deleted: int = 0
     segments_deleted: int = 0
 
 
 class Tier:
-    """See the module's text. `turns`: held by each offload that runs in this broker."""
+    """Opens, checks and deletes segments for all topics of a broker. `turns`: held by each running offload."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Tier:
         environment: Mapping[str, str] | None = None,
         opened: Callable[[OffloadTarget], Place] | None = None,
     ) -> None:
-        """`opened` makes the place of a target; by default as `open_target` does."""
+        """`opened` returns the object store of a target; by default `open_target`."""
         self.settings = settings or TierSettings()
         self.stats = TierStats()
         self.windows = WindowCache(self.settings.windows)
@@ -53,7 +53,7 @@ class Tier:
         self._places: dict[OffloadTarget, Place] = {}
 
     def place(self, target: OffloadTarget) -> Place:
-        """The place of a target. ConfigError."""
+        """Return the object store of a target. ConfigError."""
         found = self._places.get(target)
         if found is None:
             while len(self._places) >= _PLACES_MAX:
@@ -62,7 +62,7 @@ class Tier:
         return found
 
     async def open(self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str]) -> SegmentReader:
-        """A segment, to be read. SegmentMissingError, SegmentDamagedError, PlaceError, ConfigError."""
+        """Open a segment for reading. SegmentMissingError, SegmentDamagedError, PlaceError, ConfigError."""
         place = self.place(OffloadTarget.from_properties(driver, properties))
         try:
             async with asyncio.timeout(self.settings.read_timeout_s):
@@ -73,9 +73,9 @@ class Tier:
     async def check(
         self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str], counts: tuple[int, int]
     ) -> None:
-        """Whether both objects are there and hold so many entries and bytes, by index and ends. Errors of `open`.
+        """Check that both objects exist with these entries and bytes, by index and ends. Errors as in `open`.
 
-        No more than that: whoever wrote it has read it all back.
+        This is enough: the writer has already read everything back.
         """
         reader = await self.open(ledger_id, uuid, driver, properties)
         try:
@@ -95,5 +95,5 @@ class Tier:
         self.stats.segments_deleted += 1
 
     async def close(self) -> None:
-        """End what is read."""
+        """Cancel running reads."""
         await self.windows.close()

@@ -1,8 +1,7 @@
-"""Range reads of objects through windows of a fixed size, with read-ahead, for all readers of a process together.
+"""Range reads of objects through windows of a fixed size, with read-ahead, shared by all readers of a process.
 
-`capacity_bytes` bounds what is kept and what is being fetched ahead; a read that needs a window while too many are
-under way waits for its turn. Windows that are wanted by several at once are fetched once. The least recently used go
-first.
+`capacity_bytes` bounds cached and prefetched windows; a read that needs a window while too many are in flight waits.
+Windows that several readers need are fetched once. The least recently used are evicted first.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ Fetch = Callable[[int, int], Awaitable[Buffer]]
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Bounds of the cache. `ahead`: windows fetched ahead of a reader that goes on where it stopped."""
+    """Limits of the cache. `ahead`: windows fetched ahead of a sequential reader."""
 
     capacity_bytes: int = 64 * MIB
     window_bytes: int = MIB
@@ -31,7 +30,7 @@ class WindowSettings:
         if self.window_bytes < 64 * KIB or self.ahead < 0 or self.capacity_bytes < 4 * self.window_bytes:
             raise ConfigError(
                 f"reads of offloaded ledgers by {self.window_bytes} bytes, {self.ahead} ahead, {self.capacity_bytes} "
-                "bytes in all: needed are 65536 bytes and more, 0 and more, and 4 times as many bytes in all as by read"
+                "bytes in all: use 65536 bytes or more, 0 or more, and at least 4 times as many bytes in all as by read"
             )
 
 
@@ -46,7 +45,7 @@ class WindowStats:
 
 
 class WindowCache:
-    """The windows of one process. `close` ends what is under way."""
+    """The windows of one process. `close` cancels running fetches."""
 
     def __init__(self, settings: WindowSettings | None = None) -> None:
         self.settings = settings or WindowSettings()
@@ -60,28 +59,28 @@ class WindowCache:
         self._objects = 0
 
     def open(self, size_bytes: int, fetch: Fetch) -> "Windows":
-        """The windows of one object; `fetch(start, end)` brings bytes of it."""
+        """Return the windows of one object; `fetch(start, end)` reads bytes of it."""
         self._objects += 1
         return Windows(self, self._objects, size_bytes, fetch)
 
     @property
     def fetching(self) -> int:
-        """Windows under way."""
+        """The number of windows being fetched."""
         return len(self._fetching)
 
     def kept(self, key: tuple[int, int]) -> memoryview | None:
-        """A window that is here."""
+        """Return a cached window."""
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
         return found
 
     def bring(self, key: tuple[int, int], fetch: Callable[[], Awaitable[Buffer]]) -> "asyncio.Task[memoryview]":
-        """A window that has to be fetched; one fetch for all who want it. To be awaited through a shield."""
+        """Fetch a window, once for all readers that need it. The caller must await it through a shield."""
         return self._fetching.get(key) or self._begin(key, fetch)
 
     def ahead(self, key: tuple[int, int], fetch: Callable[[], Awaitable[Buffer]]) -> None:
-        """Begin with a window that will be wanted, if there is room."""
+        """Start to fetch a window ahead of its use, if the budget allows."""
         if key not in self._kept and key not in self._fetching and len(self._fetching) < self._most:
             self._begin(key, fetch)
 
@@ -112,18 +111,18 @@ class WindowCache:
             self.size_bytes -= len(self._kept.pop(key))
 
     def drop(self) -> None:
-        """Drop everything that is kept."""
+        """Drop all cached windows."""
         self._kept.clear()
         self.size_bytes = 0
 
     async def close(self) -> None:
-        """End what is under way, drop everything."""
+        """Cancel running fetches and drop everything."""
         await self._background.close()
         self.drop()
 
 
 class Windows:
-    """One object, by windows from its start."""
+    """The windows of one object, from its start."""
 
     def __init__(self, cache: WindowCache, number: int, size_bytes: int, fetch: Fetch) -> None:
         self.window_bytes = cache.settings.window_bytes
@@ -134,7 +133,7 @@ class Windows:
         self._last = -1
 
     async def window(self, index: int) -> memoryview:
-        """Bytes from `index * window_bytes` on. Errors of the fetch."""
+        """Return the bytes from `index * window_bytes` on. Errors of the fetch."""
         cache = self._cache
         in_order = index in (self._last, self._last + 1)
         self._last = index
@@ -146,7 +145,7 @@ class Windows:
             return found
         task = cache.bring(key, lambda: self._range(index))
         self._look_ahead(index, in_order=in_order)
-        return await asyncio.shield(task)  # one waiter that is cancelled must not take it away from the others
+        return await asyncio.shield(task)  # cancelling one waiter must not cancel the fetch for the others
 
     def _look_ahead(self, index: int, *, in_order: bool) -> None:
         if not in_order:
@@ -160,5 +159,5 @@ class Windows:
         return await self._fetch(start, min(start + self.window_bytes, self.size_bytes))
 
     def close(self) -> None:
-        """Drop what is kept of it."""
+        """Drop cached windows of the object."""
         self._cache.forget(self._number)

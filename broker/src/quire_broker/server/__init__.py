@@ -1,1 +1,1 @@
-"""Sessions of the binary protocol and the life of the broker process."""
+"""Sessions of the binary protocol and the lifecycle of a broker."""

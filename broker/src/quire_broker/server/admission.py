@@ -1,12 +1,12 @@
-"""Who the client of one connection is: CONNECT, and what keeps it good while the connection lives.
+"""Authenticates the client of one connection, at CONNECT and as long as the connection lives.
 
     before CONNECT         nothing is answered, frames are small, and it has half a minute; without authentication too
-    at CONNECT             what it shows is checked
-    its token runs out,    a client that can is asked for another (AUTH_CHALLENGE) and goes on meanwhile;
-    or its key is changed  the others, and those that have not answered by the next look, are disconnected
-    AUTH_RESPONSE          another token of the same role is taken; another role is not
+    at CONNECT             its credentials are checked
+    its token expires,     a client that supports it is asked for another (AUTH_CHALLENGE) and continues meanwhile;
+    or its key is changed  other clients, and those that have not answered by the next check, are disconnected
+    AUTH_RESPONSE          another token of the same role is accepted; another role is not
 
-Without authentication whatever comes is accepted.
+Without authentication every client is accepted.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 log = logging.getLogger("quire.broker.security")
 AUTH_RESPONSE_VERSION = 14
-"""Clients from this protocol version on know AUTH_CHALLENGE."""
+"""Clients from this protocol version on support AUTH_CHALLENGE."""
 
 
 class Admission:
-    """The client of a connection, and what it may do."""
+    """Owns the authenticated client of a connection and its rights."""
 
     def __init__(self, parts: BrokerParts, connection: Connection) -> None:
         self._parts = parts
@@ -42,11 +42,11 @@ class Admission:
 
     @property
     def role(self) -> str:
-        """Empty without authentication."""
+        """The client's role; empty without authentication."""
         return self.rights.role
 
     def connect(self, request: pb.CommandConnect) -> bool:
-        """Whether the client is let in; one that is not is told why, and disconnected."""
+        """Return whether the client is admitted; a refused client gets an ERROR and is disconnected."""
         if self._parts.authentication is None:
             self._let_in()
             return True
@@ -66,7 +66,7 @@ class Admission:
         return True
 
     def answered(self, response: pb.CommandAuthResponse) -> None:
-        """AUTH_RESPONSE: what came instead of what ran out."""
+        """Handle AUTH_RESPONSE: accept a token that replaces the expired one."""
         if self._client is None or self._parts.authentication is None or not self._challenged:
             return
         try:
@@ -82,22 +82,22 @@ class Admission:
             self._refuse(error)
 
     def check(self, keys_changed: bool) -> None:
-        """Look whether the client is good still; see the module's text."""
+        """Check whether the client's credentials are still valid; see the module's docstring."""
         client, authentication = self._client, self._parts.authentication
         if client is None or authentication is None or self._connection.closed:
             return
         if self._challenged:
-            self._refuse(AuthenticationError("no new token came for the one that is good no more"))
+            self._refuse(AuthenticationError("the client sent no new token for its expired or withdrawn one"))
         elif not authentication.is_good(client, keys_changed=keys_changed):
             if client.method != TOKEN or not self._answers_challenges:
-                self._refuse(AuthenticationError("the token is good no more"))
+                self._refuse(AuthenticationError("the token has expired or was withdrawn"))
                 return
             self._challenged = True
             version = self._parts.settings.server_version
             self._connection.write(commands.auth_challenge(version, self._version, client.method))
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Stop the timer: the connection is gone."""
         self._timer.cancel()
 
     def _let_in(self) -> None:
@@ -117,7 +117,7 @@ class Admission:
 
     def _refuse_proxies(self, request: pb.CommandConnect) -> None:
         if request.original_principal or request.proxy_to_broker_url:
-            raise AuthorizationError("Pulsar's proxy is not served: connect to the broker itself")
+            raise AuthorizationError("connections of Pulsar's proxy are not supported: connect to the broker directly")
 
     def _too_late(self) -> None:
         if not self._connection.closed:

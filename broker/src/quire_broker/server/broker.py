@@ -1,7 +1,7 @@
-"""A running broker: its parts, what runs in the background, and the order in which it starts to serve and stops.
+"""Owns a running broker: its parts, its background tasks, and the order in which it starts to serve and stops.
 
-serve: background work -> answer on the binary ports -> answer on the HTTP ports
-stop:  stop listening -> unload topics (clients are told) -> release bundles -> drop connections -> registration
+serve: background tasks -> answer on the binary ports -> answer on the HTTP ports
+stop:  stop listening -> unload topics -> release bundles -> remove the registration -> close connections
 
 `quire_broker.broker_process` builds the parts.
 """
@@ -48,7 +48,7 @@ log = logging.getLogger("quire.broker")
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """How a broker serves. Ports of 0 take a free one, None is none; `advertise` is the host that clients get."""
+    """Settings of a broker. A port of 0 takes a free one, None means no port; `advertise` is the host for clients."""
 
     cluster: str = "standalone"
     listen: str = "0.0.0.0"
@@ -59,7 +59,7 @@ class BrokerSettings:
     access: AccessSettings = field(default_factory=AccessSettings)
     advertise: str = "localhost"
     listeners: tuple[Listener, ...] = ()
-    """Further addresses that clients are told when they ask for them by name."""
+    """Further addresses, returned to clients that ask for them by name."""
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
     backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
@@ -69,17 +69,17 @@ class BrokerSettings:
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
     memory: MemorySettings = field(default_factory=MemorySettings)
-    """Of all connections together."""
+    """Bounds the memory of all connections together."""
 
 
 class HttpServer(Protocol):
     """Serves the admin API on listening sockets."""
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Answer requests on the socket from now on."""
+        """Start to answer requests on the socket."""
 
     async def close(self) -> None:
-        """Stop listening and end the requests under way."""
+        """Stop listening and end running requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class OpenedParts:
 
 
 class RunningBroker:
-    """A broker that serves. Its parts are public to the admin API and to the status line."""
+    """A serving broker. Its parts are public to the admin API and to the status line."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class RunningBroker:
         parts: BrokerParts,
         more_routes: "Callable[[], Iterable[RouteDef]]",
     ) -> None:
-        """`more_routes`: HTTP routes of what else runs in this process; only super users may use them."""
+        """`more_routes`: HTTP routes of other services in this process; only super users may use them."""
         self.settings = settings
         self.metadata = metadata
         self.ledger_client = ledger_client
@@ -121,7 +121,7 @@ class RunningBroker:
         self._registration = opened.registration
         self.started_ms = self.clock.now_ms()
         self.more_readings: list[Callable[[], list[Reading]]] = []
-        """Metrics of what else runs in this process."""
+        """Metrics of other services in this process."""
         self.more_routes = more_routes
         self._http: HttpServer | None = None
         self._stopped = False
@@ -130,17 +130,17 @@ class RunningBroker:
 
     @property
     def urls(self) -> BrokerUrls:
-        """Where clients reach it."""
+        """The URLs at which clients reach the broker."""
         return replace(self.ports.urls, listeners=self.settings.listeners)
 
     @property
     def port(self) -> int:
-        """Of the Pulsar protocol in clear; 0: there is none."""
+        """The plaintext port of the Pulsar protocol; 0 if there is none."""
         return self.ports.port
 
     @property
     def http_port(self) -> int:
-        """Of HTTP in clear; 0: there is none."""
+        """The plaintext HTTP port; 0 if there is none."""
         return self.ports.http_port
 
     @property
@@ -149,7 +149,7 @@ class RunningBroker:
         return self.ports.broker_id
 
     async def serve(self, open_http: "Callable[[RunningBroker], HttpServer]") -> None:
-        """Answer clients. `open_http` makes the HTTP server; it is called only if there is an HTTP port."""
+        """Serve clients. `open_http` creates the HTTP server; it is called only if there is an HTTP port."""
         self.background.keep(self._registration.run, "registration")
         self.background.keep(self.owners.run, "bundles in doubt")
         self.background.keep(self.owners.follow, "owner nodes of bundles")
@@ -214,7 +214,7 @@ class RunningBroker:
                     await asyncio.sleep(CONFIRM_RETRY_S)
 
     async def unload_bundle(self, bundle: Bundle) -> None:
-        """Close the topics of a bundle and give the bundle up."""
+        """Close the topics of a bundle and release the bundle."""
         self.owners.leave(bundle)
         try:
             await self._unload_topics(bundle)
@@ -225,13 +225,13 @@ class RunningBroker:
         await asyncio.gather(*(self.topics.unload(topic.name) for topic in await self._topics_of(bundle)))
 
     async def _topics_of(self, bundle: Bundle) -> list[Topic]:
-        """The loaded topics of a bundle, and while the store is away perhaps others of its namespace."""
+        """Return the loaded topics of a bundle; without the metadata store possibly others of its namespace."""
         found = []
         for topic in self.topics.loaded:
             try:
                 of_bundle = await self.owners.bundle_of(topic.name) == bundle
             except QuireError:
-                # Better one topic too many than one that stays.
+                # Closing one topic too many is better than keeping one.
                 of_bundle = topic.name.namespace == bundle.namespace
             if of_bundle:
                 found.append(topic)
@@ -243,7 +243,7 @@ class RunningBroker:
             self.topics.tick()
 
     async def stop(self) -> None:
-        """End in order. Everything acknowledged is durable before this and after it."""
+        """Stop in order. Everything acknowledged is durable before this and after it."""
         if self._stopped:
             return
         self._stopped = True
@@ -255,7 +255,7 @@ class RunningBroker:
                 await self._registration.close()
                 await self.factory.close()
         except TimeoutError:
-            log.warning("stopped without an orderly end after %.0f s", limits.STOP_S)
+            log.warning("stopped without an orderly end: it took longer than %.0f s", limits.STOP_S)
         except MetadataError as error:
             log.warning("stopped without an update of the metadata store: %s", error)
         for session in list(self.sessions):

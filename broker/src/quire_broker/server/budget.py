@@ -1,14 +1,14 @@
-"""The memory that unanswered publishes may take, of all connections together.
+"""Bounds the memory of unanswered publishes of all connections together.
 
-A connection takes bytes when SENDs arrive and gives them back when they are answered. Above the bound the ones that
-publish stop reading; below half of it all read again.
+A connection takes bytes when SENDs arrive and gives them back when they are answered. Above the limit, publishing
+connections stop reading; below half of it all of them resume.
 """
 
 from collections.abc import Callable
 
 
 class PublishBudget:
-    """Counts bytes; calls back those that wait for room."""
+    """Counts bytes and calls back connections that wait for budget."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -18,15 +18,15 @@ class PublishBudget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether whoever publishes should stop reading."""
+        """Whether publishing connections should stop reading."""
         return self.used_bytes >= self._bytes_max
 
     def take(self, size_bytes: int) -> None:
-        """Bytes arrived. Never refuses: they are in memory already."""
+        """Count arrived bytes. Never refuses: they are already in memory."""
         self.used_bytes += size_bytes
 
     def give(self, size_bytes: int) -> None:
-        """Bytes were answered."""
+        """Return the bytes of answered publishes."""
         self.used_bytes -= size_bytes
         if self._waiting and self.used_bytes <= self._bytes_max // 2:
             waiting, self._waiting = self._waiting, []
@@ -34,6 +34,6 @@ class PublishBudget:
                 resume()
 
     def wait(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once there is room."""
+        """Call `resume` once budget is available."""
         self.pauses += 1
         self._waiting.append(resume)

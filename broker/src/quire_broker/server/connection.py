@@ -1,8 +1,8 @@
-"""One TCP connection: bytes in, frames to the session; bytes out; keep-alive; when to stop reading.
+"""Owns one TCP connection: passes frames to the session, sends bytes, keeps it alive, decides when to stop reading.
 
-Reading stops for four reasons that are kept apart: too many unanswered publishes of this connection, the common
-publish budget, a client that does not take its answers, and the memory that all connections share
-(`quire_bookie.env.connection_memory`). It resumes when all of them are gone. While that memory is full nothing is
+Reading stops for four independent reasons: too many unanswered publishes of this connection, the common
+publish budget, a client that does not read its answers, and the memory that all connections share
+(`quire_bookie.env.connection_memory`). It resumes when none of them applies. While that memory is full, nothing is
 dispatched either.
 """
 
@@ -24,25 +24,25 @@ log = logging.getLogger("quire.broker.connection")
 
 
 class Handler(Protocol):
-    """What a connection feeds: a session."""
+    """Receives the frames of a connection: a session."""
 
     def handle(self, frame: Frame) -> None:
-        """One frame, in order. PeerProtocolError closes the connection."""
+        """Handle one frame, in order. PeerProtocolError closes the connection."""
         ...
 
     def parting_words(self, error: PeerProtocolError) -> bytes:
-        """Return the last bytes for a peer that breaks the protocol, before it is dropped."""
+        """Return the last bytes for a peer that violates the protocol, before the connection is closed."""
         ...
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Called when the connection is gone."""
         ...
 
 
-# Reasons not to read, as bits of a plain int: looked at once per message, where an enum's flags cost ten times as much.
+# Reasons not to read, as bits of a plain int: checked once per message, where an enum's flags cost ten times as much.
 _PENDING, _BUDGET, _WRITES, _MEMORY = 1, 2, 4, 8
 _OF_THE_PEER = _WRITES | _MEMORY
-"""While only these hold, the silence of the peer is not ours."""
+"""While only these reasons apply, the peer causes its own silence."""
 
 
 class Connection(asyncio.Protocol):
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._memory = memory or ConnectionMemory()
         self._account = self._memory.open(self)
         self._socket: asyncio.Transport | None = None
-        """The transport until it is lost, also once we have closed it."""
+        """The transport until it is lost, even after we have closed it."""
         self._budget = budget
         self._decoder = FrameDecoder(frame_bytes_max)
         self._keep_alive_s = keep_alive_s
@@ -81,12 +81,12 @@ class Connection(asyncio.Protocol):
         self.peer = self.address = "unknown"
         self.bytes_in = 0
 
-    # asyncio calls these
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open, and what TLS needs was said: a probe that only connects gets no further than `__init__`,
-        nor does asyncio report its end."""
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        """The socket is open, and the TLS handshake is done: a probe that only connects does not get beyond
+        `__init__`, and asyncio does not report its end."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
         self._transport = self._socket = transport
         transport.set_write_buffer_limits(high=limits.SOCKET_WRITE_HIGH_BYTES, low=limits.SOCKET_WRITE_LOW_BYTES)
         address = transport.get_extra_info("peername")
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._handler = self._make_handler(self)
 
     def data_received(self, data: bytes) -> None:
-        """Split and hand on; a peer that breaks the protocol gets the reason and is dropped, alone."""
+        """Split frames and pass them on; a peer that violates the protocol gets the reason and is disconnected."""
         self._heard_at = self._loop.time()
         self.bytes_in += len(data)
         if self._when_heard:
@@ -120,9 +120,9 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed, by whomever."""
+        """The socket was closed, by either side."""
         self._transport = self._socket = None
-        self._decoder.forget()  # this object may wait for the garbage collector, and its bytes count no more
+        self._decoder.forget()  # this object may wait for the garbage collector, but its bytes no longer count
         self._memory.close(self._account)
         if self._timer is not None:
             self._timer.cancel()
@@ -133,11 +133,11 @@ class Connection(asyncio.Protocol):
         self._handler.lost()
 
     def pause_writing(self) -> None:
-        """The client does not take what we send: take no more from it either."""
+        """The client does not read our answers: stop reading from it."""
         self._pause(_WRITES)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client reads again."""
         self._resume(_WRITES)
         self._settle()
         self._tell_writable()
@@ -150,27 +150,27 @@ class Connection(asyncio.Protocol):
 
     @property
     def common_name(self) -> str:
-        """Of the client's certificate, which was checked; empty without one."""
+        """The common name of the client's verified certificate; empty without one."""
         return "" if self._transport is None else common_name(self._transport.get_extra_info("peercert"))
 
     def limit_frames(self, frame_bytes_max: int) -> None:
-        """Longer frames break the protocol from the next buffer on."""
+        """Treat longer frames as a protocol error from the next buffer on."""
         self._decoder.frame_bytes_max = frame_bytes_max
 
     # writing
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether nothing more can be sent."""
         return self._transport is None
 
     @property
     def writable(self) -> bool:
-        """Whether the send buffer is below its bound, and those of all connections too."""
+        """Whether the send buffer is below its limit, and the memory of all connections too."""
         return self._transport is not None and not self._paused & _WRITES and not self._memory.is_full
 
     def on_writable(self, callback: Callable[[], None]) -> None:
-        """Call back once, when `writable` is true again or the connection is gone."""
+        """Call `callback` once, when `writable` is true again or the connection is gone."""
         if callback not in self._when_writable:
             self._when_writable.append(callback)
         if not self._waits_for_room and not self._paused & _WRITES:
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
             self._memory.on_room(self._tell_writable)
 
     def write(self, data: bytes) -> None:
-        """Send; nothing happens on a closed connection."""
+        """Send `data`; does nothing on a closed connection."""
         if self._transport is not None:
             self._memory.queued(self._account, len(data))
             self._transport.write(data)
@@ -192,9 +192,9 @@ class Connection(asyncio.Protocol):
             self._settle()
 
     def close(self) -> None:
-        """Send what is buffered, then close. No more frames are handled.
+        """Send buffered bytes, then close. No more frames are handled.
 
-        A peer that does not take the rest within a few seconds loses it: its producers and consumers must not stay.
+        A peer that does not read the rest within a few seconds is dropped: its producers and consumers must not stay.
         """
         transport, self._transport = self._transport, None
         if transport is None:
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(limits.CLOSE_FLUSH_S, transport.abort)
 
     def _drop(self) -> None:
-        """Close at once: the peer is gone, and a socket that waits for it could stay for a quarter of an hour."""
+        """Close at once: the peer is gone, and a socket that waits for it could stay open for a quarter of an hour."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
@@ -214,22 +214,22 @@ class Connection(asyncio.Protocol):
 
     @property
     def listening(self) -> bool:
-        """Whether the silence of the peer is its own."""
+        """Whether the peer causes its own silence."""
         return not self._paused & ~_OF_THE_PEER
 
     def unsent_bytes(self) -> int:
-        """What the socket has not sent."""
+        """Return the number of bytes in the socket's write buffer."""
         return 0 if self._socket is None else self._socket.get_write_buffer_size()
 
     def wait_for_memory(self, waits: bool) -> None:
-        """Stop reading until there is room, or go on."""
+        """Stop reading until memory is available, or resume."""
         if waits:
             self._pause(_MEMORY)
         else:
             self._resume(_MEMORY)
 
     def close_at_once(self, why: str) -> None:
-        """Abort; without `why` nothing is logged."""
+        """Abort the connection; without `why` nothing is logged."""
         if why:
             log.warning("%s is disconnected: %s", self.peer, why)
         self._transport = None
@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
     # back-pressure
 
     def publish_taken(self, count: int, size_bytes: int) -> None:
-        """So many SENDs arrived and are not answered yet."""
+        """Count SENDs that arrived and are not answered yet."""
         self._pending += count
         self._pending_bytes += size_bytes
         self._budget.take(size_bytes)
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
             self._budget.wait(self._budget_freed)
 
     def publish_done(self, count: int, size_bytes: int) -> None:
-        """So many are answered."""
+        """Count answered SENDs."""
         self._pending -= count
         self._pending_bytes -= size_bytes
         self._budget.give(size_bytes)
@@ -276,18 +276,18 @@ class Connection(asyncio.Protocol):
         was = self._paused
         self._paused &= ~reason
         if was and not self._paused and self._transport is not None:
-            self._heard_at = self._loop.time()  # the silence was ours
+            self._heard_at = self._loop.time()  # we caused the silence
             self._transport.resume_reading()
 
     # life signs
 
     @property
     def _deaf(self) -> bool:
-        """Whether we do not listen for reasons of our own: then the peer's silence says nothing."""
-        return bool(self._paused & ~_WRITES)  # also for memory: whether it holds too much is looked at there
+        """Whether we do not read for our own reasons: then the peer's silence means nothing."""
+        return bool(self._paused & ~_WRITES)  # also for memory: ConnectionMemory checks whether it holds too much
 
     def _drains(self) -> bool:
-        """Whether a peer that we do not listen to, because it is slow, took something since the last look."""
+        """Return whether a slow peer, from which we do not read, has read something since the last check."""
         before, self._unsent = self._unsent, 0
         if not self._paused & _WRITES or self._transport is None:
             return False
@@ -309,9 +309,9 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._keep_alive_s, self._check_alive)
 
     async def alive(self) -> bool:
-        """Whether the client answers a PING within a few seconds; one that does not is dropped.
+        """Return whether the client answers a PING within a few seconds; otherwise it is disconnected.
 
-        One that we keep from talking, because it publishes faster than we store, counts as alive.
+        A client from which we do not read, because it publishes faster than we store, counts as alive.
         """
         if self._transport is None:
             return False
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
                 return await future
         except TimeoutError:
             if self._deaf or (self._transport is not None and self._transport.get_write_buffer_size() < unsent):
-                return True  # we stopped listening since we asked, or it is slow and still takes what we send
+                return True  # reading stopped since the PING, or the peer is slow but still reads
             log.info("%s is disconnected: no answer to PING", self.peer)
             self._drop()
             return False

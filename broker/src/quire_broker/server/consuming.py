@@ -1,7 +1,7 @@
-"""The consumers of one session: SUBSCRIBE and what follows it, and the way of deliveries to the socket.
+"""Owns the consumers of one session: handles SUBSCRIBE and later commands, and writes deliveries to the socket.
 
-It is the ConsumerLink that dispatch delivers through. A MESSAGE never precedes the SUCCESS of its SUBSCRIBE, because
-nothing is delivered before the first FLOW. What arrives for a consumer that is gone is ignored.
+Dispatch delivers through it as a ConsumerLink. A MESSAGE never precedes the SUCCESS of its SUBSCRIBE, because
+nothing is delivered before the first FLOW. Commands for a consumer that is gone are ignored.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -44,7 +44,7 @@ _BROKER_METADATA_MAGIC = b"\x0e\x02"
 
 @dataclass(slots=True)
 class _Attached:
-    """A consumer with what it takes to deliver to it."""
+    """A consumer with everything needed to deliver to it."""
 
     topic: Topic
     subscription: Subscription
@@ -54,7 +54,7 @@ class _Attached:
 
 @dataclass(frozen=True, slots=True)
 class _OpenConsumer:
-    """A consumer whose permission is looked at again."""
+    """A consumer whose permission is checked again."""
 
     attached: _Attached
     rights: Rights
@@ -68,14 +68,14 @@ class _OpenConsumer:
 
 
 class Consuming:
-    """A ConsumerLink, and the consumers behind it."""
+    """A ConsumerLink with the consumers of one session."""
 
     def __init__(self, parts: BrokerParts, connection: Connection, rights: Callable[[], Rights]) -> None:
         self._parts = parts
         self._rights = rights
         self._connection = connection
         self._consumers: dict[int, _Attached] = {}
-        self._left_by_seek: dict[int, _Attached] = {}  # readers that we closed and that are expected back
+        self._left_by_seek: dict[int, _Attached] = {}  # closed readers whose clients are expected to reconnect
         self._being_made: set[int] = set()
         self._abandoned: set[int] = set()
         self._version = 0
@@ -83,18 +83,18 @@ class Consuming:
         self.client_version = ""
 
     def client_connected(self, client_version: str, protocol_version: int, features: pb.FeatureFlags) -> None:
-        """What the client can take."""
+        """Record the version and features of the client."""
         self.client_version = client_version
         self._version = protocol_version
         self._whole_entries = protocol_version >= CHECKSUM_VERSION
 
     @property
     def count(self) -> int:
-        """Consumers of this connection."""
+        """The number of consumers of this connection."""
         return len(self._consumers)
 
     def opened(self) -> list[Opened]:
-        """Its consumers, for those who look at permissions."""
+        """Return the consumers, for checks of their permissions."""
         return [_OpenConsumer(attached, self._rights(), self._revoke) for attached in self._consumers.values()]
 
     async def _revoke(self, attached: _Attached) -> None:
@@ -108,7 +108,7 @@ class Consuming:
     # SUBSCRIBE and the other requests
 
     async def subscribe(self, request: pb.CommandSubscribe) -> bytes | None:
-        """Attach a consumer; the answer, or None when the client closed it meanwhile."""
+        """Attach a consumer and return the answer, or None if the client closed it meanwhile."""
         consumer_id = request.consumer_id
         if consumer_id in self._consumers:
             return commands.success(request.request_id)
@@ -147,7 +147,7 @@ class Consuming:
         try:
             consumer = await subscription.add_consumer(spec, self)
         except QuireError:
-            await topic.consumer_left(subscription)  # a reader that was refused leaves nothing behind
+            await topic.consumer_left(subscription)  # a refused reader must leave no subscription
             raise
         self._left_by_seek.pop(spec.consumer_id, None)
         if self._connection.closed or spec.consumer_id in self._abandoned:
@@ -158,7 +158,7 @@ class Consuming:
         return commands.success(request.request_id)
 
     async def close(self, request: pb.CommandCloseConsumer) -> bytes:
-        """The client closes a consumer: SUCCESS, also for one we do not know."""
+        """Close a consumer for the client and return SUCCESS, even for an unknown one."""
         if request.consumer_id in self._being_made:
             self._abandoned.add(request.consumer_id)
         attached = self._consumers.pop(request.consumer_id, None) or self._left_by_seek.pop(request.consumer_id, None)
@@ -172,7 +172,7 @@ class Consuming:
         await topic.consumer_left(subscription)
 
     def lost(self) -> None:
-        """The connection is gone, its consumers with it."""
+        """Detach all consumers: the connection is gone."""
         gone = [*self._consumers.values(), *self._left_by_seek.values()]
         self._consumers, self._left_by_seek = {}, {}
         for attached in gone:
@@ -186,20 +186,20 @@ class Consuming:
         return attached
 
     async def unsubscribe(self, request: pb.CommandUnsubscribe) -> bytes:
-        """Delete the subscription, if this is its only consumer (or by force)."""
+        """Delete the subscription if this is its only consumer, or by force."""
         attached = self._attached(request.consumer_id)
         try:
             await attached.subscription.unsubscribe(attached.consumer, request.force)
         except QuireError:
             if attached.consumer.removed and self._consumers.get(request.consumer_id) is attached:
-                self.close_consumer(request.consumer_id)  # the cursor stays; the client comes back to it
+                self.close_consumer(request.consumer_id)  # the cursor stays; the client reconnects to it
             raise
         self._consumers.pop(request.consumer_id, None)
         attached.topic.forget_subscription(attached.subscription)
         return commands.success(request.request_id)
 
     async def seek(self, request: pb.CommandSeek) -> bytes:
-        """Move the subscription; its consumers are closed first and come back."""
+        """Move the subscription; its consumers are closed first and reconnect."""
         attached = self._attached(request.consumer_id)
         if request.HasField("message_id"):
             position = Position(request.message_id.ledgerId, request.message_id.entryId)
@@ -211,7 +211,7 @@ class Consuming:
         return commands.success(request.request_id)
 
     async def last_message_id(self, request: pb.CommandGetLastMessageId) -> bytes:
-        """The topic's last message, and how far this subscription is."""
+        """Return the topic's last message and the subscription's mark-delete position."""
         attached = self._attached(request.consumer_id)
         position, batch_index = await attached.topic.last_message()
         mark = attached.subscription.cursor.mark_delete
@@ -219,7 +219,7 @@ class Consuming:
         return commands.last_message_id(request.request_id, last, (mark.ledger_id, mark.entry_id))
 
     def stats(self, request: pb.CommandConsumerStats) -> bytes:
-        """CONSUMER_STATS."""
+        """Answer CONSUMER_STATS."""
         answer = pb.CommandConsumerStatsResponse(request_id=request.request_id)
         attached = self._consumers.get(request.consumer_id)
         if attached is None:
@@ -237,16 +237,16 @@ class Consuming:
         answer.msgBacklog = attached.subscription.cursor.backlog
         return commands.consumer_stats(answer)
 
-    # what runs at once, in order
+    # commands that run at once, in order
 
     def flow(self, request: pb.CommandFlow) -> None:
-        """Permits."""
+        """Handle FLOW: add permits."""
         attached = self._consumers.get(request.consumer_id)
         if attached is not None:
             attached.subscription.flow(attached.consumer, request.messagePermits)
 
     def acknowledge(self, request: pb.CommandAck) -> None:
-        """ACK; answered when it has a request id."""
+        """Handle ACK; it is answered if it has a request id."""
         attached = self._consumers.get(request.consumer_id)
         wants_answer = request.HasField("request_id")
         if attached is None:
@@ -259,7 +259,7 @@ class Consuming:
             return
         if request.txnid_most_bits or request.txnid_least_bits:
             if wants_answer:
-                message = "transactions are not served yet"
+                message = "transactions are not supported yet"
                 answer = commands.ack_response(
                     request.consumer_id, request.request_id, ServerError.NOT_ALLOWED, message
                 )
@@ -275,7 +275,7 @@ class Consuming:
             self._connection.write(commands.ack_response(request.consumer_id, request.request_id))
 
     def redeliver(self, request: pb.CommandRedeliverUnacknowledgedMessages) -> None:
-        """Send again: the given entries, or everything unacknowledged."""
+        """Send the given entries again, or all unacknowledged ones."""
         attached = self._consumers.get(request.consumer_id)
         if attached is None:
             return
@@ -287,7 +287,7 @@ class Consuming:
 
     @property
     def peer(self) -> str:
-        """Address of the client."""
+        """The address of the client."""
         return self._connection.peer
 
     @property
@@ -296,11 +296,11 @@ class Consuming:
         return self._connection.writable
 
     def on_writable(self, callback: Callable[[], None]) -> None:
-        """Call back once when it is writable again."""
+        """Call `callback` once when the connection is writable again."""
         self._connection.on_writable(callback)
 
     def deliver(self, consumer_id: int, deliveries: Sequence[Delivery], messages: int) -> None:
-        """One gathering write of MESSAGE frames; stored entries go out as they are."""
+        """Send MESSAGE frames in one gathering write; stored entries are sent unchanged."""
         attached = self._consumers.get(consumer_id)
         if attached is None:
             return
@@ -330,28 +330,28 @@ class Consuming:
         self._connection.write_all(parts)
 
     def active_changed(self, consumer_id: int, active: bool) -> None:
-        """ACTIVE_CONSUMER_CHANGE."""
+        """Send ACTIVE_CONSUMER_CHANGE."""
         if self._version >= ACTIVE_CHANGE_VERSION:
             self._connection.write(commands.active_consumer_change(consumer_id, active))
 
     def reached_end(self, consumer_id: int) -> None:
-        """REACHED_END_OF_TOPIC."""
+        """Send REACHED_END_OF_TOPIC."""
         self._connection.write(commands.reached_end_of_topic(consumer_id))
 
     def close_consumer(self, consumer_id: int) -> None:
-        """The broker closes a consumer; the client comes back by itself."""
+        """Close a consumer for the broker; the client reconnects by itself."""
         attached = self._consumers.pop(consumer_id, None)
         if attached is not None and not attached.subscription.durable and not self._connection.closed:
             self._left_by_seek[consumer_id] = attached
         self._connection.write(commands.close_consumer(consumer_id))
 
     async def alive(self) -> bool:
-        """Whether the client answers."""
+        """Return whether the client answers."""
         return await self._connection.alive()
 
 
 def _part_of_batch(item: pb.MessageIdData) -> AckId:
-    """An id with an ack set. PeerProtocolError for more messages than an entry can hold: each takes memory."""
+    """Return an id with an ack set. PeerProtocolError for more messages than an entry can hold: each needs memory."""
     messages = max(item.batch_size, len(item.ack_set) * ACK_SET_WORD_BITS)
     if messages > BATCH_MESSAGES_MAX:
         raise PeerProtocolError(f"ACK of a batch of {messages} messages; an entry has at most {BATCH_MESSAGES_MAX}")
@@ -359,7 +359,7 @@ def _part_of_batch(item: pb.MessageIdData) -> AckId:
 
 
 def consumer_spec(request: pb.CommandSubscribe) -> ConsumerSpec:
-    """What dispatch needs of a SUBSCRIBE; PeerProtocolError for values that the protocol does not have."""
+    """Convert a SUBSCRIBE for dispatch; PeerProtocolError for values that the protocol does not define."""
     try:
         subscription_type = SubscriptionType(request.subType)
         initial = InitialPosition(request.initialPosition)

@@ -1,4 +1,4 @@
-"""Requests that come before producing or consuming: partitions, lookup, topics of a namespace."""
+"""Answers requests that precede producing or consuming: partitions, lookup, topics of a namespace."""
 
 from quire_bookie.crc import crc32c
 from quire_broker.errors import ServerError
@@ -11,12 +11,12 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 
 def topics_hash(names: list[str]) -> str:
-    """CRC-32C of the sorted names, as stock brokers print it."""
+    """Return the CRC-32C of the sorted names, as stock brokers print it."""
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
 async def partitions(parts: BrokerParts, rights: Rights, request: pb.CommandPartitionedTopicMetadata) -> bytes:
-    """How many partitions a topic has."""
+    """Return the number of partitions of a topic."""
     name = parse_topic(request.topic)
     await rights.require_look_up(name)
     count = await parts.topics.partitions_for_client(name, auto_create=request.metadata_auto_creation_enabled)
@@ -24,7 +24,7 @@ async def partitions(parts: BrokerParts, rights: Rights, request: pb.CommandPart
 
 
 async def lookup(parts: BrokerParts, rights: Rights, request: pb.CommandLookupTopic) -> bytes:
-    """Where a topic is served."""
+    """Return the broker that serves a topic."""
     parts.stats.lookups += 1
     name = parse_topic(request.topic)
     await rights.require_look_up(name)
@@ -37,9 +37,9 @@ async def lookup(parts: BrokerParts, rights: Rights, request: pb.CommandLookupTo
 
 
 async def topics_of_namespace(parts: BrokerParts, rights: Rights, request: pb.CommandGetTopicsOfNamespace) -> bytes:
-    """The topics of a namespace. Patterns are left to the client: `filtered` is false.
+    """Return the topics of a namespace. Clients apply patterns themselves: `filtered` is false.
 
-    A client's pattern is a regular expression of another engine and can be made to run for ever in ours.
+    A client's pattern is a regular expression of another engine and could run forever in ours.
     """
     found: list[TopicName] = []
     namespace = parse_namespace(request.namespace)

@@ -1,4 +1,4 @@
-"""What every session of a broker shares: settings, topics, lookup, budget, counters. Values only."""
+"""Values that all sessions of a broker share: settings, topics, lookup, budget, counters."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ from quire_broker.topic.topics import Topics
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Bounds of a connection."""
+    """Limits of a connection."""
 
     message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     keep_alive_s: float = limits.KEEP_ALIVE_INTERVAL_S
@@ -30,13 +30,13 @@ class SessionSettings:
 
     @property
     def frame_bytes_max(self) -> int:
-        """Of a client that was let in."""
+        """The largest frame of an admitted client."""
         return self.message_bytes_max + limits.FRAME_PADDING_BYTES
 
 
 @dataclass(slots=True)
 class ServerStats:
-    """Counted since the broker started."""
+    """Counters since the broker started."""
 
     connections_opened: int = 0
     connections_closed: int = 0
@@ -53,14 +53,14 @@ class ServerStats:
 
 @dataclass(slots=True)
 class ProducerNames:
-    """Names for producers without one: `<cluster>-<instance>-<n>`, never twice in a cluster."""
+    """Generates names for producers without one: `<cluster>-<instance>-<n>`, unique in a cluster."""
 
     cluster: str
     instance: int
     made: int = 0
 
     def next(self) -> str:
-        """The next name."""
+        """Return the next name."""
         name = f"{self.cluster}-{self.instance}-{self.made}"
         self.made += 1
         return name

@@ -1,4 +1,4 @@
-"""The producers of one session: PRODUCER, SEND, CLOSE_PRODUCER, and the answers to sends."""
+"""Owns the producers of one session: handles PRODUCER, SEND and CLOSE_PRODUCER, and answers sends."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class _OpenProducer:
-    """A producer whose permission is looked at again."""
+    """A producer whose permission is checked again."""
 
     topic: Topic
     producer: Producer
@@ -41,7 +41,7 @@ class _OpenProducer:
 
 
 class Producing:
-    """A ProducerLink, and the producers behind it."""
+    """A ProducerLink with the producers of one session."""
 
     def __init__(
         self,
@@ -64,22 +64,22 @@ class Producing:
 
     @property
     def count(self) -> int:
-        """Producers of this connection."""
+        """The number of producers of this connection."""
         return len(self._producers)
 
     def opened(self) -> list[Opened]:
-        """Its producers, for those who look at permissions."""
+        """Return the producers, for checks of their permissions."""
         return [_OpenProducer(topic, producer, self._rights()) for topic, producer in self._producers.values()]
 
     @property
     def peer(self) -> str:
-        """Address of the client."""
+        """The address of the client."""
         return self._connection.peer
 
     # PRODUCER, CLOSE_PRODUCER
 
     async def create(self, request: pb.CommandProducer) -> bytes | None:
-        """Admit a producer; the answer, or None when the client closed it meanwhile."""
+        """Admit a producer and return the answer, or None if the client closed it meanwhile."""
         producer_id = request.producer_id
         existing = self._producers.get(producer_id)
         if existing is not None and not existing[1].closed:
@@ -130,7 +130,7 @@ class Producing:
         return self._made(request.request_id, producer, last)
 
     def _check_names(self, request: pb.CommandProducer) -> None:
-        """NotAllowedError for names and properties that are refused. Without a name the producer gets one."""
+        """Raise NotAllowedError for invalid names and properties. A producer without a name gets one later."""
         characters_max = self._parts.settings.name_characters_max
         check_name("producer", request.producer_name, characters_max)
         check_name("subscription", request.initial_subscription_name, characters_max)
@@ -148,7 +148,7 @@ class Producing:
         )
 
     def close(self, request: pb.CommandCloseProducer) -> bytes:
-        """The client closes a producer: SUCCESS, also for one we do not know."""
+        """Close a producer for the client and return SUCCESS, even for an unknown one."""
         producer_id = request.producer_id
         if producer_id in self._being_made:
             self._abandoned.add(producer_id)
@@ -169,19 +169,19 @@ class Producing:
             self._recently_closed.popitem(last=False)
 
     def lost(self) -> None:
-        """The connection is gone, its producers with it."""
+        """Remove all producers: the connection is gone."""
         for producer_id in list(self._producers):
             self._forget(producer_id)
 
     # SEND
 
     def publish(self, run: SendRun) -> None:
-        """Hand a run to its topic. PeerProtocolError for a producer that never was."""
+        """Pass a run to its topic. PeerProtocolError if its producer never existed."""
         found = self._producers.get(run.producer_id)
         if found is None or found[1].closed or found[1].leaving or not found[1].ready:
             if found is None and run.producer_id not in self._recently_closed:
                 raise PeerProtocolError(f"SEND of unknown producer {run.producer_id}")
-            return  # what was on its way when the producer was closed; the client sends it again
+            return  # sent before the client noticed that the producer was closed; it sends this again
         topic, producer = found
         size_bytes = messages = 0
         for send in run.sends:
@@ -193,14 +193,14 @@ class Producing:
         self._connection.publish_taken(len(run.sends), size_bytes)
         before = len(run.sends)
         taken = topic.publish(producer, run.sends)
-        if taken < before:  # the topic failed in between: the rest is dropped, the client sends it again
+        if taken < before:  # the topic failed in between: drop the rest, the client sends it again
             rest = run.sends[taken:]
             self._connection.publish_done(len(rest), sum(len(send.entry) for send in rest))
 
     # ProducerLink
 
     def answers_ready(self, producer: Producer) -> None:
-        """Flush at the end of this turn of the loop, together with what else becomes ready."""
+        """Flush at the end of this loop iteration, together with other answers that become ready."""
         if not self._answering:
             self._call_soon(self._flush)
         self._answering.append(producer)
@@ -227,7 +227,7 @@ class Producing:
         self._connection.publish_done(done, size_bytes)
 
     def publish_done(self, count: int, size_bytes: int) -> None:
-        """Budget comes back: with the answers that are about to go out, else at once."""
+        """Release budget: with the next answers if some are pending, else at once."""
         if self._answering:
             self._done += count
             self._done_bytes += size_bytes
@@ -235,27 +235,27 @@ class Producing:
             self._connection.publish_done(count, size_bytes)
 
     def close_producer(self, producer: Producer) -> None:
-        """The broker closes a producer; what the client already sent to it is ignored."""
+        """Close a producer for the broker; messages that the client already sent to it are ignored."""
         if self._answering:
-            self._flush()  # receipts of what is stored go first
+            self._flush()  # receipts of stored messages go first
         if self._producers.get(producer.producer_id, (None, None))[1] is producer:
             del self._producers[producer.producer_id]
         self._remember_closed(producer.producer_id)
         self._connection.write(commands.close_producer(producer.producer_id))
 
     def producer_ready(self, producer: Producer) -> None:
-        """The wait for exclusive access is over."""
+        """Answer a producer whose wait for exclusive access is over."""
         deduplication = producer.deduplication
         last = -1 if deduplication is None else deduplication.last_of(producer.name)
         self._connection.write(self._made(producer.request_id, producer, last))
 
     def producer_refused(self, producer: Producer, error: QuireError) -> None:
-        """It never will be."""
+        """Reject a waiting producer: it will not be admitted."""
         self._producers.pop(producer.producer_id, None)
         self._connection.write(commands.error(producer.request_id, server_error_of(error), str(error)))
 
     async def alive(self) -> bool:
-        """Whether the client answers."""
+        """Return whether the client answers."""
         return await self._connection.alive()
 
 

@@ -1,4 +1,4 @@
-"""Schemas in sessions, by the namespace's rules: a producer's is registered, a consumer's checked, any handed out."""
+"""Handles schemas in sessions, by the namespace's rules: registers producers', checks consumers', returns any."""
 
 from quire_broker.errors import AuthorizationError, NotAllowedError, SchemaError, ServerError
 from quire_broker.names import NamespaceName, TopicName, parse_topic
@@ -18,7 +18,7 @@ VERSION_BYTES_MAX = 8
 
 
 def schema_of(message: pb.Schema) -> Schema | None:
-    """The schema of a request; None for bytes, which need none. SchemaError for a type that there is not."""
+    """Return the schema of a request; None for bytes, which need none. SchemaError for an unknown type."""
     if message.type <= SchemaType.NONE:
         return None
     try:
@@ -29,7 +29,7 @@ def schema_of(message: pb.Schema) -> Schema | None:
 
 
 async def strategy_of(policies: PolicyStore, namespace: NamespaceName) -> Strategy:
-    """What the namespace demands; FULL unless it says otherwise."""
+    """Return the namespace's compatibility strategy; FULL by default."""
     found = (await policies.policies(namespace) or {}).get("schema_compatibility_strategy") or "UNDEFINED"
     try:
         strategy = Strategy(found)
@@ -39,7 +39,7 @@ async def strategy_of(policies: PolicyStore, namespace: NamespaceName) -> Strate
 
 
 async def register(registry: SchemaRegistry, policies: PolicyStore, name: TopicName, schema: Schema) -> bytes:
-    """The version of a schema of this topic, new or not, as messages carry it. SchemaError."""
+    """Return the version of a topic's schema, as carried by messages; register a new schema. SchemaError."""
     rules = await policies.policies(name.namespace) or {}
     strategy = await strategy_of(policies, name.namespace)
     allowed = rules.get("is_allow_auto_update_schema") is not False
@@ -48,9 +48,9 @@ async def register(registry: SchemaRegistry, policies: PolicyStore, name: TopicN
 
 
 async def of_producer(parts: BrokerParts, rights: Rights, name: TopicName, message: pb.Schema) -> bytes:
-    """The version that a producer's messages are to carry; empty for bytes. SchemaError, AuthorizationError.
+    """Return the version for a producer's messages; empty for bytes. SchemaError, AuthorizationError.
 
-    Partitions share the schemas of their topic: who may produce to one partition alone can use those, not add one.
+    Partitions share the schemas of their topic: a role that may produce only to one partition can use but not add them.
     """
     schema = schema_of(message)
     if schema is not None and schema.type is not SchemaType.AUTO_CONSUME:
@@ -71,7 +71,7 @@ async def of_producer(parts: BrokerParts, rights: Rights, name: TopicName, messa
 async def of_consumer(parts: BrokerParts, rights: Rights, topic: Topic, subscription: str, message: pb.Schema) -> None:
     """Check that a consumer can read the stored messages; its schema becomes that of a topic which has none yet.
 
-    Of a partition it becomes the whole topic's, which the consumer must have rights for. AuthorizationError.
+    For a partition it becomes the whole topic's, for which the consumer must have permission. AuthorizationError.
     """
     schema = schema_of(message)
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
@@ -87,7 +87,7 @@ async def of_consumer(parts: BrokerParts, rights: Rights, topic: Topic, subscrip
 
 
 async def answer_get(parts: BrokerParts, rights: Rights, request: pb.CommandGetSchema) -> bytes:
-    """GET_SCHEMA: one version, or the newest."""
+    """Answer GET_SCHEMA: one version, or the newest."""
     name = parse_topic(request.topic)
     await rights.require_look_up(name)
     identity = schema_id(name)
@@ -108,7 +108,7 @@ async def answer_get(parts: BrokerParts, rights: Rights, request: pb.CommandGetS
 
 
 async def answer_get_or_create(parts: BrokerParts, rights: Rights, request: pb.CommandGetOrCreateSchema) -> bytes:
-    """GET_OR_CREATE_SCHEMA: the version of a schema, registered if it is new."""
+    """Answer GET_OR_CREATE_SCHEMA with the version of a schema, registering a new one."""
     name = parse_topic(request.topic)
     await rights.require_produce(name)
     return commands.schema_version(request.request_id, await of_producer(parts, rights, name, request.schema))

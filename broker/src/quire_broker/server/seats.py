@@ -1,8 +1,7 @@
-"""The open sessions of a broker and the handshakes of TLS that come before them, bounded in all and by address.
+"""Bounds the open sessions of a broker and the TLS handshakes before them, in total and per address.
 
-At a limit the oldest client that has not sent CONNECT makes room for the newest; where all have, the newest is dropped.
-A client in a handshake has not sent it.
-Must never drop a client that was let in.
+At a limit, the oldest client that has not sent CONNECT is closed for the newest; if all have sent it, the newest is
+closed. A client in a handshake has not sent it. Must never close an admitted client.
 """
 
 import asyncio
@@ -22,20 +21,20 @@ _log = logging.getLogger("quire.broker")
 
 
 class Seated(Protocol):
-    """A session, or a connection whose handshake has not ended."""
+    """A session, or a connection in its handshake."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether its client was let in."""
+        """Whether its client was admitted."""
         ...
 
     def give_way(self) -> None:
-        """End it: another one needs its place."""
+        """Close it to make space for another one."""
         ...
 
 
 class Seats(Collection["Session"]):
-    """See the module's text; a collection of the sessions. 0: no limit."""
+    """Collection of the sessions that enforces the limits of the module's docstring. 0: no limit."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Seats(Collection["Session"]):
         return len(self._sessions)
 
     def take(self, session: "Session", address: str) -> None:
-        """A connection was opened. Where it is one too many, it or an older one is closed soon."""
+        """Add an opened connection. If it exceeds a limit, it or an older one is closed soon."""
         dropped = self._one_too_many(session, address)
         self._sessions[session] = address
         self._by_address[address] += 1
@@ -69,11 +68,11 @@ class Seats(Collection["Session"]):
             self._unproven.add(session, address)
 
     def leave(self, session: "Session") -> None:
-        """It has ended."""
+        """Remove an ended session."""
         self._left(session, self._sessions.pop(session))
 
     def begin_handshake(self, shaking: Seated, address: str) -> None:
-        """A connection was opened that becomes a session when its handshake has ended. As `take`."""
+        """Add a connection that becomes a session when its handshake has ended. Limits as in `take`."""
         dropped = self._one_too_many(shaking, address)
         self._shaking[shaking] = address
         self._by_address[address] += 1
@@ -81,7 +80,7 @@ class Seats(Collection["Session"]):
             self._unproven.add(shaking, address)
 
     def end_handshake(self, shaking: Seated) -> None:
-        """It has ended in any way. Called again it does nothing."""
+        """Remove a connection whose handshake ended in any way. A second call does nothing."""
         address = self._shaking.pop(shaking, None)
         if address is not None:
             self._left(shaking, address)
@@ -93,7 +92,7 @@ class Seats(Collection["Session"]):
             del self._by_address[address]
 
     def _one_too_many(self, newest: Seated, address: str) -> Seated | None:
-        """Close one soon where a limit is reached; that one."""
+        """If a limit is reached, choose one to close soon and return it."""
         count, reason, crowded = len(self) + len(self._shaking), "", None
         if 0 < self._max <= count:
             reason = f"there are {count} connections (brokerMaxConnections, or a share of `ulimit -n`)"
@@ -103,11 +102,11 @@ class Seats(Collection["Session"]):
             return None
         dropped = self._oldest_unproven(crowded) or newest
         self._report(address, reason)
-        asyncio.get_running_loop().call_soon(dropped.give_way)  # one that begins is not open yet
+        asyncio.get_running_loop().call_soon(dropped.give_way)  # a new connection is not open yet
         return dropped
 
     def _oldest_unproven(self, address: str | None) -> Seated | None:
-        # Those that were let in since are met here once.
+        # Clients admitted since are removed from the list here, once.
         while (oldest := self._unproven.pop_oldest(address)) is not None and oldest.is_ready:
             continue
         return oldest
@@ -118,6 +117,8 @@ class Seats(Collection["Session"]):
         if now_s - self._logged_s >= CONNECTION_REFUSED_LOG_S:
             self._logged_s = now_s
             _log.warning(
-                "%s connects, and %s: one that has not sent CONNECT is dropped, else the newest; %d dropped so far",
-                *(address, reason, self._dropped),
+                "%s connects, and %s: closing one that has not sent CONNECT, else the newest; %d closed so far",
+                address,
+                reason,
+                self._dropped,
             )

@@ -1,14 +1,14 @@
-"""One client's session: what each command does in each state, and that every request is answered.
+"""One client's session: defines the effect of each command in each state, and answers every request.
 
-    state      command        does
-    NEW        CONNECT        -> CONNECTED, state READY; or ERROR and close, when the client does not prove who it is
+    state      command        effect
+    NEW        CONNECT        -> CONNECTED, state READY; or ERROR and close, if the client does not authenticate
     NEW        anything else  close the connection
     READY      CONNECT        ERROR with the reason, close the connection
-    READY      known command  as the table `_commands` says
-    READY      unknown        the same (its length is known, its meaning is not)
+    READY      known command  according to the table `_commands`
+    READY      unknown        ERROR with the reason, close the connection
     any        connection lost: producers and consumers leave their topics
 
-A request that needs waiting runs as a task of its own; SEND, ACK, FLOW and what belongs to their order run at once.
+A request that must wait runs as a separate task; SEND, ACK, FLOW and other ordered commands run at once.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class _State(Enum):
 
 
 class Session:
-    """The commands of one connection."""
+    """Handles the commands of one connection."""
 
     def __init__(self, parts: BrokerParts, connection: Connection, on_lost: "Callable[[Session], None]") -> None:
         self._parts = parts
@@ -53,7 +53,7 @@ class Session:
         self._state = _State.NEW
         self._running = 0
         self._frame: pb.BaseCommand | None = None
-        """The command that is being handled."""
+        """The command being handled."""
         self._admission = Admission(parts, connection)
         call_soon = asyncio.get_running_loop().call_soon
         self.producing = Producing(parts, connection, call_soon, self._rights)
@@ -85,7 +85,7 @@ class Session:
         }
 
     def handle(self, frame: Frame) -> None:
-        """One frame, in the order of arrival."""
+        """Handle one frame, in the order of arrival."""
         if isinstance(frame, SendRun):
             self._require_ready("SEND")
             self.producing.publish(frame)
@@ -101,19 +101,19 @@ class Session:
         if command is not None:
             command(frame)
             return
-        refused = commands.transaction_failed(frame, ServerError.NOT_ALLOWED, "transactions are not served yet")
+        refused = commands.transaction_failed(frame, ServerError.NOT_ALLOWED, "transactions are not supported yet")
         if refused is None:
             raise PeerProtocolError(f"unknown command type {frame.type}")
         self._connection.write(refused[1])
 
     def parting_words(self, error: PeerProtocolError) -> bytes:
-        """ERROR with the reason; nothing to one that has not been let in."""
+        """Return an ERROR with the reason; nothing for a client that is not admitted."""
         if self._state is _State.NEW:
             return b""
         return commands.error(commands.NO_REQUEST, server_error_of(error), str(error))
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Remove producers and consumers: the connection is gone."""
         self._admission.lost()
         self.producing.lost()
         self.consuming.lost()
@@ -121,23 +121,23 @@ class Session:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the client was let in."""
+        """Whether the client was admitted."""
         return self._state is _State.READY
 
     def close(self) -> None:
-        """Drop the client."""
+        """Disconnect the client."""
         self._connection.close()
 
     def give_way(self) -> None:
-        """Drop the client: another one needs its place."""
+        """Disconnect the client to make space for another one."""
         self._connection.close()
 
     def check_credentials(self, *, keys_changed: bool) -> None:
-        """Look whether what the client showed is good still."""
+        """Check whether the client's credentials are still valid."""
         self._admission.check(keys_changed)
 
     def opened(self) -> list[Opened]:
-        """Producers and consumers, for those who look at permissions."""
+        """Return producers and consumers, for checks of their permissions."""
         return [*self.producing.opened(), *self.consuming.opened()]
 
     def _rights(self) -> Rights:
@@ -164,14 +164,14 @@ class Session:
         self._connection.write(commands.PONG)
 
     def _pong(self, command: pb.BaseCommand) -> None:
-        """Nothing: that something was heard is all there is to it."""
+        """Do nothing: receiving any bytes already counts as a sign of life."""
 
     # requests with an id
 
     def _request(
         self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse = commands.error
     ) -> None:
-        """Run `work` as a task; its result is the answer, its failure the refusal."""
+        """Run `work` as a task; its result is the answer, and an exception becomes an error response."""
         self._parts.stats.requests += 1
         if self._running >= self._parts.settings.requests_max:
             self._parts.stats.requests_failed += 1
@@ -180,7 +180,7 @@ class Session:
             self._connection.write(refuse(request_id, ServerError.TOO_MANY_REQUESTS, "too many requests at once"))
             return
         self._running += 1
-        # Twice, because a parsed command takes more than its bytes.
+        # Twice, because a parsed command needs more memory than its bytes.
         size_bytes = WAITING_REQUEST_BYTES + (0 if self._frame is None else 2 * self._frame.ByteSize())
         self._parts.memory.hold(size_bytes)
         self._parts.background.start(self._work(request_id, work, what, refuse, size_bytes), what)
@@ -269,5 +269,5 @@ class Session:
         self._request(request.request_id, work, "GET_OR_CREATE_SCHEMA", refuse)
 
     def _not_served(self, request_id: int, command: pb.BaseCommand) -> None:
-        message = f"command {Kind(command.type).name} is not served yet"
+        message = f"command {Kind(command.type).name} is not supported yet"
         self._connection.write(commands.error(request_id, ServerError.NOT_ALLOWED, message))

@@ -46,9 +46,9 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["topic", "list", "no-namespace"], "expected TENANT/NAMESPACE"),
         (["topic", "list", "--http", "localhost:1"], "expected http://host:port"),
         (["ledger", "read", "1", "--first", "5", "--last", "4"], "--last 4 comes before --first 5"),
-        (["produce", "topic", "/does/not/exist"], "there is no such file"),
+        (["produce", "topic", "/does/not/exist"], "the file does not exist"),
         (["produce", "topic", "-", "--property", "x"], "expected NAME=VALUE"),
-        (["consume", "topic", "--broker", "http://x"], "is no broker address"),
+        (["consume", "topic", "--broker", "http://x"], "is not a broker address"),
     ],
 )
 def test_nonsense_is_one_line_and_a_usage_code(

@@ -52,7 +52,7 @@ def test_a_negative_lag_keeps_the_bookies_copies() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"offload_driver": "filesystem", "offload_bucket": "x"}, "known are aws-s3"),
+        ({"offload_driver": "filesystem", "offload_bucket": "x"}, "use one of aws-s3"),
         ({"offload_driver": "aws-s3"}, "needs managedLedgerOffloadBucket"),
         ({"offload_read_cache_mb": 1}, "must hold 4 times"),
     ],

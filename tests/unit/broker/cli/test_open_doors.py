@@ -29,7 +29,7 @@ def test_each_open_door_has_one_warning(given: dict[str, object], expected: list
 
 def test_bookies_of_a_standalone_with_authentication_stay_on_loopback() -> None:
     config = StandaloneConfig.model_validate({"bookie_host": "0.0.0.0"} | SECURED)
-    with pytest.raises(ConfigError, match="leads around authenticationEnabled"):
+    with pytest.raises(ConfigError, match="bypasses authenticationEnabled"):
         open_doors(config)
 
 

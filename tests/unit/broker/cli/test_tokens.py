@@ -43,9 +43,9 @@ def test_a_pair_signs_with_one_key_and_checks_with_the_other(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("create", "--subject", "a"), "give one of --secret-key and --private-key"),
+        (("create", "--subject", "a"), "give exactly one of --secret-key and --private-key"),
         (("create", "--subject", "a", "--secret-key", "KEY", "-e", "soon"), "expected a number"),
-        (("create-secret-key", "--output", "KEY"), "never written over"),
+        (("create-secret-key", "--output", "KEY"), "keys are not overwritten"),
         (("create-secret-key", "--output", "NEW", "-a", "RS256"), "a secret signs with"),
         (("validate", "no.token", "--secret-key", "KEY"), "not a token of ours"),
         (("create", "--subject", "a", "--secret-key", "MISSING"), "cannot be read"),

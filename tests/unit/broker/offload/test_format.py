@@ -70,8 +70,8 @@ def test_a_block_that_is_exactly_full_has_no_padding() -> None:
 @pytest.mark.parametrize(
     ("last", "length", "payloads", "says"),
     [
-        (1, 10, [b"12345", b"123456"], "there are more by entry 1"),
-        (0, 10, [b"1234567890", b""], "there are more by entry 1"),
+        (1, 10, [b"12345", b"123456"], "there are more at entry 1"),
+        (0, 10, [b"1234567890", b""], "there are more at entry 1"),
         (1, 11, [b"12345", b"12345"], "there are 2 of 10"),
         (2, 10, [b"12345", b"12345"], "there are 2 of 10"),
         (0, 200, [bytes(200)], "set a larger block"),
@@ -87,7 +87,7 @@ def test_entries_that_are_not_what_the_ledger_says_are_refused(
 
 
 def test_an_entry_out_of_turn_is_refused() -> None:
-    with pytest.raises(OffloadError, match="entry 1 came where entry 0 was due"):
+    with pytest.raises(OffloadError, match="got entry 1 instead of entry 0"):
         SegmentEncoder(1, 1, 300).encode(1, [b"x"])
 
 
@@ -125,7 +125,7 @@ def test_the_kept_metadata_has_no_password() -> None:
         (lambda value: value[:32] + b"\xff" + value[33:], "metadata"),
         (lambda value: value[:-20] + value[-40:-20], "do not ascend"),
         (lambda value: value[:8] + struct.pack(">q", 100) + value[16:], "do not ascend"),
-        (lambda value: value[:-32] + struct.pack(">q", 7) + value[-24:], "not that of entry 0|do not ascend"),
+        (lambda value: value[:-32] + struct.pack(">q", 7) + value[-24:], "does not begin with entry 0|do not ascend"),
     ],
 )
 def test_a_damaged_index_is_told_and_never_read(change: object, says: str) -> None:
@@ -147,7 +147,7 @@ def test_uuids_have_the_two_halves_of_the_stock_system() -> None:
     assert uuid_text(*uuid_halves(UUID)) == UUID
     assert uuid_text(-45057, -9223372036854775807) == "ffffffff-ffff-4fff-8000-000000000001"
     assert new_uuid(bytes(16)) == "00000000-0000-4000-8000-000000000000"
-    with pytest.raises(ValueError, match="is no uuid"):
+    with pytest.raises(ValueError, match="not a uuid"):
         uuid_halves("0a1b2c3d4e5f47898abcdef012345678")
 
 

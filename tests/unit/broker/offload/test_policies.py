@@ -41,9 +41,9 @@ def test_thresholds_alone_count_for_the_brokers_target() -> None:
         ([], "a JSON object"),
         ({}, "need managedLedgerOffloadDriver"),
         ({"managedLedgerOffloadDriver": "aws-s3"}, "without a bucket"),
-        (OWN | {"s3ManagedLedgerOffloadCredentialSecret": "x"}, "credentials come from"),
-        (OWN | {"managedLedgerOffloadedReadPriority": "both"}, "known are"),
-        (OWN | {"managedLedgerOffloadThresholdInBytes": "5"}, "is a whole number"),
+        (OWN | {"s3ManagedLedgerOffloadCredentialSecret": "x"}, "policies hold no credentials"),
+        (OWN | {"managedLedgerOffloadedReadPriority": "both"}, "use one of"),
+        (OWN | {"managedLedgerOffloadThresholdInBytes": "5"}, "not an integer"),
     ],
 )
 def test_policies_that_cannot_be_kept_are_refused(value: Any, says: str) -> None:

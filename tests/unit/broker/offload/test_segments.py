@@ -93,11 +93,11 @@ async def test_an_object_that_is_gone_is_a_named_error(tmp_path: Path) -> None:
     await write_segment(place, ClosedLedger([b"x"]), UUID, SMALL)
     reader = await opened(place, cache)
     await place.delete(data_key(UUID, 7))
-    with pytest.raises(SegmentMissingError, match="ledger-7 is gone"):
+    with pytest.raises(SegmentMissingError, match="ledger-7 is missing"):
         await reader.read(EntryId(0), EntryId(0))
     await delete_segment(place, 7, UUID)
     assert await place.names() == []
-    with pytest.raises(SegmentMissingError, match="ledger-7-index is gone"):
+    with pytest.raises(SegmentMissingError, match="ledger-7-index is missing"):
         await opened(place, cache)
     await cache.close()
 
@@ -137,7 +137,7 @@ async def test_a_ledger_that_is_not_what_its_metadata_says_leaves_no_objects(tmp
         with pytest.raises(OffloadError, match=f"10 entries of {length} bytes"):
             await write_segment(place, ClosedLedger([bytes(100)] * 10, length=length), UUID, SMALL)
     assert await place.names() == []
-    with pytest.raises(OffloadError, match="is empty"):
+    with pytest.raises(OffloadError, match="is open or empty"):
         await write_segment(place, ClosedLedger([]), UUID, SMALL)
 
 
@@ -153,5 +153,5 @@ async def test_the_pace_sees_every_byte_before_it_goes_on(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("settings", [{"block_bytes_max": 1000}, {"part_bytes": 1000}, {"parts_at_once": 0}])
 def test_settings_that_no_service_takes_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(OffloadError, match="needed"):
+    with pytest.raises(OffloadError, match="bytes: use|: use parts"):
         WriteSettings(**settings)

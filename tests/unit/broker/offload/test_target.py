@@ -38,7 +38,7 @@ def test_a_url_that_stock_brokers_could_not_read_is_refused(url: str, says: str)
 
 
 def test_unknown_drivers_and_missing_buckets_are_named() -> None:
-    with pytest.raises(ConfigError, match="offload driver 'filesystem': known are aws-s3"):
+    with pytest.raises(ConfigError, match="offload driver 'filesystem': use one of aws-s3"):
         OffloadTarget.from_properties("filesystem", {})
     with pytest.raises(ConfigError, match="aws-s3 without a bucket"):
         OffloadTarget.from_properties("aws-s3", {"region": "x"})

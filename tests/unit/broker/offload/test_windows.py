@@ -103,5 +103,5 @@ async def test_a_failed_fetch_is_tried_again_by_the_next_who_asks() -> None:
 
 @pytest.mark.parametrize("values", [(WIDTH, WIDTH, 1), (10 * WIDTH, 100, 1), (10 * WIDTH, WIDTH, -1)])
 def test_bounds_that_contradict_are_refused(values: tuple[int, int, int]) -> None:
-    with pytest.raises(ConfigError, match="needed are"):
+    with pytest.raises(ConfigError, match="use 65536 bytes or more"):
         WindowSettings(*values)
