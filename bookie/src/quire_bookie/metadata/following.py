@@ -1,10 +1,10 @@
 """Retries operations that must survive an unavailable store for as long as the process lives. Nothing else."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import MetadataError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata.store import MetadataStore, Watch
@@ -16,14 +16,13 @@ Say: TypeAlias = Callable[..., None]
 
 async def with_retries(step: Callable[[], Awaitable[T]], what: str, say: Say) -> T:
     """Return the result of `step`; while it raises MetadataError, log "cannot <what>" and retry with back-off."""
-    delay_s, high_s = METADATA_RETRY_BACKOFF_S
+    backoff = Backoff(METADATA_RETRY_BACKOFF_S)
     while True:
         try:
             return await step()
         except MetadataError as error:
             say("cannot %s, will try again: %s", what, error)
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, high_s)
+            await backoff.wait()
 
 
 async def watch_with_retries(store: MetadataStore, prefix: str, say: Say) -> Watch:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, METADATA_RETRY_BACKOFF_S
@@ -82,7 +83,7 @@ class Auditor:
 
     async def run(self) -> None:
         """Stand for election and audit while leading, until cancelled. Ends otherwise only with an unexpected error."""
-        delay_s, high_s = METADATA_RETRY_BACKOFF_S
+        backoff = Backoff(METADATA_RETRY_BACKOFF_S)
         forget = self._access.registry.on_change(self._bookies_changed)
         try:
             while True:
@@ -102,8 +103,7 @@ class Auditor:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise asyncio.CancelledError  # cancelled while the term was failing, which hid the cancellation
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, high_s)
+                await backoff.wait()
         finally:
             forget()
             self.leads = False

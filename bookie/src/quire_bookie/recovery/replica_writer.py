@@ -12,6 +12,7 @@ from quire_bookie.bulk import encode_copies, encode_stored
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.links.bookie_link import Purpose
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import BookieUnavailableError, LedgerError, TooManyRequestsError
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId
 from quire_bookie.wire import v2
@@ -67,7 +68,7 @@ class ReplicaWriter:
         self._prefix = _HEADER + handle.master_key
         self._batches: list[_Batch] = []
         """Batches under way, in the order in which they were sent."""
-        self._delay_s = 0.0
+        self._backoff = Backoff(handle.settings.retry_backoff_s)
         self._error: LedgerError | None = None
 
     async def store(self, entries: Sequence[LedgerEntry]) -> None:
@@ -107,7 +108,7 @@ class ReplicaWriter:
     # ---- called by the link
     def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
         """See AddSink."""
-        self._delay_s = 0.0
+        self._backoff.reset()
         full = [batch for batch in self._batches if batch.stored(first, first + count)]
         for batch in full:
             self._batches.remove(batch)
@@ -117,9 +118,7 @@ class ReplicaWriter:
     def adds_refused(self, bookie: BookieId, first: EntryId, count: int, error: LedgerError) -> None:
         """See AddSink."""
         if isinstance(error, TooManyRequestsError):
-            low, high = self._handle.settings.retry_backoff_s
-            self._delay_s = min(max(low, self._delay_s * 2), high)
-            self._handle.links.call_later(self._delay_s, lambda: self._send_again(first, count))
+            self._handle.links.call_later(self._backoff.grow(), lambda: self._send_again(first, count))
         else:
             self._fail(error)
 

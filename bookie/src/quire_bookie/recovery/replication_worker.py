@@ -8,6 +8,7 @@ read the mark, and only if the mark is unchanged. The mark of a deleted ledger i
 import asyncio
 import logging
 
+from quire_bookie.env.backoff import Backoff, pause_after
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
 from quire_bookie.metadata.following import watch_with_retries, with_retries
@@ -44,7 +45,7 @@ class Attempts:
     def failed(self, ledger: LedgerId, now_s: float) -> int:
         """Note a failed attempt and return the number of attempts so far. The wait doubles each time."""
         count = self._count(ledger) + 1
-        wait_s = min(self._low_s * 2 ** min(count - 1, 20), self._high_s)
+        wait_s = pause_after(count, (self._low_s, self._high_s))
         self._next[ledger] = count, now_s + wait_s, now_s + self._low_s
         return count
 
@@ -139,18 +140,16 @@ class ReplicationWorkers:
         self._attempts.retry_soon(asyncio.get_running_loop().time())
 
     async def _work(self) -> None:
-        low_s, high_s = METADATA_RETRY_BACKOFF_S
-        delay_s = low_s
+        backoff = Backoff(METADATA_RETRY_BACKOFF_S)
         while True:
             self._wake.clear()
             try:
                 await self._locks.release_left()
                 worked = await self._controls.is_enabled() and await self._one_pass()
-                delay_s = low_s
+                backoff.reset()
             except MetadataError as error:
                 _log.warning("cannot read or change the marks now, retrying: %s", error)
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, high_s)
+                await backoff.wait()
                 continue
             if not worked:
                 await self._idle()

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.consumer import Consumer
@@ -129,18 +130,19 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Deliver until cancelled or retired. A failed read, of which nothing was sent, is retried with back-off."""
-        pause_s = self.settings.read_retry_first_s
+        backoff = Backoff((self.settings.read_retry_first_s, self.settings.read_retry_max_s))
         while not self._retired:
             try:
                 async with self.step_lock:
                     self._again = False
                     self.at_tail = False
                     progressed = await self.step()
-                pause_s = self.settings.read_retry_first_s
+                backoff.reset()
             except Exception:
                 # Any error is retried: a subscription that silently stopped would be worse.
                 self.stats.read_failures += 1
                 self.failed()
+                pause_s = backoff.grow()
                 log.exception(
                     "could not read for subscription %s of %s; trying again in %s s",
                     self.cursor.name,
@@ -148,7 +150,6 @@ class Dispatcher:
                     pause_s,
                 )
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, self.settings.read_retry_max_s)
                 continue
             if progressed or self._again:
                 await asyncio.sleep(0)  # reads from the cache do not yield: let other tasks run

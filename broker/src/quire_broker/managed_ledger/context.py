@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from quire_bookie.env.background import Background
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
-from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable
 
 from quire_bookie.env.background import Background
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
 from quire_bookie.metadata.store import MetadataStore, Put
 from quire_bookie.model import LedgerId
-from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.ledger_port import Ledgers
 
 _log = logging.getLogger("quire.managed_ledger")

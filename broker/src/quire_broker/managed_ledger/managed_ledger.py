@@ -16,7 +16,6 @@ from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.appending.append_queue import AppendDone, AppendStats
 from quire_broker.managed_ledger.appending.appender import Appender
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState
-from quire_broker.managed_ledger.backoff import retry_unavailable
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.cursors.registry import Cursors
@@ -34,6 +33,7 @@ from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader
 from quire_broker.managed_ledger.reading.search import find_first
+from quire_broker.managed_ledger.retrying import retry_unavailable
 from quire_broker.managed_ledger.trimming import trimmable
 
 _log = logging.getLogger("quire.managed_ledger")

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable
 
 from quire_bookie.env.background import Background
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import ConfigError, MetadataError, NodeMissingError
 from quire_bookie.metadata.store import MetadataStore, Put
 from quire_bookie.places.errors import PlaceError
-from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.offload.tier import Tier
 

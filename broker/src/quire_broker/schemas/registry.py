@@ -1,7 +1,7 @@
-"""Schemas of topics in the metadata store and in ledgers of their own. The node decides: a version is there once it is.
+"""Stores schemas of topics in the metadata store and in separate ledgers. The node decides which versions exist.
 
 Any broker may register: a ledger with the schema is written and closed first, then the node changes by compare-and-set;
-who loses deletes the ledger and looks again. A crash in between leaves an unreferenced ledger of a few hundred bytes.
+the loser deletes its ledger and reads again. A crash in between leaves an unreferenced ledger of a few hundred bytes.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from quire_bookie.errors import BadVersionError, LedgerError, MetadataError, Met
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.errors import SchemaError
-from quire_broker.managed_ledger.backoff import Backoff
+from quire_bookie.env.backoff import Backoff
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings
@@ -36,13 +36,13 @@ from quire_broker.schemas.stored import (
 )
 
 CACHED_BYTES_MAX = 64 * 1024 * 1024
-"""Content of versions that is kept in memory; what is stored never changes."""
+"""Bound of the cached content of versions, which never changes once stored."""
 _CACHED_OVERHEAD_BYTES = 1024
 _log = logging.getLogger("quire.broker.schemas")
 
 
 class SchemaRegistry:
-    """Of one broker, or of whoever reads. Errors of metadata store and ledger client come through as they are."""
+    """The registry of one broker or reader. Errors of metadata store and ledger client are passed on unchanged."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class SchemaRegistry:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def versions(self, identity: str) -> list[StoredSchema]:
-        """The versions in force, oldest first; what a deletion put an end to is not among them."""
+        """Return the versions in force, oldest first, without those before a deletion."""
         return self._live([await self._read(each) for each in await self._locations(identity)])
 
     async def history(self, identity: str) -> list[StoredSchema]:
-        """Every schema there ever was, oldest first, those before a deletion too: for whoever reads old messages."""
+        """Return every schema there ever was, oldest first, including those before a deletion, to read old messages."""
         versions = [await self._read(each) for each in await self._locations(identity)]
         return [each for each in versions if not each.deleted]
 
     async def latest(self, identity: str) -> StoredSchema | None:
-        """The newest version; None: the topic has no schema."""
+        """Return the newest version; None: the topic has no schema."""
         locations = await self._locations(identity)
         if not locations:
             return None
@@ -84,7 +84,7 @@ class SchemaRegistry:
         return None if found.deleted else found
 
     async def version(self, identity: str, version: int) -> StoredSchema | None:
-        """One version, also one from before a deletion: messages may still carry it."""
+        """Return one version, even from before a deletion: messages may still carry it."""
         for location in await self._locations(identity):
             if location.version == version:
                 found = await self._read(location)
@@ -92,13 +92,13 @@ class SchemaRegistry:
         return None
 
     async def find(self, identity: str, schema: Schema) -> StoredSchema | None:
-        """The version that is this schema."""
+        """Return the version that equals this schema, or None."""
         self._require_size(schema)
         versions = await self.versions(identity)
         return await self._checks.run(lambda budget: _same_among(versions, schema, budget))
 
     async def require_valid(self, schema: Schema) -> None:
-        """SchemaError when this is no schema that can be registered."""
+        """Raise SchemaError if the schema cannot be registered."""
         self._require_size(schema)
         if schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME):
             raise SchemaError(f"a schema of type {schema.type.name} cannot be registered")
@@ -107,17 +107,17 @@ class SchemaRegistry:
             raise SchemaError(flaw)
 
     async def incompatible(self, identity: str, schema: Schema, strategy: Strategy) -> str | None:
-        """Why a valid schema cannot be the next version; None when it can. SchemaError when it is not valid."""
+        """Return why a valid schema cannot be the next version; None if it can. SchemaError if it is invalid."""
         await self.require_valid(schema)
         return await self._incompatible(schema, await self.versions(identity), strategy)
 
     async def register(
         self, identity: str, schema: Schema, strategy: Strategy, *, allow_update: bool = True
     ) -> StoredSchema:
-        """The version of this schema, stored now unless it was there. SchemaError: invalid or incompatible."""
+        """Return the version of this schema, storing it if it is new. SchemaError: invalid or incompatible."""
         await self.require_valid(schema)
         lock = self._locks.setdefault(identity, asyncio.Lock())
-        async with lock:  # two producers at once: the second finds what the first stored
+        async with lock:  # with two producers at once, the second finds the version of the first
             while True:
                 node, locations = await self._load(identity)
                 versions = self._live([await self._read(each) for each in locations])
@@ -134,7 +134,7 @@ class SchemaRegistry:
                     return stored
 
     async def delete(self, identity: str) -> int | None:
-        """Put an end to the versions so far; the version that says so, None when there was no schema."""
+        """Delete the versions so far; return the version that marks the deletion, None if there was no schema."""
         while True:
             node, locations = await self._load(identity)
             if not locations or (await self._read(locations[-1])).deleted:
@@ -144,7 +144,7 @@ class SchemaRegistry:
                 return stored.version
 
     async def check_consumer(self, identity: str, schema: Schema, strategy: Strategy) -> None:
-        """SchemaError unless this schema can read what the topic's schemas wrote."""
+        """Raise SchemaError unless this schema can read data of the topic's schemas."""
         await self.require_valid(schema)
         versions = await self.versions(identity)
         if not versions:
@@ -159,7 +159,7 @@ class SchemaRegistry:
         size = len(schema.data) + sum(len(key) + len(value) for key, value in schema.properties.items())
         if size > self._bounds.bytes_max:
             raise SchemaError(
-                f"the schema has {size} bytes, properties included; at most {self._bounds.bytes_max} are accepted "
+                f"the schema has {size} bytes, including properties; at most {self._bounds.bytes_max} are accepted "
                 "(schemaMaxBytes)"
             )
 
@@ -216,7 +216,7 @@ class SchemaRegistry:
     async def _store(
         self, identity: str, node: StoredNode, before: list[Location], schema: Schema, *, deleted: bool
     ) -> StoredSchema | None:
-        """Write the next version; None when another broker was first."""
+        """Write the next version; None if another broker was first."""
         version = before[-1].version + 1 if before else 0
         stored = StoredSchema(version, schema, self._clock.now_ms(), deleted)
         settings = self._settings
@@ -236,7 +236,7 @@ class SchemaRegistry:
             location = Location(version, writer.ledger_id, entry_id, schema.hash)
             await node.write(encode_locator([*before, location]))
         except BadVersionError:
-            # Our write may have taken effect, its answer lost, and another one may have followed it.
+            # Our write may have taken effect with its answer lost, and another write may have followed it.
             if location is None or location not in await self._locations(identity):
                 await self._discard(writer.ledger_id)
                 return None
@@ -251,11 +251,11 @@ class SchemaRegistry:
         try:
             await self._ledgers.delete_ledger(ledger_id)
         except (LedgerError, MetadataError) as error:
-            _log.warning("ledger %d of a schema that was not registered is left behind: %s", ledger_id, error)
+            _log.warning("could not delete ledger %d of a schema that was not registered: %s", ledger_id, error)
 
 
 def _size_bytes(stored: StoredSchema) -> int:
-    """In memory, about."""
+    """Return the approximate size in memory."""
     texts = sum(len(key) + len(value) for key, value in stored.schema.properties.items())
     return _CACHED_OVERHEAD_BYTES + len(stored.schema.data) + texts
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import re
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import MetadataFormatError, StartupError
 from quire_bookie.limits import ADDRESS_HANDOVER_S, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
@@ -31,19 +32,18 @@ async def wait_until_free(metadata: MetadataStore, bookie: BookieId, address: Bo
     """Wait until no other bookie is registered with the address. StartupError after `timeout_s`."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    pause_s, pause_max_s = METADATA_RETRY_BACKOFF_S
-    while (other := await _holder(metadata, bookie, address)) is not None:
+    backoff = Backoff(METADATA_RETRY_BACKOFF_S)
+    while (other := await _other_bookie(metadata, bookie, address)) is not None:
         if loop.time() >= deadline_s:
             raise StartupError(
                 f"{address.host}:{address.port} is registered for bookie {other}, whose clients would mistake this "
                 f"bookie ({bookie}) for it; stop that process, or advertise another address"
             )
         _log.warning("waiting until bookie %s is no longer registered with this address", other)
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, pause_max_s)
+        await backoff.wait()
 
 
-async def _holder(metadata: MetadataStore, bookie: BookieId, address: BookieAddress) -> BookieId | None:
+async def _other_bookie(metadata: MetadataStore, bookie: BookieId, address: BookieAddress) -> BookieId | None:
     async for page in metadata.scan(f"{layout.AVAILABLE}/"):
         for node in page:
             other = bookie_of_path(node.key)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quire_bookie.env.background import start_background
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
     BadVersionError,
     MetadataError,
@@ -48,7 +49,7 @@ class RegistrationStats:
     sessions_lost: int = 0
 
 
-class _HeldByOtherError(MetadataError):
+class _OtherRegistrationError(MetadataError):
     """Another value is registered under this bookie's id."""
 
 
@@ -149,19 +150,18 @@ class BookieRegistration:
     async def _register_first(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.takeover_timeout_s
-        low, high = METADATA_RETRY_BACKOFF_S
-        backoff = low
-        said = False
+        backoff = Backoff(METADATA_RETRY_BACKOFF_S)
+        logged = False
         while True:
             try:
                 await self._reconcile()
                 return
-            except _HeldByOtherError as error:
+            except _OtherRegistrationError as error:
                 if loop.time() >= deadline:
                     raise StartupError(str(error)) from error
-                if not said:
+                if not logged:
                     _log.warning("waiting up to %.0f s to register: %s", deadline - loop.time(), error)
-                    said = True
+                    logged = True
             except MetadataUnavailableError:
                 raise
             except _NoCookieError as error:
@@ -169,24 +169,21 @@ class BookieRegistration:
             except MetadataError as error:
                 if loop.time() >= deadline:
                     raise StartupError(f"bookie {self._bookie} could not be registered: {error}") from error
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, high)
+            await backoff.wait()
 
     async def _keep(self) -> None:
         """Reconcile the registration whenever something may have changed it. The root of a task."""
-        low, high = METADATA_RETRY_BACKOFF_S
-        backoff = low
+        backoff = Backoff(METADATA_RETRY_BACKOFF_S)
         while True:
             await self._wake.wait()
             self._wake.clear()
             try:
                 await self._reconcile()
-                backoff = low
+                backoff.reset()
             except MetadataError as error:
                 _log.warning("bookie %s is not registered: %s", self._bookie, error)
                 self._registered = False
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, high)
+                await backoff.wait()
                 self._wake.set()
 
     async def _follow(self, watch: Watch) -> None:
@@ -255,7 +252,7 @@ class BookieRegistration:
         node = await self._store.get(path)
         if node is not None:
             if node.value != self._value:
-                raise _HeldByOtherError(
+                raise _OtherRegistrationError(
                     f"bookie {self._bookie} is registered with another address; stop that process, "
                     "or wait until its lease ends"
                 )

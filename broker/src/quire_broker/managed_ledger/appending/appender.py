@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from quire_bookie.env.background import Background
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.model import EntryId
@@ -29,7 +30,6 @@ from quire_broker.managed_ledger.appending.ledger_maker import Availability, Clo
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState, SwitchPacing, SwitchSteps, next_state
 from quire_broker.managed_ledger.appending.rollover import RollReason, fitting, is_filled, is_overgrown, reason_to_roll
 from quire_broker.managed_ledger.appending.written_ledger import WrittenLedger
-from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.errors import (
     LedgerSwitchError,
     ManagedLedgerClosedError,

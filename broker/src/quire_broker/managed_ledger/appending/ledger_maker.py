@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
     BadVersionError,
     LedgerClosedError,
@@ -18,7 +19,6 @@ from quire_bookie.errors import (
 from quire_bookie.metadata.store import MetadataStore, SessionState
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.appending.rollover import RollConditions, may_roll
-from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings

@@ -17,12 +17,12 @@ from enum import Enum
 from typing import Final
 
 from quire_bookie.env.background import Background
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import LedgerError, MetadataError, NoSuchLedgerError
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.appending.rollover import RollConditions, may_roll
 from quire_broker.managed_ledger.appending.written_ledger import WrittenLedger
-from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.list_store import ListStore

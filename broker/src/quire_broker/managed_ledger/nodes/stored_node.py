@@ -7,13 +7,13 @@ attempts takes effect), or anything else (another writer).
 
 from collections.abc import Sequence
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
     BadVersionError,
     MetadataUnavailableError,
     MetadataUnknownError,
 )
 from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Operation, Put
-from quire_broker.managed_ledger.backoff import Backoff
 
 
 class StoredNode:

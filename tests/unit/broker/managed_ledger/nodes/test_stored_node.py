@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata.store import Put
-from quire_broker.managed_ledger.backoff import Backoff
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
