@@ -223,7 +223,7 @@ def of_kinds(name: str, *kinds: str) -> DescriptorProto:
         (described(of_kinds("M"), root="p.X"), "p.X"),
         (Schema(SchemaType.PROTOBUF_NATIVE, b"[" * 100_000), "recursion"),
         (Schema(SchemaType.PROTOBUF_NATIVE, b"[]"), "not a native Protobuf schema"),
-        (Schema(SchemaType.KEY_VALUE, b"\0\0\0\x09"), "ends behind its data"),
+        (Schema(SchemaType.KEY_VALUE, b"\0\0\0\x09"), "ends after its data"),
         (Schema(SchemaType.KEY_VALUE, bytes(8), {"key.schema.type": "KEY_VALUE"}), "KEY_VALUE"),
         (Schema(SchemaType.AUTO_CONSUME, b""), "AUTO_CONSUME"),
         (Schema(SchemaType.AVRO, b"[" * 100_000), "not an Avro schema"),

@@ -1,6 +1,6 @@
-"""Builds a broker, starts it, and adds its HTTP server: the one place that knows both the server and the admin API.
+"""Builds a broker, starts it, and adds its HTTP server: the only module that knows both the server and the admin API.
 
-start: open the credentials -> take the ports -> cluster nodes -> registration and instance number -> parts -> serve
+start: open the credentials -> bind the ports -> cluster nodes -> registration and instance number -> parts -> serve
 """
 
 import os
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def _open_http(broker: RunningBroker) -> HttpServer:
-    # Here and not above: loading its library takes a third of the time to the first message.
+    # Imported here: loading its library takes a third of the time to the first message.
     from quire_broker.admin.web import WebServer
 
     return WebServer(broker)
@@ -77,10 +77,10 @@ class _Building:
         )
 
     async def open(self) -> tuple[OpenedParts, BrokerParts]:
-        """Take the ports, register the broker in the cluster, and return its parts. StartupError."""
+        """Bind the ports, register the broker in the cluster, and return its parts. StartupError."""
         settings, access = self._settings, self.access
         await access.open()
-        # First, so that their numbers are known; they answer when everything else is there.
+        # First, so that their numbers are known; they answer when everything else is ready.
         await self.ports.open(None if access.tls is None else access.tls.context, self.sessions)
         policies = PolicyStore(self._metadata, settings.cluster)
         urls = replace(self.ports.urls, listeners=settings.listeners)
@@ -95,7 +95,7 @@ class _Building:
             settings.topics.ledger,
             self._clock,
             self._chance,
-            Tier(settings.tier, os.environ),  # the credentials for buckets are there
+            Tier(settings.tier, os.environ),  # which holds the credentials of buckets
             self._memory,
         )
         opened = OpenedParts(access, self.ports, self.sessions, owners, registration, factory)
@@ -138,10 +138,10 @@ async def start_broker(
     more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
     memory: ConnectionMemory | None = None,
 ) -> RunningBroker:
-    """Return a broker that serves. StartupError when a port is taken. The caller closes metadata and client.
+    """Return a serving broker. StartupError if a port is in use. The caller closes metadata and client.
 
-    `more_routes`: HTTP routes of what else runs in this process; only super users may use them. `memory`: of
-    connections, where others in the process share it.
+    `more_routes`: HTTP routes of other services in this process; only super users may use them. `memory`: that of
+    connections, if others in the process share it.
     """
     building = _Building(settings, metadata, ledger_client, clock, chance, memory)
     broker: RunningBroker | None = None

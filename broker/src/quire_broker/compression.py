@@ -1,8 +1,7 @@
-"""Decompression of what clients and stock brokers wrote: payloads of messages, nodes of the metadata. Nothing of ours
-is compressed here.
+"""Decompresses data of clients and stock brokers: payloads of messages, nodes of the metadata. Never compresses.
 
 LZ4 and Snappy are their raw block formats, zlib and zstd whole streams. The plain size comes from the writer: it is
-bounded before anything is allocated for it, and no more than it is ever made of the input.
+bounded before anything is allocated for it, and decompression never produces more.
 """
 
 import zlib
@@ -15,7 +14,7 @@ PLAIN_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Codec(IntEnum):
-    """As the wire protocol and the managed ledger number them."""
+    """Codecs with their numbers in the wire protocol and the managed ledger."""
 
     NONE = 0
     LZ4 = 1
@@ -25,11 +24,11 @@ class Codec(IntEnum):
 
 
 class CompressionError(ValueError):
-    """The bytes are not what they are said to be. Trying again does not help."""
+    """The bytes cannot be decompressed as declared. Trying again does not help."""
 
 
 def decompress(body: bytes, codec: int, size: int) -> bytes:
-    """The plain bytes, which must be `size` bytes. CompressionError when they are not, or the codec is unknown."""
+    """Return the plain bytes, which must be `size` bytes. CompressionError if not, or for an unknown codec."""
     if codec == Codec.NONE:
         return body
     if not 0 <= size <= PLAIN_BYTES_MAX:
@@ -46,7 +45,7 @@ def decompress(body: bytes, codec: int, size: int) -> bytes:
 
 
 def _lz4(body: bytes, size: int) -> bytes:
-    output = bytearray(size)  # decompress_block would fill up with zeros what is too short
+    output = bytearray(size)  # decompress_block would pad short output with zeros
     written = cramjam.lz4.decompress_block_into(body, output)
     return bytes(output[:written])
 

@@ -1,25 +1,25 @@
-"""The error tree of the broker, and the one table from an error to the protocol's ServerError code.
+"""The error tree of the broker, and the table that maps an error to the protocol's ServerError code.
 
-It continues the tree of `quire_bookie.errors`; whoever catches QuireError catches these too. Owns no messages of the
+It extends the tree of `quire_bookie.errors`; code that catches QuireError also catches these. Owns no messages of the
 protocol: it must not import anything of the broker.
 
 QuireError
-|- BrokerError                   0 UnknownError, unless a class below says otherwise
+|- BrokerError                   0 UnknownError, unless a class below has another code
    |- SubscriptionInUseError     1  unsubscribe while others are attached
    |- PersistenceError           2  the entry is not (known to be) stored; the client reconnects and sends again
    |- ConsumerBusyError          5  another consumer holds the subscription; retry when it left
    |- ServiceNotReadyError       6  the topic is loading, closing, fenced or another broker's; the client looks up again
    |- ProducerHoldError          7  backlog quota, producers wait
    |- ProducerQuotaError         8  backlog quota, producers fail
-   |- AuthenticationError        3  the client did not prove who it is; it is disconnected
-   |- AuthorizationError         4  the client may not do this; no retry, unless somebody permits it
+   |- AuthenticationError        3  the client did not authenticate; it is disconnected
+   |- AuthorizationError         4  the client may not do this; no retry until it is granted
    |- ChecksumFailedError        9  the payload does not match its checksum
    |- UnsupportedVersionError   10
-   |- TopicNotFoundError        11  no retry, unless somebody creates it
+   |- TopicNotFoundError        11  no retry until it is created
    |- SubscriptionNotFoundError 12
    |- ConsumerNotFoundError     13
    |- TooManyOperationsError    14  retry with back-off
-   |- TopicTerminatedError      15  for good
+   |- TopicTerminatedError      15  permanent
    |- ProducerBusyError         16  the name is taken, or an exclusive producer holds the topic
    |- InvalidTopicNameError     17
    |- SchemaError               18
@@ -75,19 +75,19 @@ class ServerError(IntEnum):
 
 
 class BrokerError(QuireError):
-    """Root of what the broker refuses or fails at. The message goes to the client as it is."""
+    """Root of the broker's refusals and failures. The message is sent to the client unchanged."""
 
 
 class SubscriptionInUseError(BrokerError):
-    """Other consumers are attached to the subscription that one wants to delete."""
+    """Other consumers are attached to the subscription that should be deleted."""
 
 
 class PersistenceError(BrokerError):
-    """An entry is not known to be stored. It may be: deduplication makes the retry safe."""
+    """An entry is not known to be stored. It may be stored: deduplication makes the retry safe."""
 
 
 class AuthenticationError(BrokerError):
-    """The client did not prove who it is. The message holds nothing of what it sent."""
+    """The client did not authenticate. The message contains nothing that it sent."""
 
 
 class AuthorizationError(BrokerError):
@@ -103,11 +103,11 @@ class ServiceNotReadyError(BrokerError):
 
 
 class ProducerHoldError(BrokerError):
-    """The backlog quota is reached and producers are to wait."""
+    """The backlog quota is reached and producers should wait."""
 
 
 class ProducerQuotaError(BrokerError):
-    """The backlog quota is reached and producers are to fail."""
+    """The backlog quota is reached and producers should fail."""
 
 
 class ChecksumFailedError(BrokerError):
@@ -115,7 +115,7 @@ class ChecksumFailedError(BrokerError):
 
 
 class UnsupportedVersionError(BrokerError):
-    """The client's protocol version lacks what it asks for."""
+    """The client's protocol version does not support its request."""
 
 
 class TopicNotFoundError(BrokerError):
@@ -131,11 +131,11 @@ class ConsumerNotFoundError(BrokerError):
 
 
 class TooManyOperationsError(BrokerError):
-    """A bound on concurrent operations is reached. Retry with back-off."""
+    """A limit of concurrent operations is reached. Retry with back-off."""
 
 
 class TopicTerminatedError(BrokerError):
-    """The topic was terminated: nothing can be published to it any more."""
+    """The topic was terminated: nothing more can be published to it."""
 
 
 class ProducerBusyError(BrokerError):
@@ -151,7 +151,7 @@ class SchemaError(BrokerError):
 
 
 class ConsumerAssignError(BrokerError):
-    """The key ranges a consumer asks for are another one's."""
+    """Another consumer has the requested key ranges."""
 
 
 class CoordinatorNotFoundError(BrokerError):
@@ -159,15 +159,15 @@ class CoordinatorNotFoundError(BrokerError):
 
 
 class NotAllowedError(BrokerError):
-    """The operation is not allowed or not served."""
+    """The operation is not allowed or not supported."""
 
 
 class ProducerFencedError(BrokerError):
-    """An exclusive producer took the topic over."""
+    """An exclusive producer took over the topic."""
 
 
 class ConflictError(BrokerError):
-    """Of the admin API: the thing exists already, or is in use."""
+    """Of the admin API: the object already exists, or is in use."""
 
 
 class NotFoundError(BrokerError):
@@ -198,7 +198,7 @@ SERVER_ERRORS: dict[type[BaseException], ServerError] = {
     CoordinatorNotFoundError: ServerError.TRANSACTION_COORDINATOR_NOT_FOUND,
     NotAllowedError: ServerError.NOT_ALLOWED,
     ProducerFencedError: ServerError.PRODUCER_FENCED,
-    # Errors of the ledger store that reach a client.
+    # Errors of ledgers that reach a client.
     LedgerError: ServerError.PERSISTENCE,
     LedgerFencedError: ServerError.SERVICE_NOT_READY,
     TooManyRequestsError: ServerError.PERSISTENCE,
@@ -209,7 +209,7 @@ SERVER_ERRORS: dict[type[BaseException], ServerError] = {
 
 
 def server_error_of(error: BaseException) -> ServerError:
-    """The code of the nearest class of `error` in the table; UNKNOWN for errors that are none of ours."""
+    """Return the code of the nearest class of `error` in the table; UNKNOWN for foreign errors."""
     for kind in type(error).__mro__:
         code = SERVER_ERRORS.get(kind)
         if code is not None:

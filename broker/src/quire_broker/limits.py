@@ -1,23 +1,23 @@
-"""Every bound of the broker's sessions, topics and ownership, with its default and unit.
+"""Limits of the broker's sessions, topics and ownership, with their defaults and units.
 
-The managed ledger and dispatch keep theirs beside their settings. Names that Pulsar's operators know are in brackets.
+The managed ledger and dispatch have theirs in their settings. Pulsar's names of settings are in the comments.
 """
 
 from quire_bookie.limits import FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
 
 MESSAGE_BYTES_MAX = 5 * MIB  # maxMessageSize
-FRAME_PADDING_BYTES = 10_240  # what the protocol grants to commands and metadata on top of the payload
+FRAME_PADDING_BYTES = 10_240  # granted by the protocol to commands and metadata on top of the payload
 STANDALONE_GC_QUARANTINE_S = 3600.0  # less than a bookie's: it shares a disk with other files
-STANDALONE_DISK_USAGE_THRESHOLD = 0.99  # as Pulsar's: it shares a disk with a person's other files
+STANDALONE_DISK_USAGE_THRESHOLD = 0.99  # as Pulsar's: it shares a disk with the user's other files
 
 # Sessions
-KEEP_ALIVE_INTERVAL_S = 30.0  # keepAliveIntervalSeconds; a peer silent for twice that is dropped
-LIVENESS_CHECK_S = 5.0  # how long an old producer's connection has to answer PING before a newcomer replaces it
-CREDENTIALS_CHECK_S = 60.0  # authenticationRefreshCheckSeconds; between looks for tokens that ran out
-PERMISSIONS_CHECK_S = 5.0  # permissionsCheckSeconds; between looks whether what is open is still permitted
+KEEP_ALIVE_INTERVAL_S = 30.0  # keepAliveIntervalSeconds; a peer silent for twice that is disconnected
+LIVENESS_CHECK_S = 5.0  # time in which an old producer's connection must answer PING before a new one replaces it
+CREDENTIALS_CHECK_S = 60.0  # authenticationRefreshCheckSeconds; between checks for expired tokens
+PERMISSIONS_CHECK_S = 5.0  # permissionsCheckSeconds; between checks whether open clients are still permitted
 UNAUTHENTICATED_S = 30.0  # a connection that has not authenticated by then is closed
-UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # of such a connection: anybody may open many
-CLOSE_FLUSH_S = 5.0  # how long a connection that we close may take to receive what was still for it
+UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # of such a connection: any client may open many
+CLOSE_FLUSH_S = 5.0  # time for a closing connection to send its buffered bytes
 PENDING_PUBLISHES_MAX = 1000  # maxPendingPublishRequestsPerConnection
 CONNECTION_PUBLISH_BYTES_MAX = 32 * MIB  # received and not yet answered, of one connection
 PUBLISH_BYTES_MAX = 128 * MIB  # the same of all connections (maxMessagePublishBufferSizeInMB)
@@ -28,24 +28,24 @@ CONNECTIONS_PER_ADDRESS_MAX = 5_000  # of one client address
 REQUESTS_IN_FLIGHT_MAX = 5_000  # of one connection: lookups, producers, subscriptions; above it TooManyRequests
 PRODUCERS_PER_CONNECTION_MAX = 10_000
 CONSUMERS_PER_CONNECTION_MAX = 10_000
-BATCH_MESSAGES_MAX = 1 << 20  # in one entry; more would take every permit of a consumer away
+BATCH_MESSAGES_MAX = 1 << 20  # in one entry; more would use up every permit of a consumer
 RECENTLY_CLOSED_PRODUCERS_MAX = 1_000  # remembered per connection, so that a late SEND is ignored
 NAME_CHARACTERS_MAX = 1_024  # nameMaxCharacters; of a subscription, a producer, a consumer
 PROPERTIES_CHARACTERS_MAX = 65_536  # keys and values of one producer, consumer or subscription
-CLIENT_VERSION_CHARACTERS_MAX = 256  # of what a client says of itself; the rest is cut off
+CLIENT_VERSION_CHARACTERS_MAX = 256  # of the version that a client sends; the rest is cut off
 PATTERN_CHARACTERS_MAX = 1024  # of a regular expression in a namespace isolation policy
-PATTERN_STATES_MAX = 1000  # what its repetitions may make of it
+PATTERN_STATES_MAX = 1000  # after its repetitions are expanded
 TOPICS_PATTERN_CHARACTERS_MAX = 50  # subscriptionPatternMaxLength
 
 # Schemas
 SCHEMA_BYTES_MAX = 1 * MIB  # schemaMaxBytes; of one schema with its properties
 SCHEMA_CHECK_STEPS_MAX = 500_000  # schemaCheckMaxSteps; about a second of one core
-SCHEMA_CHECKS_WAITING_MAX = 100  # long checks at one time; above it TooManyRequests
+SCHEMA_CHECKS_WAITING_MAX = 100  # concurrent long checks; above it TooManyRequests
 
 # Topics
 TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
 PARTITIONS_MAX = 10_000
-BACKLOG_QUOTA_CHECK_S = 60.0  # backlogQuotaCheckIntervalInSeconds; a topic may be over its quota for so long
+BACKLOG_QUOTA_CHECK_S = 60.0  # backlogQuotaCheckIntervalInSeconds; a topic may exceed its quota for this time
 DEDUPLICATION_ENTRIES_INTERVAL = 1000  # brokerDeduplicationEntriesInterval
 DEDUPLICATION_INTERVAL_S = 120.0  # brokerDeduplicationSnapshotIntervalSeconds
 DEDUPLICATION_PRODUCERS_MAX = 10_000  # brokerDeduplicationMaxNumberOfProducers
@@ -53,16 +53,16 @@ DEDUPLICATION_IDLE_S = 360 * 60.0  # brokerDeduplicationProducerInactivityTimeou
 DEDUPLICATION_REPLAY_ENTRIES = 500  # one read of the replay at load
 
 # Managed ledgers
-LEDGER_OVERGROWTH_MAX = 16  # times managedLedgerMaxSizePerLedgerMbytes, while no successor can be made
+LEDGER_OVERGROWTH_MAX = 16  # times managedLedgerMaxSizePerLedgerMbytes, while no successor can be created
 LEDGER_ENTRIES_MAX = 1 << 31  # in that ledger
 
 # Ownership
 NAMESPACE_BUNDLES = 4  # defaultNumberOfNamespaceBundles
-DEFAULT_NAMESPACE_BUNDLES = 16  # of public/default, as the cluster set-up makes it
+DEFAULT_NAMESPACE_BUNDLES = 16  # of public/default, as Pulsar's cluster set-up creates it
 NAMESPACE_BUNDLES_MAX = 128
-POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale where no watch tells
-POLICIES_REFRESH_S = 2.0  # how long a lookup waits for newer policies before it takes what it has
-STOP_S = 10.0  # a broker that stops gives its topics this long to flush
+POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale without a watch
+POLICIES_REFRESH_S = 2.0  # how long a lookup waits for newer policies before it uses cached ones
+STOP_S = 10.0  # a stopping broker gives its topics this time to flush
 
 assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX + FRAME_LENGTH_BYTES, "a message must fit a frame"
 assert CONNECTION_PUBLISH_BYTES_MAX > MESSAGE_BYTES_MAX

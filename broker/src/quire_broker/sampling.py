@@ -1,4 +1,4 @@
-"""Rates from counters: how much a counter grew per second between two looks at it."""
+"""Computes rates from counters: the growth per second between two samples."""
 
 
 class Rate:
@@ -12,7 +12,7 @@ class Rate:
         self.per_s = 0.0
 
     def sample(self, value: int, now_s: float) -> None:
-        """Look at the counter. A first look gives no rate."""
+        """Record the counter. The first sample gives no rate."""
         if self._at_s is not None and now_s > self._at_s:
             self.per_s = (value - self._value) / (now_s - self._at_s)
         self._value, self._at_s = value, now_s

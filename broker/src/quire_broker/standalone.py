@@ -1,12 +1,12 @@
-"""A whole cluster in one process: metadata, bookies, broker. The one module of the broker that may start bookies.
+"""Runs a whole cluster in one process: metadata, bookies, broker. The broker's only module that may start bookies.
 
     <data>/metadata/      the embedded metadata store (absent with an external one)
     <data>/bookie-<k>/    journal and ledgers of bookie k, from 0
-    <data>/ledger-password   of the ledgers that the broker makes; the command line draws and reads it
-    <data>/standalone.json   {"bookies": n}: fewer than that is refused, they hold data
+    <data>/ledger-password   of the ledgers that the broker creates; the command line generates and reads it
+    <data>/standalone.json   {"bookies": n}: fewer are refused, because all of them hold data
 
-Start: metadata -> bookies -> ledger client -> broker; stop the other way. A bookie whose journal fails is stopped
-and started anew on its data: it replays, which is what the failure asks for.
+Start: metadata -> bookies -> ledger client -> broker; stop in reverse order. A bookie whose journal fails is stopped
+and restarted on its data: it replays the journal, which is required after such a failure.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ log = logging.getLogger("quire.standalone")
 
 @dataclass(frozen=True, slots=True)
 class StandaloneSettings:
-    """`bookie` is the pattern of all bookies: its data folder and port are set per bookie. Port 0: free ones."""
+    """Settings of all parts. `bookie` is a template; each bookie gets its own data folder and port. Port 0: free."""
 
     data: str
     bookies: int = 1
@@ -54,24 +54,24 @@ class StandaloneSettings:
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
     bookie_connections_max: int = bookie_limits.CONNECTIONS_MAX
-    """Of each bookie."""
+    """Limit of each bookie."""
     recovery: RecoverySettings | None = field(default_factory=RecoverySettings)
-    """None: nobody audits and replicates."""
+    """None: no auditing and no replication."""
 
 
 def quorums(bookies: int) -> tuple[int, int, int]:
-    """Ensemble, write quorum and ack quorum for so many bookies: 1/1/1, 2/2/2, else 3/3/2."""
+    """Return ensemble, write quorum and ack quorum for this number of bookies: 1/1/1, 2/2/2, else 3/3/2."""
     return (bookies, bookies, bookies) if bookies < 3 else (3, 3, 2)
 
 
 def with_quorums(settings: ManagedLedgerSettings, bookies: int) -> ManagedLedgerSettings:
-    """The settings with the quorums that suit so many bookies."""
+    """Return the settings with the quorums that suit this number of bookies."""
     ensemble, write, ack = quorums(bookies)
     return replace(settings, ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
 
 
 class RunningStandalone:
-    """What runs. Made by `run_standalone`."""
+    """A running standalone, created by `run_standalone`."""
 
     def __init__(
         self, settings: StandaloneSettings, metadata: MetadataStore, disk: Disk, clock: WallClock, chance: Chance
@@ -82,7 +82,7 @@ class RunningStandalone:
         self.client: LedgerClient | None = None
         self.restarts = 0
         self.memory = ConnectionMemory(settings.broker.memory)
-        """Of the connections of all parts together, but for those between them."""
+        """Memory of the connections of all parts together, except those between them."""
         self._own_links = OwnLinks()
         self.recovery: RunningAutoRecovery | None = None
         self._broker: RunningBroker | None = None
@@ -94,7 +94,7 @@ class RunningStandalone:
 
     @property
     def broker(self) -> RunningBroker:
-        """The broker; there is one once `run_standalone` has returned."""
+        """The broker; available once `run_standalone` has returned."""
         if self._broker is None:
             raise StartupError("the broker has not been started")
         return self._broker
@@ -125,8 +125,8 @@ class RunningStandalone:
         )
 
     def _cluster_routes(self) -> "list[RouteDef]":
-        """Paths of bookies that are about the cluster: with metadata of our own there is nobody else to ask."""
-        # Here and not above: loading its library takes a third of the time to the first message.
+        """Return the bookies' paths about the cluster: with embedded metadata no other process can answer them."""
+        # Imported here: loading its library takes a third of the time to the first message.
         from quire_broker.admin.cluster_paths import cluster_routes
 
         return cluster_routes(self.metadata, self._clock, self._open_access)
@@ -145,7 +145,7 @@ class RunningStandalone:
             return self._access
 
     async def _recover(self, settings: RecoverySettings) -> None:
-        """Keep auto-recovery running: a part of it that died is no reason to stop serving here."""
+        """Keep auto-recovery running: the failure of one of its parts must not stop the standalone."""
         while True:
             try:
                 self.recovery = await start_auto_recovery(
@@ -163,33 +163,33 @@ class RunningStandalone:
                 log.error("auto-recovery cannot be started: %s", failure)
             else:
                 await asyncio.wait([self.recovery.failed])
-                log.error("auto-recovery failed and is started anew: %s", self.recovery.failed.result())
+                log.error("auto-recovery failed and is restarted: %s", self.recovery.failed.result())
                 await self.recovery.stop()
             await asyncio.sleep(RESTART_PAUSE_S)
 
     async def _end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
-        """Told directly: the bookies of this process have no HTTP port of their own."""
+        """End the limbo directly: the bookies of this process have no HTTP port of their own."""
         for running in self.bookies:
             if running.bookie_id == bookie:
                 await running.storage.end_limbo(ledger)
                 return
-        raise BookieUnavailableError(f"bookie {bookie} is none of this process")
+        raise BookieUnavailableError(f"bookie {bookie} is not in this process")
 
     async def _set_read_only(self, bookie: BookieId, on: bool) -> None:
-        """As `_end_limbo`; what a drain wishes of a bookie of another process goes there over HTTP. LedgerError."""
+        """Like `_end_limbo`; a drain reaches bookies of other processes over HTTP. LedgerError."""
         for running in self.bookies:
             if running.bookie_id == bookie:
                 try:
                     await running.read_only_mode.set(ReadOnlyReason.OPERATOR, on)
                 except (OSError, StorageError) as error:
-                    raise BookieUnavailableError(f"bookie {bookie} did not note what was wished: {error}") from error
+                    raise BookieUnavailableError(f"bookie {bookie} could not store read-only={on}: {error}") from error
                 return
         if self.recovery is None:
-            raise BookieUnavailableError(f"bookie {bookie} is none of this process")
+            raise BookieUnavailableError(f"bookie {bookie} is not in this process")
         await BookieHttp(self.recovery.access.registry).set_read_only(bookie, on)
 
     async def _check_count(self) -> None:
-        """Remember how many bookies there are. Fewer would leave data without its bookie."""
+        """Store the number of bookies. Fewer would leave data without its bookie."""
         path = f"{self.settings.data}/standalone.json"
         wanted = self.settings.bookies
         await self._disk.make_dirs(self.settings.data)
@@ -197,10 +197,10 @@ class RunningStandalone:
             try:
                 kept = int(json.loads(await self._disk.read_file(path))["bookies"])
             except (ValueError, KeyError, TypeError) as error:
-                raise StartupError(f"{path} is damaged: it should say how many bookies there are") from error
+                raise StartupError(f"{path} is damaged: it should contain the number of bookies") from error
             if wanted < kept:
                 raise StartupError(
-                    f"{self.settings.data} was made with {kept} bookies and all of them hold data; "
+                    f"{self.settings.data} was created with {kept} bookies and all of them hold data; "
                     f"start with --bookies {kept} or more, not {wanted}"
                 )
             if wanted == kept:
@@ -224,11 +224,11 @@ class RunningStandalone:
         )
 
     async def _keep(self, index: int) -> None:
-        """Start the bookie anew each time it fails."""
+        """Restart the bookie each time it fails."""
         while True:
             failed = self.bookies[index].failed
-            await asyncio.wait([failed])  # awaited itself, our cancellation would cancel it
-            log.error("bookie %d failed and is started anew: %s", index, failed.result())
+            await asyncio.wait([failed])  # awaiting it directly would cancel it with us
+            log.error("bookie %d failed and is restarted: %s", index, failed.result())
             await self.bookies[index].stop()
             while True:
                 try:
@@ -240,7 +240,7 @@ class RunningStandalone:
             self.restarts += 1
 
     async def stop(self) -> None:
-        """Stop everything in order. The metadata store stays the caller's to close."""
+        """Stop everything in order. The caller closes the metadata store."""
         if self._stopping:
             return
         self._stopping = True
@@ -260,7 +260,7 @@ class RunningStandalone:
 async def run_standalone(
     settings: StandaloneSettings, *, metadata: MetadataStore, disk: Disk, clock: WallClock, chance: Chance
 ) -> RunningStandalone:
-    """Start everything; returns when it serves. StartupError, ConfigError, DamagedError: nothing stays running."""
+    """Start everything and return when it serves. StartupError, ConfigError, DamagedError: nothing stays running."""
     running = RunningStandalone(settings, metadata, disk, clock, chance)
     started = False
     try:

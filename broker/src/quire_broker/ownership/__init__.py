@@ -1,1 +1,1 @@
-"""Bundles, their owners, and the answer to a lookup."""
+"""Bundles, their owners, and answers to lookups."""

@@ -1,7 +1,7 @@
-"""The first broker of a cluster: cluster, tenants and namespaces in a store that has none.
+"""Creates the cluster, tenants and namespaces of a new cluster; the first broker does this.
 
-Each node is created only where it is missing, so that any number of brokers may do this at once, and nothing of a
-cluster that somebody set up is touched.
+Each node is created only if it is missing, so any number of brokers may do this at the same time, and an
+existing cluster is not changed.
 """
 
 from collections.abc import Coroutine
@@ -27,7 +27,7 @@ SYSTEM = NamespaceName("pulsar", "system")
 
 
 async def initialise_cluster(store: PolicyStore, urls: BrokerUrls) -> None:
-    """Create what a new cluster needs. `urls`: where its first broker is reached."""
+    """Create the nodes of a new cluster. `urls`: the addresses of its first broker."""
     found = {
         "serviceUrl": urls.http,
         "serviceUrlTls": urls.http_tls,

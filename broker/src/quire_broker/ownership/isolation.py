@@ -1,11 +1,11 @@
-"""Which brokers may serve a namespace: namespace isolation policies, in stock Pulsar's JSON.
+"""Decides which brokers may serve a namespace, by namespace isolation policies in Pulsar's JSON.
 
     /admin/clusters/<c>/namespaceIsolationPolicies    {name: {"namespaces": [regex], "primary": [regex], "secondary":
         [regex], "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1", ...}}}}
 
-Names of namespaces and hosts of brokers must match a pattern (see `patterns`) as a whole. The first policy by name
-that a namespace matches counts; without any, every broker may serve it. Brokers of `secondary` may while fewer than
-`min_limit` of `primary` are up. A bundle that is owned already stays where it is until it is unloaded.
+Names of namespaces and hosts of brokers must match a pattern (see `patterns`) completely. The first policy by name
+that matches a namespace applies; without any, every broker may serve it. Brokers of `secondary` may while fewer than
+`min_limit` of `primary` are up. A bundle that already has an owner stays there until it is unloaded.
 """
 
 import logging
@@ -31,7 +31,7 @@ _TOLD_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """One policy."""
+    """One isolation policy."""
 
     namespaces: tuple[str, ...]
     primary: tuple[str, ...]
@@ -39,7 +39,7 @@ class IsolationPolicy:
     min_limit: int = 1
 
     def allowed(self, hosts: Iterable[str]) -> set[str]:
-        """Those of the brokers that are up which may serve the namespaces now."""
+        """Return the available brokers that may serve the namespaces now."""
         hosts = set(hosts)
         first = {host for host in hosts if _matches(self.primary, host)}
         if len(first) >= self.min_limit:
@@ -52,27 +52,27 @@ def _matches(patterns: Iterable[str], text: str) -> bool:
 
 
 def policy_of(data: Any) -> IsolationPolicy:
-    """A policy of its JSON. ValueError says what is wrong."""
+    """Parse a policy. ValueError with the reason."""
     if not isinstance(data, dict):
-        raise ValueError("a policy is a JSON object")
+        raise ValueError("a policy must be a JSON object")
     lists = {}
     for key in ("namespaces", "primary", "secondary"):
         value = data.get(key) or []
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise ValueError(f"{key} is a list of regular expressions")
+            raise ValueError(f"{key} must be a list of regular expressions")
         for one in value:
             try:
                 pattern_of(one)
             except ValueError as error:
                 shown = one if len(one) <= _SHOWN_CHARACTERS else f"{one[:_SHOWN_CHARACTERS]}..."
-                raise ValueError(f"{key}: {shown!r} is no regular expression of this broker: {error}") from error
+                raise ValueError(f"{key}: {shown!r} is not a supported regular expression: {error}") from error
         lists[key] = tuple(value)
     if not lists["namespaces"] or not lists["primary"]:
         raise ValueError("namespaces and primary must not be empty")
     failover = data.get("auto_failover_policy") or {}
     limit = str((failover.get("parameters") or {}).get("min_limit", "1")) if isinstance(failover, dict) else ""
     if re.fullmatch("[0-9]{1,9}", limit) is None:
-        raise ValueError("auto_failover_policy.parameters.min_limit is a whole number from 0 to 999999999")
+        raise ValueError("auto_failover_policy.parameters.min_limit must be an integer from 0 to 999999999")
     return IsolationPolicy(lists["namespaces"], lists["primary"], lists["secondary"], int(limit))
 
 
@@ -83,12 +83,12 @@ def _pass_over(name: str, reason: str) -> None:
 
 
 def policy_for(namespace: str, policies: Json) -> IsolationPolicy | None:
-    """The one that counts for a namespace; None: every broker may serve it. One that makes no sense is passed over."""
+    """Return the policy of a namespace; None: every broker may serve it. Invalid policies are skipped."""
     for name in sorted(policies):
         try:
             found = policy_of(policies[name])
         except ValueError as error:
-            _pass_over(name, str(error))  # of another broker; the REST refuses it
+            _pass_over(name, str(error))  # written by another broker; the REST API refuses it
             continue
         if _matches(found.namespaces, namespace):
             return found
@@ -96,20 +96,20 @@ def policy_for(namespace: str, policies: Json) -> IsolationPolicy | None:
 
 
 class Isolation:
-    """Asks policies and registrations whether a bundle may be taken here, and who else should."""
+    """Checks policies and registrations: whether this broker may own a bundle, and which others may."""
 
     def __init__(self, metadata: MetadataStore, policies: PolicyStore, host: str) -> None:
-        """`host`: our own, as other brokers see it."""
+        """`host`: this broker's own, as other brokers see it."""
         self._metadata = metadata
         self._policies = policies
         self._host = host
 
     async def elsewhere(self, bundle: Bundle) -> Owner | None:
-        """Who is to be asked instead of us; None: we may take it.
+        """Return another broker that may own the bundle; None: this broker may.
 
-        ServiceNotReadyError: we may not, and nobody who may is up. MetadataError.
+        ServiceNotReadyError: this broker may not, and no broker that may is available. MetadataError.
         """
-        # Not from the cache: two brokers with policies of different ages would send a client to and fro.
+        # Not from the cache: two brokers with policies of different ages would redirect a client back and forth.
         policy = policy_for(str(bundle.namespace), await self._policies.isolation())
         if policy is None:
             return None
@@ -120,11 +120,13 @@ class Isolation:
         candidates = sorted(one for one in ids if host_of(one) in allowed)
         urls = await self._urls(candidates, bundle)
         if urls is None:
-            raise ServiceNotReadyError(f"no broker is up that may serve {bundle.namespace} by its isolation policy")
+            raise ServiceNotReadyError(
+                f"no broker that the isolation policy of {bundle.namespace} permits is available; start one"
+            )
         return Owner(urls, ours=False)
 
     async def _urls(self, ids: Sequence[str], bundle: Bundle) -> BrokerUrls | None:
-        """Of one of them, for the same bundle the same one, as long as it is there."""
+        """Return the URLs of one of the brokers, always the same for a bundle while that broker is available."""
         start = zlib.crc32(bundle.key.encode())
         for step in range(len(ids)):
             key = f"{BROKERS}/{ids[(start + step) % len(ids)]}"
@@ -135,7 +137,7 @@ class Isolation:
 
 
 def host_of(broker_id: str) -> str:
-    """`host` of `host:port`, letter by letter as the broker advertises it: an IPv6 address has colons of its own."""
+    """Return `host` of `host:port`, exactly as the broker advertises it: an IPv6 address contains colons."""
     return broker_id.rpartition(":")[0] or broker_id
 
 

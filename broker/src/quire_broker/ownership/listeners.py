@@ -1,6 +1,6 @@
-"""Further addresses of a broker, by the names that clients ask for: `external:pulsar://host:port`. Pure.
+"""Parses further addresses of a broker, by the names that clients use: `external:pulsar://host:port`. Pure.
 
-In nodes they stand as stock brokers write them: {"external": {"brokerServiceUrl": "pulsar://..."}}.
+Nodes have them in the format of stock brokers: {"external": {"brokerServiceUrl": "pulsar://..."}}.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _SCHEMES = ("pulsar", "pulsar+ssl")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One of them. Empty: not that way."""
+    """One listener. An empty address means that it has none of that kind."""
 
     name: str
     native: str = ""
@@ -20,13 +20,13 @@ class Listener:
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
-    """Of `name:pulsar://host:port,name:pulsar+ssl://host:port,...`; one name may have both. ValueError."""
+    """Parse `name:pulsar://host:port,name:pulsar+ssl://host:port,...`; one name may have both. ValueError."""
     found: dict[str, dict[str, str]] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, _, url = entry.partition(":")
         parts = urlsplit(url)
         if not name or parts.scheme not in _SCHEMES or not parts.hostname or parts.port is None:
-            raise ValueError(f"{entry!r} is no listener: name:pulsar://host:port or name:pulsar+ssl://host:port")
+            raise ValueError(f"{entry!r}: not a listener; use name:pulsar://host:port or name:pulsar+ssl://host:port")
         urls = found.setdefault(name, {})
         if parts.scheme in urls:
             raise ValueError(f"listener {name} has two addresses of the scheme {parts.scheme}")
@@ -35,7 +35,7 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
 
 
 def listeners_json(listeners: tuple[Listener, ...]) -> dict[str, Any]:
-    """As they stand in a node."""
+    """Encode listeners for a node."""
     found = {}
     for one in listeners:
         urls = {"brokerServiceUrl": one.native, "brokerServiceUrlTls": one.native_tls}
@@ -44,7 +44,7 @@ def listeners_json(listeners: tuple[Listener, ...]) -> dict[str, Any]:
 
 
 def listeners_of(value: Any) -> tuple[Listener, ...]:
-    """Of a node; what makes no sense is left out."""
+    """Decode listeners of a node; invalid ones are omitted."""
     if not isinstance(value, dict):
         return ()
     return tuple(

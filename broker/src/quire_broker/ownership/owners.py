@@ -1,18 +1,18 @@
-"""Which broker owns a bundle: ephemeral nodes, taken at the first lookup.
+"""Owns the bundles of this broker: ephemeral nodes, taken at the first lookup.
 
     /namespace/<t>/<ns>/<bundle>   {"nativeUrl", "httpUrl", "disabled", "advertisedListeners"}
 
 A bundle is ours while our session has its node. When the session is lost, a bundle stays ours *in doubt*: its open
 topics are served, because the next owner fences their ledgers first and a late write of ours then fails. No topic is
-opened in it: that would fence the next owner. A node of ours can also go while the session lives: by a deletion whose
-outcome was unknown, or by hand. `follow` watches for that, and `confirmed_tenure` reads the node before a topic is
-opened, because the event of a deletion may be late.
+opened in it: that would fence the next owner. Our node can also vanish while the session lives: by a deletion of
+unknown outcome, or by an administrator. `follow` watches for that, and `confirmed_tenure` reads the node before a
+topic is opened, because the event of a deletion may be late.
 
     certain   --LOST-->                          in doubt
-    certain   --node gone, or another's-->       in doubt   at once as after RENEWED
+    certain   --node gone, or another's-->       in doubt   at once handled as after RENEWED
     in doubt  --CONNECTED-->                     certain
-    in doubt  --RENEWED, node free-->            certain    `on_retaken`: its topics ask whether they had another owner
-    in doubt  --RENEWED, another broker's node--> given up  `on_lost`: its topics are closed
+    in doubt  --RENEWED, node free-->            certain    `on_retaken`: its topics check for another owner meanwhile
+    in doubt  --RENEWED, another broker's node--> lost      `on_lost`: its topics are closed
 
 Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
 """
@@ -39,7 +39,7 @@ log = logging.getLogger("quire.broker.ownership")
 
 @dataclass(frozen=True, slots=True)
 class BrokerUrls:
-    """Where a broker is reached: `pulsar://host:port`, `http://host:port`, and over TLS. Empty: not that way."""
+    """Addresses of a broker: `pulsar://host:port`, `http://host:port`, and those with TLS. Empty: none of that kind."""
 
     native: str
     http: str
@@ -49,7 +49,7 @@ class BrokerUrls:
     """Further addresses for clients that ask for them by name."""
 
     def of_listener(self, name: str) -> "BrokerUrls":
-        """The addresses for clients that ask for this listener; empty: the usual ones. ServiceNotReadyError."""
+        """Return the addresses of a listener, or the default ones if `name` is empty. ServiceNotReadyError."""
         if not name:
             return self
         found = next((one for one in self.listeners if one.name == name), None)
@@ -59,12 +59,12 @@ class BrokerUrls:
 
     @property
     def clients(self) -> str:
-        """For clients, in clear if it is there: nobody needs a certificate for it."""
+        """The address for clients; plaintext if available, since that needs no certificate."""
         return self.native or self.native_tls
 
     @property
     def web(self) -> str:
-        """For REST, likewise."""
+        """The address for REST, likewise."""
         return self.http or self.http_tls
 
 
@@ -77,7 +77,7 @@ class Bundle:
 
     @property
     def key(self) -> str:
-        """Its owner node."""
+        """The key of its owner node."""
         return f"{OWNERS}/{self.namespace}/{self.range}"
 
 
@@ -94,7 +94,7 @@ def _unloading(bundle: Bundle) -> ServiceNotReadyError:
 
 
 def _owner_data(urls: BrokerUrls) -> Json:
-    """What stands in the node of a bundle. Absent: the broker is not reached that way."""
+    """Return the content of a bundle's node. An absent field means that the broker has no such address."""
     found = {
         "nativeUrl": urls.native,
         "nativeUrlTls": urls.native_tls,
@@ -108,7 +108,7 @@ def _owner_data(urls: BrokerUrls) -> Json:
 
 
 class Owners:
-    """Takes bundles and answers who has the others."""
+    """Takes bundles and finds the owners of others."""
 
     def __init__(self, metadata: MetadataStore, policies: PolicyStore, urls: BrokerUrls) -> None:
         self._metadata = metadata
@@ -117,19 +117,19 @@ class Owners:
         self._value = encode_json(_owner_data(urls))
         self._held: set[Bundle] = set()
         self._doubted: set[Bundle] = set()
-        """Of `_held`, those whose node the session may have lost."""
+        """Those of `_held` whose node the session may have lost."""
         self._interrupted: set[Bundle] = set()
-        """Of `_doubted`, those that another broker may have had meanwhile."""
+        """Those of `_doubted` that another broker may have owned meanwhile."""
         self._tenures: dict[Bundle, int] = {}
-        """Of `_held`; see `tenure`."""
+        """The tenures of `_held`; see `tenure`."""
         self._tenures_begun = 0
         self._deletions_seen = 0
-        """How often the node of a bundle that is being taken may have been deleted."""
+        """Counts possible deletions of the nodes of bundles that are being taken."""
         self._session_lost = False
         self._doubts = asyncio.Event()
         self._leaving: set[Bundle] = set()
         self._deleting: dict[Bundle, int] = {}
-        """Bundles whose deletion by `release` had no answer, and may still happen: the highest version it named."""
+        """Bundles whose deletion by `release` is unknown and may still happen: the highest version it named."""
         self._taking: dict[Bundle, asyncio.Lock] = {}
         self._closed = False
         self._sessions_lost = 0
@@ -141,46 +141,46 @@ class Owners:
 
     @property
     def urls(self) -> BrokerUrls:
-        """Our own."""
+        """The URLs of this broker."""
         return self._urls
 
     @property
     def held(self) -> frozenset[Bundle]:
-        """The bundles that are ours, those in doubt included."""
+        """The bundles that are ours, including those in doubt."""
         return frozenset(self._held)
 
     async def bundle_of(self, topic: TopicName) -> Bundle:
-        """The bundle a topic belongs to; NotFoundError when its namespace does not exist."""
+        """Return the bundle of a topic; NotFoundError if its namespace does not exist."""
         bundles = await self._policies.bundles(topic.namespace)
         if bundles is None:
             raise NotFoundError("Namespace not found")
         return Bundle(topic.namespace, bundles.bundle_of(str(topic)))
 
     def holds(self, bundle: Bundle) -> bool:
-        """Whether the bundle is ours, or was when the session was lost: its open topics are served."""
+        """Return whether the bundle is ours, or was when the session was lost: its open topics are served."""
         return bundle in self._held
 
     def certain(self, bundle: Bundle) -> bool:
-        """Whether the bundle is ours beyond doubt, so that topics of it may be opened."""
+        """Return whether the bundle is ours beyond doubt, so that its topics may be opened."""
         return bundle in self._held and bundle not in self._doubted
 
     def tenure(self, bundle: Bundle) -> int:
-        """A number for the time in which no other broker had the bundle; 0 when it is not ours beyond doubt."""
+        """Return a number for the period without another owner of the bundle; 0 if it is not ours beyond doubt."""
         return self._tenures[bundle] if self.certain(bundle) else 0
 
     async def confirmed_tenure(self, bundle: Bundle) -> int:
-        """The tenure of the bundle after a read of its node; 0 when it is not ours beyond doubt. MetadataError.
+        """Read the bundle's node and return the tenure; 0 if it is not ours beyond doubt. MetadataError.
 
-        A broker that was cut off from the store reads here that its node is gone, before an event of it arrives.
+        A broker that was cut off from the store notices here that its node is gone, before an event of it arrives.
         """
         if self.certain(bundle):
             self._judge(bundle, self._tenures[bundle], await self._metadata.get(bundle.key))
         return self.tenure(bundle)
 
     async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
-        """Who owns the bundle. Free ones, and those of a dead run of ours, become ours with `take`, else it is None.
+        """Return the owner of the bundle. With `take`, a free one or one of a dead run of ours is taken, else None.
 
-        While the session is lost a bundle in doubt is answered as ours, without asking the store.
+        While the session is lost, a bundle in doubt counts as ours, without asking the store.
         """
         if self.certain(bundle) or (self._session_lost and bundle in self._held):
             return Owner(self._urls, ours=True)
@@ -204,7 +204,7 @@ class Owners:
         raise ServiceNotReadyError(f"the owner of {bundle.namespace}/{bundle.range} keeps changing; look up again")
 
     async def _take(self, bundle: Bundle, node: Node | None) -> Owner | None:
-        """One attempt; None when somebody else moved in between."""
+        """Try once; None if another broker changed the node meanwhile."""
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
         if node is not None and not node.owned:
@@ -221,10 +221,10 @@ class Owners:
             if version == ABSENT:
                 version = await self._metadata.put(bundle.key, self._value, expected=ABSENT, ephemeral=True)
             while version <= self._deleting.get(bundle, ABSENT):
-                # A late deletion removes the node in the version that it names: ours must not be that one.
+                # A late deletion removes the node in the version that it names: ours must not have that version.
                 version = await self._metadata.put(bundle.key, self._value, expected=version, ephemeral=True)
         except (BadVersionError, MetadataUnknownError):
-            return None  # the next attempt reads back whose it is
+            return None  # the next attempt reads the owner
         if losses != self._sessions_lost or deletions != self._deletions_seen:
             return None
         if bundle not in self._held or bundle in self._interrupted:
@@ -238,7 +238,7 @@ class Owners:
         return Owner(self._urls, ours=True)
 
     def _forget(self, bundle: Bundle) -> bool:
-        """The bundle is not ours from here on; False when it was not before."""
+        """Drop the bundle; False if it was not ours."""
         held = bundle in self._held
         for bundles in (self._held, self._doubted, self._interrupted):
             bundles.discard(bundle)
@@ -251,7 +251,7 @@ class Owners:
             self.on_lost(bundle)
 
     def _left_behind(self, node: Node) -> bool:
-        """Whether it has our own urls under an older session: it is of a previous run of this broker, which is dead."""
+        """Return whether the node has our urls and an older session: a previous, dead run left it."""
         return not node.owned and node.value == self._value
 
     def _foreign(self, bundle: Bundle, node: Node) -> Owner:
@@ -264,9 +264,9 @@ class Owners:
         return Owner(urls, ours=False)
 
     def leave(self, bundle: Bundle) -> bool:
-        """Serve the bundle no longer: no topic of it is loaded from here on. False when it is not ours.
+        """Stop serving the bundle: none of its topics is loaded any more. False if it is not ours.
 
-        The node stays until `release`, so that nobody takes the bundle while its topics are being unloaded.
+        The node stays until `release`, so that no other broker takes the bundle while its topics are being unloaded.
         """
         if not self._forget(bundle):
             return False
@@ -274,17 +274,17 @@ class Owners:
         return True
 
     async def release(self, bundle: Bundle) -> None:
-        """Let others have a bundle that we left; nothing for one that was lost or taken again meanwhile."""
+        """Release a bundle that we left to others; does nothing for one that was lost or taken again meanwhile."""
         if bundle not in self._leaving:
             return
         version = ABSENT
         try:
             node = await self._metadata.get(bundle.key)
-            if node is not None and node.owned:  # else it is the node of the next owner
+            if node is not None and node.owned:  # otherwise it is the node of the next owner
                 version = node.version
                 await self._metadata.delete(bundle.key, expected=version)
         except (BadVersionError, NodeMissingError):
-            log.info("the node of %s/%s was gone already", bundle.namespace, bundle.range)
+            log.info("the node of %s/%s was already gone", bundle.namespace, bundle.range)
         except MetadataUnknownError:
             self._deleting[bundle] = max(version, self._deleting.get(bundle, ABSENT))
             raise
@@ -292,7 +292,7 @@ class Owners:
             self._leaving.discard(bundle)
 
     async def close(self) -> None:
-        """Release everything and take nothing any more."""
+        """Release everything and take no bundles any more."""
         self._closed = True
         self._forget_session()
         for bundle in list(self._held):
@@ -300,7 +300,7 @@ class Owners:
             await self.release(bundle)
 
     async def run(self, retry_s: float = CONFIRM_RETRY_S) -> None:
-        """Take bundles in doubt again after each loss of the session or a node, or give them up, until cancelled."""
+        """After each loss of the session or a node, take bundles in doubt again or drop them, until cancelled."""
         while True:
             await self._doubts.wait()
             self._doubts.clear()
@@ -322,7 +322,7 @@ class Owners:
         """
         watch = await watch_with_retries(self._metadata, f"{OWNERS}/", log.warning)
         try:
-            for bundle in self.held:  # their nodes may have gone before the watch began
+            for bundle in self.held:  # their nodes may have vanished before the watch began
                 await self._look(bundle)
             async for event in watch:
                 for bundle in self._concerned(event):
@@ -331,7 +331,7 @@ class Owners:
             await watch.close()
 
     def _concerned(self, event: Event) -> list[Bundle]:
-        """Held bundles whose node may have changed."""
+        """Return held bundles whose node may have changed."""
         lost_events = event.kind is EventKind.RESYNC
         if event.kind is EventKind.DELETED or lost_events:
             self._deletions_seen += bool(self._taking)
@@ -345,7 +345,7 @@ class Owners:
     async def _look(self, bundle: Bundle) -> None:
         tenure = self._tenures.get(bundle)
         read = partial(self._metadata.get, bundle.key)
-        node = await with_retries(read, f"see who owns {bundle.namespace}/{bundle.range}", log.warning)
+        node = await with_retries(read, f"read the owner of {bundle.namespace}/{bundle.range}", log.warning)
         self._judge(bundle, tenure, node)
 
     def _judge(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:
@@ -369,6 +369,6 @@ class Owners:
             self._sessions_lost += 1
             self._doubted |= self._held
             self._interrupted |= self._held
-            self._leaving.clear()  # their topics are being unloaded already; the nodes went with the session
+            self._leaving.clear()  # their topics are already being unloaded; the nodes vanished with the session
         if self._doubted:
             self._doubts.set()

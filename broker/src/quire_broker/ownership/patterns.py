@@ -1,10 +1,10 @@
-"""Regular expressions of operators, matched in time that the sizes of pattern and text bound. Pure.
+"""Matches regular expressions from administrators in time bounded by the sizes of pattern and text. Pure.
 
-Python's engine tries one way to match after the other, and a few characters make it run for ever. This one follows all
-ways at once: each character of the text costs at most one look at each state of the pattern.
+Python's engine tries one way to match after the other, and a few characters make it run forever. This one follows all
+ways at once: each character of the text costs at most one check of each state of the pattern.
 
-It knows literals, `.`, classes, groups, `|`, `* + ? {m,n}`, their lazy forms, `^` and `$`. It refuses look-around, back
-references, flags and possessive forms, which have no such bound or another meaning in Java.
+It supports literals, `.`, classes, groups, `|`, `* + ? {m,n}`, their lazy forms, `^` and `$`. It refuses look-around,
+back references, flags and possessive forms, which have no such bound or another meaning in Java.
 """
 
 import re
@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from quire_broker.limits import PATTERN_CHARACTERS_MAX, PATTERN_STATES_MAX
 
 Test: TypeAlias = Callable[[str], object]
-"""Whether one character fits."""
+"""Whether one character matches."""
 _DEPTH_MAX: Final = 50
 _CACHED_MAX: Final = 1024
 _CLASSES: Final = frozenset("dDwWsS")
@@ -61,14 +61,14 @@ _Node: TypeAlias = _Char | _Edge | _Cat | _Alt | _Repeat
 
 @dataclass(slots=True)
 class _Split:
-    """Goes on at both places."""
+    """Continues at both states."""
 
     first: int
     second: int
 
 
 class _Parser:
-    """One pattern to its tree."""
+    """Parses one pattern to a tree."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -76,7 +76,7 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> _Node:
-        """The tree of all of it. ValueError."""
+        """Return the tree of the whole pattern. ValueError."""
         found = self._alternatives()
         if self._at < len(self._text):
             raise ValueError(f"unbalanced ')' at {self._at}")
@@ -115,9 +115,9 @@ class _Parser:
             found = _Repeat(part, low, int(count[3]) if count[3] else None if count[2] else low)
         else:
             return part
-        self._take("?")  # lazy: whether the whole text matches does not depend on it
+        self._take("?")  # lazy: this does not affect whether the whole text matches
         if self._next() in ("*", "+", "?") or _COUNT.match(self._text, self._at) is not None:
-            raise ValueError(f"{self._text[self._at]!r} behind a repetition at {self._at}: {_NOT_KNOWN}")
+            raise ValueError(f"{self._text[self._at]!r} after a repetition at {self._at}: {_NOT_KNOWN}")
         return found
 
     def _atom(self) -> _Node:
@@ -136,7 +136,7 @@ class _Parser:
             if found is None:
                 raise ValueError(f"a class at {self._at} without its end, or with another '[' inside")
             if any(sign in found[0] for sign in _SETS):
-                raise ValueError(f"class {found[0]}: operations on sets of characters are not known")
+                raise ValueError(f"class {found[0]}: operations on sets of characters are not supported")
             self._at = found.end()
             return _Char(_class_of(found[0]))
         if self._next() in ("*", "+", "?", "{"):
@@ -147,7 +147,7 @@ class _Parser:
 
     def _group(self) -> _Node:
         if self._next() == "?" and not self._take("?:"):
-            raise ValueError(f"'(?' at {self._at - 1} is not known: {_NOT_KNOWN}")
+            raise ValueError(f"'(?' at {self._at - 1} is not supported: {_NOT_KNOWN}")
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             raise ValueError(f"groups are more than {_DEPTH_MAX} deep")
@@ -165,12 +165,12 @@ class _Parser:
         if one in _CONTROLS:
             return _Char(_CONTROLS[one].__eq__)
         if not one or one.isalnum():
-            raise ValueError(f"'\\{one}' at {self._at - 2} is not known: {_NOT_KNOWN}")
+            raise ValueError(f"'\\{one}' at {self._at - 2} is not supported: {_NOT_KNOWN}")
         return _Char(one.__eq__)
 
 
 def _class_of(text: str) -> Test:
-    """A test by Python's engine, which looks at one character only."""
+    """Return a test by Python's engine, which sees only one character."""
     try:
         return re.compile(text, re.ASCII).fullmatch
     except re.error as error:
@@ -183,14 +183,14 @@ class Pattern:
     __slots__ = ("_states",)
 
     def __init__(self, text: str) -> None:
-        """ValueError says what is wrong with the pattern."""
+        """ValueError with the error in the pattern."""
         if len(text) > PATTERN_CHARACTERS_MAX:
-            raise ValueError(f"{len(text)} characters; the most are {PATTERN_CHARACTERS_MAX}")
+            raise ValueError(f"{len(text)} characters; the limit is {PATTERN_CHARACTERS_MAX}")
         self._states: list[Test | _Edge | _Split] = []
         self._add(_Parser(text).parse())
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern matches the whole text."""
+        """Return whether the pattern matches the whole text."""
         end, goal = len(text), len(self._states)
         here = self._reached((0,), 0, end)
         for at, one in enumerate(text, 1):
@@ -206,7 +206,7 @@ class Pattern:
         return bool(test(one))
 
     def _reached(self, states: Iterable[int], at: int, end: int) -> set[int]:
-        """The states that wait for a character, and the goal, that are reached without one."""
+        """Return the states that wait for a character, and the final state, that are reached without one."""
         found, seen, left = set(), set(), list(states)
         while left:
             state = left.pop()
@@ -255,7 +255,7 @@ class Pattern:
 
     def _add_repeat(self, node: _Repeat) -> None:
         if node.high is not None and node.high < node.low:
-            raise ValueError(f"{{{node.low},{node.high}}}: the first number is the smaller one")
+            raise ValueError(f"{{{node.low},{node.high}}}: the first number must be the smaller one")
         states = self._states
         for _ in range(node.low):
             before = len(states)
@@ -281,5 +281,5 @@ class Pattern:
 
 @lru_cache(maxsize=_CACHED_MAX)
 def pattern_of(text: str) -> Pattern:
-    """The pattern of a text; the same object for the same text. ValueError."""
+    """Return the pattern of a text; the same object for the same text. ValueError."""
     return Pattern(text)

@@ -1,9 +1,9 @@
-"""A broker's own nodes: that it is there, and the number that makes its generated producer names unique.
+"""Owns a broker's nodes: its registration, and the number that makes its generated producer names unique.
 
     /loadbalance/brokers/<host:http port>   ephemeral, broker data in JSON
     /counters/producer-name/-<n>            ephemeral and empty; n is this start's instance number
 
-Both come back with a renewed session.
+Both are created again with a renewed session.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger("quire.broker.ownership")
 
 
 def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
-    """What other brokers and tools read about us. Usage figures are zero: nothing is balanced by them yet."""
+    """Return the data that other brokers and tools read. Usage figures are zero: load is not balanced by them yet."""
     idle = {"usage": 0.0, "limit": 100.0}
     found = {
         "webServiceUrl": urls.http,
@@ -62,7 +62,7 @@ def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
 
 
 class Registration:
-    """Keeps the broker's node alive for as long as `run` runs."""
+    """Keeps the broker's node alive while `run` runs."""
 
     def __init__(
         self, metadata: MetadataStore, broker_id: str, urls: BrokerUrls, version: str, clock: WallClock
@@ -78,19 +78,19 @@ class Registration:
             self._renewed.set()
 
     async def register(self) -> None:
-        """Create our node, replacing one that an earlier run of this broker left behind."""
+        """Create the broker's node, replacing one left by an earlier run."""
         value = encode_json(broker_data(self._urls, self._version, self._clock.now_ms()))
         node = await self._metadata.get(self._key)
         if node is not None and not node.owned:
             try:
                 await self._metadata.delete(self._key, expected=node.version)
             except BadVersionError:
-                log.info("%s changed hands while it was taken over", self._key)
+                log.info("%s changed its owner while it was taken over", self._key)
         if node is None or not node.owned:
             await self._metadata.put(self._key, value, expected=ABSENT, ephemeral=True)
 
     async def instance_number(self) -> int:
-        """A number that no other start of a broker in this cluster has."""
+        """Return a number that no other start of a broker in this cluster has."""
         key = await self._metadata.put_sequential(f"{COUNTER}/-", b"", ephemeral=True)
         return int(key.rsplit("-", 1)[1])
 
@@ -107,7 +107,7 @@ class Registration:
                 await asyncio.sleep(retry_s)
 
     async def close(self) -> None:
-        """Remove our node."""
+        """Remove the broker's node."""
         self._forget_session()
         try:
             await self._metadata.delete(self._key)

@@ -1,1 +1,1 @@
-"""What the metadata say of tenants, namespaces and topics: bundles, quotas and other policies."""
+"""Policies of tenants, namespaces and topics in the metadata: bundles, quotas and others."""

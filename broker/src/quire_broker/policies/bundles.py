@@ -1,7 +1,7 @@
-"""The ring of a namespace: which bundle a topic belongs to. Pure.
+"""Maps the topics of a namespace to its bundles, on a hash ring. Pure.
 
-A topic's place is the CRC-32 of its full name. A bundle `0xLOW_0xHIGH` includes LOW and excludes HIGH, but for the
-last one. Source: spec pulsar-wire, section 6.
+A topic's hash is the CRC-32 of its full name. A bundle `0xLOW_0xHIGH` includes LOW and excludes HIGH, except the
+last one, which includes it. Source: spec pulsar-wire, section 6.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ RING_END = 0xFFFFFFFF
 
 
 def place_of(topic: str) -> int:
-    """A topic's place on the ring."""
+    """Return a topic's hash on the ring."""
     return crc32(topic.encode())
 
 
@@ -31,39 +31,39 @@ class Bundles:
             or boundaries[-1] != RING_END
             or any(low >= high for low, high in pairwise(boundaries))
         ):
-            raise MetadataFormatError(f"these boundaries make no ring: {[hex(value) for value in boundaries]}")
+            raise MetadataFormatError(f"boundaries that do not form a ring: {[hex(value) for value in boundaries]}")
         self._boundaries = tuple(boundaries)
         self._names = tuple(f"0x{low:08x}_0x{high:08x}" for low, high in pairwise(boundaries))
 
     @classmethod
     def even(cls, count: int) -> "Bundles":
-        """`count` bundles of about equal size."""
+        """Return `count` bundles of about equal size."""
         if count < 1:
-            raise ValueError("a namespace has at least one bundle")
+            raise ValueError("a namespace must have at least one bundle")
         step = (RING_END + 1) // count
         return cls([*(index * step for index in range(count)), RING_END])
 
     @classmethod
     def from_json(cls, value: object) -> "Bundles":
-        """From `{"boundaries": ["0x...", ...]}`; MetadataFormatError when it is something else."""
+        """Parse `{"boundaries": ["0x...", ...]}`; MetadataFormatError for anything else."""
         boundaries = value.get("boundaries") if isinstance(value, dict) else None
         if not isinstance(boundaries, list):
             raise MetadataFormatError(f"no bundle boundaries in {value!r}")
         try:
             return cls([int(str(boundary), 16) for boundary in boundaries])
         except ValueError as error:
-            raise MetadataFormatError(f"bundle boundaries that are no numbers: {boundaries!r}") from error
+            raise MetadataFormatError(f"bundle boundaries that are not numbers: {boundaries!r}") from error
 
     def to_json(self) -> dict[str, object]:
-        """As policies and the admin API show it."""
+        """Encode the bundles for policies and the admin API."""
         return {"boundaries": [f"0x{value:08x}" for value in self._boundaries], "numBundles": len(self._names)}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Range texts, ascending."""
+        """The range texts, ascending."""
         return self._names
 
     def bundle_of(self, topic: str) -> str:
-        """The range text of the bundle that holds a full topic name."""
+        """Return the range text of the bundle that contains a full topic name."""
         place = place_of(topic)
         return self._names[min(bisect_right(self._boundaries, place) - 1, len(self._names) - 1)]

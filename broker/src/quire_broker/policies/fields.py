@@ -1,56 +1,56 @@
 """The fields of a namespace's policies, and the values that each may hold. Pure.
 
-Names and types are those of stock Pulsar's `Policies`. A number is bounded by its type there: `int` has 32 bits, `long`
-64. A field that is null counts as not set. `flaw_of` is asked before policies are stored; `usable` after they are read,
-because other brokers write the same nodes.
+Names and types are those of Pulsar's `Policies`. Its types bound the numbers: `int` has 32 bits, `long`
+64. A field that is null counts as not set. `flaw_of` checks policies before they are stored, `usable` after they are
+read, because other brokers write the same nodes.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 Check: TypeAlias = Callable[[Any], str | None]
-"""Describes the value that is expected instead; None: the value is good."""
+"""Describes the expected value; None: the value is valid."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 NAME_CHARACTERS_MAX: Final = 1024
 ENTRIES_MAX: Final = 10_000
-"""Of one list or map."""
+"""Maximum of one list or map."""
 
 
 def whole(low: int, high: int) -> Check:
-    """A whole number in [low, high]."""
+    """Return a check for an integer in [low, high]."""
 
     def check(value: Any) -> str | None:
         good = type(value) is int and low <= value <= high
-        return None if good else f"a whole number from {low} to {high}"
+        return None if good else f"an integer from {low} to {high}"
 
     return check
 
 
 def flag(value: Any) -> str | None:
-    """True or false."""
+    """Check for true or false."""
     return None if isinstance(value, bool) else "true or false"
 
 
 def text(value: Any) -> str | None:
-    """A text of bounded length."""
+    """Check for a text of bounded length."""
     good = isinstance(value, str) and len(value) <= NAME_CHARACTERS_MAX
     return None if good else f"a text of at most {NAME_CHARACTERS_MAX} characters"
 
 
 def one_of(*known: str) -> Check:
-    """One of these texts."""
+    """Return a check for one of these texts."""
     return lambda value: None if isinstance(value, str) and value in known else f"one of {', '.join(known)}"
 
 
 def number(value: Any) -> str | None:
-    """A number that a double can hold."""
+    """Check for a number that a double can hold."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LONG_MAX
     return None if good else "a number"
 
 
 def list_of(item: Check) -> Check:
-    """A list of bounded length."""
+    """Return a check for a list of bounded length."""
 
     def check(value: Any) -> str | None:
         if not isinstance(value, list) or len(value) > ENTRIES_MAX:
@@ -61,7 +61,7 @@ def list_of(item: Check) -> Check:
 
 
 def map_of(item: Check) -> Check:
-    """An object of bounded size with any names."""
+    """Return a check for an object of bounded size with any names."""
 
     def check(value: Any) -> str | None:
         if not isinstance(value, dict) or len(value) > ENTRIES_MAX:
@@ -73,7 +73,7 @@ def map_of(item: Check) -> Check:
 
 
 def object_of(required: tuple[str, ...] = (), **fields: Check) -> Check:
-    """An object with these fields and no others. Those that are not required may be missing or null."""
+    """Return a check for an object with only these fields. Those not required may be missing or null."""
 
     def check(value: Any) -> str | None:
         if not isinstance(value, dict):
@@ -83,7 +83,7 @@ def object_of(required: tuple[str, ...] = (), **fields: Check) -> Check:
                 return f"an object with the field {name}"
         for name, item in value.items():
             if name not in fields:
-                return f"an object without the field {name[:100]!r}; there are {', '.join(fields)}"
+                return f"an object without the field {name[:100]!r}; allowed are {', '.join(fields)}"
             flaw = None if item is None else fields[name](item)
             if flaw:
                 return f"an object whose field {name} is {flaw}"
@@ -93,7 +93,7 @@ def object_of(required: tuple[str, ...] = (), **fields: Check) -> Check:
 
 
 def _setting(value: Any) -> str | None:
-    """A setting of an offloader, null, or a map of further settings."""
+    """Check for a setting of an offloader, null, or a map of further settings."""
     if value is None or isinstance(value, bool) or number(value) is None or text(value) is None:
         return None
     return None if map_of(text)(value) is None else "a text, a number, true, false, or an object of texts"
@@ -179,15 +179,15 @@ FIELDS: Final[Mapping[str, Check]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": flag,
     "entryFilters": object_of(entryFilterNames=text),
 }
-"""Fields of the node -> the check of their values."""
+"""Maps each field of the node to the check of its values."""
 
 
 _KEPT = frozenset({"autoTopicCreationOverride"})
-"""Stays when it is read: without it the broker's own rule would make topics. The code that makes them checks it."""
+"""Kept when it is read: without it the broker's own rule would create topics. The code that creates them checks it."""
 
 
 def flaw_of(name: str, value: Any) -> str | None:
-    """Why a field of the policies may not be stored; None: it may."""
+    """Return why a field of the policies may not be stored; None: it may."""
     check = FIELDS.get(name)
     if check is None:
         return f"policies have no field {name[:100]!r}"
@@ -196,15 +196,15 @@ def flaw_of(name: str, value: Any) -> str | None:
 
 
 def flaws_of(policies: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fault of each present field that has one."""
+    """Return the error of each present field that has one."""
     flaws = {name: flaw_of(name, value) for name, value in policies.items() if name in FIELDS}
     return {name: flaw for name, flaw in flaws.items() if flaw is not None}
 
 
 def usable(policies: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return stored policies without the fields that hold nonsense, and the faults of those.
+    """Return stored policies without invalid fields, and the errors of those.
 
-    Fields that this broker does not know stay. Without its field `auth_policies` a namespace grants nothing.
+    Fields that this broker does not know stay. Without a valid `auth_policies` field a namespace grants nothing.
     """
     flaws = {name: flaw for name, flaw in flaws_of(policies).items() if name not in _KEPT}
     good = {name: value for name, value in policies.items() if name not in flaws}

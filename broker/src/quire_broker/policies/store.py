@@ -1,13 +1,13 @@
-"""Clusters, tenants, namespaces and partitioned topics as nodes of the metadata store, in stock Pulsar's JSON.
+"""Stores clusters, tenants, namespaces and partitioned topics as nodes of the metadata store, in Pulsar's JSON.
 
     /admin/clusters/<c>                                  ClusterData
     /admin/policies/<t>                                  TenantInfo
-    /admin/policies/<t>/<ns>                             Policies; keys that we do not know are kept as they are
+    /admin/policies/<t>/<ns>                             Policies; keys that we do not know are kept unchanged
     /admin/local-policies/<t>/<ns>                       the bundles in force; written when a namespace is first used
     /admin/partitioned-topics/<t>/<ns>/<domain>/<topic>  {"partitions": n, "properties": {FIRST_ADDED: first added one}}
 
-Reads of policies and bundles are cached for a few seconds, and for as long as the store is away: what was true
-before an outage serves until it ends. It must never invent policies for a namespace that it could not read.
+Reads of policies and bundles are cached for a few seconds, and while the store is unreachable: the last known values
+apply during an outage. It must never invent policies for a namespace that it could not read.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ PARTITIONED_TOPICS = "/admin/partitioned-topics"
 _POLICIES_DEPTH = 4
 """Slashes in the key of a namespace's policies."""
 FIRST_ADDED = "quire.first-added-partition"
-"""Property of a partitioned topic that has grown: from this partition on they were added to the ones it began with."""
+"""Property of a grown partitioned topic: the first partition that was added to the original ones."""
 
 
 def encode_json(value: object) -> bytes:
-    """As the stock store writes it: no spaces, UTF-8."""
+    """Encode JSON in Pulsar's form: no spaces, UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_json(key: str, value: bytes) -> Json:
-    """A JSON object; MetadataFormatError names the node otherwise."""
+    """Decode a JSON object; otherwise MetadataFormatError names the node."""
     try:
         decoded = json.loads(value)
     except ValueError as error:
@@ -61,7 +61,7 @@ def decode_json(key: str, value: bytes) -> Json:
 
 
 def new_policies(cluster: str, bundles: Bundles) -> Json:
-    """What a stock broker writes for a new namespace."""
+    """Return the policies that a stock broker writes for a new namespace."""
     return {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
         "replication_clusters": [cluster],
@@ -89,7 +89,7 @@ def new_policies(cluster: str, bundles: Bundles) -> Json:
 
 
 def _wanted_bundles(asked: object) -> Bundles:
-    """The bundles that somebody asked for, else as many as usual. NotAllowedError."""
+    """Return the requested bundles, or the default number. NotAllowedError."""
     wanted = asked if isinstance(asked, dict) else {}
     boundaries, count = wanted.get("boundaries"), wanted.get("numBundles") or NAMESPACE_BUNDLES
     if boundaries:
@@ -105,9 +105,9 @@ def _wanted_bundles(asked: object) -> Bundles:
 
 
 def _node(parent: str, name: str) -> str:
-    """The node of a tenant or a cluster. NotFoundError for a name that would lead to another node."""
+    """Return the node of a tenant or a cluster. NotFoundError for a name that would lead to another node."""
     if not name or "/" in name:
-        raise NotFoundError(f"{name[:100]!r} does not exist: a name has no '/'")
+        raise NotFoundError(f"{name[:100]!r} does not exist: a name must not contain '/'")
     return f"{parent}/{name}"
 
 
@@ -116,11 +116,11 @@ class _Cached:
     value: Any
     until: float
     flaws: tuple[str, ...] = ()
-    """Of policies: the faults of the fields that were left out."""
+    """Of policies: the errors of the fields that were omitted."""
 
 
 class PolicyStore:
-    """Reads and writes those nodes. Errors of the store come through as they are."""
+    """Reads and writes these nodes. Errors of the metadata store are passed on unchanged."""
 
     def __init__(self, metadata: MetadataStore, cluster: str) -> None:
         self._metadata = metadata
@@ -129,11 +129,11 @@ class PolicyStore:
 
     @property
     def cluster(self) -> str:
-        """Name of our own cluster."""
+        """The name of our own cluster."""
         return self._cluster
 
     async def _read(self, key: str) -> Json | None:
-        """The JSON of a node, from the cache while that is fresh or the store is away."""
+        """Return the JSON of a node, from the cache while that is fresh or the store is unreachable."""
         now = asyncio.get_running_loop().time()
         cached = self._cache.get(key)
         if cached is not None and now < cached.until:
@@ -190,26 +190,26 @@ class PolicyStore:
     # clusters and tenants
 
     async def clusters(self) -> list[str]:
-        """Names of the clusters, without the placeholder `global`."""
+        """Return the names of the clusters, without the placeholder `global`."""
         return [name for name in await self._metadata.children(CLUSTERS) if name != "global"]
 
     async def read_cluster(self, name: str) -> Json:
-        """ClusterData; NotFoundError."""
+        """Return ClusterData; NotFoundError."""
         found = await self._read(_node(CLUSTERS, name))
         if found is None:
             raise NotFoundError("Cluster does not exist")
         return found
 
     async def create_cluster(self, name: str, data: Json) -> None:
-        """ConflictError when it exists."""
+        """Create a cluster; ConflictError if it exists."""
         await self._create(f"{CLUSTERS}/{name}", data, f"Cluster {name}")
 
     async def update_cluster(self, name: str, data: Json) -> None:
-        """Merge `data` into it; NotFoundError."""
+        """Merge `data` into a cluster; NotFoundError."""
         await self._update(_node(CLUSTERS, name), lambda value: value.update(data), f"Cluster {name}")
 
     async def delete_cluster(self, name: str) -> None:
-        """NotFoundError when there is none."""
+        """Delete a cluster; NotFoundError if it does not exist."""
         await self._delete(_node(CLUSTERS, name), f"Cluster {name}")
 
     @property
@@ -217,12 +217,12 @@ class PolicyStore:
         return f"{CLUSTERS}/{self._cluster}/namespaceIsolationPolicies"
 
     async def isolation(self) -> Json:
-        """Namespace isolation policies of our cluster by name, as they are now: nothing is cached."""
+        """Return the current namespace isolation policies of our cluster by name: nothing is cached."""
         node = await self._metadata.get(self._isolation_key)
         return {} if node is None else decode_json(self._isolation_key, node.value)
 
     async def set_isolation(self, name: str, policy: Json | None) -> None:
-        """Store one policy, or forget it with None; NotFoundError when there is none to forget."""
+        """Store one policy, or delete it with None; NotFoundError if there is none to delete."""
 
         def change(policies: Json) -> None:
             if policy is not None:
@@ -243,26 +243,26 @@ class PolicyStore:
             return
 
     async def tenants(self) -> list[str]:
-        """Names of the tenants."""
+        """Return the names of the tenants."""
         return await self._metadata.children(POLICIES)
 
     async def read_tenant(self, tenant: str) -> Json:
-        """TenantInfo; NotFoundError."""
+        """Return TenantInfo; NotFoundError."""
         found = await self._read(_node(POLICIES, tenant))
         if found is None:
             raise NotFoundError("Tenant does not exist")
         return found
 
     async def create_tenant(self, tenant: str, info: Json) -> None:
-        """ConflictError when it exists."""
+        """Create a tenant; ConflictError if it exists."""
         await self._create(f"{POLICIES}/{tenant}", info, f"Tenant {tenant}")
 
     async def update_tenant(self, tenant: str, info: Json) -> None:
-        """Replace its info; NotFoundError."""
+        """Replace a tenant's info; NotFoundError."""
         await self._update(_node(POLICIES, tenant), lambda value: value.update(info), f"Tenant {tenant}")
 
     async def delete_tenant(self, tenant: str) -> None:
-        """ConflictError while it has namespaces, NotFoundError when there is none."""
+        """Delete a tenant; ConflictError while it has namespaces, NotFoundError if it does not exist."""
         if await self.namespaces(tenant):
             raise ConflictError("The tenant still has active namespaces")
         await self._delete(_node(POLICIES, tenant), f"Tenant {tenant}")
@@ -270,19 +270,20 @@ class PolicyStore:
     # namespaces
 
     async def namespaces(self, tenant: str) -> list[str]:
-        """Local names of a tenant's namespaces."""
+        """Return the local names of a tenant's namespaces."""
         return await self._metadata.children(_node(POLICIES, tenant))
 
     async def policies(self, namespace: NamespaceName) -> Json | None:
-        """Policies of a namespace, None when it does not exist. Do not change the result.
+        """Return the policies of a namespace, None if it does not exist. Do not change the result.
 
-        A field of a wrong type is left out and logged: other brokers write these nodes, too.
+        A field of a wrong type is omitted and logged: other brokers also write these nodes.
         """
         return await self._read(f"{POLICIES}/{namespace}")
 
     async def create_namespace(self, namespace: NamespaceName, policies: Json | None = None) -> None:
-        """With 4 bundles unless `policies` says otherwise. NotFoundError without its tenant, ConflictError,
-        NotAllowedError.
+        """Create a namespace with 4 bundles unless `policies` has others.
+
+        NotFoundError without its tenant, ConflictError, NotAllowedError.
         """
         await self.read_tenant(namespace.tenant)
         wanted = dict(policies or {})
@@ -294,9 +295,9 @@ class PolicyStore:
         await self._create(f"{POLICIES}/{namespace}", value, f"Namespace {namespace}")
 
     async def create_tenant_with_namespace(self, namespace: NamespaceName, info: Json, bundles: Bundles) -> None:
-        """Create a tenant and its first namespace in one transaction. ConflictError when either exists.
+        """Create a tenant and its first namespace in one transaction. ConflictError if either exists.
 
-        A process that is killed in between would leave a tenant that counts as set up by a user.
+        A process killed between two separate writes would leave a tenant that looks as if a user had created it.
         """
         policies = new_policies(self._cluster, bundles)
         puts = [
@@ -311,9 +312,9 @@ class PolicyStore:
             self._cache.pop(put.key, None)
 
     async def update_policies(self, namespace: NamespaceName, change: Callable[[Json], None]) -> Json:
-        """Compare-and-set `change` on the policies. NotFoundError; NotAllowedError for what a field cannot hold.
+        """Change the policies by compare-and-set. NotFoundError; NotAllowedError for invalid values.
 
-        A field that was stored wrong before may stay as it is: it keeps no change of another one out.
+        A field that was stored with an invalid value before may stay unchanged: it does not block changes of others.
         """
 
         def checked(policies: Json) -> None:
@@ -334,7 +335,7 @@ class PolicyStore:
             return  # it was never used
 
     async def bundles(self, namespace: NamespaceName) -> Bundles | None:
-        """The bundles in force, None when the namespace does not exist. First use fixes them in the local policies."""
+        """Return the bundles in force, None if the namespace does not exist. First use fixes them in local policies."""
         key = f"{LOCAL_POLICIES}/{namespace}"
         policies = await self.policies(namespace)
         if policies is None:
@@ -347,7 +348,7 @@ class PolicyStore:
                 value = {"bundles": bundles.to_json(), "migrated": False}
                 await self._metadata.put(key, encode_json(value), expected=ABSENT)
             except BadVersionError:
-                self._cache.pop(key, None)  # another broker was first: its bundles count
+                self._cache.pop(key, None)  # another broker was first: its bundles apply
                 local = await self._read(key)
             else:
                 return bundles
@@ -360,36 +361,38 @@ class PolicyStore:
         return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{topic.encoded_local}"
 
     async def partitions(self, topic: TopicName) -> int:
-        """How many partitions a topic has; 0 when it is none (or none that exists)."""
+        """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist."""
         found = await self._read(self._partitioned_key(topic))
         return 0 if found is None or found.get("deleted") else int(found.get("partitions", 0))
 
     async def was_added(self, partition: TopicName) -> bool:
-        """Whether a partition came when its topic had been there already."""
+        """Return whether a partition was added to an existing topic."""
         found = await self._read(self._partitioned_key(partition.partitioned)) or {}
         first = str((found.get("properties") or {}).get(FIRST_ADDED, ""))
         return first.isdecimal() and partition.partition >= int(first)
 
     async def create_partitions(self, topic: TopicName, count: int) -> None:
-        """Record a partitioned topic; ConflictError when there is one."""
+        """Record a partitioned topic; ConflictError if it exists."""
         await self._create(self._partitioned_key(topic), {"partitions": count, "deleted": False}, "This topic")
 
     async def grow_partitions(self, topic: TopicName, count: int) -> None:
-        """More partitions; ConflictError when `count` is not more, NotFoundError when it is not partitioned."""
+        """Add partitions; ConflictError if `count` is not larger, NotFoundError if the topic is not partitioned."""
 
         def change(value: Json) -> None:
             if count <= int(value.get("partitions", 0)):
-                raise ConflictError(f"the topic has {value.get('partitions')} partitions already; they only grow")
+                raise ConflictError(
+                    f"the topic already has {value.get('partitions')} partitions; their number can only grow"
+                )
             value["properties"] = {FIRST_ADDED: str(value.get("partitions", 0))} | (value.get("properties") or {})
             value["partitions"] = count
 
         await self._update(self._partitioned_key(topic), change, f"Partitioned topic {topic}")
 
     async def delete_partitions(self, topic: TopicName) -> None:
-        """Forget that the topic is partitioned; NotFoundError when it is not."""
+        """Delete the record of a partitioned topic; NotFoundError if it is not partitioned."""
         await self._delete(self._partitioned_key(topic), f"Partitioned Topic {topic}")
 
     async def partitioned_topics(self, namespace: NamespaceName, domain: str) -> AsyncIterator[TopicName]:
-        """All partitioned topics of a namespace."""
+        """Yield all partitioned topics of a namespace."""
         for name in await self._metadata.children(f"{PARTITIONED_TOPICS}/{namespace}/{domain}"):
             yield topic_of(domain, namespace, decode_name(name))

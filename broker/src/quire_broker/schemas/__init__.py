@@ -1,1 +1,1 @@
-"""The schema registry: what is stored, what is compatible, who may register. Sees no session and no topic."""
+"""The schema registry: storage, compatibility, registration. Knows no sessions and no topics."""

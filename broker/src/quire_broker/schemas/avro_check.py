@@ -1,7 +1,7 @@
-"""Whether data written with one Avro schema can be read with another: Avro's rules of schema resolution. Pure.
+"""Checks whether data written with one Avro schema can be read with another, by Avro's schema resolution. Pure.
 
-Named types are compared by their short names inside unions and are else free to be renamed at the top, as clients
-name their classes as they like. Source: the Avro 1.11 specification, "Schema Resolution".
+Inside unions, named types are compared by their short names; at the top their names may differ, because clients name
+their classes freely. Source: the Avro 1.11 specification, "Schema Resolution".
 """
 
 import json
@@ -25,7 +25,7 @@ class AvroSchema:
     """A parsed schema with its named types."""
 
     def __init__(self, data: bytes, budget: Budget) -> None:
-        """ValueError when the data is no Avro schema; BudgetSpentError."""
+        """ValueError if the data is not an Avro schema; BudgetSpentError."""
         budget.spend_bytes(len(data))
         try:
             self.root: Avro = json.loads(data)
@@ -96,15 +96,15 @@ class AvroSchema:
             if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
                 raise ValueError(f"a field of record {schema['name']} without name or type")
             if not _are_texts(field.get("aliases", [])):
-                raise ValueError(f"field {field['name']} of record {schema['name']} has aliases that are no names")
+                raise ValueError(f"field {field['name']} of record {schema['name']} has aliases that are not names")
             self._check(field["type"], namespace, depth + 1)
 
     def find(self, name: str) -> Avro:
-        """A named type, by full or short name."""
+        """Return a named type, by full or short name."""
         return self.named.get(name) or self.named.get(name.rsplit(".", 1)[-1])
 
     def resolved(self, schema: Avro) -> tuple[str, Avro]:
-        """(kind, body): `int`, `record`, `union` and so on."""
+        """Return (kind, body): `int`, `record`, `union` and so on."""
         while True:
             if isinstance(schema, list):
                 return "union", schema
@@ -135,7 +135,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def unreadable(reader: AvroSchema, writer: AvroSchema, budget: Budget) -> str | None:
-    """Why the reader cannot read what the writer wrote; None when it can. BudgetSpentError."""
+    """Return why the reader cannot read data of the writer; None if it can. BudgetSpentError."""
     return _Resolution(reader, writer, budget).flaw(reader.root, writer.root, "")
 
 
@@ -146,7 +146,7 @@ class _Resolution:
         self._budget = budget
         self._depth = 0
         self._indexed: dict[int, dict[str, Avro]] = {}
-        self._assumed: dict[tuple[int, int], None] = {}  # pairs of records, in order: found good, or being looked at
+        self._assumed: dict[tuple[int, int], None] = {}  # pairs of records, in order: found good, or being checked
         self._flaws: dict[tuple[int, int], str] = {}
 
     def flaw(self, reader: Avro, writer: Avro, path: str) -> str | None:
@@ -170,7 +170,7 @@ class _Resolution:
         return f"{path or '/'}: {written} was written, {kind} is expected"
 
     def _branches(self, union: list[Avro]) -> dict[str, Avro]:
-        """The branches of the reader's union by type, so that comparing two like unions is linear in their branches."""
+        """Return the branches of the reader's union by type: comparing equal unions is linear in their branches."""
         known = self._indexed.get(id(union))
         if known is None:
             self._budget.spend(len(union))
@@ -200,16 +200,14 @@ class _Resolution:
             return self._flaws[pair]
         self._assumed[pair] = None
         if self._depth == DEPTH_MAX:
-            raise BudgetSpentError(
-                f"{path[:200]}: records lie inside each other deeper than {DEPTH_MAX}; use fewer levels"
-            )
+            raise BudgetSpentError(f"{path[:200]}: records are nested deeper than {DEPTH_MAX}; use fewer levels")
         self._depth += 1
         flaw = self._flaw_of_records(reader, writer, path)
         self._depth -= 1
         if flaw:
             self._flaws[pair] = flaw
             while self._assumed.popitem()[0] != pair:
-                pass  # what was found good since may have been so only because this pair was taken to be
+                pass  # pairs found good since may depend on the assumption that this pair is good
         return flaw
 
     def _flaw_of_records(self, reader: Avro, writer: Avro, path: str) -> str | None:

@@ -1,6 +1,6 @@
-"""The bounds of a schema, and the budget of steps that a check may cost.
+"""Bounds schemas, and the steps that a check may cost.
 
-A client chooses the schemas that it registers, so it chooses what a check costs: comparing two Avro unions takes the
+Clients choose the schemas that they register, and so the cost of a check: comparing two Avro unions takes the
 product of their branches. Each step of a check is counted, and a check that needs more than the budget is refused.
 """
 
@@ -13,20 +13,20 @@ from quire_broker.errors import SchemaError, TooManyOperationsError
 from quire_broker.limits import SCHEMA_BYTES_MAX, SCHEMA_CHECK_STEPS_MAX, SCHEMA_CHECKS_WAITING_MAX
 
 DEPTH_MAX = 64
-"""Levels of a schema that lie inside each other, also through the names of records."""
+"""Levels of nesting in a schema, including those through the names of records."""
 _BYTES_PER_STEP = 50
-"""Parsing so much JSON costs about as much as one step of a check."""
+"""Parsing this much JSON costs about as much as one step of a check."""
 _STEPS_AT_ONCE = 2_000
 """A check of up to this many steps, about 2 ms, runs on the event loop."""
 T = TypeVar("T")
 
 
 class BudgetSpentError(SchemaError):
-    """The check of a schema costs more than it may."""
+    """The check of a schema exceeds its budget."""
 
 
 class Budget:
-    """The steps that are left for one check."""
+    """Counts the remaining steps of one check."""
 
     __slots__ = ("_left", "_steps")
 
@@ -34,7 +34,7 @@ class Budget:
         self._steps = self._left = steps
 
     def spend(self, steps: int = 1) -> None:
-        """Count steps. BudgetSpentError: there are not enough left."""
+        """Count steps. BudgetSpentError if too few are left."""
         self._left -= steps
         if self._left < 0:
             raise BudgetSpentError(
@@ -49,14 +49,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SchemaBounds:
-    """The bounds of a registry."""
+    """The limits of a registry."""
 
     bytes_max: int = SCHEMA_BYTES_MAX
-    """Of one schema, properties included."""
+    """Limit of one schema, including its properties."""
     steps_max: int = SCHEMA_CHECK_STEPS_MAX
-    """Of one check: a schema against itself and against all stored versions that count."""
+    """Limit of one check: a schema against itself and against all relevant stored versions."""
     waiting_max: int = SCHEMA_CHECKS_WAITING_MAX
-    """Long checks at one time; one runs, the others wait."""
+    """Concurrent long checks; one runs, the others wait."""
 
 
 BOUNDS = SchemaBounds()
@@ -71,7 +71,7 @@ class Checks:
         self._waiting = 0
 
     async def run(self, work: Callable[[Budget], T]) -> T:
-        """The result of `work`, which may run twice. BudgetSpentError; TooManyOperationsError."""
+        """Return the result of `work`, which may run twice. BudgetSpentError; TooManyOperationsError."""
         at_once = min(_STEPS_AT_ONCE, self._bounds.steps_max)
         try:
             return work(Budget(at_once))

@@ -1,5 +1,4 @@
-"""May this schema join those that a topic has? Strategies are Pulsar's; what a type demands is below. Pure.
-
+"""Decides whether a schema may follow the schemas of a topic. Strategies are Pulsar's. Pure.
 type                       rule
 Avro, JSON, Protobuf       Avro's schema resolution
 ProtobufNative             the same root message
@@ -17,7 +16,7 @@ from quire_broker.schemas.stored import AVRO_TYPES, Schema, SchemaType, split_ke
 
 
 class Strategy(Enum):
-    """What must be able to read what."""
+    """Which schemas must be able to read data of which."""
 
     UNDEFINED = "UNDEFINED"
     ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
@@ -31,21 +30,21 @@ class Strategy(Enum):
 
     @property
     def transitive(self) -> bool:
-        """Whether all versions count, or only the newest."""
+        """Whether all versions must be compatible, or only the newest."""
         return self.name.endswith("_TRANSITIVE")
 
     @property
     def backward(self) -> bool:
-        """Whether the new schema must read what the old ones wrote."""
+        """Whether the new schema must read data of the old ones."""
         return self.name.startswith(("BACKWARD", "FULL"))
 
     @property
     def forward(self) -> bool:
-        """Whether the old ones must read what the new schema writes."""
+        """Whether the old schemas must read data of the new one."""
         return self.name.startswith(("FORWARD", "FULL"))
 
     def of_consumer(self) -> "Strategy":
-        """What a consumer's schema is held to: it only reads."""
+        """The strategy for a consumer's schema, which only reads."""
         if self in (Strategy.ALWAYS_COMPATIBLE, Strategy.ALWAYS_INCOMPATIBLE):
             return self
         return (
@@ -56,7 +55,7 @@ class Strategy(Enum):
 
 
 def flaw_of(schema: Schema, budget: Budget) -> str | None:
-    """Why this is no schema at all. BudgetSpentError."""
+    """Return why this is not a valid schema, or None. BudgetSpentError."""
     try:
         if schema.type in AVRO_TYPES:
             AvroSchema(schema.data, budget)
@@ -73,7 +72,7 @@ def flaw_of(schema: Schema, budget: Budget) -> str | None:
 
 
 def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy, budget: Budget) -> str | None:
-    """Why `new` may not follow `existing` (oldest first); None when it may. BudgetSpentError."""
+    """Return why `new` may not follow `existing` (oldest first); None if it may. BudgetSpentError."""
     if not existing or strategy is Strategy.ALWAYS_COMPATIBLE:
         return None
     if strategy is Strategy.ALWAYS_INCOMPATIBLE:
@@ -84,7 +83,7 @@ def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy, bu
         if strategy.backward:
             flaw = _unreadable(new, old, budget)
             if flaw:
-                return f"the new schema cannot read what was written before: {flaw}"
+                return f"the new schema cannot read existing data: {flaw}"
         if strategy.forward:
             flaw = _unreadable(old, new, budget)
             if flaw:
@@ -93,7 +92,7 @@ def incompatible(new: Schema, existing: Sequence[Schema], strategy: Strategy, bu
 
 
 def same(one: Schema, other: Schema, budget: Budget) -> bool:
-    """Whether two schemas are one version: equal data, or for Avro schemas equal JSON. BudgetSpentError."""
+    """Return whether two schemas are one version: equal data, or equal JSON of Avro schemas. BudgetSpentError."""
     if one.type is not other.type:
         return False
     if one.data == other.data:
@@ -104,7 +103,7 @@ def same(one: Schema, other: Schema, budget: Budget) -> bool:
     try:
         return bool(json.loads(one.data) == json.loads(other.data))
     except (ValueError, RecursionError):
-        return False  # stored by an older client in another notation
+        return False  # stored by an older client in another form
 
 
 def _key_value_types(schema: Schema) -> list[str | None]:
@@ -113,14 +112,14 @@ def _key_value_types(schema: Schema) -> list[str | None]:
 
 
 def _root_message(schema: Schema, budget: Budget) -> str:
-    """ValueError when the data is no native Protobuf schema."""
+    """Return the root message; ValueError if the data is not a native Protobuf schema."""
     budget.spend_bytes(len(schema.data))
     try:
         decoded = json.loads(schema.data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(decoded, dict) or not isinstance(decoded.get("rootMessageTypeName"), str):
-        raise ValueError("no rootMessageTypeName in it")
+        raise ValueError("rootMessageTypeName is missing")
     return str(decoded["rootMessageTypeName"])
 
 
@@ -128,7 +127,7 @@ def _unreadable(reader: Schema, writer: Schema, budget: Budget) -> str | None:
     try:
         return _flaw_between(reader, writer, budget)
     except ValueError as error:
-        return f"a schema that is stored does not parse: {error}"
+        return f"a stored schema does not parse: {error}"
 
 
 def _flaw_between(reader: Schema, writer: Schema, budget: Budget) -> str | None:

@@ -10,13 +10,13 @@ from collections import OrderedDict
 from functools import partial
 from weakref import WeakValueDictionary
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, LedgerError, MetadataError, MetadataUnavailableError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.errors import SchemaError
-from quire_bookie.env.backoff import Backoff
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.settings import ManagedLedgerSettings

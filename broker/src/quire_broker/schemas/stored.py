@@ -1,4 +1,4 @@
-"""Schemas as they are stored. Source: spec pulsar-wire, section 12. Pure.
+"""Encodes and decodes stored schemas. Source: spec pulsar-wire, section 12. Pure.
 
 /schemas/<tenant>/<namespace>/<encoded local name>   SchemaLocator: versions -> (ledger, entry), SHA-256 of the data
 ledger, one per version, the brokers' password           entry 0: SchemaEntry { SchemaInfo }
@@ -16,11 +16,11 @@ from quire_broker.schemas.proto import schemas_pb2 as pb
 
 ROOT = "/schemas"
 _STORED = 1
-"""What storage adds to the wire's number of a type."""
+"""Difference between the stored number of a type and that on the wire."""
 
 
 class SchemaType(IntEnum):
-    """As the wire numbers them. NONE is bytes: such a schema is never registered."""
+    """Schema types with their numbers on the wire. NONE is bytes: such a schema is never registered."""
 
     NONE = 0
     STRING = 1
@@ -52,7 +52,7 @@ AVRO_TYPES = frozenset({SchemaType.JSON, SchemaType.PROTOBUF, SchemaType.AVRO})
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as a client gives it."""
+    """A schema as sent by a client."""
 
     type: SchemaType
     data: bytes
@@ -60,13 +60,13 @@ class Schema:
 
     @property
     def hash(self) -> bytes:
-        """SHA-256 of the data."""
+        """The SHA-256 of the data."""
         return hashlib.sha256(self.data).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """One version of a topic's schema. `deleted`: there is none from this version on. Times are ms since the epoch."""
+    """One version of a topic's schema. `deleted`: no schema from here on. Times are ms since the epoch."""
 
     version: int
     schema: Schema
@@ -75,13 +75,13 @@ class StoredSchema:
 
     @property
     def version_bytes(self) -> bytes:
-        """As messages and answers carry it."""
+        """The version as carried by messages and responses."""
         return self.version.to_bytes(8, "big")
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a version is."""
+    """The ledger and entry of a version."""
 
     version: int
     ledger_id: int
@@ -90,13 +90,13 @@ class Location:
 
 
 def schema_id(topic: TopicName) -> str:
-    """Key of a topic's schemas in the registry; all partitions share one."""
+    """Return the key of a topic's schemas in the registry; all partitions share one."""
     whole = topic.partitioned
     return f"{whole.namespace}/{whole.encoded_local}"
 
 
 def node_path(identity: str) -> str:
-    """The node of a topic's schemas."""
+    """Return the node of a topic's schemas."""
     return f"{ROOT}/{identity}"
 
 
@@ -106,12 +106,12 @@ def _index(location: Location) -> pb.IndexEntry:
 
 
 def encode_locator(versions: list[Location]) -> bytes:
-    """The node's value; the last version counts."""
+    """Encode the node's value; the last version counts."""
     return pb.SchemaLocator(info=_index(versions[-1]), index=map(_index, versions)).SerializeToString()
 
 
 def decode_locator(key: str, value: bytes) -> list[Location]:
-    """All versions, oldest first; MetadataFormatError names the node."""
+    """Return all versions, oldest first; MetadataFormatError names the node."""
     try:
         locator = pb.SchemaLocator.FromString(value)
     except DecodeError as error:
@@ -126,7 +126,7 @@ def decode_locator(key: str, value: bytes) -> list[Location]:
 
 
 def encode_entry(identity: str, stored: StoredSchema, before: list[Location]) -> bytes:
-    """The entry of a version; `before`: the versions that are there already."""
+    """Encode the entry of a version; `before`: the existing versions."""
     schema = stored.schema
     info = pb.SchemaInfo(
         schema_id=identity,
@@ -142,7 +142,7 @@ def encode_entry(identity: str, stored: StoredSchema, before: list[Location]) ->
 
 
 def decode_entry(version: int, entry: bytes) -> StoredSchema:
-    """The schema of a version; MetadataFormatError."""
+    """Decode the schema of a version; MetadataFormatError."""
     try:
         info = pb.SchemaInfo.FromString(pb.SchemaEntry.FromString(entry).schema_data)
         properties = {each.key: each.value for each in info.props}
@@ -153,26 +153,26 @@ def decode_entry(version: int, entry: bytes) -> StoredSchema:
 
 
 def split_key_value(schema: Schema) -> tuple[Schema, Schema]:
-    """The schemas of key and value in a KeyValue schema; ValueError when its data or properties are none."""
+    """Return the schemas of key and value of a KeyValue schema; ValueError if its data or properties are invalid."""
     parts, position = [], 0
     for part in ("key", "value"):
         length = int.from_bytes(schema.data[position : position + 4], "big", signed=True)
         start = position + 4
         position = start + max(0, length)
         if position > len(schema.data):
-            raise ValueError(f"the {part} schema of a KeyValue schema ends behind its data")
+            raise ValueError(f"the {part} schema of a KeyValue schema ends after its data")
         kind = schema.properties.get(f"{part}.schema.type", "BYTES")
         parts.append(Schema(type_of_name(kind), schema.data[start:position]))
     return parts[0], parts[1]
 
 
 def type_of_name(name: str) -> SchemaType:
-    """The type of a name as REST and properties spell it; ValueError."""
+    """Return the type for a name in REST and properties; ValueError."""
     if name == "BYTES":
         return SchemaType.NONE
     try:
         return SchemaType[name]
     except KeyError as error:
         raise ValueError(
-            f"{name!r} is not a schema type: one of {', '.join(SchemaType.__members__)} or BYTES"
+            f"{name!r} is not a schema type: use one of {', '.join(SchemaType.__members__)} or BYTES"
         ) from error

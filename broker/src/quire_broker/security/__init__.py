@@ -1,1 +1,1 @@
-"""Who may use a broker and for what: TLS, tokens and certificates, permissions of namespaces and topics."""
+"""Security of a broker: TLS, tokens and certificates, permissions of namespaces and topics."""

@@ -1,6 +1,6 @@
-"""Who a client is: from what it shows to a role, and whether that is still good. No socket, no wait.
+"""Maps the credentials of a client to a role, and checks whether they are still valid. No socket, no waiting.
 
-Never logs a token, nor says anything of one: a refusal names the kind of fault.
+Never logs a token or its contents: a refusal names the kind of fault.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _BEARER = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who was let in, by which method, and until when, in ms since the epoch. None: as long as it is connected."""
+    """An authenticated client: role, method, and expiry in ms since the epoch. None: as long as it is connected."""
 
     role: str
     method: str
@@ -28,7 +28,7 @@ class Client:
 
 
 class Authentication:
-    """What it takes to be let in."""
+    """Authenticates clients."""
 
     def __init__(self, settings: AuthenticationSettings, tokens: TokenCheck | None, clock: WallClock) -> None:
         self._settings = settings
@@ -36,31 +36,31 @@ class Authentication:
         self._clock = clock
 
     def admit(self, method: str, data: bytes, common_name: str) -> Client:
-        """The client of a connection, by the method that it names. AuthenticationError says what is wrong.
+        """Authenticate the client of a connection, by the method that it names. AuthenticationError with the reason.
 
-        `common_name`: of its certificate, which was checked; empty without one.
+        `common_name`: that of its verified certificate; empty without one.
         """
         if method == TOKEN and self._tokens is not None:
             try:
                 return self._of_token(data.decode())
             except UnicodeDecodeError:
-                raise AuthenticationError("the token is no text") from None
+                raise AuthenticationError("the token is not a text") from None
         if method == CERTIFICATE and self._settings.certificates:
             return self._of_certificate(common_name)
-        return self._anonymous(f"no proof that this broker takes: it asks for {self._methods()}")
+        return self._anonymous(f"no credentials that this broker accepts: it requires {self._methods()}")
 
     def admit_http(self, header: str, common_name: str) -> Client:
-        """The client of a request, by its header `Authorization`, else by its certificate. AuthenticationError."""
+        """Authenticate a request, by its header `Authorization`, else by its certificate. AuthenticationError."""
         if header[: len(_BEARER)].lower() == _BEARER and self._tokens is not None:
             return self._of_token(header[len(_BEARER) :].strip())
         if header:
             raise AuthenticationError("the header Authorization must be: Bearer, and a token")
         if common_name and self._settings.certificates:
             return self._of_certificate(common_name)
-        return self._anonymous(f"no proof that this broker takes: it asks for {self._methods()}")
+        return self._anonymous(f"no credentials that this broker accepts: it requires {self._methods()}")
 
     def is_good(self, client: Client, *, keys_changed: bool) -> bool:
-        """Whether what a client showed is good still. `keys_changed`: other tokens may be good than were before."""
+        """Return whether a client's credentials are still valid. `keys_changed`: accepted tokens may have changed."""
         if client.end_ms is not None and self._clock.now_ms() >= client.end_ms:
             return False
         if not keys_changed or client.method != TOKEN or self._tokens is None:
@@ -71,7 +71,7 @@ class Authentication:
             return False
 
     def _of_token(self, token: str) -> Client:
-        assert self._tokens is not None, "asked for by the callers"
+        assert self._tokens is not None, "checked by the callers"
         try:
             grant = self._tokens.grant_of(token)
         except TokenError as error:
@@ -81,7 +81,7 @@ class Authentication:
     def _of_certificate(self, common_name: str) -> Client:
         if not common_name:
             raise AuthenticationError(
-                "no certificate that this broker trusts came with the connection, or it does not have one CN, "
+                "the connection has no certificate that this broker trusts, or its certificate does not have one CN "
                 f"of at most {ROLE_CHARACTERS_MAX} characters and without control characters"
             )
         return Client(common_name, CERTIFICATE)

@@ -1,13 +1,13 @@
-"""What a role may do, by the permissions in the policies of namespaces, as stock Pulsar keeps and reads them.
+"""Decides what a role may do, by the permissions in the policies of namespaces, in Pulsar's format.
 
     /admin/policies/<t>         adminRoles: may do everything in the tenant
     /admin/policies/<t>/<ns>    auth_policies: namespace_auth {role: [action]},
                                 destination_auth {topic: {role: [action]}},
                                 subscription_auth_roles {subscription: [role]},
-                                quire_admin_roles [role]: may do everything in the namespace, but make or delete it
+                                quire_admin_roles [role]: may do everything in the namespace except create or delete it
 
-The last is our own: stock brokers pass over it, and drop it when they write the policies. Super users may do
-everything. Where the policies cannot be read nothing is allowed: the error goes up.
+The last is Quire's own: stock brokers ignore it, and drop it when they write the policies. Super users may do
+everything. If the policies cannot be read, nothing is allowed: the error is passed on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ ADMINS_KEY = "quire_admin_roles"
 
 
 class Action(StrEnum):
-    """What can be granted. Brokers here act on the first two; the others are kept."""
+    """Actions that can be granted. Quire's brokers use the first two and keep the others."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -36,18 +36,18 @@ class Action(StrEnum):
 
 
 class Authorization:
-    """Answers from the policies, which are cached for a few seconds."""
+    """Checks roles against the policies, which are cached for a few seconds."""
 
     def __init__(self, policies: PolicyStore, super_users: frozenset[str]) -> None:
         self._policies = policies
         self._super_users = super_users
 
     def is_super_user(self, role: str) -> bool:
-        """Whether it may do everything."""
+        """Return whether the role may do everything."""
         return role in self._super_users
 
     async def is_admin(self, role: str, tenant: str) -> bool:
-        """Whether it may do everything in a tenant."""
+        """Return whether the role may do everything in a tenant."""
         if self.is_super_user(role):
             return True
         try:
@@ -57,15 +57,15 @@ class Authorization:
         return role in _listed(info.get("adminRoles"))
 
     async def is_namespace_admin(self, role: str, namespace: NamespaceName) -> bool:
-        """Whether it may do everything in a namespace."""
+        """Return whether the role may do everything in a namespace."""
         if await self.is_admin(role, namespace.tenant):
             return True
         return role in _listed((await self._auth_policies(namespace)).get(ADMINS_KEY))
 
     async def may(self, role: str, action: Action, topic: TopicName) -> bool:
-        """Whether a role may do this with a topic: by the namespace, the topic, or the topic it is a partition of.
+        """Return whether a role may do this with a topic: by the namespace, the topic, or the topic of a partition.
 
-        Topics in which brokers keep policies and transactions are for admins of the namespace, whatever was granted.
+        Topics in which brokers keep policies and transactions are for admins of the namespace, regardless of grants.
         """
         if await self.is_namespace_admin(role, topic.namespace):
             return True
@@ -77,18 +77,18 @@ class Authorization:
         return any(action in _listed((grants or {}).get(role)) for grants in granted)
 
     async def may_look_up(self, role: str, topic: TopicName) -> bool:
-        """Whether a role may ask where a topic is: who produces or consumes must."""
+        """Return whether a role may look up a topic, which producing and consuming require."""
         return await self.may(role, Action.PRODUCE, topic) or await self.may(role, Action.CONSUME, topic)
 
     async def may_subscribe(self, role: str, topic: TopicName, subscription: str) -> bool:
-        """Whether a role may use a subscription; one that has roles of its own is for those only."""
+        """Return whether a role may use a subscription; one with its own roles is restricted to those."""
         if await self.is_namespace_admin(role, topic.namespace):
             return True
         roles = ((await self._auth_policies(topic.namespace)).get(SUBSCRIPTION_KEY) or {}).get(subscription)
         return (not roles or role in _listed(roles)) and await self.may(role, Action.CONSUME, topic)
 
     async def may_in_namespace(self, role: str, action: Action, namespace: NamespaceName) -> bool:
-        """Whether a role may do this with all topics of a namespace."""
+        """Return whether a role may do this with all topics of a namespace."""
         if await self.is_namespace_admin(role, namespace):
             return True
         return action in _listed(((await self._auth_policies(namespace)).get(NAMESPACE_KEY) or {}).get(role))
@@ -99,35 +99,35 @@ class Authorization:
 
 
 def _listed(value: Any) -> Sequence[Any]:
-    """A list of names. Anything else has none: in a text, `in` would find each part of a name."""
+    """Return a list of names. Any other value has none: in a text, `in` would find each part of a name."""
     return value if isinstance(value, list) else ()
 
 
 class Rights:
-    """What one client may do; everything without authorization. Every refusal is an AuthorizationError."""
+    """The rights of one client; all rights without authorization. Every refusal is an AuthorizationError."""
 
     def __init__(self, authorization: Authorization | None, role: str) -> None:
         self._authorization = authorization
         self.role = role
 
     async def require_produce(self, topic: TopicName) -> None:
-        """To publish to a topic."""
+        """Require the right to publish to a topic."""
         if self._authorization is not None and not await self._authorization.may(self.role, Action.PRODUCE, topic):
             raise AuthorizationError(f"Client is not authorized to Produce: {self.role!r} on {topic}")
 
     async def require_subscribe(self, topic: TopicName, subscription: str) -> None:
-        """To consume by a subscription."""
+        """Require the right to consume by a subscription."""
         found = self._authorization
         if found is not None and not await found.may_subscribe(self.role, topic, subscription):
             raise AuthorizationError(f"Client is not authorized to subscribe: {self.role!r} on {topic}")
 
     async def require_look_up(self, topic: TopicName) -> None:
-        """To learn where a topic is, and how many partitions it has."""
+        """Require the right to look up a topic and its number of partitions."""
         if self._authorization is not None and not await self._authorization.may_look_up(self.role, topic):
             raise AuthorizationError(f"Client is not authorized to Lookup: {self.role!r} on {topic}")
 
     async def require_list(self, namespace: NamespaceName) -> None:
-        """To learn the names of a namespace's topics."""
+        """Require the right to list the names of a namespace's topics."""
         found = self._authorization
         if found is not None and not await found.may_in_namespace(self.role, Action.CONSUME, namespace):
             raise AuthorizationError(f"Client is not authorized to list topics: {self.role!r} in {namespace}")

@@ -1,4 +1,4 @@
-"""Makes what secures a broker from its settings: certificates and keys are read here, and followed while it serves."""
+"""Opens the credentials of a broker from its settings: reads certificates and keys, and reloads changed files."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from quire_broker.security.settings import AccessSettings, ClientCertificates
 
 
 class Access:
-    """TLS and authentication of a broker. `open` it before use; `follow` its files while it serves."""
+    """TLS and authentication of a broker. Call `open` before use; `follow` reloads its files while it serves."""
 
     def __init__(self, settings: AccessSettings, clock: WallClock) -> None:
         self.settings = settings
@@ -24,7 +24,7 @@ class Access:
         self.authentication: Authentication | None = None
 
     async def open(self) -> None:
-        """Read certificates and keys. ConfigError names the file that is wrong."""
+        """Read certificates and keys. ConfigError names an unusable file."""
         tls, wanted = self.settings.tls, self.settings.authentication
         if tls is not None:
             asked = tls.client_certificates
@@ -37,15 +37,15 @@ class Access:
             await self.tls.open()
         if wanted is not None:
             if wanted.token is not None:
-                from quire_bookie.tokens.opening import open_tokens  # slow to load, and few need it
+                from quire_bookie.tokens.opening import open_tokens  # slow to load, and rarely needed
 
                 self._tokens = await open_tokens(wanted.token, SecretFiles(), self._clock)
             self.authentication = Authentication(wanted, self._tokens, self._clock)
 
     def follow(self, background: Background, check: Callable[[bool], None]) -> None:
-        """Look after the files, and call `check` at the interval at which credentials are looked at.
+        """Reload the files, and call `check` at the interval at which credentials are checked.
 
-        It is told whether other tokens may be good than at the last call.
+        Its argument is whether the accepted tokens may have changed since the last call.
         """
         if self.tls is not None and self.tls.refresh_s > 0:
             background.keep(self.tls.follow, "TLS files")

@@ -1,4 +1,4 @@
-"""How a broker's ports are secured. Values only; what contradicts itself is refused by the configuration."""
+"""Settings that secure a broker's ports. Values only; the configuration refuses contradictions."""
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -11,7 +11,7 @@ from quire_broker import limits
 
 
 class ClientCertificates(Enum):
-    """Whether clients are asked for certificates. One that is shown must be trusted in any case."""
+    """Whether clients are asked for certificates. A presented certificate must always be trusted."""
 
     NONE = auto()
     TAKEN = auto()
@@ -20,7 +20,7 @@ class ClientCertificates(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerTlsSettings:
-    """Certificates of the TLS ports; the files are looked at every `refresh_s`, 0: never again."""
+    """Certificates of the TLS ports; the files are checked every `refresh_s`, 0: never again."""
 
     files: TlsFiles
     client_certificates: ClientCertificates = ClientCertificates.NONE
@@ -29,9 +29,9 @@ class ServerTlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
-    """How clients prove who they are. `certificates`: the CN of a trusted certificate is a role.
+    """How clients authenticate. `certificates`: the CN of a trusted certificate is a role.
 
-    `anonymous_role`: of clients that give no proof; empty: they are refused.
+    `anonymous_role`: the role of clients without credentials; empty: they are refused.
     """
 
     token: TokenSettings | None = None
@@ -42,10 +42,10 @@ class AuthenticationSettings:
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """All of it. Without `authentication` no client has a role, so every client of the Pulsar port may do everything.
+    """All security settings. Without `authentication` every client of the Pulsar port may do everything.
 
-    `admin_remote`: then the admin REST answers other machines, too. `allowed_hosts`: names by which REST is asked where
-    a browser could come without a token; see `quire_bookie.admin.origin`.
+    `admin_remote`: the admin REST then also serves other machines. `allowed_hosts`: names under which REST accepts
+    requests that a browser could send without a token; see `quire_bookie.admin.origin`.
     """
 
     tls: ServerTlsSettings | None = None
@@ -59,6 +59,6 @@ class AccessSettings:
 
     @property
     def browsers_come_in(self) -> bool:
-        """Whether a client may have a role, or all rights, without showing a token."""
+        """Whether a client may have a role, or all rights, without presenting a token."""
         wanted = self.authentication
         return wanted is None or wanted.certificates or bool(wanted.anonymous_role)
