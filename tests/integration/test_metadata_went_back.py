@@ -72,7 +72,7 @@ async def wait_counter_read(bookie: RunningBookie, ledger: int) -> None:
     """Repeat the bookie's check until it has read a counter of `ledger`; a check already running may read an older
     one."""
     while bookie.storage.id_marks.seen.short < ledger:
-        bookie.metadata_doubt._looked_s = float("-inf")
+        bookie.metadata_doubt._compared_s = float("-inf")
         assert await bookie.metadata_doubt.look() is None
 
 
@@ -129,7 +129,7 @@ async def test_older_copy_of_etcd_issues_no_id_and_deletes_nothing_until_an_oper
     async with serving(etcd, tmp_path, port) as (bookie, client):
         with pytest.raises(MetadataOutdatedError, match="is at 1 and was at 4"):
             await write(client, "new")
-        bookie.metadata_doubt._looked_s = float("-inf")
+        bookie.metadata_doubt._compared_s = float("-inf")
         with pytest.raises(InDoubtError, match="went back in time"):
             await bookie.garbage_collection.check()
         assert await read(client, LedgerId(1)) == ["early 0", "early 1", "early 2"]
@@ -147,7 +147,7 @@ async def test_older_copy_of_etcd_issues_no_id_and_deletes_nothing_until_an_oper
         fresh = await write(client, "fresh")
         assert fresh == 5, "the ids that the bookie holds are skipped"
         assert await read(client, fresh) == ["fresh 0", "fresh 1", "fresh 2"]
-        bookie.metadata_doubt._looked_s = float("-inf")
+        bookie.metadata_doubt._compared_s = float("-inf")
         await bookie.garbage_collection.check()
 
 

@@ -40,11 +40,11 @@ async def test_another_connection_gets_its_turn_meanwhile(scene: Scene) -> None:
     arrive(scene, scene.connection, read_lacs(MANY))
     arrive(scene, other, read_lacs(1))
     assert other.sent == []
-    behind: list[object] = list(scene.bookie._behind)
+    behind: list[object] = list(scene.bookie._waiting)
     scene.bookie._next_turn()
     scene.bookie._next_turn()
     assert behind == [scene.connection, other]
-    left: list[object] = list(scene.bookie._behind)
+    left: list[object] = list(scene.bookie._waiting)
     assert left == [scene.connection]
 
 

@@ -149,7 +149,7 @@ class Adds:
             self.settle()
 
     def _end_turn(self) -> None:
-        """Settle and start the journal now: beside reads at full speed another loop iteration costs milliseconds."""
+        """Settle, and start the journal now: while reads run at full speed, a loop iteration takes milliseconds."""
         self.settle()
         self._start_journal()
 

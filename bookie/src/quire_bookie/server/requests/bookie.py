@@ -62,7 +62,7 @@ class Bookie:
         self._turn_ends = False
         self._in_turn = 0
         """Requests handled in this loop iteration, except batched adds and runs of reads."""
-        self._behind: dict[Connection, list[Request]] = {}
+        self._waiting: dict[Connection, list[Request]] = {}
         """Requests that wait for another loop iteration, in the order of the connections' turns."""
         self._loop = asyncio.get_running_loop()
         self.stats = stats = BookieStats()
@@ -120,9 +120,9 @@ class Bookie:
 
     def handle(self, connection: Connection, requests: list[Request]) -> None:
         """Handle the requests of one buffer in order; those beyond the limit of a loop iteration in later ones."""
-        behind = self._behind.get(connection) if self._behind else None
-        if behind is not None:
-            behind += requests
+        waiting = self._waiting.get(connection) if self._waiting else None
+        if waiting is not None:
+            waiting += requests
             self._memory.hold(len(requests) * WAITING_REQUEST_BYTES)
         else:
             left = self._work(connection, requests)
@@ -164,15 +164,15 @@ class Bookie:
     def _postpone(self, connection: Connection, requests: list[Request]) -> None:
         connection.unanswered += 1  # so that the connection does not count as answered if the client sends EOF
         connection.pause(PAUSED_BY_TURN)
-        self._behind[connection] = requests
+        self._waiting[connection] = requests
         self._memory.hold(len(requests) * WAITING_REQUEST_BYTES)
 
     def _next_turn(self) -> None:
         """Handle the waiting requests of each connection in turn; requests that arrive meanwhile queue behind them."""
         self._in_turn = 0
-        while self._behind and self._in_turn < REQUESTS_PER_TURN:
-            connection = next(iter(self._behind))
-            requests = self._behind.pop(connection)
+        while self._waiting and self._in_turn < REQUESTS_PER_TURN:
+            connection = next(iter(self._waiting))
+            requests = self._waiting.pop(connection)
             self._memory.let_go(len(requests) * WAITING_REQUEST_BYTES)
             left = self._work(connection, requests)
             connection.unanswered -= 1

@@ -270,11 +270,11 @@ class ReadAnswers:
             return self._read_from_memory(request, info)
         assert request.previous_lac is not None
         if info.lac <= request.previous_lac:
-            return self._no_news(request, info)
+            return self._without_entry(request, info)
         data = (
             self._storage.read_cached(info, EntryId(request.previous_lac + 1)) if request.previous_lac >= -1 else None
         )
-        return None if data is None else self._news(ended, info, data)
+        return None if data is None else self._with_entry(ended, info, data)
 
     # ---- from disk
     async def _read(self, request: ReadRequest) -> Answer:
@@ -399,19 +399,19 @@ class ReadAnswers:
         assert request.previous_lac is not None
         info = await self._known(request.ledger)
         if info.lac <= request.previous_lac:
-            return self._no_news(request, info)
+            return self._without_entry(request, info)
         data: Buffer | None = None
         try:
             if request.previous_lac >= NO_ENTRY:
                 data = await self._storage.read(request.ledger, EntryId(request.previous_lac + 1))
         except NoSuchEntryError:
             data = None  # striping: another bookie has it
-        return self._news(ended, info, data)
+        return self._with_entry(ended, info, data)
 
-    def _no_news(self, request: ReadRequest, info: LedgerInfo) -> Answer:
+    def _without_entry(self, request: ReadRequest, info: LedgerInfo) -> Answer:
         return Answer(Status.OK, server_codec.encode_read(request, Status.OK, None, info.lac))
 
-    def _news(self, ended: EndedPoll, info: LedgerInfo, data: Buffer | None) -> Answer:
+    def _with_entry(self, ended: EndedPoll, info: LedgerInfo, data: Buffer | None) -> Answer:
         request = ended.request
         assert request.previous_lac is not None
         # Without the entry the response has the id of the request, as with the Java bookie.

@@ -36,7 +36,7 @@ class RequestBound:
 
 
 class ByteBound:
-    """Pauses each socket that brings more while `bytes_max` wait; resumes all at half of that."""
+    """Pauses each socket that adds bytes while `bytes_max` wait; resumes all at half of that."""
 
     def __init__(self, bytes_max: int, memory: ConnectionMemory) -> None:
         self._memory = memory

@@ -200,7 +200,7 @@ class _Opening:
             return await self._open_ledgers(self.data.index, marks)
 
     async def _open_index(self) -> IndexStore:
-        """Open the index. It writes out its own log meanwhile, which needs the reserve on a full disk."""
+        """Open the index, which writes out its own log: on a full disk that needs the reserve."""
         path, reserves = self.settings.index_path, self.data.reserves
         reserve = await reserves.find(self.disk, path)
         if reserve is None:

@@ -138,7 +138,7 @@ class ReplayTarget:
     async def _put(self, run: Run) -> None:
         info = await self._content_info(run.ledger)
         if info is None or info.deleted:
-            # The ledger was collected after the entries were journaled; its tombstone may be gone as well.
+            # The ledger was deleted after the entries were journaled; its tombstone may be gone as well.
             self.orphans += len(run.entries)
             return
         self.entries += len(run.entries)

@@ -50,9 +50,9 @@ class MetadataDoubt:
         self._store = store
         self._instance_id = instance_id
         self._wanted = asyncio.Event()
-        self._looking = asyncio.Lock()
+        self._comparing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._looked_s = float("-inf")
+        self._compared_s = float("-inf")
         self.reason: str | None = None
         storage.id_marks.on_above_counter = self._wanted.set
 
@@ -75,8 +75,8 @@ class MetadataDoubt:
 
         MetadataError, StorageError, OSError: unknown, `reason` stays.
         """
-        async with self._looking:
-            if self._loop.time() - self._looked_s < METADATA_LOOK_PAUSE_S:
+        async with self._comparing:
+            if self._loop.time() - self._compared_s < METADATA_LOOK_PAUSE_S:
                 return self.reason
             self._wanted.clear()
             if await read_instance_id(self._store) != self._instance_id:
@@ -87,7 +87,7 @@ class MetadataDoubt:
             self._set(None if why is None else f"the metadata went back in time: {why}; {REMEDY}")
             if why is None:
                 await self._storage.keep_counters(seen.highest(found))
-            self._looked_s = self._loop.time()
+            self._compared_s = self._loop.time()
             return self.reason
 
     def _set(self, reason: str | None) -> None:

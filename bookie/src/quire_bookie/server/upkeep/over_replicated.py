@@ -118,7 +118,7 @@ class OverReplicatedCopies:
         ledgers = await self._storage.ledgers()
         for start in range(0, len(ledgers), self._settings.at_once):
             part = ledgers[start : start + self._settings.at_once]
-            for ledger, held in zip(part, await asyncio.gather(*map(self._look, part)), strict=True):
+            for ledger, held in zip(part, await asyncio.gather(*map(self._ranges_if_superfluous, part)), strict=True):
                 if held is not None:
                     found[ledger] = held
             if len(found) >= CANDIDATES_MAX:
@@ -127,7 +127,7 @@ class OverReplicatedCopies:
             _log.info("%d ledgers stored here do not have this bookie in an ensemble; checked again later", len(found))
         return found
 
-    async def _look(self, ledger: LedgerId) -> list[EntryRange] | None:
+    async def _ranges_if_superfluous(self, ledger: LedgerId) -> list[EntryRange] | None:
         """Return the entry ranges of a superfluous copy; None if it is needed, or if that is in doubt."""
         try:
             metadata = (await self._nodes.read(ledger)).value
@@ -162,10 +162,10 @@ class OverReplicatedCopies:
         return deleted
 
     async def _delete_locked(self, ledger: LedgerId, held: list[EntryRange]) -> bool:
-        if await self._locks.is_marked(ledger) or await self._look(ledger) != held:
+        if await self._locks.is_marked(ledger) or await self._ranges_if_superfluous(ledger) != held:
             return False
         info = await self._storage.load_ledger(ledger)
         if info is None:
             return False
-        unchanged = Unchanged.of(info)  # before the lock is checked: another owner of it puts entries before it goes on
+        unchanged = Unchanged.of(info)  # before the lock is checked: if it is lost, puts by its new owner are noticed
         return await self._locks.is_held(ledger) and await self._storage.delete_copy(ledger, unchanged)

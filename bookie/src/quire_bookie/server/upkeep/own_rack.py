@@ -78,7 +78,7 @@ def _with_rack(value: bytes, *, bookie: BookieId, place: str, host: str) -> byte
 async def _annotated(settings: RackSettings, disk: Disk) -> str | None:
     """Return the annotation's value; None if it did not appear in time."""
     loop = asyncio.get_running_loop()
-    deadline_s, said = loop.time() + settings.wait_s, False
+    deadline_s, logged = loop.time() + settings.wait_s, False
     while True:
         try:
             text = (await disk.read_file(settings.annotations_path)).decode(errors="replace")
@@ -89,8 +89,8 @@ async def _annotated(settings: RackSettings, disk: Disk) -> str | None:
             return value
         if loop.time() >= deadline_s:
             return None
-        if not said:
-            said = True
+        if not logged:
+            logged = True
             _log.info("waiting up to %.0f s for %s", settings.wait_s, _annotation_text(settings))
         await asyncio.sleep(limits.RACK_POLL_S)
 
