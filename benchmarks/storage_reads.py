@@ -51,7 +51,7 @@ async def put(storage: LedgerStorage[int], ledger: int, first: int, entries: lis
         try:
             return storage.put(info, run)
         except TooManyRequestsError:
-            await storage.wait_for_room()
+            await storage.wait_for_space()
 
 
 def _drop_pages(folder: str) -> None:

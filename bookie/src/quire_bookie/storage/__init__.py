@@ -1,7 +1,7 @@
-"""Entries at rest: write cache, entry logs, block index, read cache, ledger state.
+"""Stores entries and ledger states: write cache, entry logs, block index, read cache.
 
-`LedgerStorage` is the facade; `index_rocksdb.RocksIndexStore` is imported by name where it is wanted, so that nobody
-else loads RocksDB.
+`LedgerStorage` is the facade. `index_rocksdb.RocksIndexStore` is imported from its own module, so that RocksDB is
+loaded only where it is used.
 """
 
 from quire_bookie.storage.flush_worker import Marks

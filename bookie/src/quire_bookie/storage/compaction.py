@@ -1,18 +1,18 @@
-"""Compaction: what still lives of some sealed entry logs moves to new ones, and the old ones go.
+"""Compaction: copies the live entries of sealed entry logs to new logs and deletes the old ones.
 
-Owns the order that no crash may break: records copied and synced, then their places moved in the index, and only then
-the old log taken from the index and removed. Never resurrects or reverts an entry: a move takes effect only where the
-index still points to the old record, under the write lock. Never removes a log of which something could not be read or
-looked up, and never copies a record that fails its checksum.
+Owns the order that no crash may break: records are copied and synced, then their positions are moved in the index, and
+only then is the old log removed from the index and deleted. Never resurrects or reverts an entry: a move takes effect,
+under the write lock, only if the index still points to the old record. Never removes a log with a record that could not
+be read or looked up, and never copies a record that fails its checksum.
 
-    copy     old log -> compaction's own log, without the write lock; every record checked; the state of each ledger
-             comes along, because the only record of it may lie in the old log
-    commit   under the lock: the new log's state and the moved places, a bounded batch of them at a time
-    drop     under the lock: the old log out of the index, then the file removed
+    copy     old log -> compaction's own log, without the write lock; every record is checked; the state of each ledger
+             is copied too, because its only record may be in the old log
+    commit   under the lock: the new log's state and the moved positions, in bounded batches
+    drop     under the lock: remove the old log from the index, then delete the file
 
-A crash anywhere leaves each entry in the old log or in the new one, with the index pointing there. A copy keeps the age
-of its record (`log_ages`), so that an index rebuilt from the logs takes the newest of several copies wherever it lies,
-and what came before a tombstone stays behind it. The states of a ledger are merged: a fence is never undone.
+A crash at any point leaves each entry in the old log or in the new one, with the index pointing there. A copy keeps the
+age of its record (`log_ages`), so that a rebuild of the index uses the newest of several copies in any log, and copies
+that are older than a tombstone remain older. The states of a ledger are merged: a fence is never undone.
 """
 
 import asyncio
@@ -37,41 +37,41 @@ from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES, LedgerM
 from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledgers.ledger_states import is_deleted
 from quire_bookie.storage.logs.log_set import EntryLogs
-from quire_bookie.storage.logs.log_usages import LEDGERS_PER_LOOK, LogUsage, LogUsages
+from quire_bookie.storage.logs.log_usages import LEDGERS_PER_GET, LogUsage, LogUsages
 
 BLOCKS_PER_COMMIT: Final = 2048
-"""Index blocks that are moved under one hold of the write lock."""
+"""Index blocks that are moved in one critical section of the write lock."""
 BYTES_PER_COMMIT: Final = 64 * MIB
 BLOCKS_PER_GET: Final = 64
 BATCH_BYTES: Final = 2 * MIB
 BATCH_PIECES: Final = 1024
 ENTRIES_PER_TURN: Final = 512
-"""After so many entries the loop gets a turn: checking and encoding them takes 1 to 2 ms."""
+"""Entries between two yields to the event loop: checking and encoding them takes 1 to 2 ms."""
 _RESERVE_KEPT_PART: Final = 8
-"""This part of the reserve is not for copies."""
+"""Copies may not use this fraction (1/n) of the reserve."""
 GAP_BYTES: Final = 32 * 1024
-"""Dead bytes that are read along rather than starting another read."""
+"""Up to this many dead bytes are read too, to avoid a second read."""
 
 _log = logging.getLogger("quire.storage.compaction")
 T = TypeVar("T")
 
 
 class Pace(Protocol):
-    """How fast, and how long. Asked between batches of about `BATCH_BYTES`."""
+    """Limits the speed and duration of a compaction. Called between batches of about `BATCH_BYTES`."""
 
     @property
     def stopping(self) -> bool:
-        """Whether to end now; what was copied by then is kept."""
+        """Whether to end now; records copied so far are kept."""
         ...
 
     async def spend(self, size_bytes: int, entries: int, /) -> None:
-        """Wait as long as moving so much costs."""
+        """Wait as long as the rate limit requires after these bytes and entries."""
         ...
 
 
 @dataclass(slots=True)
 class CompactionStats:
-    """Counters since the start, for a collector to read."""
+    """Counters since the start, for the metrics collector."""
 
     logs_compacted: int = 0
     logs_incomplete: int = 0
@@ -83,7 +83,7 @@ class CompactionStats:
 
 @dataclass(slots=True)
 class _Piece:
-    """Records of one block in one stretch of the log being emptied. After `check`: `bodies` of the intact ones."""
+    """Records of one block in one stretch of the compacted log. After `_check`, `bodies` holds the intact ones."""
 
     ledger: LedgerId
     key: bytes
@@ -104,7 +104,7 @@ class _Piece:
         return EntryId(block_of_key(self.key) << BLOCK_SHIFT | low)
 
     def intact(self) -> list[BlockSegment]:
-        """The stretches between damaged records."""
+        """Return the stretches between damaged records."""
         if not self.damaged:
             return [self.segment]
         found: list[BlockSegment] = []
@@ -120,7 +120,7 @@ class _Piece:
 
 
 class _StoppedError(Exception):
-    """The pace says so."""
+    """The pace asked to stop."""
 
 
 class Compaction:
@@ -140,41 +140,41 @@ class Compaction:
         self._flushes = flushes
         self._running = asyncio.Lock()
         self._settling = asyncio.Lock()
-        """Held to the end even when the caller is cancelled: nothing is taken back while it is written or committed."""
+        """Held to the end even if the caller is cancelled: no rollback during a write or commit."""
         self._moves: dict[bytes, list[Move]] = {}
         self._moving_bytes = 0
-        self._since_turn = 0
+        self._since_yield = 0
         self._stated: set[LedgerId] = set()
         self._emptied: set[int] = set()
-        self.usages = LogUsages(logs, self._living)
+        self.usages = LogUsages(logs, self._live_ledgers)
         self.damaged: set[int] = set()
-        """Logs with something that cannot be read: they stay as they are and are not tried again."""
+        """Logs with an unreadable record: they are kept, and not compacted again."""
         self.stats = CompactionStats()
         self.reserve: SpaceReserve | None = None
-        """What copies may use on a full disk, but for a part: they give back more than they take."""
+        """The reserve of which copies may use a part on a full disk: compaction frees more space than it takes."""
 
     @property
     def active_logs(self) -> int:
-        """How many entry logs there are, those being written included."""
+        """The number of entry logs, including those being written."""
         return len(self._logs)
 
     @property
     def active_log_bytes(self) -> int:
-        """What they take on disk."""
+        """Their size on disk."""
         return self._logs.size_bytes()
 
     async def usages_now(self) -> list[LogUsage]:
-        """How full each sealed log is, without those that cannot be compacted. StorageError."""
+        """Return the usage of each sealed log that can be compacted. StorageError."""
         usages = await self.usages.refresh()
         self.damaged &= {usage.log for usage in usages}
         return [usage for usage in usages if usage.log not in self.damaged]
 
     async def compact(self, logs: Sequence[int], pace: Pace) -> int:
-        """Empty sealed logs, in this order, and remove them; returns the bytes that it freed, copies subtracted.
+        """Compact sealed logs, in this order; return the bytes freed minus those of the copies.
 
-        Ends early when `pace` says so: what was copied by then has moved. A log that is damaged somewhere gives up
-        what is intact and stays. DiskFullError: no space for the copies; StorageError, OSError. Cancelled: what the
-        index does not know yet is taken back.
+        Ends early if `pace` asks for it; records copied so far have moved. Of a damaged log the intact records are
+        moved and the log is kept. DiskFullError: no space for the copies; StorageError, OSError. On cancellation,
+        copies that the index does not reference yet are rolled back.
         """
         async with self._running:
             before = self.stats.reclaimed_bytes - self.stats.bytes_moved
@@ -188,11 +188,11 @@ class Compaction:
             return self.stats.reclaimed_bytes - self.stats.bytes_moved - before
 
     def _may_spend_reserve(self) -> bool:
-        """Whether enough is left for the commits that follow, which are what frees space."""
+        """Return whether enough of the reserve is left for the following commits, which free space."""
         return self.reserve is not None and self.reserve.held_bytes > self.reserve.size_bytes // _RESERVE_KEPT_PART
 
     async def _compact_from_reserve(self, log: int, pace: Pace) -> None:
-        """One log on a full disk: its space is back before the next one needs any. DiskFullError: not even that."""
+        """Compact one log on a full disk: its space is freed before the next one is copied. DiskFullError."""
         while log in self._logs and not pace.stopping:
             try:
                 await self._compact([log], pace, spend_floor=True)
@@ -207,13 +207,13 @@ class Compaction:
             await self._empty_all(logs, pace)
             await self._flushes.unbroken(self._settle())
         except (QuireError, OSError):
-            await self._flushes.unbroken(self._take_back())
+            await self._flushes.unbroken(self._roll_back())
             raise
         except asyncio.CancelledError:
             try:
-                await self._flushes.unbroken(self._take_back())
-            except (QuireError, OSError) as error:  # who cancelled waits for the end, not for another attempt
-                _log.error("what a compaction copied could not be taken back: %s", error)
+                await self._flushes.unbroken(self._roll_back())
+            except (QuireError, OSError) as error:  # the canceller waits for the end, not for another attempt
+                _log.error("could not roll back the copies of a cancelled compaction: %s", error)
             raise
         finally:
             self._stated.clear()
@@ -227,17 +227,17 @@ class Compaction:
             except _StoppedError:
                 return
             if complete is None:
-                continue  # dropped meanwhile: nothing in it lived
+                continue  # dropped in the meantime: it had no live entries
             if complete:
                 self._emptied.add(log)
             else:
                 self.damaged.add(log)
                 self.stats.logs_incomplete += 1
-                _log.error("entry log %d stays: not everything in it could be read or looked up", log)
+                _log.error("keeping entry log %d: some of its records could not be read or looked up", log)
 
     # ---- copying, without the write lock
     async def _empty(self, log: int, pace: Pace) -> bool | None:
-        """Copy what lives in a log. True: the copies make it superfluous once the index has them. None: it is gone."""
+        """Copy the live records of a log. True: the log is obsolete once the index has the copies. None: it is gone."""
         if log not in {state.log for state in self._logs.sealed()}:
             return None
         damage: list[DamagedError] = []
@@ -259,9 +259,9 @@ class Compaction:
     ) -> bool:
         complete = True
         ledgers = sorted(spans)
-        for start in range(0, len(ledgers), LEDGERS_PER_LOOK):
-            part = ledgers[start : start + LEDGERS_PER_LOOK]
-            age = self._commits.next_age - 1  # as new as the newest flush: the state has all that it says
+        for start in range(0, len(ledgers), LEDGERS_PER_GET):
+            part = ledgers[start : start + LEDGERS_PER_GET]
+            age = self._commits.next_age - 1  # the age of the newest flush, all of whose changes the state has
             values = await self._index.get_many([state_key(ledger) for ledger in part])
             living: LedgerMap = {}
             for ledger, value in zip(part, values, strict=True):
@@ -285,17 +285,17 @@ class Compaction:
         return complete
 
     async def _copy_state(self, ledger: LedgerId, value: bytes, age: int) -> None:
-        """The state as the index has it. What is not in the index yet will be in a log that flush writes."""
+        """Copy the state that the index has. Changes that are not in the index yet go to the log of a later flush."""
         if ledger in self._stated:
             return
         self._stated.add(ledger)
         size = len(value) + RECORD_HEADER_BYTES
-        writer = await self._unbroken(self._appender.writer_with_room(size))
+        writer = await self._unbroken(self._appender.writer_for(size))
         writer.append_state(ledger, value, age)
         self._moving_bytes += size
 
     async def _pieces(self, log: int, ledgers: LedgerMap, ages: LogAges) -> AsyncGenerator[_Piece | None, None]:
-        """What the index still has in the log, ascending by ledger and id; None where it cannot say."""
+        """Yield the pieces that the index still has in the log, ascending by ledger and id; None for damaged blocks."""
         for ledger, span in ledgers.items():
             if not span.entries:
                 continue
@@ -306,9 +306,9 @@ class Compaction:
                     except DamagedError:
                         yield None
                         continue
-                    await self._take_turns(32)
+                    await self._yield_to_loop(32)
                     if block.lost:
-                        yield None  # what is missing in the index may lie in here, for a rebuild to find
+                        yield None  # this log may hold entries that the index lost; a rebuild can find them
                     for segment in block.segments:
                         if segment.log == log:
                             for part in stretches(segment, ENTRY_LOG_STRETCH_BYTES, ages.cuts):
@@ -326,17 +326,17 @@ class Compaction:
             yield key, value
 
     async def _copy_batch(self, log: int, batch: list[_Piece], pace: Pace, damage: list[DamagedError]) -> None:
-        """Read what lies together in one go, append by ledger and id. Damaged records go to `damage`."""
-        by_place = sorted(batch, key=lambda piece: piece.segment.base)
+        """Read adjacent records in one go, append them by ledger and id. Damaged records are added to `damage`."""
+        by_offset = sorted(batch, key=lambda piece: piece.segment.base)
         start = 0
-        while start < len(by_place):
-            end, base, limit = start + 1, by_place[start].segment.base, by_place[start].end
-            while end < len(by_place) and by_place[end].end - base <= ENTRY_LOG_STRETCH_BYTES:
-                if by_place[end].segment.base - limit > GAP_BYTES:
+        while start < len(by_offset):
+            end, base, limit = start + 1, by_offset[start].segment.base, by_offset[start].end
+            while end < len(by_offset) and by_offset[end].end - base <= ENTRY_LOG_STRETCH_BYTES:
+                if by_offset[end].segment.base - limit > GAP_BYTES:
                     break
-                limit = by_place[end].end
+                limit = by_offset[end].end
                 end += 1
-            await self._check(log, by_place[start:end], base, limit - base, damage)
+            await self._check(log, by_offset[start:end], base, limit - base, damage)
             start = end
         size = entries = 0
         for piece in batch:
@@ -352,12 +352,12 @@ class Compaction:
     async def _check(
         self, log: int, pieces: Sequence[_Piece], base: int, size: int, damage: list[DamagedError]
     ) -> None:
-        """Read and check records that lie together. A damaged one stays where it is, for whoever reads it."""
+        """Read and check adjacent records. A damaged one is not moved: its readers must receive the error."""
         path, salt = self._logs.files.path(log), self._logs.salt(log)
         try:
             data = memoryview(await self._logs.files.read(log, base, size))
         except DamagedError:
-            data = memoryview(b"")  # part of it may be readable: each record is read by itself
+            data = memoryview(b"")  # part of it may be readable: each record is read separately
         for piece in pieces:
             segment = piece.segment
             for low, body_bytes, offset in zip(segment.lows, segment.sizes, segment.offsets(), strict=False):
@@ -371,18 +371,18 @@ class Compaction:
                     )
                 except DamagedError as error:
                     if log not in self._logs:
-                        raise  # dropped meanwhile: nothing in it lived
+                        raise  # dropped in the meantime: it had no live entries
                     piece.damaged.add(low)
                     self.stats.records_damaged += 1
                     damage.append(error)
-            await self._take_turns(len(segment.lows))
+            await self._yield_to_loop(len(segment.lows))
 
     async def _append(self, piece: _Piece) -> None:
         bodies = iter(piece.bodies)
         for old in piece.intact():
             ids = [piece.entry(low) for low in old.lows]
             size = sum(old.sizes) + len(ids) * RECORD_HEADER_BYTES
-            writer = await self._unbroken(self._appender.writer_with_room(size))
+            writer = await self._unbroken(self._appender.writer_for(size))
             records: list[Buffer] = []
             log_format.encode_records(writer.salt, piece.ledger, ids, [next(bodies) for _ in ids], records)
             base = writer.append(piece.ledger, ids[0], ids[-1], len(ids), records, size, piece.age)
@@ -390,19 +390,19 @@ class Compaction:
             self._moving_bytes += size
             if writer.has_piece:
                 await self._unbroken(writer.write_out())
-            await self._take_turns(len(ids))
+            await self._yield_to_loop(len(ids))
 
-    async def _take_turns(self, entries: int) -> None:
-        self._since_turn += entries
-        if self._since_turn >= ENTRIES_PER_TURN:
-            self._since_turn = 0
+    async def _yield_to_loop(self, entries: int) -> None:
+        self._since_yield += entries
+        if self._since_yield >= ENTRIES_PER_TURN:
+            self._since_yield = 0
             await asyncio.sleep(0)
 
-    # ---- committing, in one piece even when the caller is cancelled
+    # ---- committing, uninterrupted even if the caller is cancelled
     async def _settle(self) -> None:
-        """Sync what was copied, move the places, remove what is empty now.
+        """Sync the copies, move the positions in the index, remove the logs that are empty now.
 
-        DiskFullError before anything was committed takes all of it back; later on the moves so far stand.
+        DiskFullError before the first commit: the caller rolls back everything. After it, committed moves remain.
         """
         async with self._settling:
             if self._moving_bytes:
@@ -431,9 +431,9 @@ class Compaction:
     async def _commit(self, moves: dict[bytes, list[Move]], log_states: Sequence[tuple[bytes, bytes]]) -> None:
         puts: list[tuple[bytes, bytes]] = []
         entries = size = 0
-        for key, value in await self._present(list(moves)):
+        for key, value in await self._current_values(list(moves)):
             if value is None:
-                continue  # the ledger was deleted meanwhile
+                continue  # the ledger was deleted in the meantime
             try:
                 moved = moved_block(key, value, moves[key])
             except DamagedError:
@@ -443,13 +443,13 @@ class Compaction:
                 puts.append((key, moved))
             entries += sum(len(move.old.lows) for move in moves[key])
             size += sum(sum(move.old.sizes) + len(move.old.sizes) * RECORD_HEADER_BYTES for move in moves[key])
-            await self._take_turns(64 * len(moves[key]))
+            await self._yield_to_loop(64 * len(moves[key]))
         await self._guarded(self._commits.commit([*puts, *log_states], next_log=self._appender.next_log))
         self.stats.entries_moved += entries
         self.stats.bytes_moved += size
 
-    async def _present(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes | None]]:
-        """What the index has now. One that cannot be read is given as an empty value, which is damaged as well."""
+    async def _current_values(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes | None]]:
+        """Return the current values of the index; an unreadable one as an empty value, which also counts as damaged."""
         found: list[tuple[bytes, bytes | None]] = []
         for start in range(0, len(keys), BLOCKS_PER_GET):
             part = keys[start : start + BLOCKS_PER_GET]
@@ -464,8 +464,10 @@ class Compaction:
         return found
 
     async def _unbroken(self, step: Coroutine[None, None, T]) -> T:
-        """As `_guarded`, to its end even when the caller is cancelled, and `_take_back` waits for that: a write that a
-        thread still makes would land behind the cut, or in whatever file got the number of the closed handle.
+        """As `_guarded`, to its end even if the caller is cancelled, which `_roll_back` waits for.
+
+        Otherwise a write still running in a thread would land after the truncation, or in another file that was given
+        the number of the closed handle.
         """
         return await self._flushes.unbroken(self._settled(step))
 
@@ -474,7 +476,7 @@ class Compaction:
             return await self._guarded(step)
 
     async def _guarded(self, step: Coroutine[None, None, T]) -> T:
-        """Whether a sync or a commit that failed has happened is not known: nothing can be made durable any more."""
+        """Fail the storage if a sync or commit fails: with an unknown outcome, nothing can be made durable any more."""
         try:
             return await step
         except DiskFullError:
@@ -483,18 +485,19 @@ class Compaction:
             self._flushes.fail(error)
             raise
 
-    async def _take_back(self) -> None:
-        """What is not committed goes. After a failure it stays for the next start, which knows what the index names."""
+    async def _roll_back(self) -> None:
+        """Remove uncommitted copies. After a failure the next start does so, as it knows what the index references."""
         async with self._settling:
             self._moves, self._moving_bytes = {}, 0
             self._emptied.clear()
             if self._flushes.failure is None:
-                await self._guarded(self._appender.rewind())  # finds what failed of writes that nobody waited for
+                await self._guarded(self._appender.rewind())  # raises errors of writes that were not awaited
 
-    async def _living(self, ledgers: Sequence[LedgerId]) -> set[LedgerId]:
-        """Those that live, or whose state cannot be read."""
+    async def _live_ledgers(self, ledgers: Sequence[LedgerId]) -> set[LedgerId]:
+        """Return the ledgers that are not deleted, or whose state cannot be read."""
         found: set[LedgerId] = set()
-        for ledger, (key, value) in zip(ledgers, await self._present([state_key(one) for one in ledgers]), strict=True):
+        values = await self._current_values([state_key(one) for one in ledgers])
+        for ledger, (key, value) in zip(ledgers, values, strict=True):
             assert key == state_key(ledger)
             if value is None:
                 continue
@@ -502,6 +505,6 @@ class Compaction:
                 if is_deleted(ledger, value):
                     continue
             except DamagedError:
-                _log.debug("the state of ledger %d cannot be read; it counts as living", ledger)
+                _log.debug("the state of ledger %d cannot be read; treating it as live", ledger)
             found.add(ledger)
         return found

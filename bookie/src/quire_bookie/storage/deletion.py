@@ -1,12 +1,12 @@
-"""Deleting a ledger, and reviving one that was deleted as a superfluous copy. Owns the order of either.
+"""Deletes ledgers, and revives those that were deleted as superfluous copies. Owns the order of both.
 
     delete   memory (no request sees it any more), then the tombstone in the index, with the end of its quarantine in
-             the same commit, then what is not flushed of it and its blocks
-    revive   a whole flush, which moves the journal's mark past everything that was logged before the deletion; then the
-             blocks that a crash left; then the state, into an entry log and into the index; then memory
+             the same commit, then its unflushed entries and its blocks
+    revive   a whole flush, which moves the journal's mark past every record from before the deletion; then the blocks
+             that a crash left; then the state, into an entry log and into the index; then memory
 
-So a revival is durable before the first entry is taken: replay and a rebuild of the index find the ledger held, and
-fenced. A ledger that is gone from the cluster is never revived. A revival that failed leaves the tombstone.
+A revival is therefore durable before the first entry is accepted: replay and a rebuild of the index find the ledger
+held and fenced. A ledger that is gone from the cluster is never revived. A failed revival leaves the tombstone.
 """
 
 from collections.abc import Callable, Coroutine
@@ -29,7 +29,7 @@ LoadLedger = Callable[[LedgerId], Coroutine[Any, Any, LedgerInfo | None]]
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """What a ledger held when somebody looked: whether an entry was put since can be seen by it."""
+    """A snapshot of a ledger, to detect whether an entry was put since."""
 
     info: LedgerInfo
     last_entry: EntryId
@@ -37,17 +37,17 @@ class Unchanged:
 
     @classmethod
     def of(cls, info: LedgerInfo) -> "Unchanged":
-        """As of now."""
+        """Take the snapshot now."""
         return cls(info, info.last_entry, info.rewrites)
 
     @property
     def still(self) -> bool:
-        """Whether nothing was put since."""
+        """Whether no entry was put since."""
         return (self.info.last_entry, self.info.rewrites) == (self.last_entry, self.rewrites)
 
 
 class Deletion:
-    """Of one storage. Every method is for the holder of the write lock."""
+    """Deletes and revives ledgers of one storage. The caller holds the write lock."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Deletion:
         self._load = load
 
     async def delete(
-        self, ledger: LedgerId, told: Callable[[LedgerId], None], unchanged: Unchanged | None = None
+        self, ledger: LedgerId, on_deleted: Callable[[LedgerId], None], unchanged: Unchanged | None = None
     ) -> bool:
-        """Forget the entries and leave a tombstone; `told` is called in the step in which that counts.
+        """Forget the entries and leave a tombstone; `on_deleted` is called in the step in which this takes effect.
 
-        `unchanged`: it is a superfluous copy, and goes only if nothing was put since. False: nothing was deleted; an
-        operator who undeleted the ledger was faster, for example.
+        `unchanged`: the ledger is a superfluous copy, deleted only if no entry was put since. False: nothing was
+        deleted, for example because an administrator undeleted the ledger first.
         DiskFullError: the ledger is held as before, but fenced. StorageError.
         """
         await self._quarantine.load()
@@ -88,15 +88,15 @@ class Deletion:
         info.deleted = info.fenced = True
         info.superfluous = unchanged is not None
         info.limbo = False
-        info.rewrites += 1  # a read in flight must not bring what it found into the cache
+        info.rewrites += 1  # a read in flight must not put its result into the cache
         self._states.mark_dirty(info)
         self._read_cache.forget_ledger(ledger)
-        told(ledger)
+        on_deleted(ledger)
         try:
             puts = [(state_key(ledger), encode_state(info)), self._tombstones.new(ledger)]
             await self._commits.commit(puts, self._quarantine.keys_of(ledger))
         except DiskFullError:
-            # The index is as it was. A fence that somebody was told of stays.
+            # The index is unchanged. The fence stays: a request may have observed it.
             info.deleted = info.superfluous = False
             info.limbo = in_limbo
             raise
@@ -106,9 +106,9 @@ class Deletion:
         return True
 
     async def revive(self, ledger: LedgerId, master_key: bytes) -> bool:
-        """Durably: a superfluous copy that was deleted is held again, fenced and empty. False: it is something else.
+        """Hold a deleted superfluous copy again, durably, fenced and empty. False: the ledger is not such a copy.
 
-        DiskFullError: it is as it was. StorageError, OSError: storage has failed.
+        DiskFullError: nothing changed. StorageError, OSError: storage has failed.
         """
         info = await self._load(ledger)
         if info is None or not (info.deleted and info.superfluous):

@@ -1,6 +1,6 @@
-"""Which entry ids of a ledger are held, as inclusive runs. From the index's blocks, 256 ids at a time, and the caches.
+"""Computes the entry ids held of a ledger, as inclusive runs, from the index's blocks (256 ids each) and the caches.
 
-Never reads an entry, and never leaves an id out that may be held: a block that is damaged, or lost a part to damage, is
+Never reads an entry, and never omits an id that may be held: a block that is damaged, or lost a part to damage, raises
 DamagedError.
 """
 
@@ -20,7 +20,7 @@ _BLOCKS_PER_TURN = 16
 
 
 async def indexed_ranges(index: IndexStore, ledger: LedgerId) -> list[EntryRange]:
-    """What the index names, ascending. DamagedError when that is not all of it."""
+    """Return the ids in the index, ascending. DamagedError if some may be missing."""
     found: list[EntryRange] = []
     async for key, value in index.scan(block_key(ledger, 0), last_block_key(ledger) + b"\0"):
         base = block_of_key(key) << BLOCK_SHIFT
@@ -30,7 +30,7 @@ async def indexed_ranges(index: IndexStore, ledger: LedgerId) -> list[EntryRange
 
 
 async def indexed_size(index: IndexStore, ledger: LedgerId) -> tuple[int, int]:
-    """How many entries the index names, and their bytes; what damage hides is not counted."""
+    """Return the number of entries in the index, and their bytes; entries hidden by damage are not counted."""
     entries = size_bytes = blocks = 0
     try:
         async for key, value in index.scan(block_key(ledger, 0), last_block_key(ledger) + b"\0"):
@@ -46,12 +46,12 @@ async def indexed_size(index: IndexStore, ledger: LedgerId) -> tuple[int, int]:
 
 
 def cached_ranges(cache: WriteCache, ledger: LedgerId) -> list[EntryRange]:
-    """What both halves of the write cache hold, ascending."""
+    """Return the ids in both halves of the write cache, ascending."""
     return join_ranges(_runs_of_ids(ids) for ids in cache.ids_of(ledger))
 
 
 def runs_of_mask(mask: int) -> Iterator[tuple[int, int]]:
-    """The runs of ones in a bit mask, as inclusive pairs."""
+    """Yield the runs of ones in a bit mask, as inclusive pairs."""
     if mask == _FULL_BLOCK:
         yield 0, BLOCK_MASK
         return
@@ -67,7 +67,7 @@ def runs_of_mask(mask: int) -> Iterator[tuple[int, int]]:
 
 
 def join_ranges(lists: Iterable[Iterable[EntryRange]]) -> list[EntryRange]:
-    """All the ids of several lists, as ascending runs that neither overlap nor touch."""
+    """Join the ids of several lists into ascending runs that neither overlap nor touch."""
     joined: list[EntryRange] = []
     for first, last in sorted(each for ranges in lists for each in ranges):
         extend(joined, first, last)
@@ -75,7 +75,7 @@ def join_ranges(lists: Iterable[Iterable[EntryRange]]) -> list[EntryRange]:
 
 
 def extend(ranges: list[EntryRange], first: int, last: int) -> None:
-    """Add a run that begins at or after the start of the last one."""
+    """Add a run that starts at or after the start of the last one."""
     if ranges and first <= ranges[-1][1] + 1:
         ranges[-1] = (ranges[-1][0], EntryId(max(ranges[-1][1], last)))
     else:
@@ -83,7 +83,7 @@ def extend(ranges: list[EntryRange], first: int, last: int) -> None:
 
 
 def _runs_of_ids(ids: Sequence[int]) -> list[EntryRange]:
-    """Runs of ascending ids. The ids of a writer without gaps are one run: looked at twice, not one by one."""
+    """Return the runs of ascending ids. Ids without gaps are one run, recognised by its ends alone."""
     if not ids:
         return []
     if ids[-1] - ids[0] + 1 == len(ids):

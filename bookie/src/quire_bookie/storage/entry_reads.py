@@ -1,7 +1,7 @@
-"""What a read of entries looks at, and in which order: write cache, read cache, index and entry log.
+"""Reads entries, in this order: write cache, read cache, index and entry log.
 
-Owns the rules of absence: *no such entry* and *no such ledger* are proofs, limbo makes them unknown. Never changes
-what is stored; delegates the disk to `log_reader`.
+Owns the rules of absence: *no such entry* and *no such ledger* are proofs; limbo turns them into unknown. Never changes
+stored data; delegates reads of the disk to `log_reader`.
 """
 
 import asyncio
@@ -22,33 +22,34 @@ from quire_bookie.storage.write_cache import WriteCache
 
 
 class Stretch(Protocol):
-    """Entries of one ledger that memory holds in one piece; all arrays of int64. `ids` ascend, maybe with gaps;
-    `starts` (in `data`) and `sizes` are those of the entries. Nobody may change them.
+    """Entries of one ledger that are contiguous in memory; all arrays are int64 and must not be changed.
+
+    `ids` ascend, possibly with gaps; `starts` (in `data`) and `sizes` are those of the entries.
     """
 
     @property
     def data(self) -> bytes:
-        """The bytes in which the entries lie."""
+        """The bytes that contain the entries."""
         ...
 
     @property
     def ids(self) -> "array[int]":
-        """Of the entries."""
+        """The id of each entry."""
         ...
 
     @property
     def starts(self) -> "array[int]":
-        """Of each entry."""
+        """The start of each entry in `data`."""
         ...
 
     @property
     def sizes(self) -> "array[int]":
-        """In bytes, of each entry."""
+        """The size of each entry, in bytes."""
         ...
 
 
 def _may_be_unflushed(cache: WriteCache, ledger: LedgerId, extent: Extent) -> bool:
-    """Whether a newer copy of something in an extent may wait for its flush."""
+    """Return whether a newer copy of an entry in the extent may be unflushed."""
     first, last = extent.ids[0], extent.ids[-1]
     for half in (cache.active, cache.flushing):
         held = None if half is None else half.ledgers.get(ledger)
@@ -58,7 +59,7 @@ def _may_be_unflushed(cache: WriteCache, ledger: LedgerId, extent: Extent) -> bo
 
 
 class EntryReads:
-    """Reads of one storage. `load` gives the state of a ledger that may not be in memory."""
+    """Serves the reads of one storage. `load` returns the state of a ledger that may not be in memory."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class EntryReads:
         size = 0
         for entry in range(first, first + max(1, entries_max)):
             if len(found) % READS_PER_TURN == READS_PER_TURN - 1:
-                await asyncio.sleep(0)  # what memory has never waits: adds and their answers get their turn
+                await asyncio.sleep(0)  # reads from memory never wait: yield to adds and their responses
             try:
                 body = self._in_memory(info, EntryId(entry))
                 if body is None:
@@ -148,8 +149,8 @@ class EntryReads:
         """See `LedgerStorage.entry_ranges`."""
         info = await self._readable(ledger)
         if info.limbo and not known_only:
-            raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: what it held is not known")
-        # The caches first: what a flush moves meanwhile is found twice, never missed.
+            raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: which entries it held is unknown")
+        # The caches first: entries that a flush moves in between are found twice, never missed.
         cached = cached_ranges(self._write_cache, ledger)
         try:
             indexed = await indexed_ranges(self._index, ledger)
@@ -169,13 +170,13 @@ class EntryReads:
         if info is None and self._is_limbo(ledger):
             raise UnknownLedgerStateError(f"ledger {ledger} may have been lost: this bookie is in limbo")
         if info is not None and info.deleted and info.limbo:
-            raise UnknownLedgerStateError(f"ledger {ledger} may have come back, and been lost: this bookie is in limbo")
+            raise UnknownLedgerStateError(f"ledger {ledger} may have been revived and lost: this bookie is in limbo")
         if info is None or info.deleted:
             raise NoSuchLedgerError(f"ledger {ledger} is not held here")
         return info
 
     def _in_memory(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
-        """What a cache has, without the cost of awaiting it; None: `_read` says why."""
+        """Return the entry from a cache, without the cost of an await; None: `_read` looks further."""
         body = None if info.deleted else self.cached(info, entry)
         self._stats.reads += body is not None
         return body
@@ -189,7 +190,7 @@ class EntryReads:
                     raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {entry} here")
                 body = await self._reader.read(info, entry, expected_bytes)
         except (NoSuchEntryError, DamagedError) as error:
-            if info.deleted:  # meanwhile: what was missed went with it
+            if info.deleted:  # in the meantime, and the entry with it
                 raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted") from error
             if info.limbo and isinstance(error, NoSuchEntryError):
                 raise UnknownLedgerStateError(

@@ -1,8 +1,8 @@
-"""One flush: a half of the write cache and the changed ledger states become durable.
+"""One flush: makes a half of the write cache and the changed ledger states durable.
 
-Owns the order: records appended and synced, then the index committed. Nothing that the index names is ever in a file
-that was not synced before. A flush that ran out of space is taken back and can be tried again: the half still holds
-everything.
+Owns the order: records are appended and synced, then the index is committed. The index never references a record that
+was not synced before. A flush that runs out of space is rolled back and can be retried: the half still holds every
+entry.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from quire_bookie.storage.settings import StorageStats
 from quire_bookie.storage.write_cache import CacheHalf
 
 RUNS_PER_TURN: Final = 256
-"""After so many blocks, or a stretch of 1 MiB, the loop gets a turn: that takes 1 to 2 ms at most."""
+"""Blocks between two yields to the event loop, at most a stretch of 1 MiB: they take 1 to 2 ms."""
 STATES_PER_TURN: Final = 256
 KEYS_PER_GET: Final = 256
 _NO_BOUND: Final = 1 << 62
 
 
 class Flush:
-    """One attempt. The entries of a ledger that was deleted meanwhile are not written."""
+    """One attempt to flush. The entries of a ledger that was deleted in the meantime are not written."""
 
     def __init__(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo], logs: LogAppender) -> None:
         self._half = half
@@ -42,10 +42,10 @@ class Flush:
         self._state_puts: list[tuple[bytes, bytes]] = []
         self._segments: dict[bytes, bytes] = {}
         self.found_full_folder = False
-        """After DiskFullError: a folder turned out full, so that another attempt may write to other ones."""
+        """After DiskFullError: whether a folder was found full, so that a new attempt may use other folders."""
 
     async def run(self, index: IndexStore, commits: IndexCommits, stats: StorageStats) -> None:
-        """Make it durable. DiskFullError: nothing changed, try again after space was freed."""
+        """Make the half durable. DiskFullError: nothing changed; retry after space was freed."""
         try:
             await self._append()
             log_states = await self._logs.end_flush()
@@ -85,13 +85,13 @@ class Flush:
         for number, ledger in enumerate(sorted(self._states), 1):
             state = encode_state(self._states[ledger])
             self._state_puts.append((state_key(ledger), state))
-            writer = await self._logs.writer_with_room(len(state) + RECORD_HEADER_BYTES)
+            writer = await self._logs.writer_for(len(state) + RECORD_HEADER_BYTES)
             writer.append_state(ledger, state)
             if number % STATES_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _append_runs(self, runs: list[FlushRun]) -> None:
-        """Append the entries of some blocks, as many of them together as make a stretch."""
+        """Append the entries of some blocks, in stretches of as many blocks as fit."""
         done = 0
         while done < len(runs):
             part = runs[done:]
@@ -103,7 +103,7 @@ class Flush:
             done += len(segments) or 1
 
     async def _append_large(self, run: FlushRun) -> None:
-        """Append the entries of one block that is more than a stretch."""
+        """Append the entries of one block that is larger than a stretch."""
         ledger, ids, places, start, stop = run
         sizes = self._half.sizes(places[start:stop])
         at = 0
@@ -115,7 +115,7 @@ class Flush:
 
     async def _append_stretch(self, runs: list[FlushRun], segments: list[tuple[int, bytes]]) -> None:
         size = sum([each[0] for each in segments])
-        writer = await self._logs.writer_with_room(size)
+        writer = await self._logs.writer_for(size)
         base, log, known = writer.append_runs(runs, segments, self._half, size), writer.log, self._segments
         for (ledger, ids, _places, start, _stop), (size, tail) in zip(runs, segments, strict=True):
             key = block_key(LedgerId(ledger), ids[start] >> BLOCK_SHIFT)
@@ -143,7 +143,7 @@ class Flush:
 
 
 def _stretch_end(sizes: Sequence[int], start: int) -> int:
-    """End of the records from `start` on that go together: at most 1 MiB, at least one."""
+    """Return the end of the records from `start` on that form a stretch: at most 1 MiB, at least one record."""
     size = 0
     for end in range(start, len(sizes)):
         more = sizes[end] + RECORD_HEADER_BYTES
@@ -154,7 +154,7 @@ def _stretch_end(sizes: Sequence[int], start: int) -> int:
 
 
 async def _old_values(index: IndexStore, keys: Sequence[bytes]) -> tuple[list[bytes | None], list[bool]]:
-    """The present values, and whether one could not be read: what it held must not become absent."""
+    """Return the current values, and which could not be read: their entries must not become absent."""
     try:
         return list(await index.get_many(keys)), [False] * len(keys)
     except DamagedError:

@@ -1,7 +1,7 @@
-"""What lies in the ledger folders of a stopped bookie, for a person. Only reads; the index is open read-only.
+"""Inspects the ledger folders of a stopped bookie, for administrators. Read-only, and the index is open read-only.
 
-Owns the looks: at entry logs, at the index, at one ledger, and the full check of both against each other. Damage is a
-finding here, never an error, except where nothing at all can be said.
+Owns the inspection of entry logs, of the index and of single ledgers, and the full check of logs and index against each
+other. Damage is a finding, never an error, unless no result at all is possible.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ from quire_bookie.storage.logs.log_walk import Gap, LogAccount, LogWalk, open_lo
 from quire_bookie.storage.scrub import BLOCKS_END, BLOCKS_START, Damage, Scrub, ScrubbedLog, ScrubStats
 
 Progress = Callable[[int], None]
-"""Called with the bytes that were read since the last call."""
+"""Called with the bytes read since the last call."""
 
 
 @dataclass(slots=True)
 class InspectedLog:
-    """One entry log. `spans`: what it holds of each ledger; `records` of the ledger that was asked for."""
+    """One entry log. `spans`: its content by ledger; `records`: those of the requested ledger."""
 
     log: int
     path: str
@@ -79,7 +79,7 @@ class InspectedIndex:
 
 @dataclass(slots=True)
 class InspectedLedger:
-    """What the entry logs hold of one ledger, as the index knows it. What only the journal has is not in here."""
+    """The entries of one ledger in the entry logs, according to the index; entries only in the journal are missing."""
 
     info: LedgerInfo
     limbo: bool
@@ -91,7 +91,7 @@ class InspectedLedger:
 
 
 async def list_logs(disk: Disk, directories: Sequence[str]) -> dict[int, str]:
-    """Paths of the entry logs in some folders, ascending by id. Names that are none of ours are passed over."""
+    """Return the paths of the entry logs in some folders, ascending by id. Other file names are ignored."""
     found: dict[int, str] = {}
     for directory in directories:
         for name in await disk.list_dir(directory):
@@ -103,7 +103,7 @@ async def list_logs(disk: Disk, directories: Sequence[str]) -> dict[int, str]:
 async def inspect_log(
     disk: Disk, log: int, path: str, ledger: LedgerId | None = None, progress: Progress | None = None
 ) -> InspectedLog:
-    """Walk one log. Its damage is in `gaps` and `what`."""
+    """Read one log. Its damage is in `gaps` and `what`."""
     found = InspectedLog(log, path)
     try:
         walked = await open_log(disk, path)
@@ -134,7 +134,7 @@ async def inspect_log(
 
 
 async def inspect_index(index: IndexStore) -> InspectedIndex:
-    """Count what the index names. DamagedError when not even its own facts can be read."""
+    """Summarise the index. DamagedError if its own metadata cannot be read."""
     found = InspectedIndex()
     value = await index.get(STORE_KEY)
     if value is not None:
@@ -181,7 +181,7 @@ async def _count_states(index: IndexStore, found: InspectedIndex) -> None:
 
 
 async def inspect_ledgers(index: IndexStore) -> list[tuple[LedgerInfo, bool]]:
-    """Every ledger with its state, and whether it is in limbo; ascending. DamagedError."""
+    """Return every ledger with its state, and whether it is in limbo; ascending. DamagedError."""
     value = await index.get(LIMBO_KEY)
     limbo = Limbo() if value is None else decode_limbo(value, "index")
     found: list[tuple[LedgerInfo, bool]] = []
@@ -192,13 +192,13 @@ async def inspect_ledgers(index: IndexStore) -> list[tuple[LedgerInfo, bool]]:
 
 
 async def inspect_ledger(index: IndexStore, ledger: LedgerId) -> InspectedLedger:
-    """One ledger. NoSuchLedgerError; DamagedError when its state cannot be read."""
+    """Inspect one ledger. NoSuchLedgerError; DamagedError if its state cannot be read."""
     value = await index.get(LIMBO_KEY)
     limbo = Limbo() if value is None else decode_limbo(value, "index")
     value = await index.get(state_key(ledger))
     if value is None:
         where = "in limbo: it may have been lost" if limbo.active and limbo.covers(ledger) else "not in the index"
-        raise NoSuchLedgerError(f"ledger {ledger} is {where}; what only the journal holds is not looked at")
+        raise NoSuchLedgerError(f"ledger {ledger} is {where}; entries that are only in the journal are not shown")
     info = decode_state(ledger, value)
     found = InspectedLedger(info, _in_limbo(info, limbo))
     ids: list[EntryRange] = []
@@ -227,7 +227,7 @@ async def inspect_ledger(index: IndexStore, ledger: LedgerId) -> InspectedLedger
 async def check_all(
     disk: Disk, index: IndexStore, directories: Sequence[str], progress: Progress | None = None
 ) -> tuple[list[Damage], ScrubStats]:
-    """Every log and every value of the index, against each other. DamagedError when the index names no logs."""
+    """Check every log and every value of the index against each other. DamagedError if the list of logs is damaged."""
     found: dict[Damage, None] = {}
     states = {state.log: state for state in (await inspect_logs_of_index(index))}
     paths = await list_logs(disk, directories)
@@ -248,7 +248,7 @@ async def check_all(
 
 
 async def inspect_logs_of_index(index: IndexStore) -> list[LogState]:
-    """The logs that the index names. DamagedError."""
+    """Return the logs that the index names. DamagedError."""
     return [decode_log_state(log_of_key(key), value) async for key, value in index.scan(LOGS_START, LOGS_END)]
 
 

@@ -1,13 +1,13 @@
-"""Ledgers that the metadata no longer names: kept whole for a time, because the metadata may be wrong.
+"""Ledgers that the metadata no longer names: kept in full for a time, because the metadata may be wrong.
 
-Owns one record per such ledger, and the clock by which their time runs. A ledger in quarantine is *held*: its entries,
+Owns one record per such ledger, and the clock that measures their time. A ledger in quarantine is *held*: its entries,
 blocks, key and state stay, reads are served, compaction and scrub treat it as any other, and only normal adds are
-refused, because the ledger is fenced. An *undeleted* ledger left quarantine by an operator's wish: it is not
-collected until the metadata names it again, or until the time that the operator gave has passed. Decides nothing about
-when a ledger enters, leaves or goes: see `server.garbage_collection`.
+refused, because the ledger is fenced. An *undeleted* ledger left quarantine at an administrator's request: it is not
+collected until the metadata names it again, or until the requested time has passed. `server.garbage_collection` decides
+when a ledger enters quarantine, leaves it or is deleted.
 
-The clock counts the milliseconds in which the metadata was beyond doubt, as the collector measures them. It is no wall
-clock: time while the bookie is down does not count, and a wall clock that jumps changes nothing.
+The clock counts the milliseconds in which the metadata was reliable, as measured by the collector. It is not a wall
+clock: time while the bookie is down does not count, and jumps of the wall clock have no effect.
 
     'q' ledger:u64   0  crc32c u32 over key and bytes 4..   4  version u8 = 1   5  state u8 (1 quarantined, 2 undeleted)
                      6  since, wall clock, ms since the epoch i64   14  since, by the clock above, ms u64
@@ -15,9 +15,10 @@ clock: time while the bookie is down does not count, and a wall clock that jumps
                      38  bytes u64   46  reason, UTF-8
     'm' quarantine   0  crc32c u32 over key and bytes 4..   4  version u8 = 1   5  the clock, ms u64     (little-endian)
 
-Each change is one index commit. The records live in the index only: after a rebuild from the entry logs these ledgers
-are held as any other, and begin anew when the collector finds them missing. A record that does not match its checksum
-counts as *undeleted* without an end, since it may have been that: such a ledger is never deleted by itself.
+Each change is one index commit. The records exist only in the index: after a rebuild from the entry logs these ledgers
+are held as any other, and their quarantine starts again when the collector finds them missing. A record that does not
+match its checksum counts as *undeleted* without an end, which it may have been: such a ledger is not deleted
+automatically.
 """
 
 import logging
@@ -58,7 +59,7 @@ LoadLedger = Callable[[LedgerId], Coroutine[Any, Any, LedgerInfo | None]]
 
 
 class QuarantineState(Enum):
-    """What a record says."""
+    """The state in a record."""
 
     QUARANTINED = 1
     UNDELETED = 2
@@ -66,7 +67,7 @@ class QuarantineState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedLedger:
-    """One ledger. `since_ms`: wall clock; `since_clock_ms`: by the quarantine's clock. Entries and bytes as flushed."""
+    """One record. `since_ms`: wall clock; `since_clock_ms`: quarantine's clock. Entries and bytes: flushed ones."""
 
     ledger: LedgerId
     state: QuarantineState
@@ -79,12 +80,12 @@ class QuarantinedLedger:
 
     @property
     def is_undeleted(self) -> bool:
-        """Whether an operator brought it back."""
+        """Whether an administrator undeleted the ledger."""
         return self.state is QuarantineState.UNDELETED
 
 
 def encode_quarantined(one: QuarantinedLedger) -> bytes:
-    """The value under the ledger's quarantine key."""
+    """Encode the value under the ledger's quarantine key."""
     reason = one.reason.encode()[:QUARANTINE_REASON_BYTES_MAX]
     rest = (
         _RECORD.pack(
@@ -102,7 +103,7 @@ def encode_quarantined(one: QuarantinedLedger) -> bytes:
 
 
 def decode_quarantined(ledger: LedgerId, value: bytes) -> QuarantinedLedger:
-    """The record in a value. DamagedError when it is not intact, or of a later version."""
+    """Decode a record. DamagedError if it is damaged, or of a later version."""
     head = _CRC.size + _RECORD.size
     if len(value) < head or crc32c(value[4:], crc32c(quarantine_key(ledger))) != _CRC.unpack_from(value)[0]:
         raise DamagedError("index", 0, f"the quarantine record of ledger {ledger} does not match its checksum")
@@ -117,13 +118,13 @@ def decode_quarantined(ledger: LedgerId, value: bytes) -> QuarantinedLedger:
 
 
 def encode_clock(clock_ms: int) -> bytes:
-    """The value under the clock's key."""
+    """Encode the value under the clock's key."""
     rest = _CLOCK.pack(QUARANTINE_VERSION, clock_ms)
     return _CRC.pack(crc32c(rest, crc32c(QUARANTINE_CLOCK_KEY))) + rest
 
 
 def decode_clock(value: bytes | None) -> int:
-    """The clock; 0 when there is none, or when the value is not intact: the records then say how far it was."""
+    """Decode the clock; 0 without a value or if it is damaged: `load` then derives the clock from the records."""
     if value is None or len(value) != _CRC.size + _CLOCK.size:
         return 0
     if crc32c(value[4:], crc32c(QUARANTINE_CLOCK_KEY)) != _CRC.unpack_from(value)[0]:
@@ -133,7 +134,7 @@ def decode_clock(value: bytes | None) -> int:
 
 
 class LedgerQuarantine:
-    """The quarantined and undeleted ledgers of one storage."""
+    """Tracks the quarantined and undeleted ledgers of one storage."""
 
     def __init__(
         self,
@@ -153,21 +154,21 @@ class LedgerQuarantine:
         self._known: dict[LedgerId, QuarantinedLedger] = {}
         self._is_loaded = False
         self.clock_ms = 0
-        """Milliseconds in which the metadata was beyond doubt while something was in quarantine."""
+        """Milliseconds in which the metadata was reliable while any ledger had a record."""
         self.ledgers = 0
-        """Ledgers in quarantine, undeleted ones aside."""
+        """Ledgers in quarantine, without undeleted ones."""
         self.size_bytes = 0
         """Their bytes."""
 
     async def open(self) -> None:
-        """At a start: as `load`, but a bookie whose records cannot be read serves all the same."""
+        """Load the records at the start; a bookie whose records cannot be read still serves."""
         try:
             await self.load()
         except DamagedError as error:
-            _log.error("no ledger is deleted until the quarantine can be read: %s", error)
+            _log.error("no ledger is deleted until the quarantine records can be read: %s", error)
 
     async def load(self) -> None:
-        """Read the records once. DamagedError: what is in quarantine is not known, so nothing may be deleted."""
+        """Read the records once. DamagedError: the quarantined ledgers are unknown, so nothing may be deleted."""
         if self._is_loaded:
             return
         found: dict[LedgerId, QuarantinedLedger] = {}
@@ -176,39 +177,39 @@ class LedgerQuarantine:
             try:
                 found[ledger] = decode_quarantined(ledger, value)
             except DamagedError as error:
-                _log.error("%s; the ledger stays until its metadata is back or you undelete it for some time", error)
+                _log.error("%s; keeping the ledger until the metadata names it or you undelete it for some time", error)
                 found[ledger] = QuarantinedLedger(
                     ledger, QuarantineState.UNDELETED, self._wall.now_ms(), 0, 0, 0, 0, "its record is damaged"
                 )
         clock_ms = decode_clock(await self._index.get(QUARANTINE_CLOCK_KEY))
         if self._is_loaded:
             return
-        # A crash may have kept a record and lost the clock of that moment.
+        # A crash may have kept a record and lost the clock's value of the same time.
         self.clock_ms = max([clock_ms, *(one.since_clock_ms for one in found.values())])
         for one in found.values():
             self._note(one)
         self._is_loaded = True
 
     async def all(self) -> list[QuarantinedLedger]:
-        """Every record, by ledger. DamagedError."""
+        """Return every record, by ledger. DamagedError."""
         await self.load()
         return [self._known[ledger] for ledger in sorted(self._known)]
 
     def get(self, ledger: LedgerId) -> QuarantinedLedger | None:
-        """The record of a ledger. After `load`."""
+        """Return the record of a ledger. Call after `load`."""
         return self._known.get(ledger)
 
     def is_kept(self, ledger: LedgerId) -> bool:
-        """Whether an operator's wish forbids the deletion. After `load`."""
+        """Return whether the ledger is undeleted and must not be deleted. Call after `load`."""
         known = self._known.get(ledger)
         return known is not None and known.is_undeleted
 
     def age_ms(self, one: QuarantinedLedger) -> int:
-        """For how long a record has been there, by the clock."""
+        """Return the age of a record, by the quarantine's clock."""
         return self.clock_ms - one.since_clock_ms
 
     async def put(self, ledger: LedgerId, reason: str) -> bool:
-        """Durably: fence the ledger and put it into quarantine. False: it is not held, or has a record.
+        """Fence the ledger and put it into quarantine, durably. False: it is not held, or has a record.
 
         DiskFullError: it has no record, but is fenced. DamagedError, StorageError.
         """
@@ -232,9 +233,10 @@ class LedgerQuarantine:
         return True
 
     async def undelete(self, ledgers: Sequence[LedgerId], lasts_ms: int = 0) -> list[QuarantinedLedger]:
-        """Durably: these are not collected until the metadata names them, or for `lasts_ms`. Their new records.
+        """Protect ledgers from collection, durably, until the metadata names them, or for `lasts_ms`.
 
-        NoSuchLedgerError: one of them has no record here, and nothing was changed. DiskFullError, StorageError.
+        Return their new records. NoSuchLedgerError: one of them has no record here, and nothing changed.
+        DiskFullError, StorageError.
         """
         await self.load()
         return await self._flushes.exclusive(partial(self._undelete, ledgers, lasts_ms))
@@ -264,7 +266,7 @@ class LedgerQuarantine:
         return found
 
     async def release(self, ledgers: Iterable[LedgerId]) -> None:
-        """Durably: these have no record any more, and are held as any other. They stay fenced."""
+        """Remove the records of ledgers, durably: they are held as any other, but stay fenced."""
         await self.load()
         await self._flushes.exclusive(partial(self._release, sorted(ledgers)))
 
@@ -276,7 +278,7 @@ class LedgerQuarantine:
                 self.forget(ledger)
 
     async def advance(self, elapsed_ms: int) -> None:
-        """The metadata was beyond doubt for so long. Durable where there is space; not written without any record."""
+        """Advance the clock by a time of reliable metadata, durably if there is space; only if there are records."""
         await self.load()
         if self._known and elapsed_ms > 0:
             await self._flushes.exclusive(partial(self._advance, elapsed_ms))
@@ -286,15 +288,15 @@ class LedgerQuarantine:
         try:
             await self._commits.commit([(QUARANTINE_CLOCK_KEY, encode_clock(self.clock_ms))])
         except DiskFullError as error:
-            # Deletions must go on to free the disk; a restart counts this time once more.
-            _log.warning("no space to keep the clock of the quarantine: %s", error)
+            # Deletions must continue, to free the disk; after a restart this time has to pass again.
+            _log.warning("no space to store the clock of the quarantine: %s", error)
 
     def keys_of(self, ledger: LedgerId) -> list[bytes]:
-        """What to delete in the commit that deletes the ledger. After `load`."""
+        """Return the keys to delete in the commit that deletes the ledger. Call after `load`."""
         return [quarantine_key(ledger)] if ledger in self._known else []
 
     def forget(self, ledger: LedgerId) -> None:
-        """The record is gone from the index."""
+        """Forget a record that was removed from the index."""
         one = self._known.pop(ledger, None)
         if one is not None and not one.is_undeleted:
             self.ledgers -= 1

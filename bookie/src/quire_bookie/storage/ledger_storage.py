@@ -1,10 +1,10 @@
-"""The facade of storage: entries and ledger states of one bookie, from memory to disk and back.
+"""The facade of the storage: entries and ledger states of one bookie, in memory and on disk.
 
-Owns what a put or a read looks at, and in which order; delegates the rest: flushing to `flush_worker`, reads of the
-disk to `log_reader`. Never answers *no such entry* without proof.
+Owns the steps of a put and a read, and their order; delegates flushing to `flush_worker` and reads of the disk to
+`log_reader`. Never answers *no such entry* without proof.
 
     put -> write cache -> (swap: capture mark) -> Flush: entry logs -> index -> release -> marks.commit
-    read -> `entry_reads`: write cache, both halves -> read cache -> index -> entry log, with read-ahead
+    read -> `entry_reads`: both halves of the write cache -> read cache -> index -> entry log, with read-ahead
 """
 
 import logging
@@ -75,7 +75,7 @@ M = TypeVar("M")
 
 
 class LedgerStorage(Generic[M]):
-    """See the module's text. The sync methods belong into the loop step that also enqueues to the journal."""
+    """Stores the entries and states of ledgers. Call sync methods in the loop step that enqueues to the journal."""
 
     def __init__(
         self, disk: Disk, index: IndexStore, directory: str, settings: StorageSettings, marks: Marks[M]
@@ -89,11 +89,11 @@ class LedgerStorage(Generic[M]):
         self._cache = WriteCache(settings.write_cache_bytes)
         self._read_cache = ReadCache(settings.read_cache_bytes)
         self._states = LedgerStates(settings.ledger_states_max)
-        self.cached_ledger = self._states.get  # bound once: it is called for every run
+        self.cached_ledger = self._states.get  # bound once: called for every run
         self.on_deleted: Callable[[LedgerId], None] | None = None
-        """Called in the step in which a deletion counts: requests that wait for news of the ledger look again."""
+        """Called in the loop step in which a deletion takes effect, so that long polls of the ledger wake up."""
         self.on_damage: Callable[[LedgerId, EntryId, DamagedError], None] | None = None
-        """Called when a read meets damage; entry -1: where the bytes that say which entries there are are damaged."""
+        """Called when a read finds damage; entry -1: the record of which entries exist is damaged."""
 
     @classmethod
     async def open(
@@ -107,17 +107,17 @@ class LedgerStorage(Generic[M]):
         chance: Chance | None = None,
         clock: WallClock | None = None,
     ) -> "LedgerStorage[M]":
-        """Open or create the storage in `directories`; the caller locked them, and closes `index` afterwards.
+        """Open or create the storage in `directories`, which the caller has locked; the caller closes `index` later.
 
-        Entry logs lie in all of them; what there is only one of lies in the one where it was found, or in the first.
-        Raises StartupError when folders and index do not belong together, DamagedError when the index lost commits.
+        Entry logs are in all directories; singletons are in the directory where they were found, or in the first.
+        Raises StartupError if folders and index do not belong together, DamagedError if the index lost commits.
         """
         chance, clock = chance or SystemChance(), clock or SystemClock()
         for path in directories:
             await disk.make_dirs(path)
         directory = await home_of(disk, directories)
         storage = cls(disk, index, directory, settings, marks)
-        places = LogDirectories(disk, directories, settings.reserved_bytes)
+        log_directories = LogDirectories(disk, directories, settings.reserved_bytes)
         storage._commits = await IndexCommits.open(disk, index, directory, chance)
         storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states, chance)
         await storage._changes.restore_limbo()
@@ -126,7 +126,7 @@ class LedgerStorage(Generic[M]):
             index, storage._commits, storage._states, clock, int(settings.deleted_ledger_memory_s * 1000)
         )
         storage._logs = await EntryLogs.open(
-            disk, index, places, directory, settings, storage.stats, storage._commits, chance, clock
+            disk, index, log_directories, directory, settings, storage.stats, storage._commits, chance, clock
         )
         storage._reader = LogReader(
             index,
@@ -165,8 +165,14 @@ class LedgerStorage(Generic[M]):
         )
         await storage.ledger_quarantine.open()
         storage._deletion = Deletion(
-            *(storage._commits, storage._states, storage._tombstones, storage._cache, storage._read_cache),
-            *(storage._flushes, storage.ledger_quarantine, storage.load_ledger),
+            storage._commits,
+            storage._states,
+            storage._tombstones,
+            storage._cache,
+            storage._read_cache,
+            storage._flushes,
+            storage.ledger_quarantine,
+            storage.load_ledger,
         )
         storage._flushes.start()
         storage.compaction = Compaction(index, storage._commits, storage._logs, storage._flushes)
@@ -174,9 +180,9 @@ class LedgerStorage(Generic[M]):
 
     compaction: Compaction
     ledger_quarantine: LedgerQuarantine
-    """Ledgers that the metadata no longer names, and that are held all the same."""
+    """Ledgers that the metadata no longer names and that are still held."""
     id_marks: IdMarks
-    """The highest ledger ids ever held here, and the highest counters of ids ever read. Read it freely."""
+    """The highest ledger ids ever held here, and the highest id counters ever read. May be read at any time."""
 
     _commits: IndexCommits
     _changes: StateChanges
@@ -189,27 +195,27 @@ class LedgerStorage(Generic[M]):
 
     @property
     def is_new(self) -> bool:
-        """Whether index and folder were empty when they were opened."""
+        """Whether index and folder were empty when opened."""
         return self._commits.is_new
 
     @property
     def directories(self) -> LogDirectories:
-        """The folders of entry logs, with their space as of the last look."""
+        """The folders of entry logs, with their last observed space."""
         return self._logs.directories
 
     @property
     def home(self) -> str:
-        """The folder that holds what there is only one of: proof, quarantine list, the operator's wishes."""
+        """The folder of the singletons: proof, quarantine list, requests of the administrator."""
         return self._directory
 
     @property
     def quarantined(self) -> list[QuarantinedLog]:
-        """Entry logs that are missing or damaged as files. What is intact in them is still read."""
+        """Entry logs that are missing or damaged as files. Their intact records are still read."""
         return self._logs.quarantine.logs()
 
     @property
     def failure(self) -> BaseException | None:
-        """Why nothing can be made durable any more; the process must restart and replay its journal."""
+        """The error after which nothing can be made durable: the process must restart and replay its journal."""
         return self._flushes.failure
 
     @failure.setter
@@ -227,61 +233,61 @@ class LedgerStorage(Generic[M]):
 
     @property
     def disk_full(self) -> bool:
-        """The last flush ran out of space. It is tried again every `disk_full_retry_s` and by `flush`."""
+        """Whether the last flush ran out of space. It is retried every `disk_full_retry_s` and by `flush`."""
         return self._flushes.disk_full
 
     # ---- state, sync
     cached_ledger: Callable[[LedgerId], LedgerInfo | None]
-    """The ledger if it is in memory; None says nothing: `load_ledger`."""
+    """Return the ledger if it is in memory; None proves nothing, use `load_ledger`."""
 
     def create_ledger(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
-        """A ledger that `load_ledger` found absent, or the one created meanwhile: compare its master key."""
+        """Create a ledger that `load_ledger` found absent, or return one created since: compare its master key."""
         info = self._states.create(ledger, master_key)
         self.id_marks.note((ledger,))
         self._bound_changed_states()
         return info
 
     def create_ledger_without_key(self, ledger: LedgerId) -> LedgerInfo:
-        """As `create_ledger`, where limbo took the key. `restore_key`, or `adopt_key` by the metadata."""
+        """Create a ledger whose key was lost in limbo. `restore_key`, or `adopt_key` from the metadata, follows."""
         self.id_marks.note((ledger,))
         return self._changes.create_without_key(ledger)
 
     def restore_key(self, info: LedgerInfo, master_key: bytes) -> None:
-        """The key of a ledger whose own was lost. Durable by the journal, and with the next flush."""
+        """Set the key of a ledger that lost its own. Durable through the journal, then with the next flush."""
         self._changes.restore_key(info, master_key)
 
     def set_token(self, info: LedgerInfo, token: bytes) -> None:
-        """Keep the token of a ledger that has none. Durable by the journal, and with the next flush."""
+        """Set the token of a ledger that has none. Durable through the journal, then with the next flush."""
         self._states.set_token(info, token)
         self._bound_changed_states()
 
     def fence(self, info: LedgerInfo) -> None:
-        """No normal add from here on. Durable by the journal, and with the next flush."""
+        """Refuse normal adds from now on. Durable through the journal, then with the next flush."""
         if not info.fenced:
             info.fenced = True
             self._states.mark_dirty(info)
             self._bound_changed_states()
 
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
-        """Keep the packet in place of any former one, even of a higher LAC. The known LAC never falls."""
+        """Store the packet, replacing the previous one even if its LAC was higher. The known LAC never decreases."""
         self._states.set_explicit_lac(info, packet, lac)
         self._bound_changed_states()
 
     def _bound_changed_states(self) -> None:
-        """Entries begin a flush by their size; states without any would pile up until the next one by time."""
+        """Start a flush if many states changed: without entries, only the timer would start one."""
         if self._states.dirty_count >= self._settings.changed_states_max and self._cache.flushing is None:
             self._flushes.swap_full_half()
 
     def put(self, info: LedgerInfo, run: Run) -> None:
-        """Take a run into the write cache; the caller checked fence and key, and enqueues it to the journal.
+        """Add a run to the write cache; the caller has checked fence and key, and enqueues the run to the journal.
 
-        TooManyRequestsError: both halves are full; nothing was taken. NoSuchLedgerError: the ledger was deleted.
+        TooManyRequestsError: both halves are full, nothing was added. NoSuchLedgerError: the ledger was deleted.
         """
         if info.deleted:
             raise NoSuchLedgerError(f"ledger {run.ledger} was deleted")
         cache, stats = self._cache, self.stats
-        if not cache.has_room(run):
-            self._make_room()
+        if not cache.has_space(run):
+            self._swap_full_half()
         cache.active.add(info, run)
         count = len(run.entries)
         last = run.first + count - 1
@@ -295,9 +301,9 @@ class LedgerStorage(Generic[M]):
         stats.bytes_put += run.size_bytes
 
     def put_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch) -> None:
-        """As `put`, of runs of several ledgers; `infos` in the order of the rows. None is taken, or all are."""
-        if not self._cache.has_room(batch):
-            self._make_room()
+        """Add runs of several ledgers as `put` does, all or none; `infos` in the order of the rows."""
+        if not self._cache.has_space(batch):
+            self._swap_full_half()
         active = self._cache.active
         active.add_batch(infos, batch)
         for info, row in zip(infos, batch.rows(), strict=True):
@@ -312,21 +318,21 @@ class LedgerStorage(Generic[M]):
         self.stats.entries_put += batch.entries
         self.stats.bytes_put += batch.size_bytes
 
-    def _make_room(self) -> None:
-        """Give the full half to the flush; TooManyRequestsError while the other one is still on its way."""
+    def _swap_full_half(self) -> None:
+        """Swap the halves and request a flush; TooManyRequestsError while the other half is being flushed."""
         if self._cache.flushing is not None:
             self.stats.puts_rejected += 1
             raise TooManyRequestsError("both halves of the write cache are full")
         self._flushes.swap_full_half()
 
     def _note_rewritten(self, info: LedgerInfo, first: EntryId, last: EntryId) -> None:
-        """Ids that were stored before: what was read of them is old."""
+        """Invalidate cached reads of ids that were stored before."""
         info.rewrites += 1
         self._read_cache.forget(info.ledger_id, first, last)
         self._cache.active.ledgers[info.ledger_id].note_rewritten(first, last)
 
     def _forget_rewritten(self, half: CacheHalf) -> None:
-        """Until now the half answered before the read cache, into which a read-ahead may have brought older copies."""
+        """Invalidate older copies that a read-ahead may have cached: the half no longer shadows the read cache."""
         for ledger, held in half.ledgers.items():
             if held.rewritten is not None:
                 first, last = held.rewritten
@@ -335,19 +341,16 @@ class LedgerStorage(Generic[M]):
 
     @property
     def write_cache_bytes(self) -> int:
-        """What unflushed entries are charged for."""
+        """The memory charged for unflushed entries."""
         return self._cache.charged_bytes
 
-    async def wait_for_room(self) -> None:
-        """Until a put that was refused may succeed; for replay, which must not drop anything.
-
-        Raises DiskFullError or StorageError when that will not happen by itself.
-        """
-        await self._flushes.wait_for_room()
+    async def wait_for_space(self) -> None:
+        """Wait until a refused put may succeed, for replay. DiskFullError or StorageError if intervention is needed."""
+        await self._flushes.wait_for_space()
 
     # ---- state, async
     async def load_ledger(self, ledger: LedgerId) -> LedgerInfo | None:
-        """The ledger; None proves that this bookie never had it. DamagedError when neither can be said."""
+        """Return the ledger; None proves that this bookie never had it. DamagedError if that cannot be determined."""
         while True:
             info = self._states.get(ledger)
             if info is not None:
@@ -359,7 +362,7 @@ class LedgerStorage(Generic[M]):
                 if not info.deleted:
                     await self._load_last(info)
             if epoch != self._flushes.epoch:
-                continue  # a flush came between: what was read may be older than what was evicted since
+                continue  # a flush intervened: the state that was read may be older than one evicted since
             if info is not None:
                 return self._states.add_loaded(info)
             if self._states.get(ledger) is None:
@@ -383,12 +386,12 @@ class LedgerStorage(Generic[M]):
         try:
             body = await self._reader.read(info, info.last_entry)
         except (NoSuchEntryError, DamagedError):
-            return  # the LAC of a ledger is a lower bound; the entry itself answers with the damage when it is read
+            return  # the LAC of a ledger is a lower bound; a read of the entry itself reports the damage
         if len(body) >= ENTRY_HEADER_BYTES:
             info.lac = EntryId(max(info.lac, _LAC.unpack_from(body, _LAC_OFFSET)[0]))
 
     async def ledgers(self) -> list[LedgerId]:
-        """Every ledger held, ascending, without deleted ones; one whose state is damaged counts as held."""
+        """Return every ledger held, ascending, without deleted ones; one with a damaged state counts as held."""
         found: set[LedgerId] = set()
         async for key, value in self._index.scan(STATES_START, STATES_END):
             ledger = ledger_of_state_key(key)
@@ -403,11 +406,11 @@ class LedgerStorage(Generic[M]):
         return sorted(found)
 
     async def delete_ledger(self, ledger: LedgerId) -> bool:
-        """Forget the entries of a ledger and leave a tombstone. False: it is gone, or an operator undeleted it."""
+        """Delete the entries of a ledger and leave a tombstone. False: it is gone, or an administrator undeleted it."""
         return await self._flushes.exclusive(partial(self._delete, ledger, None))
 
     async def delete_copy(self, ledger: LedgerId, unchanged: Unchanged) -> bool:
-        """As `delete_ledger`, of a ledger that the cluster still has: `revive_copy` can bring it back.
+        """Delete a copy of a ledger that the cluster still has; `revive_copy` can restore it.
 
         False: an entry was put since `unchanged`, or the ledger is in limbo; nothing was deleted.
         """
@@ -421,19 +424,19 @@ class LedgerStorage(Generic[M]):
         try:
             await self.id_marks.cover()
         except DiskFullError as error:
-            # The tombstone has the id, until it is forgotten: by then there has to be space for the record.
-            _log.warning("the highest ledger id is not noted beside the entry logs: %s", error)
+            # The tombstone has the id, and expires only once there is space for the record.
+            _log.warning("could not store the highest ledger id beside the entry logs: %s", error)
         return True
 
     async def revive_copy(self, ledger: LedgerId, master_key: bytes) -> bool:
-        """Durably: hold a ledger again that `delete_copy` deleted, fenced and without entries. False: it is no such.
+        """Hold a ledger deleted by `delete_copy` again, durably, fenced and empty. False: it is not such a ledger.
 
-        `master_key` counts only where the ledger's own was lost. Errors as `flush`.
+        `master_key` is used only if the ledger's own was lost. Raises the errors of `flush`.
         """
         return await self._flushes.exclusive(partial(self._deletion.revive, ledger, master_key))
 
     async def expire_tombstones(self) -> int:
-        """Forget ledgers that were deleted longer than `deleted_ledger_memory_s` ago; how many."""
+        """Remove tombstones older than `deleted_ledger_memory_s`; return how many."""
         old, undated = await self._tombstones.find()
         gone = 0
         for start in range(0, len(undated), LEDGERS_PER_COMMIT):
@@ -441,90 +444,88 @@ class LedgerStorage(Generic[M]):
             await self._flushes.exclusive(partial(self._tombstones.date, part))
         for start in range(0, len(old), LEDGERS_PER_COMMIT):
             part = old[start : start + LEDGERS_PER_COMMIT]
-            gone += await self._flushes.exclusive(partial(self._forget, part))
+            gone += await self._flushes.exclusive(partial(self._forget_tombstones, part))
         self.stats.tombstones_expired += gone
         return gone
 
-    async def _forget(self, ledgers: list[LedgerId]) -> int:
-        # What comes back under these ids must never be copied to a log with a lower number than their tombstones have:
+    async def _forget_tombstones(self, ledgers: list[LedgerId]) -> int:
+        # Entries of new ledgers with these ids must never be copied to a log with a lower number than their tombstones:
         # a rebuild of the index reads the logs by number.
         self._logs.compacted.leave_log()
         await self.id_marks.cover()
         return await self._tombstones.forget(ledgers)
 
-    # ---- limbo, and keys that were lost: see `limbo` and `state_changes`
+    # ---- limbo and lost keys: see `limbo` and `state_changes`
     @property
     def in_limbo(self) -> bool:
-        """Whether ledgers may have lost something here, so that a miss is unknown. Cleared by `end_limbo_of_all`."""
+        """Whether ledgers may have lost entries here, so that a miss is unknown. Cleared by `end_limbo_of_all`."""
         return self._states.limbo.active
 
     def is_limbo(self, ledger: LedgerId) -> bool:
-        """Whether a ledger that is absent here may have been lost; for one that is held see `LedgerInfo.limbo`."""
+        """Return whether an absent ledger may have been lost; for a held one, `LedgerInfo.limbo`."""
         info = self._states.get(ledger)
         return info.limbo if info is not None else self._states.limbo.active and self._states.limbo.covers(ledger)
 
     def id_report(self, ledger_known: bool | None) -> IdReport:
-        """What to tell clients of ledger ids."""
+        """Return the report of ledger ids for clients."""
         marks = self.id_marks
         return IdReport(marks.short, marks.long, marks.seen, ledger_known)
 
     async def keep_counters(self, seen: IdCounters) -> None:
-        """Durably: these counters of ids, or higher ones, were read. DiskFullError, StorageError, OSError."""
+        """Record, durably, that these id counters or higher ones were read. DiskFullError, StorageError, OSError."""
         await self._flushes.exclusive(partial(self.id_marks.keep_seen, seen))
 
     async def enter_limbo(self, bounds: Sequence[LedgerId]) -> None:
-        """Durably: ledgers up to the highest of `bounds` in each id space may have lost something here."""
+        """Record, durably, that ledgers up to the highest of `bounds` in each id space may have lost entries here."""
         self.id_marks.note(bounds)
         await self._flushes.exclusive(partial(self._changes.enter_limbo, bounds))
 
     async def end_limbo(self, ledger: LedgerId) -> None:
-        """Durably: what this ledger lacks was restored, or never was here. It stays fenced. NoSuchLedgerError."""
+        """End the limbo of a ledger whose entries were restored, durably. It stays fenced. NoSuchLedgerError."""
         await self._flushes.exclusive(partial(self._changes.end_limbo, ledger, self.load_ledger))
 
     async def end_limbo_of_all(self) -> None:
-        """Durably: everything that was lost was restored."""
+        """End the limbo of all ledgers, durably: every lost entry was restored."""
         await self._flushes.exclusive(self._changes.end_limbo_of_all)
 
     async def ledgers_without_key(self) -> list[LedgerId]:
-        """Ledgers whose master key was lost with damaged entry logs: ask the metadata, then `adopt_key`."""
+        """Return the ledgers whose master key was lost with damaged entry logs; `adopt_key` takes it from metadata."""
         return await self._changes.ledgers_without_key()
 
     async def adopt_key(self, ledger: LedgerId, master_key: bytes) -> None:
-        """Durably: the key of a ledger whose own was lost, as its metadata implies it. NoSuchLedgerError."""
+        """Set the key of a ledger that lost its own, as its metadata implies it, durably. NoSuchLedgerError."""
         await self._flushes.exclusive(partial(self._changes.adopt_key, ledger, master_key, self.load_ledger))
 
     # ---- reads: see `entry_reads`
     def read_cached(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
-        """The entry if it is in memory, without awaiting; None says nothing."""
+        """Return the entry if it is in memory, without awaiting; None proves nothing."""
         return self._reads.cached(info, entry)
 
     def stretch(self, info: LedgerInfo, entry: EntryId) -> Stretch | None:
-        """Entries with this one among them that memory holds in one piece, as it read them from the disk; None says
-        nothing. Not in step with puts: use it before the next `await`.
-        """
+        """Return contiguous entries in memory around this one; None proves nothing. Use it before the next `await`."""
         return self._reads.stretch(info, entry)
 
     def note_served(self, entries: int) -> None:
-        """So many entries of stretches were handed out."""
+        """Count entries that were served from stretches."""
         self.stats.read_cache_hits += entries
 
     async def read(self, ledger: LedgerId, entry: EntryId) -> Buffer:
-        """One stored entry; NO_ENTRY asks for the last one.
+        """Return one stored entry; NO_ENTRY requests the last one.
 
-        NoSuchLedgerError and NoSuchEntryError are proofs; DamagedError when bytes or the proof are damaged,
-        UnknownLedgerStateError when limbo hides whether there is one.
+        NoSuchLedgerError and NoSuchEntryError are proofs; DamagedError if the entry or the proof is damaged,
+        UnknownLedgerStateError if, in limbo, it is unknown whether the entry exists.
         """
         return await self._reads.one(ledger, entry)
 
     async def read_many(self, ledger: LedgerId, first: EntryId, entries_max: int, bytes_max: int) -> list[Buffer]:
-        """Consecutive entries from `first` on: at least one, at most `entries_max`, `bytes_max` together.
+        """Return consecutive entries from `first` on: at least one, at most `entries_max`, `bytes_max` together.
 
-        Stops before the first that is absent or damaged. Errors are those of `read` for `first`.
+        Stops before the first entry that is absent or damaged. Raises the errors of `read` for `first`.
         """
         return await self._reads.many(ledger, first, entries_max, bytes_max)
 
     async def entry_ranges(self, ledger: LedgerId, *, known_only: bool = False) -> list[EntryRange]:
-        """The ids held, as ascending inclusive runs. Errors as `read`. `known_only`: in limbo too, what is known."""
+        """Return the ids held, as ascending inclusive runs. Errors of `read`; `known_only`: none because of limbo."""
         return await self._reads.ranges(ledger, known_only=known_only)
 
     def _read_failed(self, ledger: LedgerId, entry: EntryId, error: DamagedError) -> None:
@@ -532,57 +533,54 @@ class LedgerStorage(Generic[M]):
             self.on_damage(ledger, entry, error)
 
     def forget_read(self, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
-        """Serve these entries from the disk again: the bytes there are damaged, or may be."""
+        """Drop these entries from the read cache, to read them from the disk: their bytes there may be damaged."""
         info = self._states.get(ledger)
         if info is not None:
-            info.rewrites += 1  # a read in flight must not bring them into the cache again
+            info.rewrites += 1  # a read in flight must not put them into the cache again
         self._read_cache.forget(ledger, first, last)
 
     # ---- scrub: see `scrub` and `server.scrubbing`
     def new_scrub(self, report: Callable[[Damage], None], pace: Pace, verify: Verify | None = None) -> Scrub:
-        """Return a pass over all logs and the index, at the caller's pace. `report` gets each finding."""
+        """Return a scrub of all logs and the index, at the caller's pace. `report` receives each finding."""
         return Scrub(self._disk, self._index, report, pace, verify)
 
     def scrubbed_logs(self) -> dict[int, ScrubbedLog]:
-        """Return the logs that a scrub looks at: all that a commit names, those in quarantine included."""
+        """Return the logs to scrub: all that a commit names, those in quarantine included."""
         return {state.log: ScrubbedLog.of(state, self._logs.path(state.log)) for state in self._logs.committed()}
 
     async def log_of(self, ledger: LedgerId, entry: EntryId) -> str | None:
-        """Path of the entry log that has an entry; None while it is in memory only, or not held. Errors as `read`."""
+        """Return the path of an entry's log; None while it is only in memory, or not held. Errors of `read`."""
         key = block_key(ledger, entry >> BLOCK_SHIFT)
         place = look_up(key, await self._index.get(key), entry & BLOCK_MASK)
         return None if place is None else self._logs.path(place.log)
 
     def has_log(self, log: int) -> bool:
-        """Whether the index may point into this log."""
+        """Return whether the index may point into this log."""
         return log in self._logs
 
     # ---- flush and space
     async def flush(self) -> None:
-        """Make everything put before this call durable, and move the mark.
+        """Make every earlier put durable, and move the mark.
 
-        DiskFullError: nothing was lost, retry after space was freed. StorageError, OSError: see `failure`.
+        DiskFullError: no entry was lost, retry after space was freed. StorageError, OSError: see `failure`.
         """
         await self._flushes.flush()
 
     async def seal_logs(self) -> bool:
-        """Seal the entry logs that flushes write to, so that garbage collection and compaction can take them.
-
-        Whether there was one worth it. DiskFullError; StorageError, OSError: see `failure`.
-        """
+        """Seal large enough logs of flushes, for compaction. Return whether there was one. Errors of `flush`."""
         return await self._flushes.seal_logs()
 
     def use_reserve(self, reserve: SpaceReserve | None) -> None:
-        """On a full disk flushes and compaction find space here."""
+        """Set the reserve that flushes and compaction use on a full disk."""
         self._flushes.reserve = reserve
         self.compaction.reserve = reserve
 
     async def drop_dead_logs(self) -> int:
-        """Remove the sealed entry logs without a living ledger; returns the bytes freed."""
+        """Remove the sealed entry logs without a live ledger; return the bytes freed."""
         return await self._flushes.exclusive(partial(self._logs.drop_dead, self._first_live, self._commits))
 
     async def close(self) -> None:
-        """Flush and release. What cannot be flushed any more stays in the journal."""
+        """Flush and release. Entries that cannot be flushed stay in the journal."""
         try:
             await self._flushes.close()
         finally:
@@ -596,5 +594,5 @@ class LedgerStorage(Generic[M]):
                 if value is not None and not is_deleted(ledger, value):
                     return ledger
         except DamagedError:
-            return ledgers[0]  # whether it lives is not known
+            return ledgers[0]  # unknown whether it is live
         return None

@@ -1,12 +1,12 @@
-"""Entries read from entry logs, as the stretches they were read in, bounded by bytes.
+"""Caches entries of entry logs in the stretches in which they were read, bounded by bytes.
 
-Owns memory only. An extent keeps the raw bytes of one disk read and the positions of the intact records in it: each was
-checked when the bytes came from the disk (`Extent.checked`), so that what memory answers costs no checksum. A damaged
-record is in no extent: whoever asks for it goes to the disk, and is told.
+Owns memory only. An extent keeps the raw bytes of one disk read and the positions of the intact records in it. Each
+record is checked once, after the disk read (`Extent.checked`), so that reads from memory compute no checksum. A damaged
+record is in no extent: a read of it goes to the disk and receives the error.
 
-Least recently used extents go first, of two kinds apart: entries written a moment ago, which tail readers want, and
-older ones. Each kind may fill what the other leaves, and none pushes the other below a half of the cache: a reader that
-catches up with everything ever stored does not send the tail readers to the disk.
+Eviction is least recently used, in two classes: recently written entries, which tail readers need, and older ones. Each
+class may use the space that the other leaves, and neither evicts the other below half of the cache: a reader that
+catches up from the oldest entry does not send the tail readers to the disk.
 """
 
 from array import array
@@ -23,16 +23,16 @@ from quire_bookie.storage.formats.index_keys import BLOCK_SHIFT
 EXTENT_OVERHEAD_BYTES: Final = 600
 BLOCK_OVERHEAD_BYTES: Final = 300
 POSITION_OVERHEAD_BYTES: Final = 24
-"""Of an entry in the three arrays of an extent."""
+"""Bytes per entry in the three arrays of an extent."""
 
 
 @dataclass(slots=True, eq=False)
 class Extent:
-    """Intact records of one ledger from one disk read, all arrays of int64. `ids` ascend; `starts` (in `data`) and
-    `sizes` are of the bodies.
+    """Intact records of one ledger from one disk read.
 
-    `recent`: they were written a moment ago. `window_bytes`: how far a sequential reader read ahead with it, 0: it was
-    none. `followed`: what comes behind it was asked for, or need not be.
+    All arrays are int64. `ids` ascend; `starts` (in `data`) and `sizes` are those of the bodies. `recent`: recently
+    written. `window_bytes`: size of the read-ahead of a sequential reader, 0 for other reads. `followed`: the stretch
+    after it was requested, or is not needed.
     """
 
     ledger: LedgerId
@@ -54,7 +54,7 @@ class Extent:
         starts: "array[int]",
         sizes: "array[int]",
     ) -> "Extent":
-        """An extent of those of the records that are intact, maybe none."""
+        """Return an extent of the intact records, possibly none."""
         damaged = check_records(data, salt, ledger, ids, starts, sizes)
         for index in reversed(damaged):
             del ids[index], starts[index], sizes[index]
@@ -62,14 +62,14 @@ class Extent:
 
     @property
     def charged_bytes(self) -> int:
-        """Memory of it."""
+        """Its memory, overhead included."""
         positions = len(self.ids) * POSITION_OVERHEAD_BYTES + len(self.blocks()) * BLOCK_OVERHEAD_BYTES
         return len(self.data) + positions + EXTENT_OVERHEAD_BYTES
 
     def index_of(self, entry: int) -> int:
-        """Which of the records is the entry's; -1: none."""
+        """Return the index of the entry's record, or -1."""
         ids = self.ids
-        index = entry - ids[0]  # without gaps, as most are
+        index = entry - ids[0]  # the common case: ids without gaps
         if index < 0 or index >= len(ids) or ids[index] != entry:
             index = bisect_left(ids, entry)
             if index >= len(ids) or ids[index] != entry:
@@ -77,25 +77,25 @@ class Extent:
         return index
 
     def holds(self, entry: int) -> bool:
-        """Whether the entry is in here."""
+        """Return whether the extent has the entry."""
         return bool(self.ids) and self.index_of(entry) >= 0
 
     def body(self, entry: EntryId) -> bytes:
-        """A copy of the entry, which it holds."""
+        """Return a copy of an entry that the extent has."""
         return self.body_at(self.index_of(entry))
 
     def body_at(self, index: int) -> bytes:
-        """As `body`, by what `index_of` said."""
+        """Return a copy of the entry at an index from `index_of`."""
         start = self.starts[index]
         return self.data[start : start + self.sizes[index]]
 
     def blocks(self) -> range:
-        """Numbers of the index blocks it spans."""
+        """Return the numbers of the index blocks that the extent spans."""
         return range(self.ids[0] >> BLOCK_SHIFT, (self.ids[-1] >> BLOCK_SHIFT) + 1)
 
 
 class ReadCache:
-    """Extents by ledger and block."""
+    """Owns the extents, by ledger and block, and their eviction."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -110,27 +110,27 @@ class ReadCache:
 
     @property
     def limit_bytes(self) -> int:
-        """What it may hold."""
+        """The limit of `charged_bytes`."""
         return self._limit_bytes
 
     def get(self, ledger: LedgerId, entry: EntryId) -> bytes | None:
-        """A copy of a cached entry, None when it is not cached."""
+        """Return a copy of a cached entry, or None."""
         extent = self.find(ledger, entry)
         return None if extent is None else extent.body(entry)
 
     def find(self, ledger: LedgerId, entry: EntryId) -> Extent | None:
-        """The extent that holds an entry, None when it is not cached. It counts as used."""
+        """Return the extent that has an entry, or None. Marks the extent as used."""
         for extent in self._by_block.get((ledger, entry >> BLOCK_SHIFT), ()):
             if extent.index_of(entry) >= 0:
-                self._kind_of(extent).move_to_end(id(extent))
+                self._class_of(extent).move_to_end(id(extent))
                 return extent
         return None
 
     def add(self, extent: Extent) -> None:
-        """Keep an extent, letting the oldest go; one that is larger than the cache, or empty, is not kept."""
+        """Add an extent and evict the oldest. An empty one, or one larger than the cache, is not added."""
         if not extent.ids or extent.charged_bytes > self._limit_bytes:
             return
-        self._kind_of(extent)[id(extent)] = extent
+        self._class_of(extent)[id(extent)] = extent
         for block in extent.blocks():
             self._by_block.setdefault((extent.ledger, block), []).insert(0, extent)
         self._charge(extent, extent.charged_bytes)
@@ -139,9 +139,9 @@ class ReadCache:
             self._drop(next(iter(larger.values())))
 
     def forget(self, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
-        """Drop what may hold an older copy of entries that were stored again."""
+        """Drop extents that may have an older copy of entries that were stored again."""
         low, high = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
-        if high - low >= len(self._by_block):  # whoever stores ids far apart must not cost a look at each between them
+        if high - low >= len(self._by_block):  # a wide range of ids must not cost a look-up for each block in it
             self._drop_where(lambda each: each.ledger == ledger and each.ids[0] <= last and each.ids[-1] >= first)
             return
         for block in range(low, high + 1):
@@ -158,15 +158,15 @@ class ReadCache:
             self._drop(extent)
 
     def _drop(self, extent: Extent) -> None:
-        del self._kind_of(extent)[id(extent)]
+        del self._class_of(extent)[id(extent)]
         self._charge(extent, -extent.charged_bytes)
         for block in extent.blocks():
-            held = self._by_block[(extent.ledger, block)]
-            held.remove(extent)
-            if not held:
+            extents = self._by_block[(extent.ledger, block)]
+            extents.remove(extent)
+            if not extents:
                 del self._by_block[(extent.ledger, block)]
 
-    def _kind_of(self, extent: Extent) -> OrderedDict[int, Extent]:
+    def _class_of(self, extent: Extent) -> OrderedDict[int, Extent]:
         return self._recent if extent.recent else self._older
 
     def _charge(self, extent: Extent, size_bytes: int) -> None:

@@ -1,10 +1,10 @@
-"""Looks for damage before a reader finds it: every durable record of every log, and whether the index agrees with it.
+"""Finds damage before a reader does: checks every durable record of every log, and the index against the logs.
 
-Owns the judgement of what a finding means for which ledger and ids. Only reads. Works piece by piece at the pace of its
-caller, so that adds and reads are never held up, and can go on at a position where an earlier pass stopped.
+Owns the mapping from a finding to ledgers and ids. Read-only. Works piece by piece at the pace of its caller, so that
+adds and reads are not delayed, and can continue at the position where an earlier pass stopped.
 
-A record of a ledger that lives must be reached through the index, or be superseded by another copy. Damaged bytes are
-reported for the entries that the index expects there; where the index does not say, for what the log's map counts.
+A record of a live ledger must be reachable through the index, or superseded by another copy. Damaged bytes are reported
+for the entries that the index has there, or else for the entries that the log's map counts.
 """
 
 import asyncio
@@ -30,21 +30,21 @@ from quire_bookie.storage.formats.log_format import FILE_LEDGER, LOG_HEADER_BYTE
 from quire_bookie.storage.ledgers.ledger_states import is_deleted
 from quire_bookie.storage.logs.log_walk import Gap, LogAccount, LogWalk, Piece, WalkedRecord, open_log
 
-BLOCKS_PER_LOOK: Final = 256
+BLOCKS_PER_GET: Final = 256
 INDEX_PATH: Final = "index"
-"""Stands for a path where a value of the index is damaged: the index is many files."""
+"""Reported as the path of a damaged value of the index, which consists of many files."""
 BLOCKS_START: Final = b"b"
 BLOCKS_END: Final = b"c"
 
 Pace = Callable[[int], Awaitable[None]]
-"""Called with the bytes of each piece; waits as long as they may take."""
+"""Called with the bytes of each piece; waits as long as the rate limit requires."""
 Verify = Callable[[LedgerId, EntryId, memoryview], Awaitable[str | None]]
-"""Checks an entry against its ledger's digest; what is wrong, or None."""
+"""Checks an entry against its ledger's digest; returns the error, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One finding. `ledger` is -1 when it is not known whose it is; `first` is -1 for what is no entry."""
+    """One finding. `ledger` is -1 if the ledger is unknown; `first` is -1 if the damage is not in an entry."""
 
     ledger: LedgerId
     first: EntryId
@@ -54,11 +54,11 @@ class Damage:
     what: str
 
     def covers(self, ledger: LedgerId, entry: EntryId) -> bool:
-        """Whether the finding names this entry."""
+        """Return whether the finding covers this entry."""
         return self.ledger == ledger and self.first <= entry <= self.last
 
     def line(self) -> str:
-        """Return the finding in words, for a log."""
+        """Return the finding as a log line."""
         where = f"{self.path} at {self.offset}: {self.what}"
         if self.ledger < 0:
             return where
@@ -69,7 +69,7 @@ class Damage:
 
 @dataclass(slots=True)
 class ScrubStats:
-    """What was looked at, for a report and for metrics."""
+    """Counters of a scrub, for reports and metrics."""
 
     logs: int = 0
     bytes_read: int = 0
@@ -80,7 +80,7 @@ class ScrubStats:
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedLog:
-    """A log to look at. `durable_bytes`: what is committed of a log that is still written; None once it is sealed."""
+    """A log to scrub. `durable_bytes`: the committed bytes of a log that is still written; None once it is sealed."""
 
     path: str
     durable_bytes: int | None = None
@@ -93,7 +93,7 @@ class ScrubbedLog:
 
 @dataclass(frozen=True, slots=True)
 class ScrubPosition:
-    """Where a pass goes on: logs below `log` are done, and in `log` everything below `offset`."""
+    """Where a pass continues: logs below `log` are done, and in `log` all records below `offset`."""
 
     log: int = 0
     offset: int = 0
@@ -101,7 +101,7 @@ class ScrubPosition:
 
 @dataclass(slots=True)
 class Scrub:
-    """One pass. `report` is called for each finding."""
+    """One pass over the logs and the index. `report` is called for each finding."""
 
     disk: Disk
     index: IndexStore
@@ -122,7 +122,7 @@ class Scrub:
             self.position = ScrubPosition(log + 1, 0)
 
     async def log(self, log: int, scrubbed: ScrubbedLog, start: int = 0) -> None:
-        """Scrub one log. A log that vanishes meanwhile was compacted or dropped: that is no finding."""
+        """Scrub one log. A log that disappears meanwhile was compacted or dropped, which is not a finding."""
         path, durable_bytes = scrubbed.path, scrubbed.durable_bytes
         try:
             walked = await open_log(self.disk, path)
@@ -132,8 +132,8 @@ class Scrub:
             return
         try:
             if durable_bytes is not None:
-                walked.map_offset = None  # a seal that no commit names was cut off by a crash, or is being written
-            # Bytes behind the durable ones belong to a flush that is under way, or to one that a crash cut off.
+                walked.map_offset = None  # a seal that no commit names was interrupted by a crash, or is being written
+                # Bytes after the durable ones belong to a running flush, or to one that a crash interrupted.
             walk, account = LogWalk(walked, start, durable_bytes), LogAccount(walked)
             async for piece in walk.pieces():
                 account.add(piece)
@@ -162,15 +162,15 @@ class Scrub:
             if record.ledger != FILE_LEDGER and record.entry != STATE_ENTRY:
                 by_block.setdefault(block_key(record.ledger, record.entry >> BLOCK_SHIFT), []).append(record)
         keys = list(by_block)
-        for start in range(0, len(keys), BLOCKS_PER_LOOK):
-            part = keys[start : start + BLOCKS_PER_LOOK]
+        for start in range(0, len(keys), BLOCKS_PER_GET):
+            part = keys[start : start + BLOCKS_PER_GET]
             for key, block in zip(part, await self._blocks(part), strict=True):
                 await self._compare(log, path, key, block, by_block[key])
 
     async def _compare(
         self, log: int, path: str, key: bytes, block: Block | DamagedError | None, records: list[WalkedRecord]
     ) -> None:
-        """The records of one block against what the index says of it."""
+        """Compare the records of one block with the index."""
         if isinstance(block, DamagedError):
             self._report_block(key, str(block))
             return
@@ -180,18 +180,18 @@ class Scrub:
             place = places.get(record.entry & BLOCK_MASK)
             self.stats.entries += 1
             if place is None:
-                if block is None or not block.lost:  # a block that lost a part says so to every reader already
+                if block is None or not block.lost:  # a block that lost a part already reports that to every reader
                     unreachable.append(record)
             elif place == (log, record.offset) and self.verify is not None:
                 wrong = await self.verify(record.ledger, record.entry, record.body)
                 if wrong is not None:
                     self.report(Damage(record.ledger, record.entry, record.entry, path, record.offset, wrong))
-        if unreachable and await self._lives(records[0].ledger):
+        if unreachable and await self._is_live(records[0].ledger):
             again = await self._blocks([key])
             known = _places(again[0]) if isinstance(again[0], Block) else {}
             unreachable = [record for record in unreachable if record.entry & BLOCK_MASK not in known]
             for record in unreachable:
-                what = "the index does not know the entry; rebuild it"
+                what = "the entry is missing from the index; rebuild the index"
                 self.report(Damage(record.ledger, record.entry, record.entry, path, record.offset, what))
 
     async def _blocks(self, keys: list[bytes]) -> list[Block | DamagedError | None]:
@@ -211,7 +211,7 @@ class Scrub:
                 found.append(error)
         return found
 
-    async def _lives(self, ledger: LedgerId) -> bool:
+    async def _is_live(self, ledger: LedgerId) -> bool:
         try:
             value = await self.index.get(state_key(ledger))
             return value is not None and not is_deleted(ledger, value)
@@ -220,7 +220,7 @@ class Scrub:
 
     # ---- damaged ones
     async def _name_gaps(self, log: int, path: str, account: LogAccount, durable_bytes: int | None) -> None:
-        """Whose the damaged bytes are. `durable_bytes` -1: the walk began in the middle, so nothing is counted."""
+        """Report the gaps with their ledgers and entries. `durable_bytes` -1: a partial walk, without counts."""
         expected = None
         if durable_bytes != -1:
             expected = account.expected(sealed=durable_bytes is None, durable_bytes=durable_bytes or 0)
@@ -228,8 +228,8 @@ class Scrub:
         spans: dict[LedgerId, LedgerSpan] = dict(account.found if expected is None else expected)
         lost = spans if expected is None else account.losses(expected)
         for ledger in sorted(lost):
-            if not await self._lives(ledger):
-                named.update(range(len(account.gaps)))  # of a ledger that is gone: nobody misses it
+            if not await self._is_live(ledger):
+                named.update(range(len(account.gaps)))  # of a deleted ledger: not needed any more
                 continue
             for gap, first, last in await self._indexed_in_gaps(log, ledger, spans[ledger], account.gaps):
                 named.add(gap)
@@ -243,11 +243,11 @@ class Scrub:
                 continue
             if gap_left.suspect is None:
                 self._report_gap(path, gap_left, FILE_LEDGER, NO_ENTRY, NO_ENTRY)
-            elif await self._lives(gap_left.suspect[0]) and await self._points_to(log, gap_left):
+            elif await self._is_live(gap_left.suspect[0]) and await self._points_to(log, gap_left):
                 self._report_gap(path, gap_left, gap_left.suspect[0], gap_left.suspect[1], gap_left.suspect[1])
 
     async def _points_to(self, log: int, gap: Gap) -> bool:
-        """Whether the index still sends readers of the suspect into the gap."""
+        """Return whether the index still points to the suspect in the gap."""
         assert gap.suspect is not None
         ledger, entry = gap.suspect
         (block,) = await self._blocks([block_key(ledger, entry >> BLOCK_SHIFT)])
@@ -259,7 +259,7 @@ class Scrub:
     async def _indexed_in_gaps(
         self, log: int, ledger: LedgerId, span: LedgerSpan, gaps: list[Gap]
     ) -> list[tuple[int, EntryId, EntryId]]:
-        """(number of the gap, first, last) of the runs of entries that the index places in one."""
+        """Return (number of the gap, first, last) of each run of entries that the index has in a gap."""
         found: list[tuple[int, EntryId, EntryId]] = []
         if span.first == NO_ENTRY:
             return found
@@ -286,11 +286,11 @@ class Scrub:
 
     # ---- the index by itself
     async def index_alone(self, exists: Callable[[int], bool]) -> None:
-        """Every value of the block index: intact, complete, and in logs that exist."""
+        """Check that every value of the block index is intact, complete, and points to existing logs."""
         try:
             async for key, value in self.index.scan(BLOCKS_START, BLOCKS_END):
                 self._check_value(key, value, exists)
-                if block_of_key(key) % BLOCKS_PER_LOOK == 0:
+                if block_of_key(key) % BLOCKS_PER_GET == 0:
                     await asyncio.sleep(0)
         except DamagedError as error:
             self.report(Damage(FILE_LEDGER, NO_ENTRY, NO_ENTRY, error.path, error.offset, str(error)))
@@ -302,12 +302,12 @@ class Scrub:
             self._report_block(key, str(error))
             return
         if block.lost:
-            self._report_block(key, "a part of these was lost to damage; what is missing is not known")
+            self._report_block(key, "some of these entries may have been lost to damage")
         for segment in block.segments:
             if not exists(segment.log):
                 base = block_of_key(key) << BLOCK_SHIFT
                 first, last = EntryId(base | min(segment.lows)), EntryId(base | max(segment.lows))
-                what = f"the index points into entry log {segment.log:016x}, which is not there"
+                what = f"the index points into entry log {segment.log:016x}, which does not exist"
                 self.report(Damage(ledger_of_block_key(key), first, last, INDEX_PATH, 0, what))
 
     def _report_block(self, key: bytes, what: str) -> None:
@@ -316,7 +316,7 @@ class Scrub:
 
 
 def _places(block: Block) -> dict[int, tuple[int, int]]:
-    """(log, offset) of each id % 256."""
+    """Return (log, offset) by id % 256."""
     return {
         low: (segment.log, offset)
         for segment in block.segments

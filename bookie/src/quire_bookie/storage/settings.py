@@ -1,4 +1,4 @@
-"""What storage can be told, and what it counts. Owns no behaviour beyond checking that the numbers fit together."""
+"""Settings and counters of the storage. Owns no behaviour beyond checking that the settings are consistent."""
 
 from dataclasses import dataclass, field
 
@@ -9,39 +9,39 @@ from quire_bookie.metrics import LatencyHistogram
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """Bounds of one storage directory. Raises ConfigError where the values contradict each other."""
+    """The settings of one storage. Raises ConfigError if the values contradict each other."""
 
     write_cache_bytes: int = limits.WRITE_CACHE_BYTES
-    """Both halves together."""
+    """The size of both halves together."""
     read_cache_bytes: int = limits.READ_CACHE_BYTES
     read_ahead_bytes: int = limits.READ_AHEAD_BYTES
     entry_log_bytes_max: int = limits.ENTRY_LOG_BYTES_MAX
     flush_interval_s: float = limits.FLUSH_INTERVAL_S
     ledger_states_max: int = limits.LEDGER_STATES_MAX
     changed_states_max: int = limits.CHANGED_LEDGER_STATES_MAX
-    """Changed states of ledgers (new, fenced, explicit LAC) that begin a flush, whatever the entries."""
+    """This many changed states of ledgers (new, fenced, explicit LAC) start a flush, regardless of the entries."""
     reserved_bytes: int = limits.DISK_RESERVED_BYTES
-    """A flush that would leave less than this free is refused with DiskFullError; deletions may use it."""
+    """A flush that would leave less free space is refused with DiskFullError; deletions may use it."""
     compaction_reserved_bytes: int = limits.DISK_COMPACTION_RESERVED_BYTES
-    """What compaction leaves free: less than the rest, since it gives back more than it takes."""
+    """Space that compaction leaves free: less than flushes, since it frees more than it takes."""
     reserve_bytes: int = 0
-    """Allocated and kept for a full disk: at least the write cache, so that its content always fits; 0: none."""
+    """Allocated in advance for a full disk: at least the write cache, so that its content always fits; 0: none."""
     disk_full_retry_s: float = limits.DISK_CHECK_INTERVAL_S
     deleted_ledger_memory_s: float = limits.DELETED_LEDGER_MEMORY_S
-    """So long a deleted ledger refuses late writers; then it is forgotten."""
+    """How long a deleted ledger refuses late writers before its tombstone is removed."""
     open_logs_max: int = limits.OPEN_LOGS_MAX
 
     def __post_init__(self) -> None:
         if self.write_cache_bytes < 64 * limits.KIB:
-            raise ConfigError(f"write cache of {self.write_cache_bytes} bytes; give it at least {64 * limits.KIB}")
+            raise ConfigError(f"write cache of {self.write_cache_bytes} bytes; use at least {64 * limits.KIB}")
         if not 2 * limits.ENTRY_LOG_STRETCH_BYTES <= self.entry_log_bytes_max <= limits.ENTRY_LOG_BYTES_MAX:
             raise ConfigError(
-                f"entry log of {self.entry_log_bytes_max} bytes; take {2 * limits.ENTRY_LOG_STRETCH_BYTES} to "
+                f"entry log of {self.entry_log_bytes_max} bytes; use {2 * limits.ENTRY_LOG_STRETCH_BYTES} to "
                 f"{limits.ENTRY_LOG_BYTES_MAX}"
             )
         if 0 < self.reserve_bytes < self.write_cache_bytes:
             raise ConfigError(
-                f"a reserve of {self.reserve_bytes} bytes cannot take a write cache of {self.write_cache_bytes}; "
+                f"a reserve of {self.reserve_bytes} bytes cannot hold a write cache of {self.write_cache_bytes}; "
                 "make it at least as large"
             )
         sizes = "read_cache_bytes", "read_ahead_bytes", "ledger_states_max", "changed_states_max", "open_logs_max"
@@ -52,7 +52,7 @@ class StorageSettings:
 
 @dataclass(slots=True)
 class StorageStats:
-    """Counters since the start, for a collector to read."""
+    """Counters since the start, for the metrics collector."""
 
     entries_put: int = 0
     bytes_put: int = 0

@@ -1,13 +1,13 @@
-"""Entries that are not in an entry log yet: two halves, one taking entries, one being flushed.
+"""Holds entries that are not in an entry log yet, in two halves: one receives entries, one is being flushed.
 
-Owns the memory of unflushed entries and its accounting. Never touches a disk, never drops an entry that was put: a
-half is emptied only by `release`, after the index commit. Until then both halves answer lookups, the active one first,
-because it is newer.
+Owns the memory of unflushed entries and its accounting. Never accesses a disk, never drops an entry: a half is emptied
+only by `release`, after the index commit. Until then both halves serve lookups, the active one first because it is
+newer.
 
-Small entries are copied into chunks of 1 MiB, so that nothing per entry is a Python object: an id and a place in two
-arrays, and the view into the socket's buffer is let go. Larger ones are kept as they came, unless they pin a buffer of
-which under half is theirs; then they are copied. The whole retained buffer is charged, plus what was measured:
-32 bytes an entry in the arrays, 200 for one kept as an object, 700 a ledger.
+Small entries are copied into chunks of 1 MiB, so that no entry needs a Python object: two arrays have its id and its
+place, and the view into the socket's buffer is released. Larger entries are kept uncopied, unless they fill less than
+half of the buffer that they pin; then they are copied. The whole retained buffer is charged, plus measured overheads:
+32 bytes per entry in the arrays, 200 per entry kept as an object, 700 per ledger.
 """
 
 from array import array
@@ -27,7 +27,7 @@ from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId, Run, RunBatc
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 
 KEPT_ENTRY_BYTES_MIN: Final = 16 * 1024
-"""From this size on an entry is kept as an object: copying costs more than the object."""
+"""Entries of at least this size are kept as objects: copying costs more than the object."""
 ENTRY_OVERHEAD_BYTES: Final = 32
 KEPT_OVERHEAD_BYTES: Final = 200
 STRAY_OVERHEAD_BYTES: Final = 160
@@ -35,7 +35,7 @@ LEDGER_OVERHEAD_BYTES: Final = 700
 
 
 class LedgerEntries:
-    """The entries of one ledger in one half. `ids` ascends; an id at or below its end is a stray, and newer."""
+    """The entries of one ledger in one half. `ids` ascends; later entries at or below its end are `strays`."""
 
     __slots__ = ("ids", "info", "places", "rewritten", "strays")
 
@@ -45,18 +45,18 @@ class LedgerEntries:
         self.places = array("q")
         self.strays: dict[int, int] = {}
         self.rewritten: tuple[int, int] | None = None
-        """First and last of the ids that were stored before; together they may span some that were not."""
+        """First and last of the ids that were stored before; the range may include ids that were not."""
 
     def note_rewritten(self, first: int, last: int) -> None:
-        """These ids were stored before: what was read of them is old once this half is flushed."""
+        """Record ids that were stored before: cached reads of them are outdated once this half is flushed."""
         known = self.rewritten
         self.rewritten = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
 
     def append(self, first: int, places: Sequence[int]) -> None:
-        """Entries above all others, from `first` on."""
+        """Add entries above all others, from `first` on."""
         if self.strays:
             for entry in range(first, first + len(places)):
-                self.strays.pop(entry, None)  # older than this copy of it
+                self.strays.pop(entry, None)  # older than the new copy
         if len(places) == 1:
             self.ids.append(first)
             self.places.append(places[0])
@@ -65,7 +65,7 @@ class LedgerEntries:
             self.places.extend(places)
 
     def find(self, entry: int) -> int | None:
-        """The place of the newest copy of an entry."""
+        """Return the place of the newest copy of an entry."""
         if self.strays:
             place = self.strays.get(entry)
             if place is not None:
@@ -76,7 +76,7 @@ class LedgerEntries:
         return None
 
     def in_order(self) -> "tuple[array[int], array[int]]":
-        """Ids ascending and their places, the newest copy of each."""
+        """Return the ids, ascending, and the places of their newest copies."""
         if not self.strays:
             return self.ids, self.places
         newest = dict(zip(self.ids, self.places, strict=True))
@@ -91,7 +91,7 @@ class LedgerEntries:
 
 
 class CacheHalf:
-    """One half: chunks of small entries, kept large ones, and where each entry lies."""
+    """One half: chunks of small entries, kept large ones, and the place of each entry."""
 
     def __init__(self, spare_chunks: list[bytearray]) -> None:
         self._spare = spare_chunks
@@ -109,7 +109,7 @@ class CacheHalf:
         self.payload_bytes = 0
 
     def add(self, info: LedgerInfo, run: Run) -> None:
-        """Take a run over. Cannot fail."""
+        """Add a run. Cannot fail."""
         entries, first = run.entries, run.first
         count = len(entries)
         held = self.ledgers.get(run.ledger)
@@ -133,7 +133,7 @@ class CacheHalf:
         self.charged_bytes += count * ENTRY_OVERHEAD_BYTES
 
     def add_batch(self, infos: Sequence[LedgerInfo], batch: RunBatch) -> None:
-        """Take several runs over, `infos` in the order of the rows. As `add`, in one copy. Cannot fail."""
+        """Add several runs in one copy, `infos` in the order of the rows. Cannot fail."""
         if self._end + batch.size_bytes > self._limit:
             if batch.size_bytes > CHUNK_BYTES // 4:
                 for info, run in zip(infos, batch.runs(), strict=True):
@@ -169,7 +169,7 @@ class CacheHalf:
         self.charged_bytes += batch.size_bytes + at * ENTRY_OVERHEAD_BYTES + strays * STRAY_OVERHEAD_BYTES
 
     def body(self, place: int) -> bytes:
-        """A copy of the entry at a place: chunks are used again after a flush."""
+        """Return a copy of the entry at a place; a copy, as chunks are reused after a flush."""
         if place & _KEPT:
             return bytes(self._kept[place ^ _KEPT])
         start, size = place >> _SIZE_BITS, place & _SIZE_MASK
@@ -177,21 +177,21 @@ class CacheHalf:
         return bytes(memoryview(self._chunks[start // CHUNK_BYTES])[offset : offset + size])
 
     def write_runs(self, target: mmap, at: int, salt: int, runs: list[FlushRun]) -> int:
-        """Write the log records of some entries into `target` from `at` on; gives the position behind them."""
+        """Write the log records of some entries into `target` from `at` on; return the position after them."""
         return encode_runs(target, at, salt, runs, self._chunks, self._kept)
 
     def segments_of(self, runs: list[FlushRun], bytes_max: int) -> list[tuple[int, bytes]]:
-        """The bytes that the records of some runs take, and what the index says of them; see `bulk.run_segments`."""
+        """Return the sizes of the records of some runs, and their index segments; see `bulk.run_segments`."""
         return run_segments(runs, self._kept, bytes_max)
 
     def sizes(self, places: Sequence[int]) -> list[int]:
-        """The sizes in bytes of the entries at some places."""
+        """Return the sizes in bytes of the entries at some places."""
         if max(places) < _KEPT:
             return [place & _SIZE_MASK for place in places]
         return [len(self._kept[p ^ _KEPT]) if p & _KEPT else p & _SIZE_MASK for p in places]
 
     def clear(self) -> None:
-        """Forget everything; the chunks are used again."""
+        """Remove all entries; the chunks are reused."""
         self._spare.extend(self._chunks)
         self._reset()
 
@@ -209,7 +209,7 @@ class CacheHalf:
     def _copy(self, entries: Sequence[Buffer], size_bytes: int) -> Sequence[int]:
         if self._end + size_bytes > self._limit:
             if size_bytes > CHUNK_BYTES // 4:
-                # A run so large would waste the rest of a chunk; entry by entry it wastes one entry at most.
+                # Such a large run would waste the rest of a chunk; entry by entry, at most one entry's size is wasted.
                 return [
                     self._copy_one(entry) if len(entry) <= CHUNK_BYTES else self._keep_one(entry) for entry in entries
                 ]
@@ -247,7 +247,7 @@ class CacheHalf:
             self._kept.extend(bytes(entry) for entry in run.entries)
         else:
             self._kept.extend(run.entries)
-        # What large entries take, idle chunks must not take as well: both count against one limit.
+        # Large entries and spare chunks share one limit, so the former displace the latter.
         self._kept_bytes += retained
         while self._spare and self._kept_bytes >= CHUNK_BYTES:
             self._spare.pop()
@@ -261,7 +261,7 @@ def _owner(entry: Buffer) -> bytes | bytearray:
 
 
 class WriteCache:
-    """Both halves. `limit_bytes` is for the two together."""
+    """Owns both halves. `limit_bytes` is for the two together."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._half_bytes = limit_bytes // 2
@@ -272,51 +272,51 @@ class WriteCache:
 
     @property
     def active(self) -> CacheHalf:
-        """The half that takes entries."""
+        """The half that receives entries."""
         return self._active
 
     @property
     def flushing(self) -> CacheHalf | None:
-        """The half on its way to the entry log."""
+        """The half that is being flushed, if any."""
         return self._other if self._flushing else None
 
     @property
     def charged_bytes(self) -> int:
-        """What both halves are charged for."""
+        """The memory charged for both halves."""
         return self._active.charged_bytes + self._other.charged_bytes
 
     @property
     def spare_bytes(self) -> int:
-        """Chunks that wait to be used again."""
+        """The memory of chunks that wait to be reused."""
         return len(self._spare) * CHUNK_BYTES
 
-    def has_room(self, run: Run | RunBatch) -> bool:
-        """Whether the active half takes this run, or all of these. An empty half takes any."""
+    def has_space(self, run: Run | RunBatch) -> bool:
+        """Return whether the active half can receive this run, or all of this batch. An empty half receives any."""
         active = self._active
         return active.charged_bytes + run.size_bytes <= self._half_bytes or not active.entries
 
     def put(self, info: LedgerInfo, run: Run) -> None:
-        """Store a run in the active half; TooManyRequestsError when there is no room for it."""
+        """Store a run in the active half; TooManyRequestsError if it has no space."""
         active = self._active
         if active.charged_bytes + run.size_bytes > self._half_bytes and active.entries:
             raise TooManyRequestsError("both halves of the write cache are full; a flush is under way")
         active.add(info, run)
 
     def swap(self) -> CacheHalf:
-        """Make the active half the one being flushed. The other must be free."""
+        """Make the active half the one to flush. The other must be free."""
         assert not self._flushing, "the other half is still being flushed"
         self._active, self._other = self._other, self._active
         self._flushing = True
         return self._other
 
     def release(self) -> None:
-        """The half being flushed is in the index: its entries are found there from now on."""
+        """Empty the flushed half: its entries are found through the index from now on."""
         assert self._flushing, "nothing is being flushed"
         self._other.clear()
         self._flushing = False
 
     def get(self, ledger: LedgerId, entry: EntryId) -> bytes | None:
-        """The newest unflushed copy of an entry."""
+        """Return the newest unflushed copy of an entry."""
         for half in self._halves():
             held = half.ledgers.get(ledger)
             if held is not None:
@@ -326,16 +326,16 @@ class WriteCache:
         return None
 
     def forget_ledger(self, ledger: LedgerId) -> None:
-        """Drop the unflushed entries of a ledger that is deleted; their memory goes with their half. Not in a flush."""
+        """Drop a deleted ledger's unflushed entries; their memory is freed with the half. Not during a flush."""
         self._active.ledgers.pop(ledger, None)
         self._other.ledgers.pop(ledger, None)
 
     def last_entry(self, ledger: LedgerId) -> EntryId:
-        """The highest unflushed id of a ledger, or NO_ENTRY."""
+        """Return the highest unflushed id of a ledger, or NO_ENTRY."""
         return max((half.ledgers[ledger].last for half in self._halves() if ledger in half.ledgers), default=NO_ENTRY)
 
     def ids_of(self, ledger: LedgerId) -> list[Sequence[int]]:
-        """The unflushed ids of a ledger, ascending, of each half; ids of the active half may grow afterwards."""
+        """Return the unflushed ids of a ledger, ascending, of each half; those of the active half may grow later."""
         return [half.ledgers[ledger].in_order()[0] for half in self._halves() if ledger in half.ledgers]
 
     def _halves(self) -> Iterator[CacheHalf]:

@@ -61,7 +61,7 @@ async def replay(crashed: Store, heir: SimDisk) -> Store:
     for run in crashed.marks.records[mark:]:
         info = await store.ledger(run.ledger)
         if not info.deleted:
-            await store.storage.wait_for_room()
+            await store.storage.wait_for_space()
             store.storage.put(info, run)
     return store
 

@@ -53,7 +53,7 @@ async def _load(storage: LedgerStorage[int], entries: int) -> None:
                     storage.put(info, run)
                     break
                 except TooManyRequestsError:
-                    await storage.wait_for_room()
+                    await storage.wait_for_space()
         first += RUN_ENTRIES
         await asyncio.sleep(0)
 

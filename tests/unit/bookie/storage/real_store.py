@@ -70,7 +70,7 @@ async def fill(folder: Path) -> None:
             info = known or storage.create_ledger(LedgerId(ledger), b"k" * 20)
             first = part * ENTRIES // 3
             bodies = [body_of(ledger, entry) for entry in range(first, first + ENTRIES // 3)]
-            await storage.wait_for_room()
+            await storage.wait_for_space()
             storage.put(info, run_of(ledger, first, bodies))
         await storage.flush()
         await close_real(storage, disk)

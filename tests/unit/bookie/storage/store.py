@@ -67,7 +67,7 @@ class Store:
     async def put(self, ledger: int, first: int, entries: Sequence[Buffer], lac: int = -1) -> None:
         """As a bookie does it: cache and journal in one step, waiting when both halves are full."""
         info = await self.ledger(ledger)
-        await self.storage.wait_for_room()
+        await self.storage.wait_for_space()
         run = run_of(ledger, first, entries, lac)
         self.storage.put(info, run)
         self.marks.records.append(run)

@@ -78,7 +78,7 @@ async def reopen(dead: Store, heir: SimDisk) -> Store:
     for run in records[await dead.marks.durable(heir) :]:
         info = await store.ledger(run.ledger)
         if not info.deleted:
-            await store.storage.wait_for_room()
+            await store.storage.wait_for_space()
             store.storage.put(info, run)
     store.marks.records = records
     store.storage._flushes.marks = SimMarks(heir, records)

@@ -370,9 +370,9 @@ async def _looked(sizes: list[int], numbers: list[int], reserved_bytes: int = 0)
 
 async def test_folders_on_one_file_system_share_its_room_and_its_reserve() -> None:
     directories = await _looked([500, 500, 100], [1, 1, 2], reserved_bytes=50)
-    assert directories.room_bytes() == 450 + 50
-    assert directories.room_bytes(excluded={"/d0"}) == 500, "the other folder of that disk still reaches it"
-    assert directories.room_bytes(excluded={"/d0", "/d1"}) == 50
+    assert directories.available_bytes() == 450 + 50
+    assert directories.available_bytes(excluded={"/d0"}) == 500, "the other folder of that disk still reaches it"
+    assert directories.available_bytes(excluded={"/d0", "/d1"}) == 50
     assert directories.take("/d0", 440) and not directories.take("/d1", 20)
     assert directories.choose(40) == "/d2"
     assert directories.choose(60) is None
@@ -382,7 +382,7 @@ async def test_folders_on_one_file_system_share_its_room_and_its_reserve() -> No
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.lists(st.integers(1, 300), max_size=30))
 async def test_what_is_given_out_never_exceeds_what_was_there(sizes: list[int], requests: list[int]) -> None:
     directories = await _looked(sizes, list(range(1, len(sizes) + 1)), reserved_bytes=10)
-    room = directories.room_bytes()
+    room = directories.available_bytes()
     given_out = 0
     for request in requests:
         path = directories.choose(request)
@@ -391,4 +391,4 @@ async def test_what_is_given_out_never_exceeds_what_was_there(sizes: list[int], 
             given_out += request
         else:
             assert all(left < request + 10 for left in directories._free_bytes.values())
-    assert given_out + directories.room_bytes() == room
+    assert given_out + directories.available_bytes() == room

@@ -159,7 +159,7 @@ async def test_a_child_that_hangs_on_the_index_is_killed_and_the_start_refused(
     pipe = folder / "index" / "999999.log"
     os.mkfifo(pipe)  # the open of a pipe that has no writer does not return
     found = await read_all(folder)
-    assert "did nothing for 2 s" in str(found.get("refused")) and "rebuild-index" in str(found["refused"])
+    assert "made no progress for 2 s" in str(found.get("refused")) and "rebuild-index" in str(found["refused"])
     pipe.unlink()
     monkeypatch.undo()
     assert (await read_all(folder))["right"] == ALL

@@ -187,7 +187,7 @@ async def test_both_halves_full_refuses_and_room_returns_after_the_flush() -> No
             store.storage.put(info, run_of(1, entry, [body_of(1, entry, 1000)]))
     refused = info.last_entry + 1
     assert store.storage.stats.puts_rejected == 1
-    await store.storage.wait_for_room()
+    await store.storage.wait_for_space()
     store.storage.put(info, run_of(1, refused, [body_of(1, refused, 1000)]))
     for entry in (0, refused // 2, refused):
         assert await store.read(1, entry) == body_of(1, entry, 1000)
@@ -307,7 +307,7 @@ async def test_a_flush_leaves_the_reserved_bytes_alone_but_a_deletion_may_use_th
     with pytest.raises(DiskFullError):
         await store.storage.flush()
     with pytest.raises(DiskFullError):
-        await store.storage.wait_for_room()
+        await store.storage.wait_for_space()
     await store.storage.delete_ledger(LedgerId(1))
     assert await store.storage.ledgers() == []
     await store.storage.close()
@@ -442,7 +442,7 @@ async def test_a_waiting_half_is_flushed_by_itself_when_it_is_full() -> None:
     info = await store.ledger(1)
     entry = 0
     while store.storage.stats.flushes == 0:
-        await store.storage.wait_for_room()
+        await store.storage.wait_for_space()
         store.storage.put(info, run_of(1, entry, [body_of(1, entry, 500)]))
         entry += 1
         await asyncio.sleep(0)
@@ -460,7 +460,7 @@ async def test_many_changed_states_are_flushed_by_themselves_without_any_entry()
     assert store.storage._states.dirty_count == 0, "they belong to the flush"
     store.storage.fence(info)
     store.storage.set_explicit_lac(info, b"packet", EntryId(3))
-    await store.storage.wait_for_room()
+    await store.storage.wait_for_space()
     assert store.storage.stats.flushes == 1
     store = await store.restart(settings)
     assert await store.storage.ledgers() == list(range(10))

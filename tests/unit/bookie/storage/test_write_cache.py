@@ -103,11 +103,11 @@ def test_a_full_half_refuses_and_an_empty_one_takes_any_run() -> None:
     cache = WriteCache(2 * MIB)
     info = info_of(1)
     cache.put(info, run_of(1, 0, [bytes(3 * MIB)]))
-    assert not cache.has_room(run_of(1, 1, [b"x"]))
+    assert not cache.has_space(run_of(1, 1, [b"x"]))
     with pytest.raises(TooManyRequestsError):
         cache.put(info, run_of(1, 1, [b"x"]))
     cache.swap()
-    assert cache.has_room(run_of(1, 1, [b"x"]))
+    assert cache.has_space(run_of(1, 1, [b"x"]))
     cache.put(info, run_of(1, 1, [b"x"]))
     cache.release()
     assert cache.get(LedgerId(1), EntryId(0)) is None

@@ -1,1 +1,1 @@
-"""On-disk formats of entry logs and index: encoding and decoding, no I/O."""
+"""On-disk formats of entry logs and index: encoding and decoding, without I/O."""

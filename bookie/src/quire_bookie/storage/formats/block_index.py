@@ -1,16 +1,16 @@
-"""Where the entries of a ledger lie: one index value per 256 entry ids. Pure: encode, merge, look up.
+"""The positions of a ledger's entries: one index value per 256 entry ids. Pure: encode, merge, look up.
 
-A value is a list of segments. A segment is a stretch of records that lie one behind the other in one log, in
-ascending order of their ids; no two segments of a value share an id, so at most one answers a lookup.
+A value is a list of segments. A segment is a contiguous stretch of records in one log, in ascending order of their
+ids; no two segments of a value share an id, so at most one answers a lookup.
 
     value     0  crc32c u32 over key and bytes 4..   4  version u8 = 1   5  flags u8   6  segments
-    flags     1 = lost: what else this block held is not known (its value was damaged); absence proves nothing
+    flags     1 = lost: the block may have held more entries (its value was damaged); absence proves nothing
     segment   0  log u32   4  base u32: offset of the first record   8  form u8   9  first u8   10  stride u8
              11  count - 1 u8   12  [form & 1: ids as a bitmap of 32 bytes, instead of first and stride]
               -  lengths of the bodies: form & 6 == 0: one u32 for all; 2: u16 each; 4: u32 each
 
-All integers little-endian. With a write quorum below the ensemble a bookie holds every second or third id (stride),
-or two of three (bitmap). Newest wins: merging takes overwritten ids out of the older segments.
+All integers are little-endian. With a write quorum smaller than the ensemble a bookie holds every second or third id
+(stride), or two of three (bitmap). The newest copy wins: merging removes overwritten ids from the older segments.
 """
 
 import struct
@@ -37,11 +37,11 @@ _BITMAP_BYTES = 32
 
 
 segment_head = struct.Struct("<II").pack
-"""What a segment begins with: the log, and the offset of its first record there."""
+"""Encodes the start of a segment: the log, and the offset of its first record there."""
 
 
 class Place(NamedTuple):
-    """Where a record lies. `size_bytes` is its body's; the record is 24 bytes longer."""
+    """The position of a record. `size_bytes` is that of its body; the record is 24 bytes longer."""
 
     log: int
     offset: int
@@ -58,7 +58,7 @@ class BlockSegment:
     sizes: Sequence[int]
 
     def offsets(self) -> list[int]:
-        """Offset of each record, and as one more the end of the stretch."""
+        """Return the offset of each record, and the end of the stretch as an additional item."""
         return list(accumulate((size + RECORD_HEADER_BYTES for size in self.sizes), initial=self.base))
 
 
@@ -71,12 +71,12 @@ class Block:
 
 
 def encode_block(key: bytes, block: Block) -> bytes:
-    """The value of a block whose segments share no id."""
+    """Encode a block whose segments share no id."""
     return _seal(key, b"".join(map(_encode_segment, block.segments)), block.lost)
 
 
 def decode_block(key: bytes, value: bytes) -> Block:
-    """Check and read a value. DamagedError names the key."""
+    """Check and decode a value. DamagedError names the key."""
     body, lost = _open(key, value)
     try:
         return Block([_decode_segment(body, *bounds) for bounds in _walk(body)], lost)
@@ -85,7 +85,7 @@ def decode_block(key: bytes, value: bytes) -> Block:
 
 
 def look_up(key: bytes, value: bytes | None, low: int) -> Place | None:
-    """The place of the entry with id % 256 == `low`; None when it is provably absent, else DamagedError."""
+    """Return the place of the entry with id % 256 == `low`; None if it is provably absent. DamagedError otherwise."""
     if value is None:
         return None
     body, lost = _open(key, value)
@@ -98,9 +98,9 @@ def look_up(key: bytes, value: bytes | None, low: int) -> Place | None:
 
 
 def tail_from(key: bytes, value: bytes | None, low: int, *, or_later: bool = False) -> BlockSegment | None:
-    """The stretch that holds the entry with id % 256 == `low`, from there on; None and errors as `look_up`.
+    """Return the stretch that starts with the entry with id % 256 == `low`. None and errors as in `look_up`.
 
-    `or_later`: or the first one behind it; None then says that none is known.
+    `or_later`: or with the first entry after it; None then means that none is known.
     """
     if value is None:
         return None
@@ -126,14 +126,14 @@ def tail_from(key: bytes, value: bytes | None, low: int, *, or_later: bool = Fal
 
 
 def _lowest(mask: int) -> int:
-    """The place of the lowest one in a bit mask that has some."""
+    """Return the index of the lowest set bit of a non-zero mask."""
     return (mask & -mask).bit_length() - 1
 
 
 def merge_block(key: bytes, old: bytes | None, new: Iterable[BlockSegment], *, lost: bool = False) -> bytes:
-    """The value after a flush: `new` is newer than all of `old`, its later segments newer than its earlier ones.
+    """Return the value after a flush: `new` is newer than all of `old`, later segments are newer than earlier ones.
 
-    A damaged `old` is kept in mind as `lost`, so that what it may have held never becomes *no such entry*.
+    A damaged `old` sets `lost`, so that an entry that it may have held never becomes *no such entry*.
     """
     raw = b""
     if old is not None:
@@ -158,12 +158,12 @@ def merge_block(key: bytes, old: bytes | None, new: Iterable[BlockSegment], *, l
 
 
 def merge_encoded(key: bytes, old: bytes | None, new: bytes, *, lost: bool = False) -> bytes:
-    """As `merge_block`, of encoded segments that share no id with each other."""
+    """Merge encoded segments that share no id, as `merge_block` does."""
     return merge_block(key, old, [_decode_segment(new, *bounds) for bounds in _walk(new)], lost=lost)
 
 
 def overlay(segments: Iterable[BlockSegment]) -> list[BlockSegment]:
-    """The same ids without overlap, where later segments win, in stretches as long as they can be."""
+    """Return the same ids without overlap, in maximal stretches; later segments win."""
     places: dict[int, Place] = {}
     for segment in segments:
         for low, offset, size in zip(segment.lows, segment.offsets(), segment.sizes, strict=False):
@@ -184,7 +184,7 @@ def overlay(segments: Iterable[BlockSegment]) -> list[BlockSegment]:
 
 
 def known_top(key: bytes, value: bytes) -> tuple[int, bool]:
-    """The greatest id % 256 that is known (-1: none), and whether more may have been there."""
+    """Return the highest known id % 256 (-1: none), and whether the block may have held more entries."""
     try:
         body, lost = _open(key, value)
     except DamagedError:
@@ -196,10 +196,10 @@ def known_top(key: bytes, value: bytes) -> tuple[int, bool]:
 
 
 def ids_in_block(key: bytes, value: bytes) -> int:
-    """The ids % 256 that a block holds, as a bit mask. DamagedError when it may have held more."""
+    """Return the ids % 256 of a block as a bit mask. DamagedError if it may have held more entries."""
     body, lost = _open(key, value)
     if lost:
-        raise _damaged(key, "a part of this block was lost to damage, so what it holds is not known")
+        raise _damaged(key, "a part of this block was lost to damage, so it may have held more entries")
     taken = 0
     for _start, _end, mask in _walk(body):
         taken |= mask
@@ -222,7 +222,7 @@ def _open(key: bytes, value: bytes) -> tuple[bytes, bool]:
     if crc32c(value[4:], crc32c(key)) != stored:
         raise _damaged(key, "the checksum is wrong")
     if version != BLOCK_VERSION:
-        raise _damaged(key, f"version {version} of the format is not known here")
+        raise _damaged(key, f"version {version} of the format is not supported")
     return value[_HEAD.size :], bool(flags & _LOST)
 
 
@@ -231,7 +231,7 @@ def _encode_segment(segment: BlockSegment) -> bytes:
 
 
 def _walk(body: bytes) -> Iterable[tuple[int, int, int]]:
-    """(start, end, mask of ids) of each segment, without reading the lengths."""
+    """Yield (start, end, mask of ids) of each segment, without reading the lengths."""
     at = 0
     while at < len(body):
         _log, _base, form, first, stride, last = _SEGMENT.unpack_from(body, at)
@@ -267,7 +267,7 @@ def _sizes(body: bytes, start: int, form: int, count: int) -> Sequence[int]:
 
 
 def _place_in(body: bytes, start: int, mask: int, low: int) -> Place:
-    """Offsets follow from the lengths of the ids below."""
+    """Return the place of an entry; its offset is the sum of the records before it."""
     log, base, form, _first, _stride, last = _SEGMENT.unpack_from(body, start)
     index = (mask & ((1 << low) - 1)).bit_count()
     sizes = _sizes(body, start, form, last + 1)

@@ -1,7 +1,7 @@
-"""What compaction does to one value of the block index. Pure: plans what is read, says what changes, touches nothing.
+"""How compaction changes one value of the block index. Pure: plans reads and computes new values.
 
-A move only takes effect for an entry whose place is still the old one: an entry that was stored again or deleted while
-its record was copied keeps what it has by then.
+A move takes effect only for an entry that is still at the old place: an entry that was stored again or deleted while
+its record was copied keeps its new state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +12,14 @@ from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
 
 
 class Move(NamedTuple):
-    """The same entries of one block, where they lie and where their copies lie: same ids, same sizes."""
+    """Entries of one block, with the places of the records and of their copies: same ids, same sizes."""
 
     old: BlockSegment
     new: BlockSegment
 
 
 def moved_block(key: bytes, value: bytes, moves: Sequence[Move]) -> bytes | None:
-    """The value after the moves that still apply; None when none does. DamagedError when the value is not intact."""
+    """Return the value after the moves that still apply; None if none does. DamagedError if the value is damaged."""
     block = decode_block(key, value)
     whole = {(move.old.log, move.old.base): move for move in moves}
     segments: list[BlockSegment] = []
@@ -44,24 +44,24 @@ def moved_block(key: bytes, value: bytes, moves: Sequence[Move]) -> bytes | None
 
 
 def _still_there(segments: Sequence[BlockSegment], moves: Sequence[Move]) -> Iterator[BlockSegment]:
-    """The new places of entries of a stretch that changed since, one by one."""
+    """Yield, one by one, the new places of entries that are still at the old place in a stretch that changed."""
     places = {
         low: (segment.log, offset)
         for segment in segments
         for low, offset in zip(segment.lows, segment.offsets(), strict=False)
     }
     for old, new in moves:
-        for low, size, was, goes in zip(old.lows, old.sizes, old.offsets(), new.offsets(), strict=False):
-            if places.get(low) == (old.log, was):
-                yield BlockSegment(new.log, goes, [low], [size])
+        for low, size, source, target in zip(old.lows, old.sizes, old.offsets(), new.offsets(), strict=False):
+            if places.get(low) == (old.log, source):
+                yield BlockSegment(new.log, target, [low], [size])
 
 
 def stretches(
     segment: BlockSegment, bytes_max: int, cuts: Callable[[int, int], Sequence[int]] = lambda _start, _end: ()
 ) -> Iterator[BlockSegment]:
-    """A segment in parts of at most `bytes_max` bytes of records, at least one record each.
+    """Split a segment into parts of at most `bytes_max` bytes of records, with at least one record each.
 
-    `cuts`: the offsets between two at which a part must end, because what follows has another age.
+    `cuts(start, end)` returns the offsets at which a part must end because the following record has another age.
     """
     start, offset, size = 0, segment.base, 0
     end = segment.base + sum(segment.sizes) + len(segment.sizes) * RECORD_HEADER_BYTES

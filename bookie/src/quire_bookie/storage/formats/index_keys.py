@@ -1,14 +1,14 @@
-"""The keys of the index store, one letter per kind, big-endian so that they sort by number.
+"""The keys of the index store: one letter per kind, then big-endian numbers, so that keys sort by number.
 
     'b' ledger:u64 entry>>8:u56   block of entry positions    (see block_index)
     'l' log:u32                   state of an entry log       (see log_catalog)
     's' ledger:u64                state of a ledger           (see ledger_states)
-    'd' ledger:u64                when it was deleted         (see tombstones)
+    'd' ledger:u64                time of its deletion        (see tombstones)
     'q' ledger:u64                quarantine of a ledger      (see ledger_quarantine)
     'm' name                      facts about the whole store (see log_catalog, limbo, id_marks,
                                                                ledger_quarantine)
 
-Ledger and entry ids are not negative, so unsigned order is their order.
+Ledger and entry ids are not negative, so their order is the unsigned order.
 """
 
 import struct
@@ -31,63 +31,63 @@ _BLOCKS_MAX = (1 << 56) - 1
 
 
 def block_key(ledger: LedgerId, block: int) -> bytes:
-    """Key of the block that holds the entries with id >> 8 == `block`."""
+    """Return the key of the block of the entries with id >> 8 == `block`."""
     key = _TWO.pack(b"b", ledger, block)
     return key[:9] + key[10:]
 
 
 def block_of_key(key: bytes) -> int:
-    """The block number in a block's key."""
+    """Return the block number in a block's key."""
     return int.from_bytes(key[9:], "big")
 
 
 def ledger_of_block_key(key: bytes) -> LedgerId:
-    """The ledger in a block's key."""
+    """Return the ledger in a block's key."""
     return LedgerId(int.from_bytes(key[1:9], "big"))
 
 
 def last_block_key(ledger: LedgerId) -> bytes:
-    """The greatest key that a block of this ledger can have."""
+    """Return the highest key that a block of this ledger can have."""
     return block_key(ledger, _BLOCKS_MAX)
 
 
 def state_key(ledger: LedgerId) -> bytes:
-    """Key of a ledger's state."""
+    """Return the key of a ledger's state."""
     return _ONE.pack(b"s", ledger)
 
 
 def ledger_of_state_key(key: bytes) -> LedgerId:
-    """The ledger in a state's key."""
+    """Return the ledger in a state's key."""
     return LedgerId(int.from_bytes(key[1:], "big"))
 
 
 def deletion_key(ledger: LedgerId) -> bytes:
-    """Key of the time at which a ledger was deleted."""
+    """Return the key of the time at which a ledger was deleted."""
     return _ONE.pack(b"d", ledger)
 
 
 def ledger_of_deletion_key(key: bytes) -> LedgerId:
-    """The ledger in a deletion's key."""
+    """Return the ledger in a deletion's key."""
     return LedgerId(int.from_bytes(key[1:], "big"))
 
 
 def quarantine_key(ledger: LedgerId) -> bytes:
-    """Key of a ledger's record in quarantine."""
+    """Return the key of a ledger's record in quarantine."""
     return _ONE.pack(b"q", ledger)
 
 
 def ledger_of_quarantine_key(key: bytes) -> LedgerId:
-    """The ledger in a quarantine record's key."""
+    """Return the ledger in a quarantine record's key."""
     return LedgerId(int.from_bytes(key[1:], "big"))
 
 
 def log_key(log: int) -> bytes:
-    """Key of an entry log's state."""
+    """Return the key of an entry log's state."""
     return _LOG.pack(b"l", log)
 
 
 def log_of_key(key: bytes) -> int:
-    """The log id in an entry log's key."""
+    """Return the log id in an entry log's key."""
     return int.from_bytes(key[1:], "big")
 
 

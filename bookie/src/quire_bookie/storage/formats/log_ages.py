@@ -1,13 +1,13 @@
-"""How old the records of an entry log are: which of two copies of an entry is the newer one. Pure: encodes, looks up.
+"""The ages of the records of an entry log, which decide which of two copies of an entry is newer. Pure.
 
-Owns the rule of age. Neither the id of a log nor a place in it tells it: flushes write to several logs at once, and
-compaction copies old records into new logs. So each flush has an age, higher than that of any flush before, and a copy
-keeps the age of what it was copied from. Footers and the map of a log say which of its records have which age.
+Owns the rule of age. Neither the id of a log nor an offset in it determines the age: flushes write to several logs at
+once, and compaction copies old records into new logs. Therefore each flush has an age, higher than that of any earlier
+flush, and a copy keeps the age of its original. Footers and the map of a log record the ages of its records.
 
     age     u64. From 2^32 on: 2^32 + the number of the flush's index commit. Below: the id of a log that was written
-            before ages were kept, whose records are as old as that log
-    table   at the end of a map (`log_format`):  earlier u64: offset of the footer with the ages before these, 0 = none
-            count u32   count x { offset u32, age u64 }: from this offset on, up to the next one
+            before ages were stored, whose records all have this age
+    table   at the end of a map (`log_format`):  earlier u64: offset of the footer with the previous ages, 0 = none
+            count u32   count x { offset u32, age u64 }: the age from this offset on, up to the next one
 """
 
 import struct
@@ -21,42 +21,42 @@ from quire_bookie.model import Buffer
 
 FLUSH_AGES_START: Final = 1 << 32
 UNKNOWN_AGE: Final = (1 << 64) - 1
-"""Of records whose footer was lost to damage. Never stored."""
+"""The age of records whose footer was lost to damage. Never stored."""
 _HEAD = struct.Struct("<QI")
 _RUN = struct.Struct("<IQ")
 
 
 class AgeRun(NamedTuple):
-    """Records from `offset` on, up to the next run, have this age."""
+    """The age of the records from `offset` on, up to the next run."""
 
     offset: int
     age: int
 
 
 class AgeTable(NamedTuple):
-    """The ages of a part of a log, ascending by offset; `earlier` is where those of the part before stand, or 0."""
+    """The ages of a part of a log, ascending by offset; `earlier`: offset of the footer of the previous part, or 0."""
 
     runs: Sequence[AgeRun]
     earlier: int
 
 
 def age_of_flush(commit: int) -> int:
-    """The age of what a flush writes that will be the index commit of this number."""
+    """Return the age of the records of the flush with the index commit of this number."""
     return FLUSH_AGES_START + commit
 
 
 def commit_of_age(age: int) -> int:
-    """The inverse of `age_of_flush`; 0 for records of before ages were kept."""
+    """Return the commit of an age; 0 for records written before ages were stored."""
     return max(0, age - FLUSH_AGES_START)
 
 
 def encode_ages(table: AgeTable) -> bytes:
-    """The bytes as drawn."""
+    """Encode a table, in the format of the module docstring."""
     return _HEAD.pack(table.earlier, len(table.runs)) + b"".join(_RUN.pack(*run) for run in table.runs)
 
 
 def decode_ages(data: Buffer, path: str, offset: int) -> AgeTable | None:
-    """The table in the rest of a map record at `offset`; None when there is none. DamagedError."""
+    """Decode the table in the rest of a map record at `offset`; None if there is none. DamagedError."""
     if not len(data):
         return None
     if len(data) < _HEAD.size:
@@ -69,21 +69,21 @@ def decode_ages(data: Buffer, path: str, offset: int) -> AgeTable | None:
 
 
 class LogAges:
-    """The ages of the records of one log; 12 bytes a run. What comes before the first run is as old as the log."""
+    """The ages of the records of one log, 12 bytes per run. Records before the first run have the log's id as age."""
 
     def __init__(self, log: int, runs: Iterable[AgeRun] = ()) -> None:
         self._log = log
         self._offsets = array("I")
         self._ages = array("Q")
         self.newest = 0
-        """The highest age so far; `UNKNOWN_AGE` when one is not known."""
+        """The highest age so far; `UNKNOWN_AGE` if any age is unknown."""
         self.newest_known = 0
-        """The highest one that is."""
+        """The highest known age."""
         for run in runs:
             self.add(run)
 
     def add(self, run: AgeRun) -> None:
-        """The next run, ascending."""
+        """Add the next run, ascending by offset."""
         self.newest = max(self.newest, run.age)
         if run.age != UNKNOWN_AGE:
             self.newest_known = max(self.newest_known, run.age)
@@ -92,7 +92,7 @@ class LogAges:
             self._ages.append(run.age)
 
     def add_flush(self, first: int, table: AgeTable | None) -> None:
-        """The ages of records that begin at `first` and end at a footer or map with this table (None: of old)."""
+        """Add the ages of the records from `first` to a footer or map with this table (None: it has no ages)."""
         if table is None:
             self.add(AgeRun(first, self._log))
             return
@@ -102,10 +102,10 @@ class LogAges:
             self.add(run)
 
     def at(self, offset: int) -> int:
-        """The age of the record at an offset, or `UNKNOWN_AGE`."""
+        """Return the age of the record at an offset, or `UNKNOWN_AGE`."""
         index = bisect_right(self._offsets, offset)
         return self._ages[index - 1] if index else self._log
 
     def cuts(self, start: int, end: int) -> list[int]:
-        """The offsets strictly between `start` and `end` at which another age begins."""
+        """Return the offsets strictly between `start` and `end` at which another age begins."""
         return list(self._offsets[bisect_right(self._offsets, start) : bisect_right(self._offsets, end - 1)])

@@ -1,25 +1,25 @@
-"""The bytes of an entry log, version 1. Pure: encodes and checks, never touches a disk.
+"""The bytes of an entry log, version 1. Pure: encodes and checks, never accesses a disk.
 
-All integers little-endian. A log is a header, then flushes; every flush begins at a multiple of 4096, so that a
-block which holds durable records is never written again.
+All integers are little-endian. A log is a header, then flushes; every flush begins at a multiple of 4096, so that a
+block with durable records is never written again.
 
     header   0  magic "QUIRELOG"   8  version u32   12  header size u32 = 4096   16  log id u64
             24  log uuid 16 bytes  40  storage uuid 16 bytes   56  crc32c of bytes 0..55   60  zeros up to 4096
     record   0  crc32c u32   4  body size u32   8  ledger i64   16  entry i64   24  body
-             the crc covers bytes 4.. of the record and starts from the crc of the log's header, so a record of
-             another log, or of another place, never passes for this one
+             the crc covers bytes 4.. of the record and starts from the crc of the log's header, so that a record
+             of another log is never taken for one of this log
     entry >= 0                 body is the stored entry (header, digest, payload)
     ledger >= 0, entry = -2    body is the ledger's state (ledger_states.encode_state)
     ledger = -1, entry = -1    footer: ends one flush. body: previous footer's offset u64 (0 = none), then a map
     ledger = -1, entry = -2    map of the whole log, once sealed. body: 0 u64, then a map
     map      count u32, then count x { ledger i64, first i64, last i64, entries u32, bytes u64 }, then a table of ages
-             (`log_ages`; logs that were written before there were ages have none)
+             (`log_ages`; absent in logs that were written before ages were stored)
              a ledger that only has state records in this log is listed with first = last = -1 and 0 entries
     seal     the last 64 bytes of a sealed log: magic "QUIRSEAL", log id u64, offset of the map u64, file size u64,
              crc32c of the 32 bytes before; zeros
 
-Zeros fill up to 4096 after a footer, and between the map and the seal. How much of an unsealed log is durable is
-known by the index (`log_catalog`): beyond it lies at most a torn tail, before it everything is provable.
+Zeros fill up to 4096 after a footer, and between the map and the seal. The index (`log_catalog`) has the durable bytes
+of an unsealed log: after them there is at most a torn tail; damage before them is provable.
 """
 
 import struct
@@ -56,7 +56,7 @@ _MAP_LINE = struct.Struct("<qqqIQ")
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """Who a log is."""
+    """The identity of a log."""
 
     log: int
     uuid: bytes
@@ -65,7 +65,7 @@ class LogHeader:
 
 @dataclass(slots=True)
 class LedgerSpan:
-    """What one log holds of one ledger. `size_bytes` counts bodies and record headers."""
+    """The records of one ledger in one log. `size_bytes` counts bodies and record headers."""
 
     first: EntryId
     last: EntryId
@@ -77,27 +77,27 @@ LedgerMap = dict[LedgerId, LedgerSpan]
 
 
 def encode_header(header: LogHeader) -> bytes:
-    """The first 4096 bytes of a log."""
+    """Encode the first 4096 bytes of a log."""
     fixed = _HEADER.pack(_HEADER_MAGIC, LOG_VERSION, LOG_HEADER_BYTES, header.log, header.uuid, header.storage_uuid)
     return (fixed + _CRC.pack(crc32c(fixed))).ljust(LOG_HEADER_BYTES, b"\0")
 
 
 def decode_header(data: Buffer, path: str) -> LogHeader:
-    """Check and read a header; DamagedError when it is none of ours or changed."""
+    """Check and decode a header. DamagedError if it is not a header of an entry log, or is damaged."""
     if len(data) < _HEADER.size + 4:
         raise DamagedError(path, 0, f"the header ends after {len(data)} bytes")
     magic, version, size, log, uuid, storage_uuid = _HEADER.unpack_from(data)
     if magic != _HEADER_MAGIC:
-        raise DamagedError(path, 0, "no entry log: the magic is wrong")
+        raise DamagedError(path, 0, "not an entry log: the magic is wrong")
     if crc32c(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
         raise DamagedError(path, 0, "the header's checksum is wrong")
     if version != LOG_VERSION or size != LOG_HEADER_BYTES:
-        raise DamagedError(path, 0, f"version {version} of the format is not known here")
+        raise DamagedError(path, 0, f"version {version} of the format is not supported")
     return LogHeader(log, uuid, storage_uuid)
 
 
 def salt_of(header: LogHeader) -> int:
-    """What the checksums of a log's records start from."""
+    """Return the start value of the checksums of a log's records."""
     return crc32c(encode_header(header)[: _HEADER.size])
 
 
@@ -113,7 +113,7 @@ def encode_records(
 
 
 def check_record(salt: int, record: Buffer, ledger: LedgerId, entry: EntryId, path: str, offset: int) -> memoryview:
-    """The body of the one record that `record` must be; DamagedError names `path` and `offset` otherwise."""
+    """Check that `record` is exactly this record and return its body. DamagedError names `path` and `offset`."""
     view = memoryview(record)
     if len(view) < RECORD_HEADER_BYTES:
         raise DamagedError(path, offset, f"the file ends inside a record of ledger {ledger} entry {entry}")
@@ -130,12 +130,12 @@ def check_record(salt: int, record: Buffer, ledger: LedgerId, entry: EntryId, pa
 
 
 def record_size(head: Buffer) -> int:
-    """Size in bytes of the whole record whose first 24 bytes are given. Unchecked: check the record afterwards."""
+    """Return the size of the whole record from its first 24 bytes. Unverified: check the record afterwards."""
     return int(_RECORD.unpack_from(head)[1]) + RECORD_HEADER_BYTES
 
 
 def encode_map(spans: LedgerMap, previous: int, ages: AgeTable | None = None) -> bytes:
-    """Body of a footer or a map record."""
+    """Encode the body of a footer or a map record."""
     pack = _MAP_LINE.pack
     lines = b"".join(
         pack(ledger, span.first, span.last, span.entries, span.size_bytes) for ledger, span in sorted(spans.items())
@@ -144,7 +144,7 @@ def encode_map(spans: LedgerMap, previous: int, ages: AgeTable | None = None) ->
 
 
 def decode_map(body: Buffer, path: str, offset: int) -> tuple[LedgerMap, int]:
-    """The map and the previous footer's offset."""
+    """Decode the map and the previous footer's offset. DamagedError."""
     if len(body) < _MAP_HEAD.size:
         raise DamagedError(path, offset, "a map record is too short")
     previous, count = _MAP_HEAD.unpack_from(body)
@@ -159,19 +159,19 @@ def decode_map(body: Buffer, path: str, offset: int) -> tuple[LedgerMap, int]:
 
 
 def ages_of_map(body: Buffer, path: str, offset: int) -> AgeTable | None:
-    """The table of ages in a body that `decode_map` took; None in a log of before there were any. DamagedError."""
+    """Decode the ages in a body that `decode_map` accepted; None in a log without ages. DamagedError."""
     count = _MAP_HEAD.unpack_from(body)[1]
     return decode_ages(memoryview(body)[_MAP_HEAD.size + count * _MAP_LINE.size :], path, offset)
 
 
 def merge_map(into: LedgerMap, other: LedgerMap) -> None:
-    """Add what `other` counts to `into`."""
+    """Add the counts of `other` to `into`."""
     for ledger, span in other.items():
         note_entries(into, ledger, span.first, span.last, span.entries, span.size_bytes)
 
 
 def move_map(into: LedgerMap, other: LedgerMap) -> None:
-    """As `merge_map`, for an `other` that nobody uses any more."""
+    """Add the counts of `other` to `into` as `merge_map` does; `other` must not be used afterwards."""
     for ledger, span in other.items():
         if ledger in into:
             note_entries(into, ledger, span.first, span.last, span.entries, span.size_bytes)
@@ -180,7 +180,7 @@ def move_map(into: LedgerMap, other: LedgerMap) -> None:
 
 
 def note_runs(spans: LedgerMap, runs: list[FlushRun], segments: list[tuple[int, bytes]]) -> None:
-    """Count the entries of some runs; the bytes of their records come with what the index says of them."""
+    """Count the entries of some runs; `segments` has the bytes of their records."""
     get = spans.get
     for (ledger, ids, _places, start, stop), (size_bytes, _tail) in zip(runs, segments, strict=True):
         id_of_ledger = LedgerId(ledger)
@@ -193,7 +193,7 @@ def note_runs(spans: LedgerMap, runs: list[FlushRun], segments: list[tuple[int, 
 def note_entries(
     spans: LedgerMap, ledger: LedgerId, first: EntryId, last: EntryId, entries: int, size_bytes: int
 ) -> None:
-    """Count `entries` more of a ledger (0 with first = last = NO_ENTRY for a state record)."""
+    """Count additional entries of a ledger (0 with first = last = NO_ENTRY for a state record)."""
     span = spans.get(ledger)
     if span is None:
         spans[ledger] = LedgerSpan(first, last, entries, size_bytes)
@@ -206,13 +206,13 @@ def note_entries(
 
 
 def encode_seal(log: int, map_offset: int, file_size: int) -> bytes:
-    """The last 64 bytes of a sealed log."""
+    """Encode the last 64 bytes of a sealed log."""
     fixed = _SEAL.pack(_SEAL_MAGIC, log, map_offset, file_size)
     return (fixed + _CRC.pack(crc32c(fixed))).ljust(SEAL_BYTES, b"\0")
 
 
 def decode_seal(data: Buffer, log: int, file_size: int, path: str) -> int:
-    """Offset of the map record; DamagedError when the seal is wrong."""
+    """Check the seal and return the offset of the map record. DamagedError."""
     offset = max(0, file_size - SEAL_BYTES)
     if len(data) != SEAL_BYTES or crc32c(data[: _SEAL.size]) != _CRC.unpack_from(data, _SEAL.size)[0]:
         raise DamagedError(path, offset, "the seal's checksum is wrong")
@@ -223,5 +223,5 @@ def decode_seal(data: Buffer, log: int, file_size: int, path: str) -> int:
 
 
 def padding_to(offset: int, alignment: int) -> int:
-    """Bytes from `offset` to the next multiple of `alignment`."""
+    """Return the number of bytes from `offset` to the next multiple of `alignment`."""
     return -offset % alignment

@@ -1,1 +1,1 @@
-"""The index of entries: RocksDB, its commits, and how lookups go through several stores."""
+"""The index of entries: the store on RocksDB, its numbered commits, and checks of RocksDB's files."""

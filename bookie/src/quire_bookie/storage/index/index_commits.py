@@ -1,7 +1,7 @@
-"""Commits to the index, numbered, with a proof of the last number beside the entry logs.
+"""Numbered commits to the index, with a proof of the last number beside the entry logs.
 
-Owns the order commit -> proof, and the refusal to start on an index that lost commits: an absent key is a claim. Every
-write of the storage room goes through here; reads go to the index store directly.
+Owns the order commit -> proof, and the refusal to start on an index that lost commits, in which absent keys would prove
+nothing. Every write of the storage goes through here; reads go to the index store directly.
 """
 
 import logging
@@ -47,7 +47,7 @@ _log = logging.getLogger("quire.storage.index")
 
 
 async def read_proof(disk: Disk, path: str) -> Proof:
-    """The proof file. DamagedError names the remedy."""
+    """Read the proof file. DamagedError names the remedy."""
     try:
         return decode_proof(await disk.read_file(path), path)
     except DamagedError as error:
@@ -56,7 +56,7 @@ async def read_proof(disk: Disk, path: str) -> Proof:
 
 
 class IndexCommits:
-    """Numbered commits. One at a time: the caller holds the storage's write lock."""
+    """Writes numbered commits, one at a time: the caller holds the storage's write lock."""
 
     def __init__(self, disk: Disk, index: IndexStore, directory: str, state: StoreState) -> None:
         self._disk = disk
@@ -68,13 +68,13 @@ class IndexCommits:
         self._tops = [LedgerId(-1), LedgerId(-1)]
         self._age_floor = 0
         self.is_new = False
-        """Index and folder were empty: `open` stamped them."""
+        """Whether index and folder were empty, so that `open` initialised them."""
 
     @classmethod
     async def open(cls, disk: Disk, index: IndexStore, directory: str, chance: Chance) -> "IndexCommits":
-        """Check index and folder against each other, or stamp both when they are new.
+        """Check index and folder against each other, or initialise both if they are new.
 
-        Raises StartupError when they do not belong together, DamagedError when the index lost commits.
+        Raises StartupError if they do not belong together, DamagedError if the index lost commits.
         """
         names = await disk.list_dir(directory)
         logs = [name for name in names if name.endswith(LOG_SUFFIX)]
@@ -101,7 +101,7 @@ class IndexCommits:
             proof = await read_proof(disk, commits._proof)
             if proof.storage_uuid != state.storage_uuid:
                 raise StartupError(f"{commits._proof} and the index belong to different bookies; {PROOF_REMEDY}")
-            # Of tombstones that were forgotten, the index has nothing left.
+            # The index has no trace of ledgers whose tombstones have expired; the proof has.
             commits._tops = [max(*each) for each in zip(commits._tops, (proof.short_top, proof.long_top), strict=True)]
             if proof.number > state.number:
                 raise DamagedError(
@@ -119,34 +119,34 @@ class IndexCommits:
 
     @property
     def storage_uuid(self) -> bytes:
-        """16 bytes that name this storage."""
+        """The 16 bytes that identify this storage."""
         return self._state.storage_uuid
 
     @property
     def highest_ledgers(self) -> list[LedgerId]:
-        """The highest ledger of each id space that a commit ever named, as far as index and proof tell; -1: none."""
+        """The highest ledger of each id space ever named by a commit, according to index and proof; -1: none."""
         return list(self._tops)
 
     @property
     def next_log(self) -> int:
-        """Id of the next entry log; ids below were given out."""
+        """Id of the next entry log; lower ids are used."""
         return self._state.next_log
 
     @property
     def next_age(self) -> int:
-        """The age of a flush that will be the next commit: above that of all before."""
+        """The age of a flush that will be the next commit: higher than all earlier ages."""
         return age_of_flush(self._age_floor + self._state.number + 1)
 
     async def commit(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, next_log: int | None = None
     ) -> None:
-        """Durable when it returns. DiskFullError: nothing was changed."""
+        """Commit durably. DiskFullError: nothing changed."""
         await self._write(puts, deletes, replace(self._state, next_log=next_log or self._state.next_log))
         self._note(puts, deletes)
         try:
             await self._write_proof()
         except DiskFullError:
-            # The commit stands. A proof that lags by one commit is weaker, never wrong.
+            # The commit is durable. A proof that lags by one commit is weaker, never wrong.
             _log.warning("no space to prove index commit %d in %s", self._state.number, self._proof)
 
     async def _write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], state: StoreState) -> None:
@@ -161,7 +161,7 @@ class IndexCommits:
         await self._disk.replace_file(self._proof, encode_proof(proof))
 
     async def _load_catalog(self) -> None:
-        """What the proof repeats of the index. DamagedError."""
+        """Load the parts of the index that the proof repeats. DamagedError."""
         async for key, value in self._index.scan(LOGS_START, LOGS_END):
             self._note([(key, value)], ())
         for top in (_LONG_IDS_START - 1, _LEDGERS_END):
@@ -171,7 +171,7 @@ class IndexCommits:
         self._runs = runs_of(self._durable_bytes)
 
     def _note(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
-        """Logs and ledger ids that a commit names."""
+        """Track the logs and ledger ids that a commit names."""
         known = len(self._durable_bytes), bool(deletes)
         for key, value in puts:
             kind = key[:1]

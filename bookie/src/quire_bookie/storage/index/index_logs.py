@@ -1,15 +1,15 @@
-"""RocksDB's own log files (MANIFEST and write-ahead logs), verified before RocksDB reads them.
+"""Verifies RocksDB's log files (MANIFEST and write-ahead logs) before RocksDB reads them.
 
-RocksDB looks at a record's type before its checksum. One flipped bit turns a type into one of recycled logs: then
-RocksDB drops every later record without an error, or its open never returns and holds the interpreter's lock, so that
-nothing in the process can end it. It also drops the rest of a block behind a record of zeros. This check finds both,
+RocksDB evaluates a record's type before its checksum. One flipped bit turns a type into one of recycled logs: RocksDB
+then drops every later record without an error, or its open never returns while it holds the interpreter's lock, so that
+nothing in the process can end it. It also drops the rest of a block after a record of zeros. This check detects both,
 and every other flipped bit of a record, by the checksums in the files. It reads each byte once, without RocksDB.
 
     file      blocks of 32 KiB, the last one may be short; fewer than 7 bytes at the end of a block are padding
     record    masked crc32c u32 over type and payload | payload bytes u16 | type u8 | payload      (little endian)
 
-A crash leaves a last record that the end of the file cuts off, or zeros up to the end of the file. Both are sound
-here and to RocksDB. Records of recycled logs have a longer header and fail the check: `index_rocksdb` never lets
+A crash leaves a last record that is truncated by the end of the file, or zeros up to the end of the file. This check
+and RocksDB accept both. Records of recycled logs have a longer header and fail the check: `index_rocksdb` never lets
 RocksDB recycle logs.
 """
 
@@ -32,7 +32,7 @@ _CURRENT: Final = re.compile(rb"(MANIFEST-[0-9]{6,20})\n")
 
 
 class _LogError(Exception):
-    """`at` is the record's offset, in its block or in the file."""
+    """A damaged record. `at` is its offset, in its block or in the file."""
 
     def __init__(self, at: int, what: str) -> None:
         super().__init__(what)
@@ -40,7 +40,7 @@ class _LogError(Exception):
 
 
 def check_logs(folder: str) -> None:
-    """Verify CURRENT, the MANIFEST that it names, and every write-ahead log. A folder without a database is sound.
+    """Verify CURRENT, the MANIFEST that it names, and every write-ahead log. A folder without a database is valid.
 
     DamagedError names the file. OSError.
     """
@@ -49,8 +49,8 @@ def check_logs(folder: str) -> None:
     names = sorted(os.listdir(folder))
     logs = [name for name in names if name.endswith(".log")]
     if "CURRENT" not in names:
-        # Without it RocksDB begins a new database among the files of the old one, and takes up its logs. A start that
-        # was killed while it made the database has neither tables nor a write-ahead log yet.
+        # Without it RocksDB creates a new database among the files of the old one, and replays its logs. A start that
+        # was killed while it created the database has left neither tables nor a write-ahead log.
         if logs or any(name.endswith(".sst") for name in names):
             raise DamagedError(folder, 0, "its file CURRENT is missing")
         return
@@ -87,7 +87,7 @@ def _check_log(file: BinaryIO) -> None:
 
 
 def _check_block(block: bytes) -> int | None:
-    """Verify the records of a block. Returns where zeros start in place of a record, None when there are none."""
+    """Verify the records of a block. Return the offset at which zeros replace a record, or None."""
     view = memoryview(block)
     size = len(block)
     at = 0
@@ -95,9 +95,9 @@ def _check_block(block: bytes) -> int | None:
         stored, length, _type = _HEADER.unpack_from(block, at)
         end = payload_at + length
         if end > size:
-            if size == BLOCK_BYTES or end > BLOCK_BYTES or _is_whole_but_for_its_length(view, at, stored, length):
+            if size == BLOCK_BYTES or end > BLOCK_BYTES or _has_flipped_length(view, at, stored, length):
                 raise _LogError(at, "has a wrong length")
-            return None  # a crash cut it off
+            return None  # truncated by a crash
         if _masked_crc(view[at + _TYPE_AT : end]) != stored:
             if block[at:payload_at] == _NO_HEADER:
                 return at
@@ -106,14 +106,14 @@ def _check_block(block: bytes) -> int | None:
     return None
 
 
-def _is_whole_but_for_its_length(view: memoryview, at: int, stored: int, length: int) -> bool:
-    """Whether one flipped bit made the length of a whole record exceed the file: then no crash cut it off."""
+def _has_flipped_length(view: memoryview, at: int, stored: int, length: int) -> bool:
+    """Return whether the record is complete and one flipped bit in its length exceeds the file, without a crash."""
     sizes = (length ^ (1 << bit) for bit in range(16))
     ends = (at + _HEADER.size + size for size in sizes)
     return any(end <= len(view) and _masked_crc(view[at + _TYPE_AT : end]) == stored for end in ends)
 
 
 def _masked_crc(content: memoryview) -> int:
-    """RocksDB stores checksums rotated and moved, as the content may hold checksums itself."""
+    """Compute a checksum in RocksDB's masked form: it rotates and offsets checksums, as content may contain some."""
     crc = crc32c(content)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _U32

@@ -1,13 +1,13 @@
-"""The index store on RocksDB, through rocksdict, on threads of its own.
+"""The index store on RocksDB, through rocksdict, on its own threads.
 
 Owns the database folder and its memory: block cache (index and filter blocks included) and write buffers together stay
-within the configured bytes. Never blocks the event loop, and never answers None for a key whose block is damaged:
-every block's checksum is verified, a write-ahead log with a hole refuses to open, and what RocksDB reports as
-corruption is DamagedError. `index_logs` verifies the log files before RocksDB opens them, as some flipped bits make
-that open run for ever. Gets that queue up while a thread is busy are answered in one hop.
+within the configured bytes. Never blocks the event loop, and never returns None for a key whose block is damaged:
+every block's checksum is verified, a write-ahead log with a hole is refused at open, and corruption reported by RocksDB
+raises DamagedError. `index_logs` verifies the log files before RocksDB opens them, as some flipped bits make that open
+hang. Gets that queue up while the thread is busy are served in one hop.
 
-Not proved by RocksDB itself: a write-ahead log cut exactly between two commits (`index_commits` proves that), and a
-manifest that is an older copy (`index_chain`).
+RocksDB itself does not detect a write-ahead log truncated exactly between two commits (`index_commits` does), nor an
+older copy of the manifest (`index_chain` does).
 """
 
 import asyncio
@@ -59,16 +59,16 @@ class RocksIndexStore:
     async def open(
         cls, path: str, *, cache_bytes: int = limits.INDEX_CACHE_BYTES, read_only: bool = False
     ) -> "RocksIndexStore":
-        """Open or create the database in `path`; `cache_bytes` bounds its memory; `read_only` changes nothing.
+        """Open or create the database in `path`. `cache_bytes` bounds its memory; `read_only` never modifies it.
 
-        DamagedError: it is not intact. StartupError: it is in use, or may not be used. DiskFullError.
+        DamagedError: it is damaged. StartupError: it is in use, or access is denied. DiskFullError.
         """
         store = cls(path, cache_bytes, read_only)
         opening = asyncio.ensure_future(store._run(store._writes, store._open_database))
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # The thread goes on. What it opens is closed before anybody else may open it.
+            # The thread continues. The database it opens must be closed before it can be opened again.
             await asyncio.wait((opening,))
             if opening.exception() is None:
                 await store.close()
@@ -83,32 +83,31 @@ class RocksIndexStore:
                 raise
             if any(part in str(error) for part in _NOT_DAMAGE):
                 raise StartupError(f"the index {path} cannot be opened: {error}") from error
-            raise DamagedError(
-                path, 0, str(error)
-            ) from error  # files that are missing, or that are none of the engine's
+            # Files are missing, or are not RocksDB's.
+            raise DamagedError(path, 0, str(error)) from error
         return store
 
     # ---- the port
     async def get(self, key: bytes) -> bytes | None:
-        """The value, or None when the key is provably absent."""
+        """Return the value, or None if the key is provably absent."""
         return (await self.get_many((key,)))[0]
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """One answer per key, in order. DamagedError when one of them cannot be answered."""
+        """Return one result per key, in order. DamagedError if one of them cannot be read."""
         if not keys:
             return []
         answer: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
         self._queued.append((keys, answer))
         if self._hop is None:
-            self._hop = asyncio.get_running_loop().create_task(self._answer_queued())
+            self._hop = asyncio.get_running_loop().create_task(self._serve_queued())
         return await answer
 
     async def last_at_or_below(self, key: bytes, lower: bytes) -> tuple[bytes, bytes] | None:
-        """The greatest pair with lower <= k <= key."""
+        """Return the highest pair with lower <= k <= key."""
         return await self._run(self._reads, functools.partial(self._seek_last, key, lower))
 
     async def scan(self, start: bytes, end: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < end, ascending, from one snapshot."""
+        """Yield the pairs with start <= key < end, ascending, from one snapshot."""
         iterator = await self._run(self._reads, functools.partial(self._seek_first, start))
         while True:
             pairs = await self._run(self._reads, functools.partial(_next_pairs, iterator, end))
@@ -120,7 +119,7 @@ class RocksIndexStore:
     async def commit(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool = True
     ) -> None:
-        """Apply all of it or nothing. DiskFullError: nothing."""
+        """Apply all changes or none. DiskFullError: none."""
         await self._run(self._writes, functools.partial(self._write, puts, deletes, sync))
 
     async def delete_range(self, start: bytes, end: bytes) -> None:
@@ -138,22 +137,22 @@ class RocksIndexStore:
 
     @property
     def memory_bytes(self) -> int:
-        """What RocksDB holds in its block cache."""
+        """The size of RocksDB's block cache."""
         return int(self._block_cache.get_usage())
 
     # ---- gets, many per hop
-    async def _answer_queued(self) -> None:
-        """One hop to the thread for everything that queued up during the last one."""
+    async def _serve_queued(self) -> None:
+        """Serve all gets that queued up during the last hop with one hop to the thread."""
         while self._queued:
             batch, self._queued = self._queued, []
             keys = list(itertools.chain.from_iterable(keys for keys, _answer in batch))
             try:
                 values = await self._run(self._reads, functools.partial(self._get_all, keys))
-            except (StorageError, RuntimeError) as error:  # RuntimeError: the threads were ended by close
+            except (StorageError, RuntimeError) as error:  # RuntimeError: close ended the threads
                 if len(batch) == 1:
                     _fail(batch[0][1], error)
                 else:
-                    await self._answer_apart(batch)
+                    await self._serve_separately(batch)
                 continue
             at = 0
             for wanted, answer in batch:
@@ -162,10 +161,10 @@ class RocksIndexStore:
                 at += len(wanted)
         self._hop = None
 
-    async def _answer_apart(
+    async def _serve_separately(
         self, batch: Iterable[tuple[Sequence[bytes], "asyncio.Future[list[bytes | None]]"]]
     ) -> None:
-        """Damage is the answer only of those who asked for a damaged key."""
+        """Serve each get separately, so that only those of a damaged key fail."""
         for wanted, answer in batch:
             try:
                 values = await self._run(self._reads, functools.partial(self._get_all, wanted))
@@ -182,14 +181,14 @@ class RocksIndexStore:
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_paranoid_checks(True)
-        # A commit that had been synced may never vanish: a hole in the log is an error, only its torn end is not.
+        # A synced commit must never disappear: a hole in the log is an error, a torn end is not.
         options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
         options.set_db_write_buffer_size(write_bytes)
         options.set_write_buffer_size(max(limits.MIB // 2, write_bytes // 2))
         options.set_max_write_buffer_number(2)
         options.set_max_total_wal_size(2 * write_bytes)
         options.set_max_background_jobs(2)
-        options.set_recycle_log_file_num(0)  # `check_logs` knows no other logs
+        options.set_recycle_log_file_num(0)  # `check_logs` does not support recycled logs
         options.set_keep_log_file_num(3)
         options.set_max_open_files(256)
         options.set_compression_type(rocksdict.DBCompressionType.none())
@@ -210,10 +209,10 @@ class RocksIndexStore:
             self._chain = CommitChain.of(self._links())
         except ValueError as error:
             failure = DamagedError(self._path, 0, str(error))
-        except Exception as error:  # noqa: BLE001 - what RocksDB raises has no type of its own
+        except Exception as error:  # noqa: BLE001 - RocksDB's errors have no specific type
             failure = Exception(str(error))
         if failure is not None:
-            # The error of RocksDB is not chained: its traceback holds the iterator, which keeps the database locked.
+            # RocksDB's error is not chained: its traceback references the iterator, which keeps the database locked.
             self._db.close()
             self._db = None
             raise failure
@@ -237,12 +236,12 @@ class RocksIndexStore:
             return [get(key) for key in keys]
 
     def _seek_last(self, key: bytes, lower: bytes) -> tuple[bytes, bytes] | None:
-        # No bound in the options: rocksdict encodes it as if keys were not raw, and it cuts off what it should not.
+        # No bound in the options: rocksdict encodes it as if keys were not raw, which hides keys that it should not.
         with self._reopening:
             iterator = self._db.iter(_read_options())
             iterator.seek_for_prev(key)
             if not iterator.valid():
-                iterator.status()  # raises when damage ended the search
+                iterator.status()  # raises if damage ended the search
                 return None
             found: bytes = iterator.key()
             return (found, iterator.value()) if found >= lower else None
@@ -281,7 +280,7 @@ class RocksIndexStore:
         self._broken = False
 
     def _recover(self) -> None:
-        """After a failed write RocksDB refuses all others; opening it anew replays its log and clears that."""
+        """Reopen the database after a failed write: RocksDB then refuses all writes until its log is replayed."""
         if self._broken:
             with self._reopening:  # readers run on the other thread
                 self._db.close()
@@ -293,7 +292,7 @@ class RocksIndexStore:
 
 
 async def remove_database(path: str) -> None:
-    """Remove a database's folder with everything in it, if there is one. Nobody has it open. OSError."""
+    """Remove a database's folder with its content, if it exists. The database must be closed. OSError."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="index-remove")
     try:
         if await asyncio.get_running_loop().run_in_executor(pool, os.path.isdir, path):
@@ -303,7 +302,7 @@ async def remove_database(path: str) -> None:
 
 
 def _translated(work: Callable[[], T], path: str) -> T:
-    """Wrap what RocksDB raises: a bare Exception whose text begins with the kind of its status."""
+    """Translate RocksDB's errors, which are bare Exceptions whose text begins with the kind of the status."""
     try:
         return work()
     except StorageError:
@@ -321,7 +320,7 @@ def _next_pairs(iterator: Any, end: bytes) -> list[tuple[bytes, bytes]]:
     pairs: list[tuple[bytes, bytes]] = []
     while len(pairs) < PAIRS_PER_HOP:
         if not iterator.valid():
-            iterator.status()  # raises when damage ended the scan
+            iterator.status()  # raises if damage ended the scan
             break
         key: bytes = iterator.key()
         if key >= end:
@@ -349,4 +348,4 @@ def _fail(answer: "asyncio.Future[Any]", error: BaseException) -> None:
 
 
 def _nothing() -> None:
-    """Something to wait for on a thread."""
+    """Do nothing, to wait until earlier work of a thread is done."""

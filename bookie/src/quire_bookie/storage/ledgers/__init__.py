@@ -1,1 +1,1 @@
-"""The state of each ledger on this bookie: fences, limbo, tombstones, id marks."""
+"""The states of ledgers on this bookie: fences, limbo, tombstones, id marks."""

@@ -1,15 +1,15 @@
-"""Marks of ids that never go back: the highest ledger id ever held here, and the highest counters and epoch ever read.
+"""Marks of ids that never decrease: the highest ledger id ever held here, the highest counters and epoch ever read.
 
-Owns the record of them. Metadata can be put back to an older copy; these marks then show it: see
-`server.metadata_doubt` and `client.fresh_ids`. There is one mark of ledger ids for each id space, below 2^31 and above.
+Owns their record. If the metadata is restored to an older copy, these marks reveal it: see `server.metadata_doubt` and
+`client.fresh_ids`. Each id space, below 2^31 and above, has its own mark of ledger ids.
 
-The highest id is kept in memory and is the highest of four sources at a start: this record, the states in the index,
-the proof beside the entry logs, and the journal, whose replay creates ledgers. So an add needs no write for it. The
-record must only cover what leaves those sources: it is written after a ledger was deleted, and before its tombstone is
-forgotten.
+The highest id is kept in memory; at a start it is the highest of four sources: this record, the states in the index,
+the proof beside the entry logs, and the journal, whose replay creates ledgers. An add therefore needs no write for it.
+The record only needs to cover ids that disappear from the other sources: it is written after a ledger was deleted, and
+before its tombstone expires.
 
-The record is in the index and, beside the entry logs, in a file of its own, so that a rebuild of the index keeps it.
-The file is written first; the one with the higher number counts.
+The record is stored in the index and in its own file beside the entry logs, so that a rebuild of the index keeps it.
+The file is written first; the copy with the higher number is valid.
 
     record   0  crc32c u32 over bytes 4..   4  version u8 = 1   5  number u64: of this record   13  highest short id i64
             21  highest long id i64   29  epoch u64   37  short counter i64   45  long counter i64
@@ -41,7 +41,7 @@ _log = logging.getLogger("quire.storage.id_marks")
 
 @dataclass(frozen=True, slots=True)
 class IdRecord:
-    """The record. `number` 0: never written."""
+    """The stored marks. `number` 0: never written."""
 
     number: int = 0
     short: LedgerId = NO_LEDGER
@@ -50,24 +50,24 @@ class IdRecord:
 
 
 def encode_id_record(record: IdRecord) -> bytes:
-    """Value and file content."""
+    """Encode the index value, which is also the content of the file."""
     seen = record.seen
     rest = _RECORD.pack(ID_MARKS_VERSION, record.number, record.short, record.long, seen.epoch, seen.short, seen.long)
     return _CRC.pack(crc32c(rest)) + rest
 
 
 def decode_id_record(value: bytes, path: str) -> IdRecord:
-    """Check and read a record; DamagedError when it is not intact."""
+    """Check and decode a record. DamagedError if it is damaged."""
     if len(value) != _CRC.size + _RECORD.size or crc32c(value[4:]) != _CRC.unpack_from(value)[0]:
         raise DamagedError(path, 0, "the record of ledger ids does not match its checksum")
     version, number, short, long, epoch, short_counter, long_counter = _RECORD.unpack_from(value, _CRC.size)
     if version != ID_MARKS_VERSION:
-        raise DamagedError(path, 0, f"version {version} of the record of ledger ids is not known here")
+        raise DamagedError(path, 0, f"version {version} of the record of ledger ids is not supported")
     return IdRecord(number, LedgerId(short), LedgerId(long), IdCounters(epoch, short_counter, long_counter))
 
 
 class IdMarks:
-    """The marks of one storage. The async methods are for the holder of the write lock."""
+    """Tracks the marks of one storage. The caller of async methods holds the write lock."""
 
     def __init__(self, disk: Disk, directory: str, commits: IndexCommits, record: IdRecord) -> None:
         self._disk = disk
@@ -76,12 +76,12 @@ class IdMarks:
         self._record = record
         self.short, self.long = record.short, record.long
         self.on_above_counter: Callable[[], None] | None = None
-        """Called when a ledger comes whose id is above the counters that were read last."""
+        """Called for a ledger whose id is above the counters that were read last."""
         self.note(commits.highest_ledgers)
 
     @classmethod
     async def load(cls, disk: Disk, index: IndexStore, directory: str, commits: IndexCommits) -> "IdMarks":
-        """What holds at a start: the newer of the two copies; the other is brought up to it. DamagedError."""
+        """Load the newer of the two copies at a start, and update the other. DamagedError."""
         value = await index.get(ID_MARKS_KEY)
         indexed = None if value is None else decode_id_record(value, "index")
         path = f"{directory}/{ID_MARKS_NAME}"
@@ -92,7 +92,7 @@ class IdMarks:
             except DamagedError as error:
                 if indexed is None:
                     raise
-                _log.warning("the index still knows what it says: %s", error)
+                _log.warning("using the copy of the record in the index: %s", error)
         record = max(filter(None, (indexed, filed)), key=lambda each: each.number, default=IdRecord())
         marks = cls(disk, directory, commits, record)
         if record.number and (filed != record or indexed != record):
@@ -105,7 +105,7 @@ class IdMarks:
         return self._record.seen
 
     def note(self, ledgers: Iterable[LedgerId]) -> None:
-        """These ledgers are held here, or were."""
+        """Record ledgers that are or were held here."""
         seen = self._record.seen
         for ledger in ledgers:
             if ledger >= LONG_IDS_START:
@@ -118,12 +118,12 @@ class IdMarks:
                 self.on_above_counter()
 
     async def cover(self) -> None:
-        """Durably: no start finds a lower mark than there is now. DiskFullError: nothing was changed."""
+        """Store the current marks durably, so that no start finds lower ones. DiskFullError: nothing changed."""
         if (self._record.short, self._record.long) != (self.short, self.long):
             await self._store(self._next(self._record.seen))
 
     async def keep_seen(self, seen: IdCounters) -> None:
-        """Durably: these counters were read. DiskFullError: nothing was changed."""
+        """Store counters that were read, durably. DiskFullError: nothing changed."""
         if seen != self._record.seen:
             await self._store(self._next(seen))
 

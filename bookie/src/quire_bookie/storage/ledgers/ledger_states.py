@@ -1,19 +1,19 @@
-"""What a bookie knows of each ledger beside its entries: master key, fence, explicit LAC, deletion.
+"""The state of each ledger apart from its entries: master key, fence, explicit LAC, deletion.
 
-Owns the one `LedgerInfo` per ledger: whoever holds one sees every fence, because an evicted object that somebody still
-holds is found again. Never evicts a state that is not in the index yet, and never makes up a ledger: `create` wants
-the proof that the index has none (`note_absent`). A deleted ledger leaves a tombstone that counts as fenced, so that
-a late writer cannot bring it back to life. One that was deleted as a superfluous copy, while the cluster still has the
-ledger, can be revived: see `deletion`. A ledger in limbo (see `limbo`) is fenced as well.
+Owns the one `LedgerInfo` per ledger: every holder of it sees each fence, because an evicted object that is still
+referenced is found again. Never evicts a state that is not in the index yet, and never invents a ledger: `create`
+requires the proof that the index has none (`note_absent`). A deleted ledger leaves a tombstone that counts as fenced,
+so that a late writer cannot create it again. A ledger that was deleted as a superfluous copy, while the cluster still
+has the ledger, can be revived: see `deletion`. A ledger in limbo (see `limbo`) is fenced as well.
 
     state value   0  crc32c u32 over key and bytes 4..   4  version u8 = 1 to 4   5  flags u8 (1 fenced, 2 deleted,
                   4 has explicit LAC, 8 contents lost, 16 key unknown, 32 superfluous copy)   6  explicit LAC id i64
-                  14  key size u16   16  packet size u32   [version 2 and 3: generation of limbo that ended for this
-                  ledger u32   [version 3 and 4: how often it was revived u32   [version 4: token size u8, token]]]
+                  14  key size u16   16  packet size u32   [version 2 to 4: generation of limbo that ended for this
+                  ledger u32   [version 3 and 4: number of revivals u32   [version 4: token size u8, token]]]
                    -  master key   then the explicit LAC packet                          (little-endian)
 
-A version is written only where a lower one cannot say it: 2 for ledgers that were in limbo or lost something, 3 for
-those that were ever deleted as a superfluous copy, 4 for those whose creator named a token.
+A version is written only if a lower one cannot represent the state: 2 for ledgers that were in limbo or lost entries or
+the key, 3 for those that were ever deleted as a superfluous copy, 4 for those whose creator named a token.
 """
 
 import struct
@@ -37,20 +37,20 @@ _FENCED, _DELETED, _HAS_LAC, _CONTENTS_LOST, _KEY_UNKNOWN, _SUPERFLUOUS = 1, 2, 
 _STATE = struct.Struct("<BBqHI")
 _LIMBO_ENDED = struct.Struct("<I")
 _LIMBO_ENDED_AND_REVIVALS = struct.Struct("<II")
-_LOOKS_PER_ADMISSION = 8
+_EVICTION_STEPS = 8
 _CRC = struct.Struct("<I")
 
 
 class LedgerInfo:
-    """The state of one ledger. Read it freely; change it only through `LedgerStorage`.
+    """The state of one ledger. Any code may read it; only `LedgerStorage` changes it.
 
     `lac` is the highest last-add-confirmed seen (a lower bound), `last_entry` the highest id held. `last_unproven`:
-    damage hides what the index held last, so that `last_entry` is only a lower bound. `deleted` implies `fenced`;
-    `superfluous` says of a deleted one that the cluster still had the ledger, so that it may be revived.
-    `limbo`: what is missing here may have been lost, so a miss is *unknown*; implies `fenced`. `contents_lost`: this
-    ledger is in limbo by itself, because a rebuild of the index found its records damaged. `key_unknown`: its master
-    key was lost, and `master_key` is a value that no client can know. `token`: which of the ledgers that ever had this
-    id it is, as its creator named it; empty where that is not known.
+    damage hides the last entry in the index, so `last_entry` is only a lower bound. `deleted` implies `fenced`;
+    `superfluous`: the cluster still had the ledger when it was deleted, so it may be revived. `limbo`: missing entries
+    may have been lost, so a miss is *unknown*; implies `fenced`. `contents_lost`: the ledger is in limbo on its own,
+    because a rebuild of the index found its records damaged. `key_unknown`: its master key was lost, and `master_key`
+    is a value that no client can know. `token`: identifies the ledger among all that ever had this id, as named by its
+    creator; empty if unknown.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class LedgerInfo:
         self.deleted = False
         self.superfluous = False
         self.revivals = 0
-        """How often it came back after it had been deleted as a superfluous copy."""
+        """How often the ledger was revived after it had been deleted as a superfluous copy."""
         self.limbo = False
         self.limbo_ended = 0
         """The generation of limbo that ended for this ledger; 0: none."""
@@ -100,15 +100,15 @@ class LedgerInfo:
         self.dirty = False
         self.touched = False
         self.rewrites = 0
-        """Grows when an id is stored again, and when the ledger is deleted, so that a read in flight does not cache the
-        older bytes."""
+        """Incremented when an id is stored again and when the ledger is deleted, so that reads in flight do not cache
+        outdated bytes."""
         self.read_ahead_entry = NO_ENTRY
-        """The entry at which a sequential reader would go on."""
+        """The entry at which a sequential reader would continue."""
         self.read_ahead_bytes = 0
 
 
 def encode_state(info: LedgerInfo) -> bytes:
-    """The value under the ledger's state key; also the body of a state record in an entry log."""
+    """Encode the value under the ledger's state key, which is also the body of a state record in an entry log."""
     packet = info.explicit_lac or b""
     flags = (
         (_FENCED if info.fenced else 0)
@@ -136,7 +136,7 @@ def encode_state(info: LedgerInfo) -> bytes:
 
 
 def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> LedgerInfo:
-    """The state in a value; DamagedError when it is not intact."""
+    """Check and decode the state. DamagedError if the value is damaged."""
     head = _CRC.size + _STATE.size
     if len(value) < head or crc32c(value[4:], crc32c(state_key(ledger))) != _CRC.unpack_from(value)[0]:
         raise DamagedError(path, 0, f"the state of ledger {ledger} does not match its checksum")
@@ -168,9 +168,9 @@ def decode_state(ledger: LedgerId, value: Buffer, path: str = "index") -> Ledger
 
 
 def revived_state(info: LedgerInfo, master_key: bytes) -> LedgerInfo:
-    """A superfluous copy that was deleted as what it is to become: fenced, under its own key, and without an entry.
+    """Return the state of a deleted superfluous copy after its revival: fenced, with its own key, without entries.
 
-    `master_key` counts where its own was lost: nothing is held that it could open.
+    `master_key` is used if the ledger's own key was lost: the bookie holds no entry that it could give access to.
     """
     assert info.deleted and info.superfluous, f"ledger {info.ledger_id} was not deleted as a copy"
     revived = LedgerInfo(info.ledger_id, bytes(master_key) if info.key_unknown else info.master_key)
@@ -182,7 +182,7 @@ def revived_state(info: LedgerInfo, master_key: bytes) -> LedgerInfo:
 
 
 def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
-    """One state out of two records of it: a fence or the end of limbo is never undone, a LAC never lower."""
+    """Merge two records of a state: a fence or the end of limbo is never undone, and the LAC never decreases."""
     known = older if newer.key_unknown else newer
     merged = LedgerInfo(newer.ledger_id, known.master_key)
     merged.key_unknown = known.key_unknown
@@ -198,12 +198,12 @@ def merge_states(older: LedgerInfo, newer: LedgerInfo) -> bytes:
 
 
 def is_deleted(ledger: LedgerId, value: Buffer) -> bool:
-    """Whether a state value is a tombstone. DamagedError when it is not intact."""
+    """Return whether a state value is a tombstone. DamagedError if it is damaged."""
     return decode_state(ledger, value).deleted
 
 
 class LedgerStates:
-    """The bounded cache of states. `states_max` counts the clean ones that nobody holds; dirty ones are pinned."""
+    """The bounded cache of states. `states_max` bounds the clean, unreferenced ones; dirty ones are pinned."""
 
     def __init__(self, states_max: int) -> None:
         self._states_max = states_max
@@ -218,7 +218,7 @@ class LedgerStates:
         return len(self._recent)
 
     def get(self, ledger: LedgerId) -> LedgerInfo | None:
-        """The one object of this ledger, if it is in memory."""
+        """Return the single object of this ledger, if it is in memory."""
         info = self._recent.get(ledger)
         if info is not None:
             info.touched = True
@@ -230,7 +230,7 @@ class LedgerStates:
         return info
 
     def add_loaded(self, info: LedgerInfo) -> LedgerInfo:
-        """Take over a state read from the index, unless the ledger came to memory meanwhile."""
+        """Add a state read from the index, unless the ledger is in memory by now; return the one in memory."""
         known = self.get(info.ledger_id)
         if known is not None:
             return known
@@ -241,23 +241,23 @@ class LedgerStates:
 
     @property
     def limbo(self) -> Limbo:
-        """Which ledgers may have lost something."""
+        """Which ledgers may have lost entries."""
         return self._limbo
 
     def set_limbo(self, limbo: Limbo) -> None:
-        """From now on; every state in memory follows in this loop step."""
+        """Set limbo and update every state in memory, in this loop step."""
         self._limbo = limbo
         for info in list(self._alive.values()):
             self._settle_limbo(info)
 
     def end_limbo(self, info: LedgerInfo) -> None:
-        """What this ledger lacks is provably absent again. It stays fenced."""
+        """End the limbo of a ledger: its misses are proofs of absence again. It stays fenced."""
         info.limbo_ended = self._limbo.generation
         info.contents_lost = info.limbo = False
         self.mark_dirty(info)
 
     def revive(self, info: LedgerInfo, revived: LedgerInfo) -> None:
-        """What `revived_state` gave is durable: from now on the ledger is held again."""
+        """Hold the ledger again from now on: the result of `revived_state` is durable."""
         info.master_key, info.key_unknown = revived.master_key, revived.key_unknown
         info.deleted = info.superfluous = info.contents_lost = info.last_unproven = False
         info.revivals = revived.revivals
@@ -269,19 +269,19 @@ class LedgerStates:
 
     def _settle_limbo(self, info: LedgerInfo) -> None:
         covered = self._limbo.covers(info.ledger_id) and info.limbo_ended < self._limbo.generation
-        # Of a superfluous copy that was revived, the revival may be what is lost.
+        # A deleted superfluous copy may have been revived, and the record of the revival lost.
         is_gone = info.deleted and not info.superfluous
         info.limbo = not is_gone and ((info.contents_lost and not info.deleted) or (covered and self._limbo.active))
         info.fenced = info.fenced or covered or info.contents_lost
 
     def note_absent(self, ledger: LedgerId) -> None:
-        """The index proved that it has no such ledger."""
+        """Record that the index proved the ledger absent."""
         self._absent[ledger] = None
         if len(self._absent) > self._states_max:
             self._absent.popitem(last=False)
 
     def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
-        """A new ledger, or the one that was created meanwhile (compare its key)."""
+        """Create a ledger, or return one that was created since (compare its key)."""
         info = self.get(ledger)
         if info is not None:
             return info
@@ -290,7 +290,7 @@ class LedgerStates:
         del self._absent[ledger]
         info = LedgerInfo(ledger, master_key)
         if not self._limbo.active and self._limbo.covers(ledger):
-            info.limbo_ended = self._limbo.generation  # nothing of it was ever lost here: it is new, after limbo
+            info.limbo_ended = self._limbo.generation  # created after limbo: it lost nothing here
         self._settle_limbo(info)
         self._alive[ledger] = info
         self._admit(info)
@@ -298,45 +298,45 @@ class LedgerStates:
         return info
 
     def mark_dirty(self, info: LedgerInfo) -> None:
-        """The state must reach the index with the next flush."""
+        """Include the state in the next flush."""
         info.dirty = True
         self._dirty[info.ledger_id] = info
 
     def set_token(self, info: LedgerInfo, token: bytes) -> None:
-        """Keep the token of a ledger that has none."""
+        """Set the token of a ledger that has none."""
         assert not info.token, f"ledger {info.ledger_id} has a token"
         info.token = bytes(token)
         self.mark_dirty(info)
 
     def set_explicit_lac(self, info: LedgerInfo, packet: bytes, lac: EntryId) -> None:
-        """Keep the packet in place of any former one. The known LAC never falls."""
+        """Store the packet, replacing the previous one. The known LAC never decreases."""
         info.explicit_lac, info.explicit_lac_entry = bytes(packet), lac
         info.lac = max(info.lac, lac)
         self.mark_dirty(info)
 
     def begin_flush(self) -> dict[LedgerId, LedgerInfo]:
-        """The states that became dirty since the last call; they stay pinned until `end_flush`.
+        """Return the states that became dirty since the last call; they stay pinned until `end_flush`.
 
-        They are encoded later: a state that changes until then reaches the index early, and once more with the next
-        flush. Encoding thousands of them here would stall the loop in the middle of an add.
+        They are encoded later: a state that changes before that reaches the index early, and again with the next flush.
+        Encoding thousands of them here would stall the event loop in the middle of an add.
         """
         assert not self._flushing, "one flush at a time"
         self._flushing, self._dirty = self._dirty, {}
         return self._flushing
 
     def end_flush(self) -> None:
-        """The states of `begin_flush` are durable."""
+        """Unpin the states of `begin_flush`, which are durable now."""
         for ledger, info in self._flushing.items():
             info.dirty = ledger in self._dirty
         self._flushing = {}
 
     def dirty_ledgers(self) -> Iterator[LedgerInfo]:
-        """States whose present form the index may not have."""
+        """Yield the states whose current version the index may not have."""
         yield from self._dirty.values()
         yield from (info for ledger, info in self._flushing.items() if ledger not in self._dirty)
 
-    def let_go(self, ledger: LedgerId) -> bool:
-        """Drop a clean state from memory. False: it waits for a flush, or somebody holds it."""
+    def evict_unused(self, ledger: LedgerId) -> bool:
+        """Drop a clean state from memory. False: it waits for a flush, or is still referenced."""
         info = self._alive.get(ledger)
         if info is None:
             return True
@@ -348,7 +348,7 @@ class LedgerStates:
 
     @property
     def dirty_count(self) -> int:
-        """States that wait for a flush that has not begun."""
+        """The number of states that wait for the next flush."""
         return len(self._dirty)
 
     @property
@@ -357,13 +357,13 @@ class LedgerStates:
         return bool(self._dirty)
 
     def _admit(self, info: LedgerInfo) -> None:
-        """Second chance, with a bounded number of looks per admission. Dirty ones stay, whatever the bound."""
+        """Add a state with second-chance eviction, in a bounded number of steps. Dirty states stay beyond the bound."""
         self._recent[info.ledger_id] = info
-        for look in range(_LOOKS_PER_ADMISSION):
+        for step in range(_EVICTION_STEPS):
             if len(self._recent) <= self._states_max:
                 return
             ledger = next(iter(self._recent))
             oldest = self._recent.pop(ledger)
-            if oldest.dirty or (oldest.touched and look < _LOOKS_PER_ADMISSION - 1):
+            if oldest.dirty or (oldest.touched and step < _EVICTION_STEPS - 1):
                 oldest.touched = False
                 self._recent[ledger] = oldest

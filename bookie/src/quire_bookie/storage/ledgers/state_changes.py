@@ -1,7 +1,7 @@
-"""Changes of ledger states that are durable before they return: into limbo, out of it, and a lost key found again.
+"""Durable changes of ledger states: entering limbo, leaving it, and restoring a lost key.
 
 Owns their order: memory first, so that no request sees the weaker state, then the record beside the logs, then the
-index. Runs under the storage's write lock. Never makes up a ledger or a key.
+index. Runs under the storage's write lock. Never invents a ledger or a key.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ LoadLedger = Callable[[LedgerId], Awaitable[LedgerInfo | None]]
 
 
 class StateChanges:
-    """See the module's text. Every method is for the holder of the write lock."""
+    """Applies changes of limbo and keys. The caller holds the write lock."""
 
     def __init__(
         self,
@@ -45,48 +45,48 @@ class StateChanges:
         self._chance = chance
 
     async def restore_limbo(self) -> None:
-        """At a start: what the last process knew. DamagedError."""
+        """Load the limbo of the previous process at a start. DamagedError."""
         self._states.set_limbo(await load_limbo(self._disk, self._index, self._directory, self._commits))
 
     async def enter_limbo(self, bounds: Sequence[LedgerId]) -> None:
-        """Everything at or below `bounds`, per id space, may have been lost."""
+        """Enter limbo: ledgers at or below `bounds`, per id space, may have lost entries."""
         self._states.set_limbo(self._states.limbo.entered(bounds))
         await store_limbo(self._disk, self._directory, self._commits, self._states.limbo)
 
     async def end_limbo_of_all(self) -> None:
-        """No ledger is in limbo any more, those aside that lost contents by themselves."""
+        """End the limbo of all ledgers, except of those with `contents_lost`."""
         if self._states.limbo.active:
             ended = self._states.limbo.ended()
             await store_limbo(self._disk, self._directory, self._commits, ended)
             self._states.set_limbo(ended)
 
     async def end_limbo(self, ledger: LedgerId, load: LoadLedger) -> None:
-        """One ledger. NoSuchLedgerError when it is not held: there is nothing to note it on."""
+        """End the limbo of one ledger. NoSuchLedgerError if it is not held, as it then has no state to record that."""
         info = await self._held(ledger, load)
         if info.limbo:
             self._states.end_limbo(info)
             await self._commits.commit([(state_key(ledger), encode_state(info))])
 
     async def adopt_key(self, ledger: LedgerId, master_key: bytes, load: LoadLedger) -> None:
-        """The key of a ledger whose own was lost. Changes nothing when it is known. NoSuchLedgerError."""
+        """Set the key of a ledger that lost its own. Changes nothing if the key is known. NoSuchLedgerError."""
         info = await self._held(ledger, load)
         if info.key_unknown:
             self.restore_key(info, master_key)
             await self._commits.commit([(state_key(ledger), encode_state(info))])
 
     def create_without_key(self, ledger: LedgerId) -> LedgerInfo:
-        """A ledger of which only contents are left: its key is one that no client can know."""
+        """Create a ledger whose key was lost, with a key that no client can know."""
         info = self._states.create(ledger, self._chance.token(UNKNOWN_KEY_BYTES))
         info.key_unknown = True
         return info
 
     def restore_key(self, info: LedgerInfo, master_key: bytes) -> None:
-        """In memory, until the next flush or commit of the state."""
+        """Set the key in memory, until the next flush or commit of the state."""
         info.master_key, info.key_unknown = bytes(master_key), False
         self._states.mark_dirty(info)
 
     async def ledgers_without_key(self) -> list[LedgerId]:
-        """Ledgers whose key was lost, ascending. DamagedError."""
+        """Return the ledgers whose key was lost, ascending. DamagedError."""
         found: set[LedgerId] = set()
         async for key, value in self._index.scan(STATES_START, STATES_END):
             info = decode_state(ledger_of_state_key(key), value)

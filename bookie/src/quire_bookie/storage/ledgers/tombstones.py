@@ -1,14 +1,14 @@
-"""When the memory of a deleted ledger may go.
+"""Expiry of the tombstones of deleted ledgers.
 
-A deleted ledger stays as a tombstone, so that a late writer, fenced before, cannot bring it back under its old id; its
-adds are answered *fenced*. Owns the times of deletions and forgets tombstones that are older than `keep_ms`. Never
-forgets one that somebody still holds in memory or that a flush has yet to write, and never one of unknown age: that
-one begins to age when it is found, as those of earlier versions do.
+A deleted ledger stays as a tombstone, so that a late writer, fenced before, cannot create it again under its old id;
+its adds are answered *fenced*. Owns the times of deletions and removes tombstones that are older than `keep_ms`. Never
+removes one whose state is still referenced in memory or not flushed yet, and never one of unknown age: its age counts
+from when it is found, as for those of earlier versions.
 
     'd' ledger:u64   0  crc32c u32 over key and bytes 4..   4  version u8 = 1   5  deleted at, ms since the epoch, i64
 
-A clock that was set back makes a time lie in the future; it is replaced by the present, so that nothing is kept for
-good. A clock that jumps ahead forgets early: a ledger that then came back would be garbage, and collected as such.
+If the clock was set back, a time in the future is replaced by the present, so that no tombstone is kept permanently. If
+the clock jumps ahead, tombstones expire early: a ledger that a late writer then creates is collected as garbage.
 """
 
 import struct
@@ -41,13 +41,13 @@ _TIME = struct.Struct("<Bq")
 
 
 def encode_deletion(ledger: LedgerId, deleted_at_ms: int) -> bytes:
-    """The value under the ledger's deletion key."""
+    """Encode the value under the ledger's deletion key."""
     rest = _TIME.pack(TOMBSTONE_VERSION, deleted_at_ms)
     return _CRC.pack(crc32c(rest, crc32c(deletion_key(ledger)))) + rest
 
 
 def decode_deletion(ledger: LedgerId, value: bytes) -> int | None:
-    """When the ledger was deleted, in ms since the epoch; None when the value does not say."""
+    """Return when the ledger was deleted, in ms since the epoch; None if the value is damaged."""
     if len(value) != _CRC.size + _TIME.size:
         return None
     if crc32c(value[_CRC.size :], crc32c(deletion_key(ledger))) != _CRC.unpack_from(value)[0]:
@@ -57,7 +57,7 @@ def decode_deletion(ledger: LedgerId, value: bytes) -> int | None:
 
 
 class Tombstones:
-    """The deleted ledgers of one storage. `date` and `forget` are for the holder of the write lock."""
+    """Tracks the deleted ledgers of one storage. The caller of `date` and `forget` holds the write lock."""
 
     def __init__(
         self, index: IndexStore, commits: IndexCommits, states: LedgerStates, clock: WallClock, keep_ms: int
@@ -67,14 +67,14 @@ class Tombstones:
         self._states = states
         self._clock = clock
         self._keep_ms = keep_ms
-        self._looked_for_undated = False
+        self._searched_undated = False
 
     def new(self, ledger: LedgerId) -> tuple[bytes, bytes]:
-        """What to commit together with the state of a ledger that is deleted now."""
+        """Return the pair to commit with the state of a ledger that is deleted now."""
         return deletion_key(ledger), encode_deletion(ledger, self._clock.now_ms())
 
     async def find(self) -> tuple[list[LedgerId], list[LedgerId]]:
-        """Tombstones that are old enough to go, and those whose time has to be noted. Changes nothing."""
+        """Return the tombstones that have expired, and those without a valid time. Changes nothing."""
         now_ms = self._clock.now_ms()
         old: list[LedgerId] = []
         undated: list[LedgerId] = []
@@ -87,27 +87,27 @@ class Tombstones:
                 undated.append(ledger)
             elif now_ms - at_ms >= self._keep_ms:
                 old.append(ledger)
-        if not self._looked_for_undated:  # only an earlier version, or a rebuilt index, leaves any
+        if not self._searched_undated:  # only an earlier version or a rebuilt index leaves any
             async for key, value in self._index.scan(STATES_START, STATES_END):
                 ledger = ledger_of_state_key(key)
                 if ledger not in dated and _is_tombstone(ledger, value):
                     undated.append(ledger)
-            self._looked_for_undated = True
+            self._searched_undated = True
         return old, undated
 
     async def date(self, ledgers: list[LedgerId]) -> None:
-        """These begin to age now."""
+        """Store the current time for tombstones: their age counts from now."""
         await self._commits.commit([self.new(ledger) for ledger in ledgers])
 
     async def forget(self, ledgers: list[LedgerId]) -> int:
-        """Take them out of index and memory, as far as nobody holds them. How many went."""
+        """Remove tombstones from index and memory, unless their state is in use; return how many were removed."""
         values = await self._index.get_many([state_key(ledger) for ledger in ledgers])
         deletes: list[bytes] = []
         gone = 0
         for ledger, value in zip(ledgers, values, strict=True):
             if value is None or not _is_tombstone(ledger, value):
-                deletes.append(deletion_key(ledger))  # of a ledger that has no tombstone, there is nothing to age
-            elif self._states.let_go(ledger):
+                deletes.append(deletion_key(ledger))  # a time without a tombstone
+            elif self._states.evict_unused(ledger):
                 await self.drop_blocks(ledger)
                 deletes += (state_key(ledger), deletion_key(ledger))
                 gone += 1
@@ -116,8 +116,10 @@ class Tombstones:
         return gone
 
     async def drop_blocks(self, ledger: LedgerId) -> None:
-        """At the deletion, and again before the ledger may come back: a crash in between left them, and they would name
-        what is gone. Durable with the next synced commit."""
+        """Delete a ledger's blocks, which would reference deleted entries. Durable with the next synced commit.
+
+        Called at the deletion, and again before the ledger may be created again, as a crash may have left them.
+        """
         if await self._has_blocks(ledger):
             await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
 
@@ -125,11 +127,11 @@ class Tombstones:
         try:
             return await self._index.last_at_or_below(last_block_key(ledger), block_key(ledger, 0)) is not None
         except DamagedError:
-            return True  # whatever is there goes, unread
+            return True  # damaged blocks are deleted unread
 
 
 def _is_tombstone(ledger: LedgerId, value: bytes) -> bool:
     try:
         return is_deleted(ledger, value)
     except DamagedError:
-        return False  # what it was is not known: it stays
+        return False  # unknown whether it is a tombstone: keep it

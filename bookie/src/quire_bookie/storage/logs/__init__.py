@@ -1,1 +1,1 @@
-"""Entry logs: writing, reading, walking and choosing files."""
+"""Entry logs: writing, reading and walking them, and choosing their folders."""

@@ -1,9 +1,9 @@
-"""One entry log: appending to it, and reading what was appended. See `log_format` for the bytes.
+"""One entry log: appends records and reads them. See `log_format` for the bytes.
 
 Owns the file of the log being written and the handles of those being read. Bytes are collected in page-aligned memory
-(`log_window`) and written in aligned pieces beside appending more (`log_writes`); a flush
-ends with a footer, so that it is known what the log holds without reading its entries. Never writes below what is
-committed, and never syncs before all pieces are written, or after a failure.
+(`log_window`) and written in aligned pieces while more are appended (`log_writes`). A flush ends with a footer, which
+counts the log's entries, so that they need not be read for that. Never overwrites committed bytes, and never syncs
+before all pieces are written, or after a failure.
 """
 
 from collections import OrderedDict
@@ -25,21 +25,24 @@ from quire_bookie.storage.logs.log_window import LogWindow
 from quire_bookie.storage.logs.log_writes import LogWrites
 
 FOOTER_CHAIN_MAX = 64
-"""After so many footers one counts the whole log, so that a start reads a bounded number of them. It repeats the ages
-since the last such footer and names that one, so that all ages of a log are found in few reads as well."""
+"""After this many footers one counts the whole log, so that a start reads a bounded number of them. It repeats the ages
+since the last such footer and references that one, so that all ages of a log are found in few reads as well."""
 
 
 class RecordSource(Protocol):
-    """Whoever holds entries and writes them as records: a half of the write cache."""
+    """A holder of entries that writes them as records: a half of the write cache."""
 
     def write_runs(self, target: mmap, at: int, salt: int, runs: list[FlushRun]) -> int:
-        """Write the records into `target` from `at` on; gives the position behind them."""
+        """Write the records into `target` from `at` on; return the position after them."""
         ...
 
 
 class LogWriter:
-    """Appends to one log. What is not committed can be taken back with `rewind`. `chain`: footers that follow one
-    another back from the last. `ages`: those since the last footer that repeats ages, and where that one is."""
+    """Appends to one log. `rewind` discards uncommitted records.
+
+    `chain`: the number of footers linked back from the last one. `ages`: those since the last footer that repeats ages,
+    and the offset of that footer.
+    """
 
     def __init__(
         self,
@@ -53,12 +56,12 @@ class LogWriter:
         self._file = file
         self._writes = LogWrites(file)
         self.writes_at_once = limits.ENTRY_LOG_WRITES_MAX
-        """Pieces that are written at the same time."""
+        """Pieces written at the same time."""
         self._chain = chain
         self._known_ages = list(ages.runs)
         self._ages_before = ages.earlier
         self.age = 0
-        """How old what is appended is, where `append` is not told otherwise: see `log_ages`."""
+        """The age of appended records without an explicit age: see `log_ages`."""
         self._header = header
         self._spans = spans
         self.committed = state
@@ -74,7 +77,7 @@ class LogWriter:
 
     @property
     def offset(self) -> int:
-        """Where the next record goes."""
+        """The offset of the next record."""
         return self._window.end
 
     @property
@@ -84,7 +87,7 @@ class LogWriter:
 
     @property
     def out_of_space(self) -> bool:
-        """A write found no space since the last `rewind`."""
+        """Whether a write found no space since the last `rewind`."""
         return self._writes.out_of_space
 
     @property
@@ -92,8 +95,8 @@ class LogWriter:
         """Whether something was appended since the last commit."""
         return bool(self._fresh)
 
-    def room(self, limit_bytes: int) -> int:
-        """Bytes that still fit a log of `limit_bytes`, its map and padding aside."""
+    def free_bytes(self, limit_bytes: int) -> int:
+        """Return the bytes that still fit a log of `limit_bytes`, apart from its map and padding."""
         return limit_bytes - self.offset - LOG_ALIGNMENT_BYTES
 
     @property
@@ -111,7 +114,7 @@ class LogWriter:
         size_bytes: int,
         age: int | None = None,
     ) -> int:
-        """Queue encoded records of one ledger; returns the offset of the first. Not written before `write_out`."""
+        """Queue encoded records of one ledger, to be written by `write_out`. Return the offset of the first."""
         base = self.offset
         self._note_age(base, self.age if age is None else age)
         self._window.add(b"".join(records))
@@ -122,9 +125,9 @@ class LogWriter:
     def append_runs(
         self, runs: list[FlushRun], segments: list[tuple[int, bytes]], source: RecordSource, size_bytes: int
     ) -> int:
-        """Queue the records of entries that `source` holds, `size_bytes` in all; returns the offset of the first.
+        """Queue the records of entries that `source` holds, `size_bytes` in total. Return the offset of the first.
 
-        `segments`: the bytes of each run's records, and what the index says of them (see `bulk.run_segments`).
+        `segments`: the bytes of each run's records, and their index segments (see `bulk.run_segments`).
         """
         base = self.offset
         self._note_age(base, self.age)
@@ -146,23 +149,23 @@ class LogWriter:
 
     @property
     def has_piece(self) -> bool:
-        """Whether enough is queued to be written."""
+        """Whether a whole piece is queued."""
         return self._window.has_piece
 
     async def write_out(self) -> None:
-        """Begin to write what is whole pieces; waits while enough are under way.
+        """Start to write the whole pieces; wait while the maximum is being written.
 
-        Raises what failed of those before.
+        Raises the errors of earlier writes.
         """
         await self._writes.begin(self._window, self._window.end_of_pieces, self.writes_at_once)
 
     async def settle(self) -> None:
-        """Until nothing is being written. Raises an error that is not *no space*."""
+        """Wait until no write is running. Raises an error other than *no space*."""
         await self._writes.settle()
         self._writes.raise_final()
 
     async def end_flush(self) -> LogState:
-        """Write the footer and everything queued, and sync. Returns the state to commit."""
+        """Write the footer and everything queued, and sync. Return the state to commit."""
         footer = self.offset
         if self._chain < FOOTER_CHAIN_MAX:
             ages = AgeTable(self._fresh_ages, self.committed.pointer)
@@ -176,15 +179,15 @@ class LogWriter:
         return replace(self.committed, durable_bytes=self.offset, pointer=footer)
 
     async def seal(self) -> LogState:
-        """Write the map of the whole log and its seal, and sync. Nothing can be appended afterwards."""
-        place = self.offset
+        """Write the map of the whole log and its seal, and sync. The log accepts no more records."""
+        map_offset = self.offset
         ages = AgeTable(self._fresh_ages, self.committed.pointer)
         self._append_file_record(log_format.MAP_ENTRY, log_format.encode_map(self._whole(), 0, ages))
         self._pad(LOG_ALIGNMENT_BYTES, log_format.SEAL_BYTES)
         size = self.offset + log_format.SEAL_BYTES
-        self._window.add(log_format.encode_seal(self.log, place, size))
+        self._window.add(log_format.encode_seal(self.log, map_offset, size))
         await self._writes.finish(self._window, size, self.writes_at_once)
-        return replace(self.committed, durable_bytes=size, pointer=place, sealed=True)
+        return replace(self.committed, durable_bytes=size, pointer=map_offset, sealed=True)
 
     def _whole(self) -> LedgerMap:
         whole: LedgerMap = {}
@@ -193,7 +196,7 @@ class LogWriter:
         return whole
 
     def commit(self, state: LogState) -> None:
-        """The index has `state`: go on from there."""
+        """Continue after `state`, which the index has."""
         if self._chain < FOOTER_CHAIN_MAX:
             self._chain += 1
             self._known_ages += self._fresh_ages
@@ -205,14 +208,14 @@ class LogWriter:
         self._begin()
 
     async def rewind(self) -> None:
-        """Take back what was appended since the last commit, and give its space free. Errors as `settle`."""
+        """Discard the records since the last commit and free their space. Raises the errors of `settle`."""
         await self.settle()
         self._begin()
         self._writes.reset()
         await self._file.truncate(self.committed.durable_bytes)
 
     async def close(self) -> None:
-        """Release the handle, once nothing is being written."""
+        """Release the handle once no write is running."""
         await self._writes.settle()
         await self._file.close()
 
@@ -226,17 +229,17 @@ class LogWriter:
 
 
 class LogFiles:
-    """Handles for reading, at most `open_max` of them kept open."""
+    """Owns the handles for reading, at most `open_max` of them kept open."""
 
     def __init__(self, disk: Disk, path_of: Callable[[int], str], open_max: int) -> None:
         self._disk = disk
         self.path = path_of
-        """Where a log lies."""
+        """Returns the path of a log."""
         self._open_max = open_max
         self._open: OrderedDict[int, _Handle] = OrderedDict()
 
     async def read(self, log: int, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes; DamagedError when the file is missing, too short or cannot be read."""
+        """Return exactly `size` bytes. DamagedError if the file is missing, too short or unreadable."""
         path = self.path(log)
         handle = await self._acquire(log, path)
         try:
@@ -273,7 +276,7 @@ class LogFiles:
                 raise DamagedError(path, 0, f"cannot be opened: {error}") from error
             handle = _Handle(file)
             handle.users = 1
-            if log in self._open:  # somebody else opened it meanwhile: this handle serves one read
+            if log in self._open:  # opened concurrently: this handle serves one read
                 handle.closing = True
                 return handle
             self._open[log] = handle
@@ -300,5 +303,5 @@ class _Handle:
 
 
 def log_path(directory: str, log: int) -> str:
-    """`<16 hex digits>.qlog`"""
+    """Return the path of a log in a folder: `<16 hex digits>.qlog`."""
     return f"{directory}/{log:016x}.qlog"

@@ -1,13 +1,14 @@
-"""One stream of appended records, the flushes' or the compaction's, into a log in each of the folders that it may use.
+"""One stream of appended records, of flushes or of compaction, into one log in each usable folder.
 
-Owns the logs being written, the ones left before they were sealed, and what of them is not committed yet: `end_flush`
-makes it durable, `committed` keeps it once the index names it, `rewind` takes all of it back. Leaves a folder that has
-no room, and in one attempt never goes back to a folder in which a write found no space. A log that was left is sealed
-as soon as its folder allows it, and never continued.
+Owns the logs being written, those left before they were sealed, and their uncommitted records: `end_flush` makes these
+durable, `committed` keeps them once the index references them, `rewind` discards them. Leaves a folder without space,
+and in one attempt never returns to a folder in which a write found no space. A log that was left is sealed as soon as
+its folder has space for that, and never continued.
 
-Flushes take turns with the folders: from a whole piece of 4 MiB on the next records go to the next folder while the
-pieces are written, and each flush begins where the one before did not end. So the folders fill evenly, their devices
-write and sync at the same time, and a small flush syncs one file. Which of two records is newer, ages say (`log_ages`).
+Flushes rotate over the folders: after a whole piece of 4 MiB the next records go to the next folder while the piece is
+written, and each flush starts in the folder after that of the previous flush. The folders therefore fill evenly, their
+devices write and sync in parallel, and a small flush syncs one file. Ages decide which of two records is newer
+(`log_ages`).
 """
 
 import asyncio
@@ -29,23 +30,23 @@ T = TypeVar("T")
 
 
 class LogBook(Protocol):
-    """What an appender needs of the set of all logs."""
+    """The part of `EntryLogs` that an appender needs."""
 
     @property
     def next_log(self) -> int:
-        """Id that the next log will get."""
+        """Id of the next log."""
         ...
 
     def directory_of(self, log: int) -> str:
-        """The folder of a log."""
+        """Return the folder of a log."""
         ...
 
     async def create_log(self, directory: str) -> LogWriter:
-        """A new log; DiskFullError."""
+        """Create a log. DiskFullError."""
         ...
 
     async def remove_created(self, log: int) -> None:
-        """Take back a log that no commit names."""
+        """Remove a log that no commit names."""
         ...
 
     async def sync_directories(self, paths: set[str]) -> None:
@@ -53,12 +54,12 @@ class LogBook(Protocol):
         ...
 
     def note_committed(self, state: LogState) -> None:
-        """The index has this state."""
+        """Record that the index has this state."""
         ...
 
 
 class _Lane:
-    """A folder's log that is written."""
+    """The log being written in one folder."""
 
     __slots__ = ("writer",)
 
@@ -67,10 +68,10 @@ class _Lane:
 
 
 class LogAppender:
-    """For one user at a time; the flushes' one is for the holder of the write lock.
+    """Appends to the logs. One caller at a time; for the appender of flushes, the holder of the write lock.
 
-    `floor_bytes`: what every file system keeps free; None takes the storage's reserve. `parallel`: take turns with all
-    folders; else one after the other.
+    `floor_bytes`: the space to leave free on each file system; None: the storage's reserve. `parallel`: rotate over all
+    folders, otherwise use one at a time.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class LogAppender:
         self._floor_bytes = self._floor_at_most_bytes
         self._parallel = parallel
         self._lanes = [_Lane()]
-        self._turn = 0
+        self._lane_number = 0
         self._age = 0
         self._left: list[LogWriter] = []
         self._excluded: set[str] = set()
@@ -103,11 +104,11 @@ class LogAppender:
 
     @property
     def next_log(self) -> int:
-        """Id that the next log will get; goes into the index with each commit."""
+        """Id of the next log, stored in the index with each commit."""
         return self._book.next_log
 
     def adopt(self, writer: LogWriter) -> None:
-        """Go on with an unsealed log, the newest so far of its folder; older ones are sealed by the next flush."""
+        """Continue an unsealed log, the newest so far of its folder; the next flush seals older ones."""
         path = self._book.directory_of(writer.log)
         for lane in self._lanes:
             if lane.writer is None or not self._parallel or self._book.directory_of(lane.writer.log) == path:
@@ -117,7 +118,7 @@ class LogAppender:
         self._lanes.append(_Lane(writer))
 
     def leave_log(self, bytes_min: int = 0) -> bool:
-        """The next record goes to a new log, where the present one has `bytes_min`. Whether one was left."""
+        """Leave each log with at least `bytes_min` bytes, so that a new one follows. Return whether one was left."""
         left = False
         for lane in self._lanes:
             if lane.writer is not None and lane.writer.committed.durable_bytes >= bytes_min:
@@ -132,8 +133,10 @@ class LogAppender:
             lane.writer = None
 
     async def begin(self, age: int = 0, *, spend_floor: bool = False) -> None:
-        """A new attempt: look at the space, and try every folder again. `age`: of what it appends. `spend_floor`: what
-        is kept free may be used up."""
+        """Start a new attempt: read the free space, and try every folder again.
+
+        `age`: of the appended records. `spend_floor`: the space that is kept free may be used.
+        """
         self._age = age
         self._floor_bytes = 0 if spend_floor else self._floor_at_most_bytes
         self._excluded.clear()
@@ -142,33 +145,33 @@ class LogAppender:
         wanted = self._directories.equally_good(self._floor_bytes) if self._parallel else 1
         self._lanes = lanes + [_Lane() for _ in range(max(1, wanted) - len(lanes))]
 
-    def has_room(self, needed_bytes: int) -> bool:
-        """Whether `needed_bytes` may be written in all folders together."""
-        return self._directories.room_bytes(self._excluded, self._floor_bytes) >= needed_bytes
+    def has_space(self, needed_bytes: int) -> bool:
+        """Return whether `needed_bytes` may be written to all folders together."""
+        return self._directories.available_bytes(self._excluded, self._floor_bytes) >= needed_bytes
 
-    def check_room(self, needed_bytes: int) -> None:
-        """Refuse before the last bytes are gone: what gives space back needs them. DiskFullError."""
-        room = self._directories.room_bytes(self._excluded, self._floor_bytes)
-        if room < needed_bytes:
+    def check_space(self, needed_bytes: int) -> None:
+        """Raise DiskFullError before the last bytes are used: operations that free space need them."""
+        available = self._directories.available_bytes(self._excluded, self._floor_bytes)
+        if available < needed_bytes:
             raise DiskFullError(
-                f"{needed_bytes} bytes to write, and room for {room} beside the reserve of "
+                f"{needed_bytes} bytes to write, but only {available} available above the reserve of "
                 f"{self._floor_bytes} bytes: {self._directories.describe()}"
             )
 
-    async def writer_with_room(self, size_bytes: int) -> LogWriter:
-        """The log to append `size_bytes` to; DiskFullError when no folder has the room."""
+    async def writer_for(self, size_bytes: int) -> LogWriter:
+        """Return the log to append `size_bytes` to. DiskFullError if no folder has the space."""
         while True:
-            lane = self._lanes[self._turn % len(self._lanes)]
+            lane = self._lanes[self._lane_number % len(self._lanes)]
             writer = lane.writer
             if writer is None:
                 writer = await self._create(lane, size_bytes)
                 if writer is None:
-                    self._lanes.remove(lane)  # the folders of the others are all that have room
+                    self._lanes.remove(lane)  # only the folders of the other lanes have space
                     continue
             path = self._book.directory_of(writer.log)
             if path in self._excluded:
-                self._leave(lane)  # not even sealed: that would want space in a folder that has none
-            elif not writer.is_empty and writer.room(self._log_bytes_max) < size_bytes:
+                self._leave(lane)  # without sealing it, which would need space in a full folder
+            elif not writer.is_empty and writer.free_bytes(self._log_bytes_max) < size_bytes:
                 await self._seal(writer)
                 lane.writer = None
             elif self._directories.take(path, size_bytes, self._floor_bytes):
@@ -176,17 +179,17 @@ class LogAppender:
                 writer.writes_at_once = max(1, ENTRY_LOG_WRITES_MAX // len(self._lanes))
                 return writer
             else:
-                self._leave(lane)  # what is left there is the reserve, which is enough to seal it
+                self._leave(lane)  # the remaining space is the reserve, which is enough to seal it
 
     async def write_out(self, writer: LogWriter) -> None:
-        """Begin to write the whole pieces of what `writer_with_room` gave last, and go on with the next folder."""
-        assert self._lanes[self._turn % len(self._lanes)].writer is writer
+        """Start to write the whole pieces of the log that `writer_for` returned last; continue in the next folder."""
+        assert self._lanes[self._lane_number % len(self._lanes)].writer is writer
         await writer.write_out()
         if len(self._lanes) > 1:
-            self._turn += 1
+            self._lane_number += 1
 
     async def end_flush(self) -> list[tuple[bytes, bytes]]:
-        """Make everything appended durable; returns the log states to commit with the index."""
+        """Make everything appended durable; return the log states to commit with the index."""
         dirty = [lane.writer for lane in self._lanes if lane.writer is not None and lane.writer.is_dirty]
         self._finished += zip(dirty, await _together([writer.end_flush() for writer in dirty]), strict=True)
         for writer in list(self._left):
@@ -195,11 +198,11 @@ class LogAppender:
                 await self._seal(writer)
                 self._left.remove(writer)
         await self._book.sync_directories({self._book.directory_of(log) for log in self._opened})
-        self._turn += 1
+        self._lane_number += 1
         return [(log_key(state.log), encode_log_state(state)) for _writer, state in self._finished]
 
     async def committed(self) -> None:
-        """The states of `end_flush` are in the index."""
+        """Keep the records of `end_flush`, whose states are in the index."""
         finished, self._finished, self._opened = self._finished, [], []
         for writer, state in finished:
             self._book.note_committed(state)
@@ -215,9 +218,9 @@ class LogAppender:
                 self._leave(lane)
 
     async def rewind(self) -> bool:
-        """Take back an unfinished flush: the space of its records is free again. Readers never saw them.
+        """Discard an unfinished flush and free the space of its records, which readers never saw.
 
-        True: a folder was found full, and another one may have the room: try again.
+        True: a folder was found full, so a new attempt may use another one.
         """
         touched = {writer.log: writer for writer, _state in self._finished}
         touched |= {writer.log: writer for writer in self._left}
@@ -243,24 +246,24 @@ class LogAppender:
         return found_full
 
     def bytes_since(self, log: int, offset: int) -> int | None:
-        """How much was appended since a place was written; None: long ago, or not by this appender."""
+        """Return the bytes appended since an offset was written; None: long ago, or not by this appender."""
         origin = self._origins.get(log)
         return None if origin is None else self._total_bytes - origin - offset
 
     async def close(self) -> None:
-        """Release the handles. The logs stay unsealed; the next start goes on with the newest and seals the others."""
+        """Release the handles. The logs stay unsealed; the next start continues the newest and seals the others."""
         for writer in (*self._left, *(lane.writer for lane in self._lanes)):
             if writer is not None:
                 await writer.close()
 
     async def _create(self, lane: _Lane, size_bytes: int) -> LogWriter | None:
-        """A new log, in a folder that no other lane uses; None when the other lanes have to do."""
+        """Create a log in a folder that no other lane uses; None if only the other lanes have space."""
         used = {self._book.directory_of(other.writer.log) for other in self._lanes if other.writer is not None}
         path = self._directories.choose(size_bytes, self._excluded | used, self._floor_bytes)
         if path is None and len(self._lanes) > 1:
             return None
         if path is None:
-            raise DiskFullError(f"no folder has room for {size_bytes} bytes more: {self._directories.describe()}")
+            raise DiskFullError(f"no folder has space for {size_bytes} more bytes: {self._directories.describe()}")
         try:
             writer = await self._book.create_log(path)
         except DiskFullError:
@@ -275,17 +278,17 @@ class LogAppender:
         self._stats.logs_sealed += 1
 
     def _exclude(self, path: str) -> None:
-        if path not in self._excluded:  # only then another attempt differs from this one
-            _log.warning("%s is full: entry logs go to other folders, if there are any with room", path)
+        if path not in self._excluded:  # otherwise a new attempt would not differ from this one
+            _log.warning("%s is full: entry logs go to other folders that have space", path)
             self._found_full = True
             self._excluded.add(path)
         self._directories.note_out_of_space(path)
 
 
 async def _together(steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All of them at once, each to its end: nothing may still be written when files are cut or closed.
+    """Run all steps at once, each to its end: no write may be running when files are truncated or closed.
 
-    Raises what failed, and rather what is final than that there is no space.
+    Raises an error of a step, preferring final errors over *no space*.
     """
     if len(steps) == 1:
         return [await steps[0]]

@@ -1,13 +1,13 @@
-"""The folders that entry logs lie in, their space, and which of them takes the next log. Never touches a log.
+"""The folders of the entry logs, their free space, and the choice of a folder for a new log. Never accesses a log.
 
-A flush writes to all folders that are equally good, each with a log of its own, so that they fill evenly also where
-they share a file system. The rule for a new log: the folder with most free bytes that has no such log, among those that
-the disk monitor does not call full; when it calls all of them full, among those that still have room above the reserve,
-because entries that were acknowledged must reach an entry log; a folder in which a write found no space comes last. So
-a full folder takes out only itself, and a flush is refused only when nothing above the reserve is left anywhere.
+A flush writes to all equally good folders, to one log in each, so that they fill evenly even if they share a file
+system. A new log goes to the folder with the most free bytes that has no such log yet, among those that the disk
+monitor does not report as full; if it reports all as full, among those that still have space above the reserve, because
+acknowledged entries must reach an entry log. A folder in which a write found no space comes last. A full folder
+therefore affects only itself, and a flush is refused only if no folder has space above the reserve.
 
-Space is counted by file system: two folders on one share its bytes and its reserve. Between two looks the bytes
-that were given out are subtracted, so that one flush does not plan with the same room twice.
+Space is counted by file system: two folders on one file system share its bytes and its reserve. Between two readings
+allocated bytes are subtracted, so that a flush does not count the same space twice.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,25 +21,25 @@ _UNKNOWN = DiskUsage(0, 0)
 
 @dataclass(slots=True)
 class LogDirectory:
-    """One folder and what is known of its space."""
+    """One folder and the last known state of its space."""
 
     path: str
     usage: DiskUsage = _UNKNOWN
     over_threshold: bool = False
-    """The disk monitor's word: no new log here while another folder takes it."""
+    """Set by the disk monitor: no new log here while another folder can receive it."""
     out_of_space: bool = False
-    """A write found no space here, and no look since then said that it is back."""
+    """Whether a write found no space here, and no reading since then showed free space."""
     error: OSError | None = None
-    """Why its space could not be read at the last look."""
+    """Why its space could not be read the last time."""
 
     @property
     def file_system(self) -> object:
-        """What it shares its bytes with; the folder itself when the disk cannot tell."""
+        """The file system whose bytes it shares; the folder itself if the file system is unknown."""
         return self.usage.file_system or self.path
 
 
 async def home_of(disk: Disk, paths: Sequence[str]) -> str:
-    """The folder of what there is only one of, wherever it stands in the configuration by now; the first if new."""
+    """Return the folder of the singletons, wherever it is in the configuration now; the first one for a new storage."""
     for path in paths:
         if PROOF_NAME in await disk.list_dir(path):
             return path
@@ -47,13 +47,13 @@ async def home_of(disk: Disk, paths: Sequence[str]) -> str:
 
 
 class LogDirectories:
-    """The ledger folders of one bookie, in the order of its configuration."""
+    """Tracks the space of a bookie's ledger folders, in the order of the configuration."""
 
     def __init__(self, disk: Disk, paths: Sequence[str], reserved_bytes: int) -> None:
         assert paths, "a storage has at least one folder"
         self._disk = disk
         self.reserved_bytes = reserved_bytes
-        """What flushes leave free of each file system."""
+        """The space that flushes leave free on each file system."""
         self._free_bytes: dict[object, int] = {}
         self.all = [LogDirectory(path) for path in dict.fromkeys(paths)]
         self._by_path = {directory.path: directory for directory in self.all}
@@ -63,11 +63,11 @@ class LogDirectories:
 
     @property
     def first(self) -> LogDirectory:
-        """Where files of which there is only one lie."""
+        """The first folder of the configuration."""
         return self.all[0]
 
     async def look(self) -> None:
-        """Read the free space of every folder. A folder whose space cannot be read is not used until it can."""
+        """Read the free space of every folder. A folder whose space cannot be read is not used until it can be."""
         free: dict[object, int] = {}
         for directory in self.all:
             try:
@@ -78,25 +78,25 @@ class LogDirectories:
             free[directory.file_system] = directory.usage.free_bytes
         self._free_bytes = free
 
-    def room_bytes(self, excluded: Collection[str] = (), floor_bytes: int | None = None) -> int:
-        """What may be written in all folders together, each file system counted once and left with its floor."""
+    def available_bytes(self, excluded: Collection[str] = (), floor_bytes: int | None = None) -> int:
+        """Return the bytes that may be written to all folders; each file system counts once, minus its floor."""
         systems = {directory.file_system for directory in self._usable(excluded)}
         return sum(max(0, self._free_bytes.get(system, 0) - self._floor(floor_bytes)) for system in systems)
 
     def choose(self, size_bytes: int, excluded: Collection[str] = (), floor_bytes: int | None = None) -> str | None:
-        """The folder that takes `size_bytes` of a new log; None when none has the room."""
+        """Return the folder for `size_bytes` of a new log; None if no folder has the space."""
         needed = size_bytes + self._floor(floor_bytes)
         fitting = [directory for directory in self._usable(excluded) if self._free(directory) >= needed]
         return max(fitting, key=self._rank).path if fitting else None
 
     def equally_good(self, floor_bytes: int | None = None) -> int:
-        """How many folders a flush should write to at once: those with room, without those of last resort."""
+        """Return how many folders a flush should write to at once: the best-ranked ones with space."""
         fitting = [directory for directory in self._usable(()) if self._free(directory) > self._floor(floor_bytes)]
         best = max((self._rank(directory)[:2] for directory in fitting), default=None)
         return sum(self._rank(directory)[:2] == best for directory in fitting)
 
     def has_better_than(self, path: str) -> bool:
-        """Whether a full folder should be left, because another one is not full and has room."""
+        """Return whether another folder ranks better than this one and has space."""
         present = self._by_path[path]
         return any(
             self._rank(other)[:2] > self._rank(present)[:2] and self._free(other) > self.reserved_bytes
@@ -104,7 +104,7 @@ class LogDirectories:
         )
 
     def take(self, path: str, size_bytes: int, floor_bytes: int | None = None) -> bool:
-        """Whether `size_bytes` more fit this folder; they are subtracted from its room."""
+        """Allocate `size_bytes` in a folder: subtract them from its space. Return whether they fit."""
         directory = self._by_path[path]
         left = self._free(directory) - size_bytes
         if directory.error is not None or left < self._floor(floor_bytes):
@@ -113,11 +113,11 @@ class LogDirectories:
         return True
 
     def note_out_of_space(self, path: str) -> None:
-        """A write found no space here."""
+        """Record that a write found no space in a folder."""
         self._by_path[path].out_of_space = True
 
     def describe(self) -> str:
-        """The free bytes of each folder, for a message."""
+        """Return the free bytes of each folder, for a message."""
         return ", ".join(
             f"{directory.path}: {directory.usage.free_bytes} bytes free"
             if directory.error is None

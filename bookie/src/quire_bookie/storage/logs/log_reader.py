@@ -1,9 +1,10 @@
-"""Reads through the index: one get for the place, one disk read for the entry and what follows it.
+"""Reads entries through the index: one get for the place, one disk read for the entry and those after it.
 
-Owns read-ahead and the joining of reads. A sequential reader's window grows from 16 KiB to `read_ahead_bytes`; a random
-one stays small. While such a reader is served from one window, the next is read (`follow`). Reads of a block that is
-already on its way wait for it. Every record is checked when it comes from the disk. Absence is answered only when the
-index proves it; damage is DamagedError, and damage in what was merely read ahead is left to whoever asks for it.
+Owns read-ahead and the joining of reads. The window of a sequential reader grows from 16 KiB to `read_ahead_bytes`;
+that of a random reader stays small. While a sequential reader is served from one window, the next one is read
+(`follow`). Reads of a block that is already being read wait for it. Every record is checked after the disk read.
+Absence is reported only if the index proves it. Damage raises DamagedError; damage in records that were only read ahead
+is ignored until one of them is requested.
 """
 
 import asyncio
@@ -31,11 +32,11 @@ WINDOW_BYTES_MIN: Final = 16 * KIB
 WINDOW_GROWTH: Final = 4
 BLOCKS_AHEAD_MAX: Final = 64
 SEQUENTIAL_GAP_ENTRIES: Final = 16
-"""A reader of a striped ledger steps over the ids that other bookies hold."""
+"""A reader of a striped ledger skips the ids that other bookies hold."""
 WINDOWS_IN_CACHE_MIN: Final = 4
-"""No window is larger than this part of the cache: what is read ahead must not push out what is being used."""
+"""No window is larger than this fraction (1/n) of the cache, so that read-ahead does not evict entries in use."""
 FOLLOWED_AT_ONCE_MAX: Final = 8
-"""Windows that are being read before anyone asked for them; they are in no cache yet."""
+"""The maximum number of windows being read ahead at once; they are in no cache yet."""
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class _Plan:
     end: int
 
     def extend(self, segment: BlockSegment, block: int, window: int) -> bool:
-        """Take a stretch further on in the same log, as far as the window reaches. False when it does not follow."""
+        """Add a later stretch of the same log, as far as the window allows. False if it does not follow."""
         first = block << BLOCK_SHIFT | segment.lows[0]
         if segment.log != self.log or segment.base < self.end or first <= self.ids[-1]:
             return False
@@ -65,7 +66,7 @@ class _Plan:
 
 
 class LogReader:
-    """Entries from the logs, by way of the read cache. What the last `recent_bytes` of the flushes hold is recent."""
+    """Reads entries from the logs into the read cache. Entries in the last `recent_bytes` of flushes are recent."""
 
     def __init__(
         self,
@@ -86,11 +87,11 @@ class LogReader:
         self._following: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Let what is being read ahead come to its end; nothing may be read afterwards."""
+        """Wait for running read-aheads; no read may follow."""
         await asyncio.gather(*self._following, return_exceptions=True)
 
     async def read(self, info: LedgerInfo, entry: EntryId, expected_bytes: int = 0) -> bytes:
-        """The entry. NoSuchEntryError when it is provably absent, DamagedError. `expected_bytes` hints at a range."""
+        """Return the entry. NoSuchEntryError: provably absent; DamagedError. `expected_bytes`: hint of range reads."""
         key = (info.ledger_id, entry >> BLOCK_SHIFT)
         while (pending := self._pending.get(key)) is not None:
             self._stats.reads_joined += 1
@@ -103,7 +104,7 @@ class LogReader:
         return (await self._load(info, entry, self._window(info, entry, expected_bytes))).body(entry)
 
     def follow(self, info: LedgerInfo, extent: Extent) -> None:
-        """A reader in order is being served from this extent: begin with what comes behind it."""
+        """Start to read the window after this extent, from which a sequential reader is being served."""
         if extent.followed or not extent.window_bytes or len(self._following) >= FOLLOWED_AT_ONCE_MAX:
             return
         extent.followed = True
@@ -117,25 +118,25 @@ class LogReader:
 
     async def _read_on(self, info: LedgerInfo, first: EntryId, window: int) -> None:
         if (info.ledger_id, first >> BLOCK_SHIFT) in self._pending:
-            return  # somebody could not wait
+            return  # a reader already requested it
         try:
             info.read_ahead_bytes = window
             await self._load(info, first, window, or_later=True)
         except (NoSuchEntryError, DamagedError):
-            return  # whoever asks for it is told
+            return  # a read of the entry reports it
         except (StorageError, OSError) as error:
             _log.warning("cannot read ahead of entry %d of ledger %d: %s", first, info.ledger_id, error)
 
     async def _load(self, info: LedgerInfo, entry: EntryId, window: int, *, or_later: bool = False) -> Extent:
-        """Read an entry and what follows, and keep it. Whoever wants something of these blocks meanwhile waits for it.
+        """Read an entry and those after it into the cache. Concurrent reads of these blocks wait for it.
 
-        `or_later`: or the first one behind it in its block, which then stands for it.
+        `or_later`: or start at the first entry after it in its block.
         """
         mine: asyncio.Future[Extent | None] = asyncio.get_running_loop().create_future()
         keys = [(info.ledger_id, entry >> BLOCK_SHIFT)]
         self._pending[keys[0]] = mine
         shared: Extent | None = None
-        reach, rewrites = info.read_ahead_bytes, info.rewrites
+        ahead_bytes, rewrites = info.read_ahead_bytes, info.rewrites
         try:
             plan = await self._plan(info, entry, window, or_later)
             entry = EntryId(plan.ids[0])
@@ -144,12 +145,12 @@ class LogReader:
                 if later not in self._pending:
                     self._pending[later] = mine
                     keys.append(later)
-            extent, damage = await self._read_where_it_is(info, entry, window, plan)
+            extent, damage = await self._read_planned(info, entry, window, plan)
             if extent.ids:
                 info.read_ahead_entry = EntryId(extent.ids[-1] + 1)
-                extent.window_bytes = reach if reach > WINDOW_BYTES_MIN else 0
-                # Else an id was stored again, and these may be the older bytes of it; or the ledger was deleted, and
-                # they must not be there when it is revived.
+                extent.window_bytes = ahead_bytes if ahead_bytes > WINDOW_BYTES_MIN else 0
+                # Otherwise an id was stored again, and these may be its older bytes; or the ledger was deleted, and
+                # they must not be in the cache when it is revived.
                 if info.rewrites == rewrites and not info.deleted:
                     self._cache.add(extent)
                     shared = extent
@@ -168,11 +169,11 @@ class LogReader:
         else:
             window = WINDOW_BYTES_MIN
         info.read_ahead_bytes = min(self._read_ahead_bytes, window)
-        # A quarter more for the heads of the records.
+        # A quarter more for the record headers.
         return max(info.read_ahead_bytes, min(expected_bytes + expected_bytes // 4, self._read_ahead_bytes))
 
     async def _plan(self, info: LedgerInfo, entry: EntryId, window: int, or_later: bool = False) -> _Plan:
-        """Where to read. The entry itself is in the plan even when it is larger than the window."""
+        """Plan the disk read. The entry itself is in the plan even if it is larger than the window."""
         block = entry >> BLOCK_SHIFT
         key = block_key(info.ledger_id, block)
         tail = tail_from(key, await self._index.get(key), entry & BLOCK_MASK, or_later=or_later)
@@ -189,11 +190,11 @@ class LogReader:
         )
         left = window - (plan.end - tail.base)
         if window > WINDOW_BYTES_MIN and count == len(tail.lows) and left > 0:
-            await self._look_ahead(info, plan, block, window, left)
+            await self._plan_ahead(info, plan, block, window, left)
         return plan
 
-    async def _look_ahead(self, info: LedgerInfo, plan: _Plan, block: int, window: int, left: int) -> None:
-        """Add what follows in the next blocks. Damage there is not this reader's business."""
+    async def _plan_ahead(self, info: LedgerInfo, plan: _Plan, block: int, window: int, left: int) -> None:
+        """Add entries of the next blocks to the plan. Damage there does not affect this read."""
         average = (plan.end - plan.offsets[0]) // len(plan.ids)
         count = min(BLOCKS_AHEAD_MAX, 1 + left // (average * (BLOCK_MASK + 1)))
         last = info.last_entry >> BLOCK_SHIFT
@@ -210,10 +211,10 @@ class LogReader:
         except DamagedError:
             return
 
-    async def _read_where_it_is(
+    async def _read_planned(
         self, info: LedgerInfo, entry: EntryId, window: int, plan: _Plan
     ) -> tuple[Extent, DamagedError | None]:
-        """Read by a plan; by a new one when compaction moved the entry and removed its log meanwhile."""
+        """Read by a plan; by a new one if compaction moved the entry and removed its log in the meantime."""
         while True:
             try:
                 return await self._read_extent(info, plan)
@@ -226,7 +227,7 @@ class LogReader:
                     raise
 
     async def _read_extent(self, info: LedgerInfo, plan: _Plan) -> tuple[Extent, DamagedError | None]:
-        """What is intact of the records in a plan, and what is wrong with the first of them."""
+        """Return the intact records of a plan, and the damage of the first record, if any."""
         path, salt = self._logs.files.path(plan.log), self._logs.salt(plan.log)
         base = plan.offsets[0]
         try:
@@ -234,7 +235,7 @@ class LogReader:
         except DamagedError:
             if len(plan.ids) == 1:
                 raise
-            # The damage may lie in what was read ahead.
+            # The damage may be in the records read ahead.
             plan = _Plan(plan.log, plan.ids[:1], [base], plan.sizes[:1], base + plan.sizes[0] + RECORD_HEADER_BYTES)
             data = await self._logs.files.read(plan.log, base, plan.end - base)
         self._stats.log_reads += 1

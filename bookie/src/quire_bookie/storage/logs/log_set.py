@@ -1,9 +1,8 @@
-"""All entry logs of one storage: which there are, in which folder each lies, which can go.
+"""All entry logs of one storage: their states, their folders, and their removal.
 
-Owns the log files' names and states. A log is named in the index from its first commit on; a file that the index does
-not name is the rest of a flush that a crash cut off, or of a removal, and is deleted at open. Where a log lies is not
-stored: the folders are listed at open. Never deletes a log that the index names before that name is gone, and never
-one that is in quarantine.
+Owns the log files' names and states. The index names a log from its first commit on; a file that the index does not
+name is left over from an interrupted flush or removal, and is deleted at open. The folder of a log is not stored: the
+folders are listed at open. Never deletes a log that the index still names, and never one in quarantine.
 """
 
 import logging
@@ -33,11 +32,11 @@ _log = logging.getLogger("quire.storage.logs")
 QUARANTINE_NAME = "quarantine.txt"
 
 LiveLedger: TypeAlias = Callable[[Sequence[LedgerId]], Awaitable[LedgerId | None]]
-"""Answers with the first live one of some ledgers, or None."""
+"""Returns the first live one of some ledgers, or None."""
 
 
 class EntryLogs:
-    """The logs. Appending goes through `flushed` and `compacted`; reading is for everybody."""
+    """Owns the logs. Appends go through `flushed` and `compacted`; any task may read."""
 
     def __init__(
         self,
@@ -58,16 +57,16 @@ class EntryLogs:
         self._states: dict[int, LogState] = {}
         self._directory_of: dict[int, str] = {}
         self._salts: dict[int, int] = {}
-        self._witnesses: dict[int, LedgerId] = {}
+        self._live_ledgers: dict[int, LedgerId] = {}
         self._unchecked: set[int] = set()
         self._next_log = 1
         self.files = LogFiles(disk, self.path, settings.open_logs_max)
         self.flushed = LogAppender(self, directories, settings.entry_log_bytes_max, stats, parallel=True)
-        """What flushes append to; under the storage's write lock."""
+        """The appender of flushes; used under the storage's write lock."""
         self.compacted = LogAppender(
             self, directories, settings.entry_log_bytes_max, stats, settings.compaction_reserved_bytes
         )
-        """What compaction appends to: logs of its own, down to a smaller reserve. Only committing needs the lock."""
+        """The appender of compaction, with its own logs and a smaller reserve. Only commits need the write lock."""
 
     @classmethod
     async def open(
@@ -82,7 +81,7 @@ class EntryLogs:
         chance: Chance,
         clock: WallClock,
     ) -> "EntryLogs":
-        """Compare the folders with the index, remove leftovers, and go on with the log that was being written.
+        """Compare the folders with the index, remove leftovers, and continue the logs that were being written.
 
         `home` is the folder of the list of quarantined logs.
         """
@@ -106,60 +105,60 @@ class EntryLogs:
 
     @property
     def next_log(self) -> int:
-        """Id that the next log will get; goes into the index with each commit."""
+        """Id of the next log, stored in the index with each commit."""
         return self._next_log
 
     def __len__(self) -> int:
         return len(self._states)
 
     def __contains__(self, log: int) -> bool:
-        """Whether a commit names the log, so that the index may point there."""
+        """Return whether a commit names the log, so that the index may point there."""
         return log in self._states
 
     def path(self, log: int) -> str:
-        """Where a log lies; one that is missing is looked for in the first folder."""
+        """Return the path of a log; that of a missing one is in the first folder."""
         return log_path(self._directory_of.get(log, self.directories.first.path), log)
 
     def directory_of(self, log: int) -> str:
-        """The folder of a log that is there."""
+        """Return the folder of an existing log."""
         return self._directory_of[log]
 
     def sealed(self) -> list[LogState]:
-        """The committed states of the logs that nobody writes to any more, in order, without those in quarantine."""
+        """Return the committed states of the sealed logs, in order, without those in quarantine."""
         return [state for log, state in sorted(self._states.items()) if state.sealed and log not in self.quarantine]
 
     def committed(self) -> list[LogState]:
-        """Return the committed states of all logs, in order: those still written and those in quarantine too."""
+        """Return the committed states of all logs, in order, including those still written and those in quarantine."""
         return [state for _, state in sorted(self._states.items())]
 
     def size_bytes(self) -> int:
-        """What all logs take, as far as it is committed."""
+        """Return the committed size of all logs."""
         return sum(state.durable_bytes for state in self._states.values())
 
     def salt(self, log: int) -> int:
-        """What the checksums of a log start from. DamagedError when the index names a log that never was committed."""
+        """Return the start value of a log's checksums. DamagedError if no commit names the log."""
         salt = self._salts.get(log)
         if salt is None:
             state = self._states.get(log)
             if state is None:
-                raise DamagedError(self.path(log), 0, "the index points into an entry log that is not there")
+                raise DamagedError(self.path(log), 0, "the index points into an entry log that does not exist")
             salt = self._salts[log] = log_format.salt_of(LogHeader(log, state.uuid, self._storage_uuid))
         return salt
 
     # ---- for the appenders
     async def create_log(self, directory: str) -> LogWriter:
-        """A new log in a folder, which no commit names yet. DiskFullError."""
+        """Create a log in a folder; no commit names it yet. DiskFullError."""
         log = self._next_log
         self._next_log = log + 1
         file = await self._disk.open(log_path(directory, log), create=True)
         self._directory_of[log] = directory
         header = LogHeader(log, self._chance.token(16), self._storage_uuid)
-        # Known before the index commit: a reader may follow the index here while `committed` is still to be called.
+        # Set before the index commit: a reader may follow the index here before `committed` is called.
         self._salts[log] = log_format.salt_of(header)
         return LogWriter(file, header, LogState(log, header.uuid), {}, 0)
 
     async def remove_created(self, log: int) -> None:
-        """Take back a log that no commit names."""
+        """Remove a log that no commit names."""
         self._salts.pop(log, None)
         await self._disk.remove(self.path(log))
         del self._directory_of[log]
@@ -170,19 +169,19 @@ class EntryLogs:
             await self._disk.sync_dir(path)
 
     def note_committed(self, state: LogState) -> None:
-        """The index has this state."""
+        """Record that the index has this state."""
         self._states[state.log] = state
 
     # ---- removal, under the write lock
     async def drop_dead(self, live: LiveLedger, commits: IndexCommits) -> int:
-        """Remove the sealed logs of which `live` knows no ledger any more. Returns the bytes that were freed."""
+        """Remove the sealed logs without a live ledger, according to `live`. Return the freed bytes."""
         dead = [state for state in self.sealed() if not await self._is_live(state, live)]
         await self.quarantine.save()
         await self.remove([state.log for state in dead], commits)
         return sum(state.durable_bytes for state in dead)
 
     async def remove(self, doomed: Sequence[int], commits: IndexCommits) -> None:
-        """Remove sealed logs that nothing in the index points to any more: first their names, then the files."""
+        """Remove sealed logs to which the index no longer points: first their names in the index, then the files."""
         if not doomed:
             return
         await commits.commit([], [log_key(log) for log in doomed], next_log=self._next_log)
@@ -191,53 +190,53 @@ class EntryLogs:
             path = self.path(log)
             del self._states[log], self._directory_of[log]
             self._salts.pop(log, None)
-            self._witnesses.pop(log, None)
+            self._live_ledgers.pop(log, None)
             await self.files.forget(log)
             await self._disk.remove(path)
         await self.sync_directories(folders)
         for log in doomed:
-            await self.files.forget(log)  # a reader that was just opening it keeps its space no longer than its read
+            await self.files.forget(log)  # a handle opened concurrently must not keep the space beyond its read
         self._stats.logs_dropped += len(doomed)
 
     async def read_map(self, log: int) -> LedgerMap:
-        """The ledgers of a sealed log, from its checksummed map. DamagedError when that is not intact."""
+        """Return the ledgers of a sealed log, from its checksummed map. DamagedError if the map is damaged."""
         state = self._states[log]
         path, size = self.path(log), state.durable_bytes
         seal = await self.files.read(log, size - log_format.SEAL_BYTES, log_format.SEAL_BYTES)
-        place = log_format.decode_seal(seal, log, size, path)
-        return log_format.decode_map(await self._file_record(state, place, log_format.MAP_ENTRY), path, place)[0]
+        offset = log_format.decode_seal(seal, log, size, path)
+        return log_format.decode_map(await self._file_record(state, offset, log_format.MAP_ENTRY), path, offset)[0]
 
     async def read_ages(self, log: int) -> LogAges:
-        """How old the records of a sealed log are. DamagedError when its map or a footer is not intact."""
+        """Return the ages of a sealed log's records. DamagedError if its map or a footer is damaged."""
         state = self._states[log]
-        place, kind = state.pointer, log_format.MAP_ENTRY
+        offset, kind = state.pointer, log_format.MAP_ENTRY
         tables: list[AgeTable] = []
-        while place:
-            body = await self._file_record(state, place, kind)
-            table = log_format.ages_of_map(body, self.path(log), place)
+        while offset:
+            body = await self._file_record(state, offset, kind)
+            table = log_format.ages_of_map(body, self.path(log), offset)
             if table is None:
-                break  # from here on back it was written before there were ages
+                break  # earlier records were written before ages were stored
             tables.append(table)
-            place, kind = table.earlier, log_format.FOOTER_ENTRY
+            offset, kind = table.earlier, log_format.FOOTER_ENTRY
         return LogAges(log, (run for table in reversed(tables) for run in table.runs))
 
     def put_in_quarantine(self, log: int, error: DamagedError) -> None:
-        """The log cannot be trusted: it stays, nothing is appended to it, and what is intact is still read."""
+        """Quarantine a damaged log: it is kept and not appended to; its intact records are still read."""
         if self.quarantine.add(log, self.path(log), str(error)):
             self._stats.logs_damaged += 1
 
     async def close(self) -> None:
-        """Release every handle. The logs being written stay unsealed and are continued at the next start."""
+        """Release every handle. Logs being written stay unsealed and are continued at the next start."""
         await self.flushed.close()
         await self.compacted.close()
         await self.files.close()
 
     async def _is_live(self, state: LogState, live: LiveLedger) -> bool:
-        """Whether a sealed log must stay; in doubt it does."""
+        """Return whether a sealed log must be kept; True also if that cannot be determined."""
         if state.log in self._unchecked and not await self._is_whole(state.log):
             return True
-        witness = self._witnesses.get(state.log)
-        if witness is not None and await live([witness]) is not None:
+        known = self._live_ledgers.get(state.log)
+        if known is not None and await live([known]) is not None:
             return True
         try:
             ledgers = sorted(await self.read_map(state.log))
@@ -247,12 +246,12 @@ class EntryLogs:
         for start in range(0, len(ledgers), 1000):
             found = await live(ledgers[start : start + 1000])
             if found is not None:
-                self._witnesses[state.log] = found
+                self._live_ledgers[state.log] = found
                 return True
         return False
 
     async def _is_whole(self, log: int) -> bool:
-        """Look at a log's header and, when it is sealed, at its map: once in a run, for its damage to be known."""
+        """Check a log's header and, if it is sealed, its map, once per process. A damaged log is quarantined."""
         self._unchecked.discard(log)
         state = self._states[log]
         try:
@@ -269,11 +268,11 @@ class EntryLogs:
         header = LogHeader(state.log, state.uuid, self._storage_uuid)
         found = log_format.decode_header(await self.files.read(state.log, 0, log_format.LOG_HEADER_BYTES), path)
         if found != header:
-            raise DamagedError(path, 0, f"is another log than the index means: {found.log}")
+            raise DamagedError(path, 0, f"this is log {found.log}, not the one that the index names")
         return header
 
     async def _reopen(self, state: LogState) -> None:
-        """Continue the log that was being written; a damaged one is left as it is, for what can be read of it."""
+        """Continue a log that was being written; a damaged one is kept unchanged, for its readable records."""
         path = self.path(state.log)
         try:
             header = await self._check_header(state)
@@ -294,8 +293,9 @@ class EntryLogs:
         self.flushed.adopt(LogWriter(file, header, state, spans, chain, ages))
 
     async def _check_counted(self, state: LogState) -> None:
-        """What no footer counts would be in no map either, and nobody would know that the log must stay for it. A
-        rebuild of the index leaves such a log, where the last footer was damaged. DamagedError.
+        """Raise DamagedError if durable records follow the last footer, as after a rebuild with a damaged footer.
+
+        The map would not count them either, so the log could be removed although it has live entries.
         """
         end = log_format.LOG_HEADER_BYTES
         if state.pointer:
@@ -303,38 +303,38 @@ class EntryLogs:
             end = state.pointer + log_format.record_size(head)
             end += log_format.padding_to(end, log_format.LOG_ALIGNMENT_BYTES)
         if end < state.durable_bytes:
-            raise DamagedError(self.path(state.log), end, "what was written from here on is counted by no footer")
+            raise DamagedError(self.path(state.log), end, "no footer counts the records from here on")
 
     async def _spans_of(self, state: LogState) -> tuple[LedgerMap, int, AgeTable]:
-        """Add up the footers, from the last one back; how many there were; and their ages, the first one's aside."""
+        """Sum up the footers, from the last one back. Return the sum, their number, and the ages after the first."""
         spans: LedgerMap = {}
-        place = state.pointer
+        offset = state.pointer
         chain = first = 0
         ages: list[Sequence[AgeRun]] = []
-        while place:
+        while offset:
             chain += 1
-            first = place
-            body = await self._file_record(state, place, log_format.FOOTER_ENTRY)
-            part, previous = log_format.decode_map(body, self.path(state.log), place)
-            table = log_format.ages_of_map(body, self.path(state.log), place)
+            first = offset
+            body = await self._file_record(state, offset, log_format.FOOTER_ENTRY)
+            part, previous = log_format.decode_map(body, self.path(state.log), offset)
+            table = log_format.ages_of_map(body, self.path(state.log), offset)
             if previous and table is not None:
                 ages.append(table.runs)
-            if previous >= place:
-                raise DamagedError(self.path(state.log), place, "a footer names a later one as its predecessor")
+            if previous >= offset:
+                raise DamagedError(self.path(state.log), offset, "a footer names a later one as its predecessor")
             log_format.merge_map(spans, part)
-            place = previous
+            offset = previous
         return spans, chain, AgeTable([run for runs in reversed(ages) for run in runs], first)
 
-    async def _file_record(self, state: LogState, place: int, kind: EntryId) -> memoryview:
+    async def _file_record(self, state: LogState, offset: int, kind: EntryId) -> memoryview:
         path = self.path(state.log)
-        size = log_format.record_size(await self.files.read(state.log, place, RECORD_HEADER_BYTES))
-        if place + size > state.durable_bytes:
-            raise DamagedError(path, place, "a record of the log's own ends beyond what was durable")
-        record = await self.files.read(state.log, place, size)
-        return log_format.check_record(self.salt(state.log), record, log_format.FILE_LEDGER, kind, path, place)
+        size = log_format.record_size(await self.files.read(state.log, offset, RECORD_HEADER_BYTES))
+        if offset + size > state.durable_bytes:
+            raise DamagedError(path, offset, "a footer or map ends beyond the durable bytes")
+        record = await self.files.read(state.log, offset, size)
+        return log_format.check_record(self.salt(state.log), record, log_format.FILE_LEDGER, kind, path, offset)
 
     async def _list_folders(self) -> None:
-        """Where each log lies. Files that the index does not name are of a flush or a removal that a crash cut off."""
+        """Find the folder of each log. Files that the index does not name, left by a crash, are removed."""
         for directory in self.directories.all:
             removed = 0
             for name in await self._disk.list_dir(directory.path):
@@ -359,7 +359,7 @@ class EntryLogs:
                 self.put_in_quarantine(log, DamagedError(self.path(log), 0, "the file is missing"))
 
     async def _check_leftover(self, path: str) -> None:
-        """Refuse to delete another bookie's log that was put here by hand."""
+        """Refuse to delete another bookie's log that was moved here manually."""
         file = await self._disk.open_read_only(path)
         try:
             head = await file.read(0, log_format.LOG_HEADER_BYTES)
@@ -377,4 +377,4 @@ def _log_of(name: str, path: str) -> int:
     try:
         return int(name[: -len(LOG_SUFFIX)], 16)
     except ValueError as error:
-        raise StartupError(f"{path} is no entry log of ours; move it away") from error
+        raise StartupError(f"{path} is not an entry log: its name is not a hexadecimal number; move it away") from error

@@ -1,9 +1,9 @@
-"""How full of living data each sealed entry log is. Owns that knowledge; never deletes or moves anything.
+"""Tracks how much live data each sealed entry log holds. Never deletes or moves anything.
 
-A log's map says how many bytes of records it holds of each ledger. What of it is of living ledgers is kept per log as
-two arrays, at most `lines_max` lines over all logs (16 bytes each); deletions are taken out of them in memory. Logs
-beyond the bound are looked up again when ledgers were deleted since. Entries that were stored again count in both of
-their logs: the figure is an upper bound of what lives.
+A log's map has the bytes of records per ledger. Those of live ledgers are kept per log as two arrays, at most
+`lines_max` lines over all logs (16 bytes each); deletions are subtracted in memory. Logs beyond the bound are looked up
+again after ledgers were deleted. Entries that were stored again count in both of their logs: the result is an upper
+bound of the live data.
 """
 
 from array import array
@@ -18,13 +18,13 @@ from quire_bookie.model import LedgerId
 from quire_bookie.storage.formats.log_catalog import LogState
 from quire_bookie.storage.formats.log_format import LedgerMap
 
-LEDGERS_PER_LOOK = 256
-"""State lookups that go to the index together: more would make reads wait for them."""
+LEDGERS_PER_GET = 256
+"""State lookups in one request to the index: more would delay reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogUsage:
-    """Bytes of records in one sealed log: all of them, and those of living ledgers. `file_bytes`: with padding."""
+    """Bytes of records in one sealed log: all, and those of live ledgers. `file_bytes`: with padding."""
 
     log: int
     live_bytes: int
@@ -33,24 +33,24 @@ class LogUsage:
 
     @property
     def share(self) -> float:
-        """The part that lives, 0 to 1. A log without any record is empty."""
+        """The live fraction, 0 to 1; 0 for a log without records."""
         return self.live_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 class SealedLogs(Protocol):
-    """What is asked of the entry logs."""
+    """The part of `EntryLogs` that is needed here."""
 
     def sealed(self) -> list[LogState]:
-        """The states of the sealed logs that are not in quarantine."""
+        """Return the states of the sealed logs that are not in quarantine."""
         ...
 
     async def read_map(self, log: int, /) -> LedgerMap:
-        """The checksummed map of a sealed log. DamagedError."""
+        """Return the checksummed map of a sealed log. DamagedError."""
         ...
 
 
 FindLive = Callable[[Sequence[LedgerId]], Awaitable[set[LedgerId]]]
-"""Those of some ledgers that live, or may live because their state cannot be read."""
+"""Returns those of some ledgers that are live, or may be because their state cannot be read."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Lines:
 
 
 class LogUsages:
-    """See the module's text."""
+    """Owns the usages of the sealed logs."""
 
     def __init__(self, logs: SealedLogs, find_live: FindLive, lines_max: int = LOG_USAGE_LINES_MAX) -> None:
         self._logs = logs
@@ -71,19 +71,19 @@ class LogUsages:
         self._lines_kept = 0
         self._deleted: set[LedgerId] = set()
         self.unreadable: set[int] = set()
-        """Logs whose map is damaged. They are left as they are."""
+        """Logs whose map is damaged; they are not compacted."""
 
     def note_deleted(self, ledger: LedgerId) -> None:
-        """A ledger is gone; counted with the next `refresh`."""
+        """Record a deleted ledger, for the next `refresh`."""
         self._deleted.add(ledger)
 
     @property
     def known(self) -> list[LogUsage]:
-        """What the last refresh found, ascending by log."""
+        """The result of the last refresh, ascending by log."""
         return [self._usages[log] for log in sorted(self._usages)]
 
     async def refresh(self) -> list[LogUsage]:
-        """Bring the usages up to date; returns them all, ascending by log. StorageError when the index fails."""
+        """Update the usages; return all, ascending by log. StorageError if the index fails."""
         deleted, self._deleted = self._deleted, set()
         try:
             sealed = {state.log: state.durable_bytes for state in self._logs.sealed()}
@@ -93,11 +93,11 @@ class LogUsages:
             for log, size in sorted(sealed.items()):
                 if log in self._lines:
                     if deleted:
-                        self._take_out(log, deleted)
+                        self._subtract(log, deleted)
                 elif log not in self.unreadable and (log not in self._usages or deleted):
                     await self._look_up(log, size)
         except BaseException:
-            self._deleted |= deleted  # whatever was not counted is counted next time; twice changes nothing
+            self._deleted |= deleted  # counted by the next refresh; counting a ledger twice has no effect
             raise
         return self.known
 
@@ -107,7 +107,7 @@ class LogUsages:
         if lines is not None:
             self._lines_kept -= len(lines.ledgers)
 
-    def _take_out(self, log: int, deleted: Iterable[LedgerId]) -> None:
+    def _subtract(self, log: int, deleted: Iterable[LedgerId]) -> None:
         lines, usage = self._lines[log], self._usages[log]
         live = usage.live_bytes
         for ledger in deleted:
@@ -124,15 +124,15 @@ class LogUsages:
             self.unreadable.add(log)
             return
         except KeyError:
-            return  # removed meanwhile
+            return  # removed in the meantime
         ledgers = sorted(spans)
         lines = _Lines(array("q"), array("q"))
-        for start in range(0, len(ledgers), LEDGERS_PER_LOOK):
-            part = ledgers[start : start + LEDGERS_PER_LOOK]
+        for start in range(0, len(ledgers), LEDGERS_PER_GET):
+            part = ledgers[start : start + LEDGERS_PER_GET]
             alive = await self._find_live(part)
-            living = [ledger for ledger in part if ledger in alive]
-            lines.ledgers.extend(living)
-            lines.sizes.extend([spans[ledger].size_bytes for ledger in living])
+            live = [ledger for ledger in part if ledger in alive]
+            lines.ledgers.extend(live)
+            lines.sizes.extend([spans[ledger].size_bytes for ledger in live])
         total = sum(span.size_bytes for span in spans.values())
         self._usages[log] = LogUsage(log, sum(lines.sizes), total, file_bytes)
         if self._lines_kept + len(lines.ledgers) <= self._lines_max:

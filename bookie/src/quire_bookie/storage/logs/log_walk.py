@@ -1,9 +1,8 @@
-"""From one end of an entry log to the other, record by record, past whatever is damaged. Only reads, piece by piece.
+"""Reads an entry log from one end to the other, record by record, and skips damage. Read-only, piece by piece.
 
-Owns the framing of a log that nobody vouches for: each record is checked, and where one is damaged the next intact one
-is searched, so that a flipped byte costs the records it lies in and no others. What lies between is a `Gap`. Never
-returns bytes that fail their checksum. What the gaps held is judged by `LogAccount`, from the maps that the log itself
-carries.
+Owns the framing of an untrusted log: each record is checked, and after a damaged one the next intact one is searched,
+so that a flipped byte costs only the records that contain it. The bytes in between are a `Gap`. Never returns bytes
+that fail their checksum. `LogAccount` derives the lost content of the gaps from the log's own maps.
 """
 
 import asyncio
@@ -33,9 +32,9 @@ from quire_bookie.storage.formats.log_format import (
 
 PIECE_BYTES: Final = 256 * limits.KIB
 RECORDS_PER_PIECE: Final = 512
-"""Checking them holds the loop for about 1 ms."""
+"""Checking them blocks the event loop for about 1 ms."""
 RECORD_BYTES_MAX: Final = 64 * limits.MIB
-"""More than any entry, state or map: a greater size is damage."""
+"""Larger than any entry, state or map: a larger size is damage."""
 _STATE_BYTES_MAX: Final = 16 * limits.KIB
 _SEARCH_BYTES: Final = 16 * limits.KIB
 _RECORD = struct.Struct("<IIqq")
@@ -43,7 +42,7 @@ _ENTRY_IDS = struct.Struct(">qq")
 
 
 class WalkedRecord(NamedTuple):
-    """An intact record. `ledger` is -1 for the log's own."""
+    """An intact record. `ledger` is -1 for footers and maps."""
 
     ledger: LedgerId
     entry: EntryId
@@ -53,7 +52,7 @@ class WalkedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes that hold no intact record. `suspect`: the entry that a damaged record says twice that it is."""
+    """Bytes without an intact record. `suspect`: the entry that both headers of a damaged record name."""
 
     offset: int
     end: int
@@ -62,7 +61,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Piece:
-    """What a step of the walk found, in the order of the file."""
+    """The result of one step of the walk, in the order of the file."""
 
     records: list[WalkedRecord] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -71,7 +70,7 @@ class Piece:
 
 @dataclass(slots=True)
 class WalkedLog:
-    """An open log whose header is intact. `map_offset` is None when no intact seal says that it is sealed."""
+    """An open log with an intact header. `map_offset` is None without an intact seal."""
 
     path: str
     header: LogHeader
@@ -81,7 +80,7 @@ class WalkedLog:
 
     @property
     def sealed(self) -> bool:
-        """Whether an intact seal says that nothing follows."""
+        """Whether the log has an intact seal."""
         return self.map_offset is not None
 
 
@@ -96,17 +95,17 @@ async def open_log(disk: Disk, path: str) -> WalkedLog:
         header = log_format.decode_header(await read_at(file, 0, LOG_HEADER_BYTES), path)
         try:
             seal = await read_at(file, max(0, size - SEAL_BYTES), SEAL_BYTES)
-            place: int | None = log_format.decode_seal(seal, header.log, size, path)
+            map_offset: int | None = log_format.decode_seal(seal, header.log, size, path)
         except DamagedError:
-            place = None  # not sealed, or its seal is damaged: the walk tells
+            map_offset = None  # not sealed, or its seal is damaged: the walk finds out
     except BaseException:
         await file.close()
         raise
-    return WalkedLog(path, header, file, size, place)
+    return WalkedLog(path, header, file, size, map_offset)
 
 
 async def read_at(file: DiskFile, offset: int, size: int) -> bytes:
-    """Up to `size` bytes; an error of the device is DamagedError."""
+    """Read up to `size` bytes; an error of the device raises DamagedError."""
     try:
         return await file.read(offset, size)
     except OSError as error:
@@ -114,7 +113,7 @@ async def read_at(file: DiskFile, offset: int, size: int) -> bytes:
 
 
 class LogWalk:
-    """One pass over a log, from `start` on; up to `end` where that is before the end of the file."""
+    """Walks a log once, from `start` on, up to `end` or the end of the file."""
 
     def __init__(self, log: WalkedLog, start: int = LOG_HEADER_BYTES, end: int | None = None) -> None:
         self._file = log.file
@@ -126,19 +125,19 @@ class LogWalk:
         self._data = b""
         self._base = 0
         self.flush_end = LOG_HEADER_BYTES
-        """Where the last flush that has an intact footer ended."""
+        """The end of the last flush with an intact footer."""
         self.footer = 0
-        """Offset of that footer."""
+        """The offset of that footer."""
         self.reached_map = False
-        """The map of the whole log was found: it ends here."""
+        """Whether the map of the whole log was found, which ends the walk."""
 
     @property
     def offset(self) -> int:
-        """Where the next piece begins."""
+        """The offset of the next piece."""
         return self._at
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Everything, in the order of the file."""
+        """Yield all pieces, in the order of the file."""
         while self._at < self._end and not self.reached_map:
             yield await self._next_piece()
 
@@ -148,7 +147,7 @@ class LogWalk:
         while self._at < self._end and not self.reached_map and len(piece.records) < RECORDS_PER_PIECE:
             size = await self._record_at(self._at)
             if size is None:
-                piece.gaps.append(await self._pass_damage())
+                piece.gaps.append(await self._skip_damage())
                 break
             self._take(piece, size)
             if self._at - start >= PIECE_BYTES:
@@ -157,7 +156,7 @@ class LogWalk:
         return piece
 
     def _take(self, piece: Piece, size: int) -> None:
-        """The intact record of `size` bytes at the present place, and what follows from it."""
+        """Add the intact record of `size` bytes at the current offset to the piece, and advance."""
         begin = self._at - self._base
         _crc, _size, ledger, entry = _RECORD.unpack_from(self._data, begin)
         body = memoryview(self._data)[begin + RECORD_HEADER_BYTES : begin + size]
@@ -172,7 +171,7 @@ class LogWalk:
             self.flush_end, self.footer = self._at, offset
 
     async def _record_at(self, at: int) -> int | None:
-        """Size of the intact record at `at`; None when there is none."""
+        """Return the size of the intact record at `at`; None if there is none."""
         if not await self._fill(at, RECORD_HEADER_BYTES):
             return None
         size = self._plausible(at)
@@ -185,7 +184,7 @@ class LogWalk:
         return size
 
     def _plausible(self, at: int) -> int | None:
-        """The size that the header at `at` gives, if it can be one. The header is in `_data`."""
+        """Return the size in the header at `at`, which is in `_data`, if it is plausible."""
         _crc, size, ledger, entry = _RECORD.unpack_from(self._data, at - self._base)
         total = int(size) + RECORD_HEADER_BYTES
         if size > RECORD_BYTES_MAX or at + total > self._end or ledger < FILE_LEDGER or entry < STATE_ENTRY:
@@ -193,7 +192,7 @@ class LogWalk:
         return total
 
     async def _fill(self, at: int, size: int) -> bool:
-        """See that `size` bytes from `at` on are in `_data`; False when they cannot be read."""
+        """Ensure that `size` bytes from `at` on are in `_data`; False if they cannot be read."""
         if self._base <= at and at + size <= self._base + len(self._data):
             return True
         wanted = min(max(size, PIECE_BYTES), self._end - at)
@@ -207,8 +206,8 @@ class LogWalk:
         self._base = at
         return len(self._data) >= size
 
-    async def _pass_damage(self) -> Gap:
-        """From a damaged record to the next intact one, or to the end."""
+    async def _skip_damage(self) -> Gap:
+        """Move from a damaged record to the next intact one, or to the end."""
         start = self._at
         suspect = await self._suspect(start)
         if suspect is not None:
@@ -228,7 +227,7 @@ class LogWalk:
         return Gap(start, self._end)
 
     async def _suspect(self, at: int) -> tuple[tuple[LedgerId, EntryId], int] | None:
-        """Which entry a damaged record is, when its header and its body's agree; and where it ends."""
+        """Return the entry of a damaged record, if its header and that of its body agree, and its end."""
         if not await self._fill(at, RECORD_HEADER_BYTES + _ENTRY_IDS.size):
             return None
         total = self._plausible(at)
@@ -240,13 +239,13 @@ class LogWalk:
         return (LedgerId(ledger), EntryId(entry)), at + total
 
     async def _search(self, start: int, end: int) -> int | None:
-        """The first intact record that begins in [start, end)."""
+        """Return the offset of the first intact record that starts in [start, end)."""
         for at in range(start, end):
             if self._base <= at and at + RECORD_HEADER_BYTES <= self._base + len(self._data):
                 if self._plausible(at) is None:
                     continue
             elif not await self._fill(at, RECORD_HEADER_BYTES):
-                return None  # the device refuses these bytes, or the file ends
+                return None  # the device cannot read these bytes, or the file ends
             if not await self._looks_like_a_record(at):
                 continue
             if await self._record_at(at) is not None:
@@ -254,7 +253,7 @@ class LogWalk:
         return None
 
     async def _looks_like_a_record(self, at: int) -> bool:
-        """Cheap doubts about a place that the search came to, before its bytes are read and their checksum made."""
+        """Check cheaply whether a record may start at `at`, before its bytes are read and checksummed."""
         total = self._plausible(at)
         if total is None:
             return False
@@ -268,34 +267,34 @@ class LogWalk:
 
 @dataclass(slots=True)
 class LedgerLoss:
-    """What a log's maps count of a ledger and the walk did not find."""
+    """Records of a ledger that a log's maps count and the walk did not find."""
 
     first: EntryId
     last: EntryId
     entries: int
     size_bytes: int
     suspects: list[EntryId] = field(default_factory=list)
-    """The entries that were lost, when all of them are known by id."""
+    """The lost entries, if the ids of all of them are known."""
 
 
 class LogAccount:
-    """Compares what a walk found with what the log's own maps count: footers, and the map once it is sealed."""
+    """Compares the records that a walk found with the log's own maps: the footers, and the map once it is sealed."""
 
     def __init__(self, log: WalkedLog) -> None:
         self._log = log
         self.found: LedgerMap = {}
         self.gaps: list[Gap] = []
-        self._counted: LedgerMap | None = {}  # up to the last intact footer; None: a footer before was lost
+        self._counted: LedgerMap | None = {}  # by the intact footers so far; None: an earlier footer was lost
         self._last_footer = 0
-        self._flushed: LedgerMap = {}  # found up to then
-        self._judged = self.found  # what `losses` compares
-        self._since: LedgerMap = {}  # found since then
-        self._gaps_since: list[tuple[int, LedgerMap]] = []  # each with what was found since then before it
+        self._flushed: LedgerMap = {}  # found up to the last footer
+        self._compared = self.found  # compared by `losses`
+        self._since: LedgerMap = {}  # found since the last footer
+        self._gaps_since: list[tuple[int, LedgerMap]] = []  # each with the records between the last footer and the gap
         self._whole: LedgerMap | None = None
         self._flush_end = LOG_HEADER_BYTES
 
     def add(self, piece: Piece) -> None:
-        """Count a piece: its records come before its gap."""
+        """Count a piece, whose records precede its gap."""
         note = log_format.note_entries
         for record in piece.records:
             ledger, entry, _offset, body = record
@@ -319,7 +318,7 @@ class LogAccount:
         size = len(record.body) + RECORD_HEADER_BYTES
         try:
             spans, previous = log_format.decode_map(record.body, self._log.path, record.offset)
-        except DamagedError:  # its checksum is right: written by a later version, or wrongly
+        except DamagedError:  # despite a valid checksum: written by a later version, or by a bug
             self._add_gap(Gap(record.offset, record.offset + size))
             return
         if record.entry == MAP_ENTRY:
@@ -341,9 +340,9 @@ class LogAccount:
         self._flush_end = end + log_format.padding_to(end, LOG_ALIGNMENT_BYTES)
 
     def expected(self, *, sealed: bool, durable_bytes: int) -> LedgerMap | None:
-        """What the log held by its own maps; None when they do not say.
+        """Return the content of the log according to its own maps; None if they do not determine it.
 
-        `sealed`: it is known to have been, whatever its end looks like; else `durable_bytes` of it were durable.
+        `sealed`: the log is known to be sealed, even if its end is damaged; otherwise `durable_bytes` were durable.
         """
         if self._whole is not None:
             return self._whole
@@ -353,15 +352,15 @@ class LogAccount:
                 return None
             log_format.merge_map(self._counted, gaps[0][1])  # only the map itself is damaged
             return self._counted
-        # What a crash left behind the last flush is counted by no footer, and must not make up for what is lost.
-        self._judged = self._flushed
+        # No footer counts the records that a crash left after the last flush; they must not offset losses.
+        self._compared = self._flushed
         return self._counted if self._flush_end >= durable_bytes else None
 
     def losses(self, expected: LedgerMap) -> dict[LedgerId, LedgerLoss]:
-        """The ledgers of which something is missing, after `expected`. Empty when nothing that the maps count is."""
+        """Return the ledgers with missing records, compared with `expected`."""
         lost: dict[LedgerId, LedgerLoss] = {}
         for ledger, span in expected.items():
-            found = self._judged.get(ledger)
+            found = self._compared.get(ledger)
             entries = span.entries - (found.entries if found else 0)
             size = span.size_bytes - (found.size_bytes if found else 0)
             if entries > 0 or size > 0:

@@ -1,8 +1,8 @@
-"""The end of a log that is not on the disk yet: page-aligned memory, filled in place, handed on in whole pieces.
+"""The end of a log that is not on the disk yet: page-aligned memory, filled in place, written in whole pieces.
 
-Owns memory only. It is page-aligned so that the disk may take it as it is, around the page cache. Filling goes on
-behind pieces that are still being written. Never writes to a file, and never changes bytes that somebody was handed
-before `forget` says that they are written.
+Owns memory only. It is page-aligned so that it can be written directly, bypassing the page cache. Filling continues
+after pieces that are still being written. Never writes to a file, and never changes bytes of a piece before `forget`
+releases it.
 """
 
 from mmap import mmap
@@ -14,21 +14,21 @@ from quire_bookie.model import Buffer
 
 PIECE_BYTES: Final = limits.ENTRY_LOG_WRITE_BYTES
 SPARE_BYTES: Final = 2 * limits.MIB
-"""Memory beside that of a piece, a huge page: what is appended in one go seldom ends where a piece does."""
+"""Memory in addition to a piece, a huge page: appends seldom end exactly at the end of a piece."""
 
 
 class _Block:
-    """Some memory, and how many pieces of it are being written."""
+    """A block of memory, and how many of its pieces are being written."""
 
-    __slots__ = ("memory", "under_way")
+    __slots__ = ("in_flight", "memory")
 
     def __init__(self, size: int) -> None:
         self.memory = page_memory(size)
-        self.under_way = 0
+        self.in_flight = 0
 
 
 class Piece:
-    """Bytes on their way to the file, unchanged until the window is told to forget them."""
+    """Bytes being written to the file, unchanged until `LogWindow.forget`."""
 
     __slots__ = ("block", "data", "offset")
 
@@ -39,10 +39,10 @@ class Piece:
 
 
 class LogWindow:
-    """`start` and `end` are offsets of the file: of what was added and not taken yet.
+    """Collects appended bytes. `start` and `end`: file offsets of the bytes that were added and not taken yet.
 
-    While `start` is a multiple of a page, pieces lie on pages. It holds the blocks of the pieces that are under way,
-    the one being filled, and one to spare.
+    While `start` is a multiple of a page, pieces are page-aligned. Holds the blocks of the pieces in flight, the one
+    being filled, and one spare.
     """
 
     __slots__ = ("_base", "_block", "_spare", "end", "start")
@@ -54,39 +54,39 @@ class LogWindow:
 
     @property
     def pending_bytes(self) -> int:
-        """Added and not taken."""
+        """Bytes added and not taken."""
         return self.end - self.start
 
     @property
     def end_of_pieces(self) -> int:
-        """Up to where whole pieces were added: a multiple of their size, in the file."""
+        """The file offset up to which whole pieces were added, a multiple of their size."""
         return self.end - self.end % PIECE_BYTES
 
     @property
     def has_piece(self) -> bool:
-        """Whether one was added and not taken."""
+        """Whether a whole piece was added and not taken."""
         return self.end_of_pieces > self.start
 
     def reserve(self, size: int) -> tuple[mmap, int]:
-        """Make room for `size` bytes at the end, which the caller fills: the memory, and where in it they go."""
+        """Reserve `size` bytes at the end for the caller to fill; return the memory and the offset in it."""
         at = self.end - self._base
         block = self._block
         if block is None or at + size > len(block.memory):
-            block = self._turn_over(size)
+            block = self._next_block(size)
             at = self.end - self._base
         self.end += size
         return block.memory, at
 
     def add(self, data: Buffer) -> None:
-        """Bytes at the end."""
+        """Append bytes."""
         memory, at = self.reserve(len(data))
         memory[at : at + len(data)] = data
 
-    def _turn_over(self, size: int) -> _Block:
-        """Go on at the front of some memory, with what is not taken yet."""
+    def _next_block(self, size: int) -> _Block:
+        """Return a block with space, with the bytes that are not taken yet moved to its front."""
         old, at, rest = self._block, self.start - self._base, self.end - self.start
         needed = rest + size
-        if old is not None and not old.under_way and needed <= len(old.memory):
+        if old is not None and not old.in_flight and needed <= len(old.memory):
             old.memory.move(0, at, rest)
             block = old
         else:
@@ -102,7 +102,7 @@ class LogWindow:
         return block
 
     def take(self, end: int) -> list[Piece]:
-        """What lies before the offset `end`, cut where the file's pieces meet."""
+        """Take the bytes before the file offset `end`, split at the boundaries of pieces in the file."""
         block = self._block
         if block is None or end <= self.start:
             return []
@@ -112,18 +112,18 @@ class LogWindow:
             stop = min(end, self.start - self.start % PIECE_BYTES + PIECE_BYTES)
             found.append(Piece(self.start, view[self.start - self._base : stop - self._base], block))
             self.start = stop
-        block.under_way += len(found)
+        block.in_flight += len(found)
         return found
 
     def forget(self, piece: Piece) -> None:
-        """It is written, or never will be. Its memory is used again once nothing else of it is under way."""
+        """Release a piece that was written or abandoned. Its block is reused once none of its pieces is in flight."""
         block = piece.block
-        block.under_way -= 1
+        block.in_flight -= 1
         if block is not self._block:
             self._keep(block)
-        elif not block.under_way and self.start == self.end:
+        elif not block.in_flight and self.start == self.end:
             self._block = self._spare = None
 
     def _keep(self, block: _Block) -> None:
-        if not block.under_way and len(block.memory) == PIECE_BYTES + SPARE_BYTES:
+        if not block.in_flight and len(block.memory) == PIECE_BYTES + SPARE_BYTES:
             self._spare = block

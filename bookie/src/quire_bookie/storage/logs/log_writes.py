@@ -1,8 +1,8 @@
-"""The pieces of one log on their way to its file: several at once, and what became of them.
+"""Writes the pieces of one log to its file, several at once, and tracks their outcome.
 
-Owns the tasks that write. Bounded: who begins a piece waits while as many are under way as may be. The first error is
-kept until `reset`, but one that is final rather than that there is no space: nothing is written or synced after it.
-Never returns from `settle` while something is still being written: the file may be cut or closed then.
+Owns the tasks that write. Bounded: the caller waits while the maximum is in flight. The first error is kept until
+`reset`, unless a final error replaces a *no space*; after an error nothing is written or synced. Never returns from
+`settle` while a write is running, as the file may be truncated or closed afterwards.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from quire_bookie.storage.logs.log_window import LogWindow, Piece
 
 
 class LogWrites:
-    """Of one file."""
+    """Owns the writes to one file."""
 
     def __init__(self, file: DiskFile) -> None:
         self._file = file
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
         self.out_of_space = False
-        """A write or a sync found no space since the last `reset`."""
+        """Whether a write or a sync found no space since the last `reset`."""
 
     async def begin(self, window: LogWindow, end: int, at_once_max: int) -> None:
-        """Begin to write what lies before the offset `end`; waits while `at_once_max` pieces are under way.
+        """Start to write the bytes before the offset `end`; wait while `at_once_max` pieces are in flight.
 
-        Raises what failed so far; the rest is found by `finish`.
+        Raises an earlier error; `finish` raises later ones.
         """
         await self._begin(window, window.take(end), at_once_max)
-        await asyncio.sleep(0)  # the first one begins now, and not when the caller next waits for something
+        await asyncio.sleep(0)  # lets the first write start now, not when the caller next awaits
         self._raise()
 
     async def finish(self, window: LogWindow, end: int, at_once_max: int) -> None:
-        """Write everything before the offset `end`, and sync once all that was begun is written. Raises its errors."""
+        """Write everything before the offset `end`, and sync once all pieces are written. Raises their errors."""
         pieces = window.take(end)
         await self._begin(window, pieces[:-1], at_once_max)
-        for last in pieces[-1:]:  # needs no task: a small flush is one piece
+        for last in pieces[-1:]:  # without a task, as a small flush is one piece
             await self._write(window, last)
         await self.settle()
         self._raise()
@@ -46,17 +46,17 @@ class LogWrites:
             raise
 
     async def settle(self) -> None:
-        """Until nothing is being written, whatever fails."""
+        """Wait until no write is running, regardless of errors."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def raise_final(self) -> None:
-        """Raise an error that is not *no space*: nothing is known of the file after it, and cutting it helps nobody."""
+        """Raise an error other than *no space*: the file's state is then unknown, and truncating it does not help."""
         if not isinstance(self._error, DiskFullError):
             self._raise()
 
     def reset(self) -> None:
-        """Another attempt begins. Nothing is under way."""
+        """Clear the error for a new attempt. No write may be running."""
         assert not self._tasks, "pieces are still being written"
         self._error, self.out_of_space = None, False
 
@@ -72,12 +72,12 @@ class LogWrites:
                 task.add_done_callback(self._tasks.discard)
                 begun += 1
         finally:
-            for piece in pieces[begun:]:  # of a caller that was cancelled: these will never be written
+            for piece in pieces[begun:]:  # the caller was cancelled: these are not written
                 self._note(self._abandoned())
                 window.forget(piece)
 
     async def _write(self, window: LogWindow, piece: Piece) -> None:
-        """To its end; an error is kept, and a piece after it is not written."""
+        """Write a piece, unless an earlier one failed; keep an error."""
         written = False
         try:
             if self._error is None:

@@ -1,10 +1,10 @@
-"""Entry logs that cannot be trusted as files: missing, with a damaged header, or with a map that cannot be read.
+"""Quarantine of entry logs that are damaged as files: missing, with a damaged header, or with an unreadable map.
 
-Owns the list, and a small text file beside the logs that keeps since when. What stands in the file is looked at again
-at each start; a log that is whole again leaves the list. Never deletes a log: what is intact in it is still read.
+Owns the list, and a small text file beside the logs that records since when. The logs in the file are checked again at
+each start; a log that is intact again leaves the list. Never deletes a log: its intact records are still read.
 
     file    first line `quire quarantine 1`, then a line for each log: `<16 hex digits> <ms since the epoch> <reason>`
-            Lines that do not parse are passed over: the log's damage is found again.
+            Lines that do not parse are skipped: the log's damage is found again.
 """
 
 import logging
@@ -29,7 +29,7 @@ class QuarantinedLog:
 
 
 class Quarantine:
-    """The quarantined logs of one storage."""
+    """Tracks the quarantined logs of one storage."""
 
     def __init__(self, disk: Disk, path: str, clock: WallClock) -> None:
         self._disk = disk
@@ -40,7 +40,7 @@ class Quarantine:
         self._unsaved = False
 
     async def load(self) -> list[int]:
-        """The logs that were here when this storage was last open; the caller looks at them again."""
+        """Return the logs that were in quarantine when this storage was last open; the caller checks them again."""
         if await self._disk.exists(self._path):
             content = await self._disk.read_file(self._path)
             for line in content.decode("utf-8", "replace").splitlines()[1:]:
@@ -48,7 +48,7 @@ class Quarantine:
                 try:
                     self._since_ms[int(words[0], 16)] = int(words[1])
                 except (ValueError, IndexError):
-                    _log.warning("%s: passed over a line that does not parse", self._path)
+                    _log.warning("%s: skipped a line that does not parse", self._path)
         return sorted(self._since_ms)
 
     def __contains__(self, log: int) -> bool:
@@ -58,11 +58,11 @@ class Quarantine:
         return len(self._logs)
 
     def logs(self) -> list[QuarantinedLog]:
-        """All of them, by number."""
+        """Return all quarantined logs, by number."""
         return [self._logs[log] for log in sorted(self._logs)]
 
     def add(self, log: int, path: str, reason: str) -> bool:
-        """Note a log. False when it was noted before."""
+        """Add a log. False if it is already in quarantine."""
         if log in self._logs:
             return False
         since_ms = self._since_ms.get(log) or self._clock.now_ms()
@@ -72,19 +72,19 @@ class Quarantine:
         return True
 
     def discard(self, log: int) -> None:
-        """The log is gone, or whole again."""
+        """Remove a log that is gone, or intact again."""
         self._unsaved = (self._logs.pop(log, None) is not None) or self._unsaved
         self._unsaved = (self._since_ms.pop(log, None) is not None) or self._unsaved
 
     async def save(self) -> None:
-        """Write the list if it changed. Without space it stays in memory; the damage is found again anyway."""
+        """Write the list if it changed. Without space it stays in memory; the next start finds the damage again."""
         if not self._unsaved:
             return
         lines = [_HEAD, *(f"{each.log:016x} {each.since_ms} {each.reason}" for each in self.logs())]
         try:
             await self._disk.replace_file(self._path, ("\n".join(lines) + "\n").encode())
         except DiskFullError as error:
-            _log.warning("no space to keep the list of quarantined logs: %s", error)
+            _log.warning("no space to store the list of quarantined logs: %s", error)
             return
         self._unsaved = False
         self._since_ms = {each.log: each.since_ms for each in self._logs.values()}

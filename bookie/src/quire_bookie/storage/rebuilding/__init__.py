@@ -1,1 +1,1 @@
-"""Building the index again from the entry logs."""
+"""Rebuilding the index from the entry logs."""

@@ -1,13 +1,13 @@
-"""The folder of the index on the real disk: opened, found unusable, rebuilt beside itself and put in place.
+"""The folder of the index on the real disk: opens it, detects an unusable index, rebuilds and replaces it.
 
-Owns each step from the folder on disk to an index that storage trusts. RocksDB is native code and may crash or hang
-on damaged files, so doubtful work happens in a child process (`rebuild_child`): every rebuild, and an opening after a
-start that ended while it opened the index, which a marker file shows. A child that dies, or hangs on that check,
-proves damage. Never deletes an index before another one is complete.
+Owns each step from the folder on disk to an index that the storage can trust. RocksDB is native code and may crash or
+hang on damaged files, so risky work runs in a child process (`rebuild_child`): every rebuild, and a check after a start
+that died while it opened the index, which a marker file shows. A child that dies, or hangs in that check, proves
+damage. Never deletes an index before its replacement is complete.
 
     <index>.opening   exists while the index is being opened
-    <index>.new       a rebuild under way; worthless until it is renamed
-    <index>.old       what a rebuild replaced; removed once the new one is in place
+    <index>.new       an unfinished rebuild; worthless until it is renamed
+    <index>.old       the index that a rebuild replaced; removed once the new one is in place
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _CHILD = "quire_bookie.storage.rebuilding.rebuild_child"
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """Where the index of a bookie lies, and the ledger folders whose entry logs it names."""
+    """The path of a bookie's index, and the ledger folders whose entry logs it names."""
 
     path: str
     directories: tuple[str, ...]
@@ -46,9 +46,9 @@ class IndexPlace:
 
 
 async def open_index(disk: Disk, place: IndexPlace, *, rebuild_on_damage: bool = False) -> IndexStore:
-    """Open the index, or create one beside empty folders.
+    """Open the index, or create one if the folders are empty.
 
-    DamagedError, StartupError: it is damaged, missing or behind the logs; the message names the remedy. With
+    DamagedError, StartupError: the index is damaged, missing or older than the logs; the message names the remedy. With
     `rebuild_on_damage` it is rebuilt first, which takes as long as reading all entry logs.
     """
     fault = await _fault_of_opening(disk, place)
@@ -68,42 +68,42 @@ async def open_index(disk: Disk, place: IndexPlace, *, rebuild_on_damage: bool =
             await index.close()
     if not rebuild_on_damage:
         raise DamagedError(place.path, 0, f"{fault}; {REBUILD_REMEDY}, or set rebuildIndexOnDamage")
-    _log.error("the index is rebuilt from the entry logs: %s", fault)
+    _log.error("rebuilding the index from the entry logs: %s", fault)
     report = await rebuild_in_place(disk, place)
     _log.warning("the index was rebuilt: %s", summary(report))
     return await _open_marked(disk, place)
 
 
 async def open_as_it_is(place: IndexPlace) -> IndexStore:
-    """Open or create the index without a look at what lies beside it. DamagedError, StartupError."""
+    """Open or create the index without comparing it with the files beside it. DamagedError, StartupError."""
     return await RocksIndexStore.open(place.path, cache_bytes=place.cache_bytes)
 
 
 async def why_unusable(disk: Disk, index: IndexStore, directories: Sequence[str]) -> str | None:
-    """What an open index lacks that the files beside it prove; None when nothing."""
+    """Return why an open index contradicts the files beside it; None if it does not."""
     names = {name for each in directories if await disk.exists(each) for name in await disk.list_dir(each)}
     logs = sum(name.endswith(LOG_SUFFIX) for name in names)
     try:
         value = await index.get(STORE_KEY)
         state = None if value is None else decode_store_state(value)
-        await _read_what_a_start_reads(index)
+        await _read_start_keys(index)
     except DamagedError as error:
         return _reason(error)
     if state is None:
-        return f"it is missing or empty beside {logs} entry logs" if logs or PROOF_NAME in names else None
+        return f"it is missing or empty, but there are {logs} entry logs" if logs or PROOF_NAME in names else None
     if PROOF_NAME not in names:
-        return None  # storage decides
+        return None  # the storage checks this itself
     path = f"{await home_of(disk, directories)}/{PROOF_NAME}"
     proof = await read_proof(disk, path)
     if proof.storage_uuid != state.storage_uuid:
-        return f"it belongs to another bookie than {path}: put the right one back"
+        return f"it belongs to another bookie than {path}: restore the right one"
     if proof.number > state.number:
         return f"it is at commit {state.number}, but {proof.number} was durable"
     return None
 
 
-async def _read_what_a_start_reads(index: IndexStore) -> None:
-    """The few keys without which storage cannot open at all. DamagedError."""
+async def _read_start_keys(index: IndexStore) -> None:
+    """Read the few keys that the storage needs to open. DamagedError."""
     await index.get(LIMBO_KEY)
     async for _pair in index.scan(LOGS_START, LOGS_END):
         continue
@@ -118,9 +118,9 @@ async def rebuild_in_place(
     limbo_bounds: Sequence[LedgerId] = (),
     progress: Progress | None = None,
 ) -> RebuildReport:
-    """Rebuild the index in a child process and put it in place of the present one. The caller locked the folders.
+    """Rebuild the index in a child process and replace the current one. The caller has locked the folders.
 
-    StartupError: refused, see `rebuild.rebuild_index`. Stopped at any point, it can be begun again.
+    StartupError: refused, see `rebuild.rebuild_index`. Can be repeated after an interruption at any point.
     """
     home = await home_of(disk, place.directories)
     new, old = f"{place.path}.new", f"{place.path}.old"
@@ -150,14 +150,14 @@ async def rebuild_in_place(
 
 
 def summary(report: RebuildReport) -> str:
-    """One line for a log or a person."""
+    """Return a report of one line, for logs and terminals."""
     parts = [f"{report.ledgers} ledgers with {report.entries} entries from {report.logs} entry logs"]
     if report.losses:
         parts.append(f"entries of {len({loss[0] for loss in report.losses})} ledgers are damaged")
     if report.fenced:
-        parts.append(f"{len(report.fenced)} ledgers came back fenced")
+        parts.append(f"{len(report.fenced)} ledgers are fenced")
     if report.without_key:
-        parts.append(f"the keys of {len(report.without_key)} ledgers are asked of the metadata")
+        parts.append(f"the keys of {len(report.without_key)} ledgers are unknown until read from the metadata")
     if report.limbo:
         parts.append("the bookie is in limbo")
     return "; ".join(parts)
@@ -173,10 +173,10 @@ async def _open_marked(disk: Disk, place: IndexPlace) -> RocksIndexStore:
 
 
 async def _fault_of_opening(disk: Disk, place: IndexPlace) -> str | None:
-    """After a start that died while it opened the index: whether that kills a child as well."""
+    """After a start that died while opening the index, check in a child process; return the fault, if any."""
     if not await disk.exists(_marker(place)):
         return None
-    _log.warning("an earlier start ended while it opened the index %s; a child process tries it first", place.path)
+    _log.warning("an earlier start died while opening the index %s; checking it in a child process first", place.path)
     try:
         request = {"do": "check", "index": place.path, "cache_bytes": place.cache_bytes}
         await _ask_child(request, None, silence_s=limits.INDEX_CHECK_SILENCE_S)
@@ -186,7 +186,7 @@ async def _fault_of_opening(disk: Disk, place: IndexPlace) -> str | None:
 
 
 def _reason(error: QuireError) -> str:
-    """The text of an error without the path of the index, which is named again."""
+    """Return the text of an error without the path of the index, which the final message adds."""
     return str(error).rpartition(": damaged at offset 0: ")[2]
 
 
@@ -197,9 +197,9 @@ def _marker(place: IndexPlace) -> str:
 async def _ask_child(
     request: dict[str, Any], progress: Progress | None, silence_s: float | None = None
 ) -> dict[str, Any]:
-    """Run one request in a child; it ends when we do. StartupError, DamagedError with the reason.
+    """Run one request in a child, which ends when this process ends. StartupError, DamagedError with the reason.
 
-    A child that writes no line for `silence_s` hangs: it is killed, and that is damage too.
+    A child that writes no line for `silence_s` hangs: it is killed, and counts as damage too.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -210,28 +210,28 @@ async def _ask_child(
         limit=_LINE_BYTES_MAX,
     )
     assert child.stdin is not None and child.stdout is not None
-    answer: dict[str, Any] = {}
+    response: dict[str, Any] = {}
     try:
         child.stdin.write(json.dumps(request).encode() + b"\n")
         await child.stdin.drain()
         while line := await asyncio.wait_for(child.stdout.readline(), silence_s):
-            answer = json.loads(line)
-            if "progress" in answer and progress is not None:
-                progress(*answer["progress"])
+            response = json.loads(line)
+            if "progress" in response and progress is not None:
+                progress(*response["progress"])
         code = await child.wait()
     except TimeoutError as error:
-        reason = f"the process that worked on it did nothing for {silence_s:g} s"
+        reason = f"its child process made no progress for {silence_s:g} s"
         raise DamagedError(request["index"], 0, reason) from error
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
-    if answer.get("refused"):
-        raise StartupError(answer["refused"])
-    if code or "done" not in answer:
-        reason = answer.get("damaged") or f"the process that worked on it ended with {_ending(code)}"
+    if response.get("refused"):
+        raise StartupError(response["refused"])
+    if code or "done" not in response:
+        reason = response.get("damaged") or f"its child process ended with {_ending(code)}"
         raise DamagedError(request["index"], 0, reason)
-    done: dict[str, Any] = answer["done"]
+    done: dict[str, Any] = response["done"]
     return done
 
 

@@ -1,18 +1,18 @@
-"""The index anew, from the entry logs. Reads logs, writes a new and empty index; changes nothing else.
+"""Rebuilds the index from the entry logs. Reads the logs and fills a new, empty index; changes nothing else.
 
-Owns the rule of what a log proves. Every intact record up to the last footer of a log goes in, newer ones winning over
-older ones by their ages (`log_ages`, `rebuilt_blocks`), and so do the states of ledgers: keys, fences, explicit LACs,
-tombstones, limbo. What is damaged:
+Owns the rules of what a log proves. Every intact record up to the last footer of a log is indexed, newer ones replacing
+older ones by their ages (`log_ages`, `rebuilt_blocks`), and so are the states of ledgers: keys, fences, explicit LACs,
+tombstones, limbo. After damage:
 
-* what a log's own maps count and the walk did not find is *lost*: the blocks it lay in say so, so that a miss there is
-  EIO and never *no such entry*; a ledger that lost a record may have lost its fence, so it comes back fenced;
-* a ledger of which no state record is left comes back fenced, with a key that no client can know, until the metadata
-  gives its real one (`LedgerStorage.adopt_key`);
-* a log that is missing, or whose maps are damaged as well, hides what it held: without `accept_limbo` the rebuild is
-  refused; with it, every ledger that may have had entries there comes up in limbo.
+* records that a log's own maps count and the walk did not find are *lost*: their blocks are marked, so that a miss in
+  them is EIO and never *no such entry*; a ledger that lost a record may have lost its fence, so it is fenced;
+* a ledger without any state record left is fenced, with a key that no client can know, until the metadata supplies the
+  real one (`LedgerStorage.adopt_key`);
+* the content of a log that is missing, or whose maps are damaged as well, is unknown: without `accept_limbo` the
+  rebuild is refused; with it, every ledger that may have had entries there is in limbo.
 
-The proof beside the logs says which logs there must be and how much of them was durable. A rebuild that was stopped at
-any point is run again with another empty index.
+The proof beside the logs names the logs that must exist and their durable bytes. A rebuild that was interrupted at any
+point is run again with a new empty index.
 """
 
 import asyncio
@@ -62,10 +62,10 @@ from quire_bookie.storage.logs.log_walk import LedgerLoss, LogAccount, LogWalk, 
 from quire_bookie.storage.rebuilding.rebuilt_blocks import BLOCKS_PER_COMMIT, Rank, RebuiltBlocks
 
 LOST_BLOCKS_MAX: Final = 65_536
-"""A ledger that lost something in a wider range than this is in limbo by itself: marking each block costs too much."""
+"""A ledger that lost entries in a wider range of blocks is in limbo on its own: marking each block costs too much."""
 STATES_PER_COMMIT: Final = 4096
 HIDDEN_FLUSHES_MAX: Final = 1 << 40
-"""More than there can have been since the newest one that damaged logs still show."""
+"""More flushes than there can have been after the newest one that is still found in damaged logs."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes walked so far and all bytes."""
@@ -73,7 +73,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LogDamage:
-    """Bytes of a log that hold no intact record, or a log that cannot be used at all (`end` = `offset`)."""
+    """Bytes of a log without an intact record, or an unusable log (`end` = `offset`)."""
 
     path: str
     offset: int
@@ -83,7 +83,7 @@ class LogDamage:
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What was rebuilt, and what could not be proved."""
+    """The result of a rebuild, with everything that could not be proved."""
 
     logs: int = 0
     bytes_read: int = 0
@@ -92,15 +92,15 @@ class RebuildReport:
     deleted_ledgers: int = 0
     damage: list[LogDamage] = field(default_factory=list)
     losses: list[tuple[LedgerId, EntryId, EntryId, int]] = field(default_factory=list)
-    """(ledger, first, last, entries): so many entries between these ids are lost."""
+    """(ledger, first, last, entries): this number of entries between the ids is lost."""
     fenced: list[LedgerId] = field(default_factory=list)
     """Ledgers whose state was not provable."""
     without_key: list[LedgerId] = field(default_factory=list)
     unknown_logs: list[str] = field(default_factory=list)
-    """Logs that hide what they held; then the bookie comes up in limbo."""
+    """Logs whose content is unknown; with any, the bookie is in limbo."""
     limbo: bool = False
     proof_lost: bool = False
-    """The proof beside the logs is missing or damaged: see `remove_lost_proof`."""
+    """Whether the proof beside the logs is missing or damaged: see `remove_lost_proof`."""
 
 
 async def rebuild_index(
@@ -114,10 +114,10 @@ async def rebuild_index(
     limbo_bounds: Sequence[LedgerId] = (),
     progress: Progress | None = None,
 ) -> RebuildReport:
-    """Fill `index`, which is empty, from the logs in `directories`; the proof lies in `home`. The caller locked them.
+    """Fill the empty `index` from the logs in `directories`, which the caller has locked; the proof is in `home`.
 
-    StartupError: the logs do not prove what was held, and `accept_limbo` is not set; or they are of several bookies.
-    `limbo_bounds`: highest ledger ids of the cluster, needed where the proof is gone. DamagedError, OSError.
+    StartupError: the logs do not prove their content and `accept_limbo` is not set, or they are of several bookies.
+    `limbo_bounds`: highest ledger ids of the cluster, required if the proof is missing. DamagedError, OSError.
     """
     rebuild = _Rebuild(disk, index, chance)
     await rebuild.find_logs(directories, home, limbo_bounds, accept_limbo)
@@ -127,7 +127,7 @@ async def rebuild_index(
 
 
 async def remove_lost_proof(disk: Disk, home: str, report: RebuildReport) -> None:
-    """Before the rebuilt index takes its place: a damaged proof would refuse it. The next start writes a new one."""
+    """Remove a damaged proof, which would make a start refuse the rebuilt index. The next start writes a new one."""
     path = f"{home}/{PROOF_NAME}"
     if report.proof_lost and await disk.exists(path):
         await disk.remove(path)
@@ -148,14 +148,14 @@ class _Rebuild:
         self._log_states: list[LogState] = []
         self._states: dict[LedgerId, _KnownState] = {}
         self._blocks = RebuiltBlocks(index)
-        # Each with an age at or above that of what was lost: a tombstone that is newer settles it.
+        # Each with an age at or above that of the lost records: a newer tombstone makes the loss irrelevant.
         self._unproven: dict[LedgerId, int] = {}
         self._contents_lost: dict[LedgerId, int] = {}
         self._lost_blocks: dict[bytes, int] = {}
         self._deleted_at: dict[LedgerId, Rank] = {}
         self._newest_flush = 0
 
-    # ---- which logs there are, and must be
+    # ---- the logs that exist, and that must exist
     async def find_logs(
         self, directories: Sequence[str], home: str, limbo_bounds: Sequence[LedgerId], accept_limbo: bool
     ) -> None:
@@ -176,29 +176,29 @@ class _Rebuild:
         except DamagedError as error:
             if not (accept_limbo and limbo_bounds):
                 raise StartupError(
-                    f"{error}; without it nobody knows which entry logs there were. To go on in limbo give "
-                    "--accept-limbo and the highest ledger id of the cluster as --up-to-ledger"
+                    f"{error}; without it the set of entry logs is unknown. To continue in limbo, pass --accept-limbo "
+                    "and the highest ledger id of the cluster as --up-to-ledger"
                 ) from error
-            self._hide(path, str(error))
+            self._note_unknown(path, str(error))
             self.report.proof_lost = True
             return
         self._uuid = self._proof.storage_uuid
         if self._proof.runs is None:
-            self._hide(path, "it is of a version that does not name the entry logs")
+            self._note_unknown(path, "its format version does not name the entry logs")
             return
         self._named = self._proof.logs()
         self._durable = dict(self._proof.unsealed or ())
         for log in sorted(self._named - self._paths.keys()):
-            self._hide(f"{directories[0]}/{log:016x}{LOG_SUFFIX}", "the entry log is missing")
+            self._note_unknown(f"{directories[0]}/{log:016x}{LOG_SUFFIX}", "the entry log is missing")
             self._log_states.append(LogState(log, bytes(16), 0, 0, sealed=True))
 
-    def _hide(self, path: str, what: str) -> None:
+    def _note_unknown(self, path: str, what: str) -> None:
         self.report.unknown_logs.append(path)
         self.report.damage.append(LogDamage(path, 0, 0, what))
 
     # ---- walking
     async def walk_all(self, progress: Progress | None) -> None:
-        """Every log, oldest first."""
+        """Walk every log, oldest first."""
         sizes: dict[int, int] = {}
         for log, path in self._paths.items():
             file = await self._disk.open_read_only(path)
@@ -211,9 +211,9 @@ class _Rebuild:
                 walked = await open_log(self._disk, path)
             except DamagedError as error:
                 if log in self._named or self._proof is None or self._proof.runs is None:
-                    self._hide(path, str(error))
+                    self._note_unknown(path, str(error))
                     self._log_states.append(LogState(log, bytes(16), sizes[log], 0, sealed=True))
-                continue  # otherwise no commit names it: a crash left it before its first sync
+                continue  # otherwise no commit names it: it was created just before a crash
             try:
                 await self._walk(log, walked, progress, done, total)
             finally:
@@ -247,7 +247,7 @@ class _Rebuild:
             if progress is not None:
                 progress(done + walk.offset, total)
             await asyncio.sleep(0)
-        # Behind the last footer: part of a sealed log, or of what was durable; otherwise a flush that a crash cut off.
+        # After the last footer: part of a sealed log, or of the durable bytes; otherwise an interrupted flush.
         sealed = walked.sealed or walk.reached_map or (log in self._named and log not in self._durable)
         durable = walked.size_bytes if sealed else max(walk.flush_end, self._durable.get(log, 0))
         if flush:
@@ -255,8 +255,8 @@ class _Rebuild:
         self._take(log, [found for found in flush if found.offset < durable])
         self._newest_flush = max(self._newest_flush, commit_of_age(ages.newest_known))
         if not sealed:
-            self._forget_torn_tail(walked.path, durable)
-        self._judge(log, walked, account, sealed, ages.newest)
+            self._drop_torn_tail(walked.path, durable)
+        self._note_losses(log, walked, account, sealed, ages.newest)
         pointer = (map_offset or walked.map_offset or 0) if sealed else walk.footer
         self._log_states.append(LogState(log, walked.header.uuid, durable, pointer, sealed))
 
@@ -265,16 +265,16 @@ class _Rebuild:
         if walked.header.storage_uuid != self._uuid:
             raise StartupError(f"{walked.path} belongs to another bookie's storage; move it away")
         if walked.header.log != log:
-            raise StartupError(f"{walked.path} is entry log {walked.header.log:016x}; give it its own name back")
+            raise StartupError(f"{walked.path} is another entry log; rename it to {walked.header.log:016x}{LOG_SUFFIX}")
 
     def _take(self, log: int, flush: Iterable["_Found"]) -> None:
         """Index the records of one flush."""
         take, rank = self._blocks.take, self._blocks.rank
-        # What no commit names may be torn; the journal, or the log that it was copied from, still has it. Without its
-        # age it must not raise a doubt about the copy that counts.
-        doubtful_from = self._proven_bytes(log)
+        # Records that no commit names may be torn; the journal, or the log from which they were copied, still has them.
+        # Without an age they must not make the valid copy undecided.
+        unproven_from = self._proven_bytes(log)
         for ledger, entry, offset, size, state in flush:
-            if offset >= doubtful_from and rank(log, offset).age == UNKNOWN_AGE:
+            if offset >= unproven_from and rank(log, offset).age == UNKNOWN_AGE:
                 continue
             if entry == STATE_ENTRY:
                 self._take_state(ledger, state, rank(log, offset))
@@ -282,24 +282,24 @@ class _Rebuild:
                 take(log, ledger, entry, offset, size)
 
     def _proven_bytes(self, log: int) -> int | float:
-        """How much of a log the proof says was durable; without end where it does not say."""
+        """Return the durable bytes of a log according to the proof; infinity if it does not name them."""
         if self._proof is None or self._proof.runs is None:
             return math.inf
         return self._durable.get(log, math.inf if log in self._named else 0)
 
     def _take_state(self, ledger: LedgerId, value: bytes, rank: Rank) -> None:
-        """The newer record of a state wins, wherever it lies, and one of before a tombstone is nothing.
+        """Merge a record of a state: the newer record wins, in any log, and one older than a tombstone is ignored.
 
-        The tombstone of a superfluous copy never beats a later life of the ledger, and drops nothing before everything
-        is read; what lives behind any tombstone is as fenced as the tombstone was.
+        The tombstone of a superfluous copy never replaces a later revival of the ledger, and drops no entries before
+        all logs are read; a ledger that is newer than a tombstone is fenced, as the tombstone was.
         """
         known = self._states.get(ledger)
         if known is not None and rank.age == UNKNOWN_AGE:
-            rank = max(known.newest, rank._replace(age=known.newest.age))  # in the order in which they were found
+            rank = max(known.newest, rank._replace(age=known.newest.age))  # ordered as found
         try:
             found = decode_state(ledger, value)
         except DamagedError:
-            self._unproven[ledger] = max(rank.age, self._unproven.get(ledger, 0))  # intact, but of a later version
+            self._unproven[ledger] = max(rank.age, self._unproven.get(ledger, 0))  # valid, but of a later version
             return
         present = None if known is None else decode_state(ledger, known.value)
         if found.deleted:
@@ -329,7 +329,7 @@ class _Rebuild:
             self._states[ledger] = _KnownState(rank, rank, value)
         elif not present.deleted:
             present.fenced = True
-            if known.oldest < rank:  # it was merged with what came before: only the key is surely of this life
+            if known.oldest < rank:  # merged with older records: only the key certainly belongs to the revived ledger
                 present.explicit_lac, present.explicit_lac_entry = None, NO_ENTRY
             self._states[ledger] = _KnownState(known.newest, known.newest, encode_state(present))
 
@@ -340,20 +340,20 @@ class _Rebuild:
                 what = f"the record of ledger {gap.suspect[0]} entry {gap.suspect[1]} is damaged"
             self.report.damage.append(LogDamage(path, gap.offset, gap.end, what))
 
-    def _forget_torn_tail(self, path: str, durable: int) -> None:
-        """A flush that a crash cut off is no damage: the journal has it."""
+    def _drop_torn_tail(self, path: str, durable: int) -> None:
+        """Drop damage in an interrupted flush from the report: the journal has its entries."""
         damage = self.report.damage
         while damage and damage[-1].path == path and damage[-1].offset >= durable:
             damage.pop()
 
-    def _judge(self, log: int, walked: WalkedLog, account: LogAccount, sealed: bool, newest_age: int) -> None:
-        """What the gaps of a log cost. What was lost is at most as new as the newest flush that is left of the log."""
+    def _note_losses(self, log: int, walked: WalkedLog, account: LogAccount, sealed: bool, newest_age: int) -> None:
+        """Record the losses in the gaps of a log. Lost records are at most as new as its newest remaining flush."""
         if log not in self._named and self._proof is not None and self._proof.runs is not None:
-            return  # no commit that the proof knows names it: the journal still has everything in it
+            return  # no commit up to the proof names it: the journal still has all its entries
         expected = account.expected(sealed=sealed, durable_bytes=self._durable.get(log, 0))
         if expected is None:
-            self._hide(
-                walked.path, "what it held is not known: its own maps are damaged as well, or its end is missing"
+            self._note_unknown(
+                walked.path, "its content is unknown: its own maps are damaged as well, or its end is missing"
             )
             return
         for ledger, loss in sorted(account.losses(expected).items()):
@@ -362,12 +362,12 @@ class _Rebuild:
                 self._lose(ledger, loss, newest_age)
 
     def _note_undecided(self) -> None:
-        """Entries of which two copies are there, but not which one is newer."""
+        """Report entries with two copies of which the newer one is unknown."""
         for ledger, entry in self._blocks.undecided:
             self.report.losses.append((ledger, entry, entry, 1))
 
     def _lose(self, ledger: LedgerId, loss: LedgerLoss, newest_age: int) -> None:
-        """Mark the blocks of what was lost, so that their misses are not absence."""
+        """Mark the blocks of lost entries, so that a miss in them does not prove absence."""
         self.report.losses.append((ledger, loss.first, loss.last, loss.entries))
         first, last = loss.first >> BLOCK_SHIFT, loss.last >> BLOCK_SHIFT
         if loss.suspects:
@@ -382,7 +382,7 @@ class _Rebuild:
             self._lost_blocks[key] = max(newest_age, self._lost_blocks.get(key, 0))
 
     def _settle_tombstones(self) -> None:
-        """What was lost before a ledger was deleted does not matter any more."""
+        """Drop losses of ledgers that were deleted later."""
         gone = self._blocks.is_behind_tombstone
         self._unproven = {ledger: age for ledger, age in self._unproven.items() if not gone(ledger, age)}
         self._contents_lost = {ledger: age for ledger, age in self._contents_lost.items() if not gone(ledger, age)}
@@ -390,16 +390,16 @@ class _Rebuild:
             key: age for key, age in self._lost_blocks.items() if not gone(ledger_of_block_key(key), age)
         }
 
-    # ---- states, tombstones, what was lost, and the store's own facts
+    # ---- states, tombstones, losses, and the store's own keys
     async def finish(self, home: str, accept_limbo: bool, limbo_bounds: Sequence[LedgerId]) -> None:
-        """Everything else, and one synced commit at the end. StartupError when something hides what it held."""
+        """Write everything else, and one synced commit at the end. StartupError if content is unknown."""
         self._settle_tombstones()
         limbo = await self._limbo(home, accept_limbo, limbo_bounds)
         await self._mark_lost()
         await self._commit_states()
-        # What is flushed from now on must be newer than every flush that left records. Without a proof the commits are
-        # counted anew, as in a new index, and damage hides ages: then those to come begin above a floor, far enough
-        # above what is known that nothing which turns up later is newer.
+        # Later flushes must be newer than every flush that left records. Without a proof the commits are numbered from
+        # 1 again, as in a new index, and damage hides ages: later ages then start at a floor, far enough above the
+        # known ones that no record found later is newer.
         number = 1 if self._proof is None else max(self._proof.number, self._newest_flush) + 1
         next_log = max((*self._paths, *self._named, 0)) + 1
         puts = [(log_key(state.log), encode_log_state(state)) for state in self._log_states]
@@ -417,20 +417,20 @@ class _Rebuild:
         try:
             limbo = await read_limbo_file(self._disk, home) or Limbo()
         except DamagedError as error:
-            self._hide(error.path, str(error))
+            self._note_unknown(error.path, str(error))
             limbo = Limbo()
         if not report.unknown_logs:
             return limbo
         if not accept_limbo:
             raise StartupError(
-                f"nobody knows what {', '.join(report.unknown_logs[:5])} held: {report.damage[0].what}. Put it back, "
-                "or rebuild with --accept-limbo: the bookie then answers for no ledger that may have been there "
-                "until they are restored from other bookies"
+                f"the content of {', '.join(report.unknown_logs[:5])} is unknown: {report.damage[0].what}. Restore the "
+                "file, or rebuild with --accept-limbo: every ledger that may have been there is then in limbo until "
+                "it is restored from other bookies"
             )
         proof = self._proof or Proof(b"", 0)
         seen = self._held()
         short = max((each for each in seen if each < LONG_IDS_START), default=NO_LEDGER)
-        # The record of limbo may be what was lost: what ended for a ledger then must not count for what comes now.
+        # The record of limbo may be lost: the end of a ledger's earlier limbo must not count as the end of this one.
         states = (decode_state(ledger, state.value) for ledger, state in self._states.items())
         ended = max((state.limbo_ended for state in states), default=0)
         limbo = replace(limbo, generation=max(limbo.generation, ended))
@@ -454,7 +454,7 @@ class _Rebuild:
             info = decode_state(ledger, value)
             if info.deleted:
                 report.deleted_ledgers += 1
-                await self._blocks.drop_all(ledger)  # records of it behind its tombstone: copies that came too late
+                await self._blocks.drop_all(ledger)  # copies of its records that were found after its tombstone
             else:
                 report.ledgers += 1
             puts.append((state_key(ledger), value))
@@ -464,12 +464,12 @@ class _Rebuild:
         await self._index.commit(puts, sync=False)
 
     def _held(self) -> set[LedgerId]:
-        """Every ledger of which a state, an entry or a loss was found."""
+        """Return every ledger with a state, an entry or a loss."""
         lost = {ledger_of_block_key(key) for key in self._lost_blocks}
         return self._states.keys() | self._blocks.ledgers | lost | self._contents_lost.keys()
 
     def _fenced_state(self, ledger: LedgerId, value: bytes | None) -> bytes:
-        """What is known of a ledger of which a record was lost, as if the lost one had been its fence."""
+        """Return the known state of a ledger that lost a record, fenced, as the lost record may have been its fence."""
         if value is None:
             info = LedgerInfo(ledger, self._chance.token(UNKNOWN_KEY_BYTES))
             info.key_unknown = True
@@ -477,7 +477,7 @@ class _Rebuild:
         else:
             info = decode_state(ledger, value)
         if info.deleted and info.superfluous:
-            # The lost record may have been that of its revival, and of entries that it got since.
+            # The lost record may have been that of its revival, and others those of its entries since then.
             info.deleted = info.superfluous = False
             self._contents_lost[ledger] = UNKNOWN_AGE
         if not info.deleted:
@@ -488,7 +488,7 @@ class _Rebuild:
 
 
 class _KnownState(NamedTuple):
-    """A state, out of records of these ages."""
+    """A state, merged from records of these ranks."""
 
     oldest: Rank
     newest: Rank
@@ -496,7 +496,7 @@ class _KnownState(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A record of which only its place is kept, and its body when that is a state."""
+    """A record without its body, which is kept only for a state."""
 
     ledger: LedgerId
     entry: EntryId
@@ -511,7 +511,7 @@ def _found(record: WalkedRecord) -> _Found:
 
 
 def _ages_in(record: WalkedRecord, path: str) -> AgeTable | None:
-    """What a footer or map says of ages. A body of a later version says nothing that can be trusted."""
+    """Return the ages in a footer or map; none if the body is of a later version."""
     try:
         log_format.decode_map(record.body, path, record.offset)
         return log_format.ages_of_map(record.body, path, record.offset)
@@ -523,4 +523,6 @@ def _log_of(name: str, directory: str) -> int:
     try:
         return int(name[: -len(LOG_SUFFIX)], 16)
     except ValueError as error:
-        raise StartupError(f"{directory}/{name} is no entry log of ours; move it away") from error
+        raise StartupError(
+            f"{directory}/{name} is not an entry log: its name is not a hexadecimal number; move it away"
+        ) from error

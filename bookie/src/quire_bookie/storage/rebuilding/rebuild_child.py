@@ -1,8 +1,8 @@
-"""The child process of `index_place`: reads one request from stdin, works on an index, answers on stdout. A process of
-its own, because the engine may crash on damaged files.
+"""The child process of `index_place`: reads one request from stdin, works on an index, responds on stdout.
 
-Owns its side of the pipe: one JSON object a line, `progress` until the last, which is `done`, `refused` (a person has
-to decide) or `damaged`. Ends at once when stdin ends: then nobody waits for it any more.
+A separate process, because RocksDB may crash on damaged files. Owns its side of the pipe: one JSON object per line,
+`progress` until the last, which is `done`, `refused` (an administrator must decide) or `damaged`. Exits at once when
+stdin ends, as the parent has then died.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ CHECK_STEP_KEYS = 10_000
 
 
 def report_of(fields: dict[str, Any]) -> RebuildReport:
-    """The report that a child's `done` holds."""
+    """Return the report in a child's `done`."""
     report = RebuildReport(**fields)
     report.damage = [LogDamage(**damage) for damage in fields["damage"]]
     report.losses = [
@@ -35,13 +35,13 @@ def report_of(fields: dict[str, Any]) -> RebuildReport:
 
 
 async def _rebuild(request: dict[str, Any]) -> dict[str, Any]:
-    said = -PROGRESS_STEP_BYTES
+    reported = -PROGRESS_STEP_BYTES
 
     def progress(done: int, total: int) -> None:
-        nonlocal said
-        if done - said >= PROGRESS_STEP_BYTES:
-            said = done
-            _say({"progress": [done, total]})
+        nonlocal reported
+        if done - reported >= PROGRESS_STEP_BYTES:
+            reported = done
+            _send({"progress": [done, total]})
 
     disk = LocalDisk()
     index = await RocksIndexStore.open(request["index"], cache_bytes=request["cache_bytes"])
@@ -63,13 +63,13 @@ async def _rebuild(request: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _check(request: dict[str, Any]) -> dict[str, Any]:
-    """Open the index and read all of it. DamagedError. Reports progress: a check that is silent counts as hanging."""
+    """Open the index and read all of it. DamagedError. Reports progress, as a silent check counts as hanging."""
     index = await RocksIndexStore.open(request["index"], cache_bytes=request["cache_bytes"])
     keys = 0
     try:
         async for _pair in index.scan(b"", b"\xff" * 32):
             if keys % CHECK_STEP_KEYS == 0:
-                _say({"progress": [keys, 0]})
+                _send({"progress": [keys, 0]})
             keys += 1
     finally:
         await index.close()
@@ -81,14 +81,14 @@ async def _serve() -> None:
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), os._exit, EXIT_ABANDONED)
     try:
         work = {"rebuild": _rebuild, "check": _check}[request["do"]]
-        _say({"done": await work(request)})
+        _send({"done": await work(request)})
     except StartupError as error:
-        _say({"refused": str(error)})
+        _send({"refused": str(error)})
     except (QuireError, OSError) as error:
-        _say({"damaged": str(error)})
+        _send({"damaged": str(error)})
 
 
-def _say(line: dict[str, Any]) -> None:
+def _send(line: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

@@ -1,9 +1,9 @@
-"""The block index under construction: of several copies of an entry the newest counts, in whatever order they come.
+"""The block index during a rebuild: the newest of several copies of an entry wins, in any order of arrival.
 
-Owns the entries' part of a rebuild: what of them is found goes into the new index, a bounded batch of blocks at a time.
-Ages decide (`log_ages`), also between a tombstone and the entries of a ledger: what is older is gone. Where an age was
-lost to damage and another copy is there, nobody knows which one counts: both are left out, and the block says that
-something of it is lost. Never reads a log.
+Owns the entries' part of a rebuild: found entries are written to the new index in bounded batches of blocks. Ages
+decide (`log_ages`), also between a tombstone and the entries of a ledger: older entries are dropped. If an age was lost
+to damage and another copy exists, the newer one cannot be determined: both are left out, and the block is marked as
+having lost entries. Never reads a log.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ BLOCKS_PER_COMMIT: Final = 2048
 
 
 class Rank(NamedTuple):
-    """Of two records of the same the one with the higher rank is newer. Logs of before there were ages count by id."""
+    """The order of two records of the same item: the higher rank is newer. Logs without ages are ordered by id."""
 
     age: int
     log: int
@@ -43,7 +43,7 @@ class Rank(NamedTuple):
 
 
 class RebuiltBlocks:
-    """What the logs hold of entries, on its way into a new index."""
+    """Collects the entries of the logs for a new index."""
 
     def __init__(self, index: IndexStore) -> None:
         self._index = index
@@ -56,11 +56,11 @@ class RebuiltBlocks:
         self._open_key = b""
         self._open_end = (-1, -1)
         self.entries = 0
-        """Records taken."""
+        """The number of records taken."""
 
     @property
     def undecided(self) -> list[tuple[LedgerId, EntryId]]:
-        """Entries of which two copies were found and not which one is newer."""
+        """Entries with two copies of which the newer one is unknown."""
         return sorted(
             (ledger_of_block_key(key), EntryId(block_of_key(key) << BLOCK_SHIFT | low))
             for key, lows in self._undecided.items()
@@ -69,7 +69,7 @@ class RebuiltBlocks:
 
     @property
     def ledgers(self) -> set[LedgerId]:
-        """Ledgers of which an entry was taken."""
+        """Ledgers with a taken entry."""
         return set(self._newest)
 
     @property
@@ -78,20 +78,20 @@ class RebuiltBlocks:
         return len(self._segments) >= BLOCKS_PER_COMMIT
 
     def begin_log(self, log: int) -> LogAges:
-        """The ages of a log, which the caller fills before it gives records of a flush."""
+        """Return the ages of a log, which the caller must fill before it passes the records of a flush."""
         return self._ages.setdefault(log, LogAges(log))
 
     def rank(self, log: int, offset: int) -> Rank:
-        """Of the record at a place."""
+        """Return the rank of the record at an offset."""
         return Rank(self._ages[log].at(offset), log, offset)
 
     def is_behind_tombstone(self, ledger: LedgerId, age: int) -> bool:
-        """Whether everything up to this age was deleted since."""
+        """Return whether everything up to this age was deleted since."""
         tombstone = self._tombstones.get(ledger)
         return tombstone is not None and age < tombstone.age
 
     def take(self, log: int, ledger: LedgerId, entry: EntryId, offset: int, size: int) -> None:
-        """Index one record; those of a log come in its order."""
+        """Index one record; the records of a log must arrive in its order."""
         if ledger in self._tombstones and self._is_gone(ledger, log, offset):
             return
         key, low = block_key(ledger, entry >> BLOCK_SHIFT), entry & BLOCK_MASK
@@ -108,19 +108,19 @@ class RebuiltBlocks:
         self.entries += 1
 
     def drop(self, ledger: LedgerId, rank: Rank) -> None:
-        """A tombstone: what is older is gone, also when a ledger of that id came back later."""
+        """Drop all records older than a tombstone, even if a ledger with that id was created again later."""
         if rank > self._tombstones.get(ledger, Rank(-1, -1, -1)):
             self._tombstones[ledger] = rank
             if ledger in self._newest:
                 self._to_prune.add(ledger)
 
     async def drop_all(self, ledger: LedgerId) -> None:
-        """Nothing of the ledger is held. After the last `commit`."""
+        """Remove all entries of a ledger. Call after the last `commit`."""
         if ledger in self._newest:
             await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
 
     async def commit(self) -> None:
-        """What was taken until now goes into the index."""
+        """Write the entries taken so far to the index."""
         doomed, self._to_prune = self._to_prune, set()
         for ledger in sorted(doomed):
             await self._prune(ledger)
@@ -141,10 +141,10 @@ class RebuiltBlocks:
         rank = self.rank(log, offset)
         if rank.age != UNKNOWN_AGE:
             return rank < self._tombstones[ledger]
-        return False  # it stays, and what is not known of its age costs a doubt only where another copy is there
+        return False  # it is kept, and its unknown age matters only if there is another copy
 
     async def _prune(self, ledger: LedgerId) -> None:
-        """Take what a tombstone deleted out of the index."""
+        """Remove the entries that a tombstone deleted from the index."""
         start, end = block_key(ledger, 0), last_block_key(ledger) + b"\0"
         if self._newest[ledger] < self._tombstones[ledger].age:
             await self._index.delete_range(start, end)
@@ -170,7 +170,7 @@ class RebuiltBlocks:
         self._segments = left
 
     def _still_held(self, ledger: LedgerId, segments: Sequence[BlockSegment]) -> list[BlockSegment]:
-        """Without what is behind the tombstone, still in their order."""
+        """Return the segments without records older than the tombstone, in the same order."""
         held: list[BlockSegment] = []
         for segment in segments:
             part: BlockSegment | None = None

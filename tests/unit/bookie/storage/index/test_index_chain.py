@@ -32,7 +32,7 @@ def test_intact_links_are_a_chain_that_goes_on(writes: int) -> None:
 def test_any_lost_run_of_writes_before_the_last_shows(lost: tuple[int, int]) -> None:
     _, stored, _ = _after(1500)
     left = [(key, value) for key, value in sorted(stored.items()) if not lost[0] <= int.from_bytes(key[6:]) < lost[1]]
-    with pytest.raises(ValueError, match=f"write {lost[0]} is not there"):
+    with pytest.raises(ValueError, match=f"write {lost[0]} is absent"):
         CommitChain.of(left)
 
 

@@ -195,7 +195,7 @@ async def test_logs_of_another_bookie_are_refused() -> None:
         await rebuild(store.disk)
     await store.disk.remove(path)
     await store.disk.replace_file(path, store.disk.content(log_paths(store.disk)[0]))
-    with pytest.raises(StartupError, match="its own name"):
+    with pytest.raises(StartupError, match="rename it to"):
         await rebuild(store.disk)
 
 
