@@ -119,7 +119,7 @@ async def test_pods_of_a_pool_with_authentication_answer_the_operators_token_alo
             http.judge("ns/pool", [HOST], {}, files["broker.token"].read_text())
         (bookie_id,) = await of_bookie.addresses(HOST)
         for http in (of_bookie, of_recovery):
-            with pytest.raises(UnreachableError, match="may not change anything"):
+            with pytest.raises(UnreachableError, match="may not make changes"):
                 await http.set_lost_bookie_delay(HOST, 45)
             http.judge("ns/pool", [HOST], {}, files["operator.token"].read_text())
             await http.set_lost_bookie_delay(HOST, 45)

@@ -1,5 +1,5 @@
-"""The HTTP side of a bookie: health, readiness, metrics, and BookKeeper's admin paths.
+"""The HTTP server of a bookie: health, readiness, metrics, and BookKeeper's admin paths.
 
-Imports nothing itself: a broker takes its port by `listening` without a bookie's insides, and modules with aiohttp in
-them are imported by whoever serves, when it serves.
+Imports nothing itself: a broker uses `listening` without the bookie's internals, and the serving process imports the
+modules with aiohttp when it starts to serve.
 """

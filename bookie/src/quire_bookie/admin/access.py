@@ -1,12 +1,12 @@
-"""Who may call which path of the admin HTTP port of a bookie or of auto-recovery.
+"""Decides which clients may call which path of the admin HTTP port of a bookie or of auto-recovery.
 
-    probes                        everybody
-    /metrics                      everybody, unless authenticateMetricsEndpoint asks for a role
+    probes                        every client
+    /metrics                      every client, unless authenticateMetricsEndpoint requires a role
     reads (GET)                   a role that may connect (authorizedRoles)
-    everything that changes       a role of httpServerAdminRoles, else of authorizedRoles; both empty: no role
-    no role can be proved         only from this machine, unless httpServerAdminRemote opens the port
+    requests that change something       a role of httpServerAdminRoles, else of authorizedRoles; both empty: no role
+    no authentication             only from this machine, unless httpServerAdminRemote opens the port
 
-A role comes from a token (`Authorization: Bearer`) where the process takes tokens, else from a client certificate.
+A role comes from a token (`Authorization: Bearer`) if the process uses tokens, otherwise from a client certificate.
 Never logs a token.
 """
 
@@ -28,22 +28,22 @@ PROBES = frozenset({"/healthz", "/heartbeat", "/readyz", "/api/v1/bookie/is_read
 METRICS = "/metrics"
 READS = frozenset({"GET", "HEAD"})
 NO_ADMINS = (
-    "httpServerAdminRoles and authorizedRoles are empty, so that no role may change anything over HTTP; "
+    "httpServerAdminRoles and authorizedRoles are empty, so no role may make changes over HTTP; "
     "set httpServerAdminRoles to the roles of operators and of auto-recovery"
 )
 CHANGING_READS = frozenset({"/api/v1/bookie/sanity"})
-"""Paths that write although they are asked by GET: BookKeeper's names."""
+"""Paths that write although their method is GET: BookKeeper's names."""
 
 
 class NotProvedError(Exception):
-    """The client did not prove a role; the text may be sent to it."""
+    """The client did not prove a role; the text may be sent to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
-    """The rules of one port. `provider`: how a client proves its role; None: no role can be proved.
+    """Holds the rules of one port. `provider`: how a client proves its role; None: authentication is off.
 
-    `admins`: the roles that may change something; empty: none may. `remote`: without a provider, other machines may.
+    `admins`: the roles that may make changes; empty: none. `remote`: without a provider, other machines may connect.
     """
 
     provider: AuthProvider | None = None
@@ -51,20 +51,18 @@ class AdminAccess:
     remote: bool = False
     metrics_need_role: bool = False
     hosts: AllowedHosts = field(default_factory=AllowedHosts)
-    """Of no account where tokens prove roles."""
+    """Not used if tokens prove roles."""
     bounds: HttpLimits = field(default_factory=HttpLimits)
 
     def middleware(self) -> Middleware:
-        """To be put behind the one that turns errors into answers."""
+        """Return the middleware; it must be inside the one that turns errors into responses."""
 
         @web.middleware
         async def checked(request: web.Request, handler: Handler) -> web.StreamResponse:
             refused = self._refusal(request)
             if refused is None:
                 return await handler(request)
-            _log.warning(
-                "%s %r of %s is refused: HTTP %d", request.method, request.path, request.remote, refused.status
-            )
+            _log.warning("refused %s %r of %s: HTTP %d", request.method, request.path, request.remote, refused.status)
             return refused
 
         return checked
@@ -72,7 +70,7 @@ class AdminAccess:
     def _refusal(self, request: web.Request) -> web.Response | None:
         if self.is_open(request.path):
             return None
-        if self.provider is None or self.provider.plugin != TOKEN_PLUGIN:  # a certificate is shown for any page
+        if self.provider is None or self.provider.plugin != TOKEN_PLUGIN:  # browsers send certificates for any page
             reason = self.hosts.refusal(request)
             if reason is not None:
                 return failure(403, reason)
@@ -86,28 +84,28 @@ class AdminAccess:
             reason = refusal_of_origin(request, remote=self.remote, open_paths="probes and /metrics")
             return None if reason is None else failure(403, reason)
         if role not in self.admins and needs_admin(request.method, request.path):
-            reason = "it is not among httpServerAdminRoles" if self.admins else NO_ADMINS
-            return failure(403, f"role {role!r} may not change anything here: {reason}")
+            reason = "it is not in httpServerAdminRoles" if self.admins else NO_ADMINS
+            return failure(403, f"role {role!r} may not make changes: {reason}")
         return None
 
     def is_open(self, path: str) -> bool:
-        """Whether a path needs no role."""
+        """Return whether a path needs no role."""
         return path in PROBES or (path == METRICS and not self.metrics_need_role)
 
     def _role(self, request: web.Request) -> str | None:
-        """The role that the client proves; None when this port has no way to prove one. NotProvedError."""
+        """Return the role that the client proves; None if authentication is off. NotProvedError."""
         if self.provider is None:
             return None
         address = request.remote or ""
         if self.provider.plugin == TOKEN_PLUGIN:
             kind, _, token = authorization_of(request).partition(" ")
             if kind.lower() != "bearer" or not token.strip():
-                raise NotProvedError("show a token: Authorization: Bearer <token> (of our commands: QUIRE_TOKEN)")
+                raise NotProvedError("send a token: Authorization: Bearer <token> (Quire's commands: QUIRE_TOKEN)")
             step = self.provider.begin(Peer(address)).process(token.strip().encode())
             if isinstance(step, Admitted):
                 return step.role
-            _log.warning("a token of %s is refused: %s", address, getattr(step, "reason", "it is not enough"))
-            raise NotProvedError("the token is refused; the log of this process has the reason")
+            _log.warning("refused a token of %s: %s", address, getattr(step, "reason", "it is not sufficient"))
+            raise NotProvedError("the token is refused; the reason is in the log of this process")
         transport = request.transport
         certificate = None if transport is None else transport.get_extra_info("peercert")
         found = self.provider.begin(Peer(address)).secured(Peer(address, True, subject_of(certificate)))
@@ -115,5 +113,5 @@ class AdminAccess:
 
 
 def needs_admin(method: str, path: str) -> bool:
-    """Whether a request changes something, so that it needs more than a role that may read."""
+    """Return whether a request changes something, so that it needs an admin role."""
     return method not in READS or path in CHANGING_READS

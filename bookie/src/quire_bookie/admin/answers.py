@@ -1,7 +1,7 @@
-"""Answers of the admin HTTP server, and the one place where errors become HTTP codes. Knows no route.
+"""Creates responses of the admin HTTP server, and maps errors to HTTP codes in one place. Knows no route.
 
-Errors are `{"reason": "..."}`: 400 for what the caller got wrong, 404 for what is not there, 409 for what the state of
-the bookie forbids, 503 while it or the metadata cannot serve, 500 for damage and failed disks.
+Errors are `{"reason": "..."}`: 400 for invalid requests, 404 for missing objects, 409 if the bookie's state forbids the
+request, 503 while the bookie or the metadata is unavailable, 500 for damage and failed disks.
 """
 
 import json
@@ -27,7 +27,7 @@ from quire_bookie.errors import (
 
 _log = logging.getLogger("quire.admin")
 _SHOWN_CHARACTERS = 40
-"""Of an invalid number, in an error."""
+"""Characters of an invalid number that an error shows."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CODES: tuple[tuple[type[QuireError], int], ...] = (
@@ -44,7 +44,7 @@ _CODES: tuple[tuple[type[QuireError], int], ...] = (
 
 
 class RefusedError(QuireError):
-    """A request that is not done as it stands; `status` is the HTTP code, the text says what to do instead."""
+    """A request is refused as it is; `status` is the HTTP code, the text contains the remedy."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -52,13 +52,13 @@ class RefusedError(QuireError):
 
 
 def failure(status: int, reason: str) -> web.Response:
-    """An error for a person or a script."""
+    """Return an error response with its reason."""
     return web.json_response({"reason": reason}, status=status)
 
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn what a handler raised into an answer; what nobody foresaw is logged with its trace."""
+    """Turn exceptions of handlers into responses; unexpected ones are logged with a traceback."""
     try:
         return await handler(request)
     except web.HTTPException as refused:
@@ -70,7 +70,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except QuireError as error:
         status = next((code for kind, code in _CODES if isinstance(error, kind)), 500)
         return failure(status, str(error))
-    except Exception as error:  # noqa: BLE001 - the root of one request
+    except Exception as error:  # noqa: BLE001 - root of one request
         _log.error("%s %s failed", request.method, request.path, exc_info=error)
         return failure(500, f"unexpected {type(error).__name__}: {error}")
 
@@ -81,14 +81,14 @@ _WHOLE = re.compile("-?[0-9]{1,19}")
 
 
 def whole_number(name: str, text: str, low: int = LONG_MIN, high: int = LONG_MAX) -> int:
-    """A number of a path or a query, in [low, high]. RefusedError 400 names the parameter and the limits."""
+    """Parse an integer of a path or query, in [low, high]. RefusedError 400 names the parameter and the limits."""
     if _WHOLE.fullmatch(text) is not None and low <= int(text) <= high:
         return int(text)
-    raise RefusedError(400, f"{name}={text[:_SHOWN_CHARACTERS]} is not a whole number from {low} to {high}")
+    raise RefusedError(400, f"{name}={text[:_SHOWN_CHARACTERS]} is not an integer from {low} to {high}")
 
 
 def integer(request: web.Request, name: str, default: int | None = None) -> int:
-    """A whole number of the query, of 64 bits. RefusedError 400 when it is missing without a default, or no number."""
+    """Parse a 64-bit integer of the query. RefusedError 400 if it is missing without a default, or invalid."""
     text = request.query.get(name)
     if text is not None:
         return whole_number(name, text)
@@ -98,25 +98,25 @@ def integer(request: web.Request, name: str, default: int | None = None) -> int:
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """A switch of the query; false when it is not there."""
+    """Parse a switch of the query; false if it is missing."""
     return request.query.get(name, "false").lower() in ("true", "1", "yes", "")
 
 
 async def text_of(request: web.Request) -> str:
-    """The body. RefusedError 400 when it is not text in a known encoding, or incomplete."""
+    """Read the body. RefusedError 400 if it is incomplete, or not text in a known encoding."""
     try:
         return await request.text()
     except (web.RequestPayloadError, UnicodeDecodeError, LookupError):  # without the cause: it quotes the body
         raise RefusedError(400, "the body cannot be read: send all of it, in UTF-8") from None
-    except ConnectionError:  # the client has gone; an answer goes nowhere
+    except ConnectionError:  # the client has disconnected; the response reaches nobody
         raise RefusedError(400, "the connection ended before the body") from None
 
 
 def json_of(text: str) -> Any:
-    """The value of a JSON body. RefusedError 400 when it is not JSON, or a text in it is not valid Unicode."""
+    """Decode a JSON body. RefusedError 400 if it is not JSON, or a text in it is not valid Unicode."""
     try:
         value = json.loads(text)
-        if _SURROGATE.search(text) is not None:  # half a letter: the metadata store cannot encode it
+        if _SURROGATE.search(text) is not None:  # a lone surrogate: the metadata store cannot encode it
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not JSON: {str(error)[:200]}") from None
@@ -124,7 +124,7 @@ def json_of(text: str) -> Any:
 
 
 async def json_object(request: web.Request) -> dict[str, Any]:
-    """The body, which is a JSON object or empty. RefusedError 400."""
+    """Read a body that is a JSON object or empty. RefusedError 400."""
     text = await text_of(request)
     if not text.strip():
         return {}
@@ -135,7 +135,7 @@ async def json_object(request: web.Request) -> dict[str, Any]:
 
 
 def truth(body: dict[str, Any], key: str, default: bool | None = None) -> bool:
-    """A boolean of the body, also in quotes as BookKeeper's own tools send it. RefusedError 400."""
+    """Return a boolean of the body, also if quoted, as BookKeeper's own tools send it. RefusedError 400."""
     value = body.get(key, default)
     if isinstance(value, bool):
         return value

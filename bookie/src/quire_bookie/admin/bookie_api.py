@@ -1,4 +1,4 @@
-"""`/api/v1/bookie/...`: this bookie's state, space, files and collection, and what a person may ask it to do."""
+"""`/api/v1/bookie/...`: reports this bookie's state, space and files, and executes operator requests."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ SANITY_TIMEOUT_S = 30.0
 
 
 class BookieApi:
-    """The handlers. `bookie` raises HTTP 503 while the bookie starts."""
+    """Handles the requests. `bookie` raises HTTP 503 while the bookie starts."""
 
     def __init__(
         self, bookie: Callable[[], RunningBookie], disk: Disk, open_client: Callable[[], Awaitable[LedgerClient]]
@@ -29,7 +29,7 @@ class BookieApi:
         self._open_client = open_client
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get("/api/v1/bookie/info", self._info),
             web.get("/api/v1/bookie/state", self._state),
@@ -73,7 +73,7 @@ class BookieApi:
         return await self._read_only(request)
 
     async def _sanity(self, _: web.Request) -> web.Response:
-        """Write a ledger to this very bookie, read it back, delete it."""
+        """Write a ledger to this bookie, read it back, and delete it."""
         bookie = self._bookie()
         read_only = bookie.state is not BookieState.WRITABLE
         passed = False
@@ -81,7 +81,7 @@ class BookieApi:
             async with asyncio.timeout(SANITY_TIMEOUT_S):
                 passed = not read_only and await self._round_trip(bookie)
         except (QuireError, TimeoutError) as error:
-            _log.warning("the sanity check failed: %s", error or "no answer in time")
+            _log.warning("the sanity check failed: %s", error or "no response in time")
         return web.json_response({"passed": passed or read_only, "readOnly": read_only})
 
     async def _round_trip(self, bookie: RunningBookie) -> bool:
@@ -105,7 +105,7 @@ class BookieApi:
         return web.json_response(marks)
 
     async def _files(self, request: web.Request) -> web.Response:
-        """Names by kind, a kind a line, as BookKeeper has it; `file_type` chooses one."""
+        """List file names, one line per kind, as BookKeeper does; `file_type` selects kinds."""
         settings = self._bookie().settings
         kinds = {
             "journal": ("journal files", list(settings.journal_paths)),
@@ -119,12 +119,12 @@ class BookieApi:
                 try:
                     names = [name for folder in folders for name in await self._disk.list_dir(folder)]
                 except FileNotFoundError as error:
-                    raise RefusedError(503, f"a folder of the bookie is gone: {error}; mount its volume") from None
+                    raise RefusedError(503, f"a folder of the bookie is missing: {error}; mount its volume") from None
                 found[title] = " \t".join(name for name in names if kind == "index" or name.endswith(".log"))
         return web.json_response(found)
 
     async def _scrub(self, _: web.Request) -> web.Response:
-        """What the background scrub found, and where it is. Ours; BookKeeper has none."""
+        """Report the findings and the position of the background scrub. BookKeeper has no such path."""
         scrubbing = self._bookie().scrubbing
         position = scrubbing.position
         return web.json_response(
@@ -146,7 +146,7 @@ class BookieApi:
         )
 
     async def _quarantine(self, _: web.Request) -> web.Response:
-        """Entry logs that cannot be trusted as a whole; what is intact in them is served."""
+        """List entry logs that cannot be trusted as a whole; their intact entries are served."""
         return web.json_response(
             [
                 {"log": log.log, "path": log.path, "reason": log.reason, "since": log.since_ms}
@@ -155,7 +155,7 @@ class BookieApi:
         )
 
     async def _expand(self, _: web.Request) -> web.Response:
-        """BookKeeper notes new folders here for the next start; with us the next start does it by itself."""
+        """Refuse: BookKeeper records new folders for the next start here; our next start finds them itself."""
         raise RefusedError(
             409,
             "add the empty folders to journalDirectories or ledgerDirectories and restart the bookie with "

@@ -1,14 +1,14 @@
-"""Bounds of an HTTP port on what one client may hold open: connections of its address, and requests that never end.
+"""Limits what one client can hold of an HTTP port: connections per address, and requests that never end.
 
-    accepted            counted in all and by address; above a limit a connection is closed at once
-    cannot be accepted  tried again after a moment, as when the process has no free handle
+    accepted            counted in total and by address; above a limit a connection is closed at once
+    cannot be accepted  retried after a pause, e.g. if the process has no free file handle
     TLS handshake       within the header timeout, ten seconds at most
     first header        within the header timeout
-    next header         within the header timeout of its first byte; between requests a connection may rest
+    next header         within the header timeout of its first byte; between requests a connection may be idle
     body                within `HTTP_BODY_TIMEOUT_S` of its header
-    answer              no bound here: a long poll takes its time
+    response            no limit: a long poll may take long
 
-Stands between the socket and aiohttp, which has none of these. Must never close a connection whose request is complete.
+Sits between the socket and aiohttp, which has no such limits. Must never close a connection whose request is complete.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log = logging.getLogger("quire.admin")
 
 
 class BoundedHttp:
-    """The connections of one runner's ports. `listen` after the runner's `setup`."""
+    """Owns the connections of one runner's ports. Call `listen` after the runner's `setup`."""
 
     def __init__(self, runner: web.AppRunner, bounds: HttpLimits | None = None) -> None:
         assert runner.server is not None, "setup comes first"
@@ -47,15 +47,15 @@ class BoundedHttp:
         self._watch(runner.server)
 
     def listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Serve on a socket that was taken before, until `close` closes it.
+        """Serve on a listening socket until `close` closes it.
 
-        Sockets are accepted here, and not by a server of the event loop, which hides those in a handshake.
+        Accepts sockets itself: a server of the event loop hides sockets during their handshake.
         """
         self._listening.append(listening)
         self._tasks.keep(lambda: self._accept(listening, tls), "accepting HTTP connections")
 
     async def close(self) -> None:
-        """Stop listening, and end the handshakes; aiohttp ends the connections that it knows."""
+        """Stop listening and end handshakes; aiohttp ends the connections that it serves."""
         await self._tasks.close()
         for listening in self._listening:
             listening.close()
@@ -66,7 +66,7 @@ class BoundedHttp:
             try:
                 accepted, name = await loop.sock_accept(listening)
             except OSError as error:
-                self._report(f"a connection cannot be accepted ({error.strerror or error})")
+                self._report(f"could not accept an HTTP connection: {error.strerror or error}")
                 await asyncio.sleep(limits.ACCEPT_PAUSE_S)
                 continue
             address = str(name[0]) if isinstance(name, tuple) else str(name)
@@ -82,19 +82,19 @@ class BoundedHttp:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **options)
         except (OSError, ssl.CertificateError) as error:
-            _log.debug("an HTTP connection of %s cannot begin: %s", connection.address, error)
+            _log.debug("the HTTP connection of %s failed to start: %s", connection.address, error)
             connection.end()
         except asyncio.CancelledError:
             connection.end()
             raise
 
     def _watch(self, server: Any) -> None:
-        """Have aiohttp tell when a header is complete, and when a handler is done."""
+        """Wrap aiohttp's callbacks, to detect complete headers and finished handlers."""
         make_request, handle = server.request_factory, server.request_handler
 
         def begun(message: Any, payload: Any, protocol: Any, *others: Any) -> web.BaseRequest:
             if (connection := self._by_handler.get(protocol)) is not None:
-                connection.header_came(payload)
+                connection.header_complete(payload)
             return cast(web.BaseRequest, make_request(message, payload, protocol, *others))
 
         async def handled(request: web.BaseRequest) -> web.StreamResponse:
@@ -107,12 +107,12 @@ class BoundedHttp:
         server.request_factory, server.request_handler = begun, handled
 
     def admits(self, address: str) -> bool:
-        """Count a new connection, unless there are too many. `left` must follow when it ends."""
+        """Count a new connection unless a limit is reached. `left` must follow when it ends."""
         reason = ""
         if 0 < self.limits.connections_max <= self._open:
-            reason = f"there are {self._open} (an eighth of `ulimit -n`)"
+            reason = f"{self._open} are open (the limit is an eighth of `ulimit -n`)"
         elif 0 < self.limits.connections_per_address_max <= self._by_address.get(address, 0):
-            reason = f"it has {self._by_address[address]} (httpServerMaxConnectionsPerAddress)"
+            reason = f"{self._by_address[address]} of this address are open (httpServerMaxConnectionsPerAddress)"
         if reason:
             self._refused += 1
             self._report(f"refused an HTTP connection of {address}: {reason}; {self._refused} refused so far")
@@ -122,18 +122,18 @@ class BoundedHttp:
         return True
 
     def left(self, address: str) -> None:
-        """A connection that was admitted has ended."""
+        """Uncount an admitted connection that has ended."""
         self._open -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
 
     def serves(self, handler: object, connection: "_HttpConnection") -> None:
-        """From now on the handler reports to this connection, until `forget`."""
+        """Report the handler's events to this connection, until `forget`."""
         self._by_handler[handler] = connection
 
     def forget(self, handler: object) -> None:
-        """The handler's connection has ended."""
+        """Stop reporting, because the handler's connection has ended."""
         self._by_handler.pop(handler, None)
 
     def _report(self, what: str) -> None:
@@ -144,29 +144,29 @@ class BoundedHttp:
 
 
 class _HttpConnection(asyncio.Protocol):
-    """The protocol of one accepted socket; hands on to a handler of aiohttp."""
+    """Protocol of one accepted socket; forwards to a handler of aiohttp."""
 
     def __init__(self, port: BoundedHttp, address: str) -> None:
         self._port = port
         self.address = address
         self._is_counted = True
         self._handler: asyncio.Protocol | None = None
-        """None before the handshake has ended, and after the end."""
+        """None before the end of the handshake, and after the end of the connection."""
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         self._awaits_body = False
         self.answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """HTTP begins."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        """Start HTTP."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
         self._wait(self._port.limits.header_timeout_s)
         self._handler = self._port.make_handler()
         self._port.serves(self._handler, self)
         self._handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on; the first bytes after a request begin the time of the next header."""
+        """Forward data; the first bytes after a request start the timeout of the next header."""
         if self._handler is None:
             return
         if self._timer is None and not self._awaits_body:
@@ -174,16 +174,16 @@ class _HttpConnection(asyncio.Protocol):
         self._handler.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
+        """The client sends no more data."""
         return None if self._handler is None else self._handler.eof_received()
 
     def pause_writing(self) -> None:
-        """The client does not take the answer."""
+        """The client does not read the response."""
         if self._handler is not None:
             self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client resumed reading."""
         if self._handler is not None:
             self._handler.resume_writing()
 
@@ -196,22 +196,22 @@ class _HttpConnection(asyncio.Protocol):
             handler.connection_lost(exc)
 
     def end(self) -> None:
-        """It counts no more. Called again it does nothing."""
+        """Uncount the connection. A second call does nothing."""
         self._stop_timer()
         if self._is_counted:
             self._is_counted = False
             self._port.left(self.address)
 
-    def header_came(self, payload: Any) -> None:
-        """The header of a request is complete; `payload` is the stream of its body."""
+    def header_complete(self, payload: Any) -> None:
+        """Handle a complete request header; `payload` is the stream of the body."""
         self._stop_timer()
         self.answering = True
         self._awaits_body = not payload.is_eof()
         if self._awaits_body:
             self._wait(limits.HTTP_BODY_TIMEOUT_S)
-            payload.on_eof(self._body_came)
+            payload.on_eof(self._body_complete)
 
-    def _body_came(self) -> None:
+    def _body_complete(self) -> None:
         self._awaits_body = False
         self._stop_timer()
 
@@ -227,8 +227,8 @@ class _HttpConnection(asyncio.Protocol):
     def _too_late(self, seconds: float) -> None:
         self._timer = None
         if self.answering and not self._awaits_body:
-            self._wait(seconds)  # the next header came early, and is looked at after the answer
+            self._wait(seconds)  # the next header arrived early; check it after the response
             return
         what = "body" if self._awaits_body else "header"
-        _log.info("closing an HTTP connection of %s: no complete %s came in %.0f s", self.address, what, seconds)
+        _log.info("closing an HTTP connection of %s: no complete %s within %.0f s", self.address, what, seconds)
         self._transport.abort()

@@ -1,4 +1,4 @@
-"""`/api/v1/bookie/list_bookies`, `list_bookie_info`, `cluster_info`: what the metadata says of all bookies."""
+"""`/api/v1/bookie/list_bookies`, `list_bookie_info`, `cluster_info`: reports the metadata of all bookies."""
 
 import asyncio
 import json
@@ -21,18 +21,18 @@ ASK_TIMEOUT_S = 5.0
 _UNDER_REPLICATION = f"{ROOT}/underreplication"
 
 OpenAccess: TypeAlias = Callable[[], Awaitable[ClusterAccess]]
-"""The ways to the bookies, secured as they ask for. MetadataUnavailableError, ConfigError."""
+"""Opens access to the bookies, with the security that they require. MetadataUnavailableError, ConfigError."""
 
 
 class ClusterApi:
-    """The handlers. Each answer is read anew: they are asked by people, not by the second."""
+    """Handles the requests. Each response is read from the metadata: operators, not monitors, send them."""
 
     def __init__(self, store: MetadataStore, access: OpenAccess) -> None:
         self._store = store
         self._access = access
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get("/api/v1/bookie/list_bookies", self._list),
             web.get("/api/v1/bookie/list_bookie_info", self._space),
@@ -40,10 +40,10 @@ class ClusterApi:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        """{id: host:port, or null unless names were asked for}."""
+        """Return {id: host:port}, with null values unless host names were requested."""
         kind = request.query.get("type", "rw")
         if kind not in ("rw", "ro"):
-            raise RefusedError(400, f"type={kind}; take rw (writable) or ro (read-only)")
+            raise RefusedError(400, f"type={kind}: unknown; give rw (writable) or ro (read-only)")
         registry = await BookieRegistry.open(self._store)
         try:
             with_names = flag(request, "print_hostnames")
@@ -56,7 +56,7 @@ class ClusterApi:
             await registry.close()
 
     async def _space(self, _: web.Request) -> web.Response:
-        """Free and total bytes by bookie, each asked itself; the sums under ClusterInfo."""
+        """Return free and total bytes by bookie, requested from each bookie; the sums under ClusterInfo."""
         access = await self._access()
         bookies = sorted(access.registered)
         spaces = await asyncio.gather(*(self._ask(access, bookie) for bookie in bookies))
@@ -109,7 +109,7 @@ class ClusterApi:
 
 
 def _auditor(value: bytes) -> str | None:
-    """The election's node holds the id as a JSON string."""
+    """Decode the id in the election's node, a JSON string."""
     try:
         found = json.loads(value)
     except ValueError:

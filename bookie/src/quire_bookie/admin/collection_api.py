@@ -1,6 +1,6 @@
-"""`/api/v1/bookie/gc...`: garbage collection and compaction: what they do, and what a person may tell them.
+"""`/api/v1/bookie/gc...`: reports and controls garbage collection and compaction.
 
-Fuse, hold and doubt have no counterpart in BookKeeper: `/api/v1/bookie/gc/fuse`, `/api/v1/bookie/gc/hold` and
+BookKeeper has no counterpart of fuse, hold and metadata doubt: `/api/v1/bookie/gc/fuse`, `/api/v1/bookie/gc/hold` and
 `/api/v1/bookie/gc/metadata`.
 """
 
@@ -16,13 +16,13 @@ _ROOT = "/api/v1/bookie/gc"
 
 
 class CollectionApi:
-    """The handlers. `bookie` raises HTTP 503 while the bookie starts."""
+    """Handles the requests. `bookie` raises HTTP 503 while the bookie starts."""
 
     def __init__(self, bookie: Callable[[], RunningBookie]) -> None:
         self._bookie = bookie
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get(_ROOT, self._is_forced),
             web.put(_ROOT, self._force),
@@ -44,7 +44,7 @@ class CollectionApi:
         return web.json_response({"is_in_force_gc": str(forced).lower()})
 
     async def _force(self, request: web.Request) -> web.Response:
-        """Look for deleted ledgers now, then compact; without a body both kinds."""
+        """Search for deleted ledgers now, then compact; without a body both kinds of compaction."""
         body = await json_object(request)
         bookie = self._bookie()
         minor, major = truth(body, "forceMinor", default=True), truth(body, "forceMajor", default=True)
@@ -52,7 +52,7 @@ class CollectionApi:
         return web.json_response({"triggered": True, "forceMinor": minor, "forceMajor": major})
 
     async def _details(self, _: web.Request) -> web.Response:
-        """A list, as BookKeeper has one entry for each of its collectors."""
+        """Return a list, because BookKeeper has one entry per collector."""
         status = self._bookie().compaction.status()
         return web.json_response(
             [
@@ -108,14 +108,14 @@ class CollectionApi:
         )
 
     async def _reset_fuse(self, request: web.Request) -> web.Response:
-        """`{"reset": true}`: the ledgers that are missing may be deleted."""
+        """Handle `{"reset": true}`: the missing ledgers may be deleted."""
         if not truth(await json_object(request), "reset"):
-            raise RefusedError(400, 'a fuse is only ever reset: {"reset": true}')
+            raise RefusedError(400, 'a fuse can only be reset: send {"reset": true}')
         await self._bookie().garbage_collection.reset_fuse()
         return await self._fuse(request)
 
     async def _metadata(self, _: web.Request) -> web.Response:
-        """Whether the metadata went back in time, and what this bookie knows of ledger ids."""
+        """Report whether the metadata went back in time, and what this bookie remembers of ledger ids."""
         bookie = self._bookie()
         marks, reason = bookie.storage.id_marks, bookie.metadata_doubt.reason
         return web.json_response(
@@ -136,7 +136,7 @@ class CollectionApi:
         return web.json_response({"hold": fuse.hold is not None, "reason": fuse.hold or ""})
 
     async def _set_hold(self, request: web.Request) -> web.Response:
-        """`{"hold": true, "reason": "..."}`: delete nothing here until it is lifted; kept over restarts."""
+        """Handle `{"hold": true, "reason": "..."}`: delete nothing here until the hold is lifted; survives restarts."""
         body = await json_object(request)
         reason = str(body.get("reason", "")) if truth(body, "hold") else None
         await self._bookie().garbage_collection.fuse.set_hold(reason)

@@ -1,6 +1,6 @@
-"""`/api/v1/autorecovery/decommission` and `/api/v1/quire/drains`: bookies that are emptied, and how far that is.
+"""`/api/v1/autorecovery/decommission` and `/api/v1/quire/drains`: starts, cancels and reports drains of bookies.
 
-Writes wishes and reads what the auditor says; the auditor and the replication workers do the work, wherever they run.
+Writes requests and reads the auditor's progress; the auditor and the replication workers do the work in any process.
 """
 
 from dataclasses import asdict
@@ -19,11 +19,11 @@ from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import BookieId, LedgerId
 
 _DRAINS = "/api/v1/quire/drains"
-_NO_AUDITOR = "nobody is the auditor: start `quire autorecovery`, or a bookie with autoRecoveryDaemonEnabled=true"
+_NO_AUDITOR = "no auditor is running: start `quire autorecovery`, or a bookie with autoRecoveryDaemonEnabled=true"
 
 
 class DrainApi:
-    """The handlers. They answer from any process, since all of it is in the store."""
+    """Handles the requests. Every process can answer, because all state is in the metadata store."""
 
     def __init__(self, store: MetadataStore, clock: WallClock) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class DrainApi:
         self._notes = UnrecoverableLedgers(store)
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.put("/api/v1/autorecovery/decommission", self._decommission),
             web.get(_DRAINS, self._list),
@@ -43,22 +43,22 @@ class DrainApi:
         ]
 
     async def _decommission(self, request: web.Request) -> web.Response:
-        """BookKeeper's path. Unlike there the bookie may still run: it is drained first."""
+        """Serve BookKeeper's path. Unlike there, the bookie may still be running: it is drained first."""
         bookie = (await json_object(request)).get("bookie_src")
         if not isinstance(bookie, str) or not bookie:
             raise RefusedError(400, 'the body needs "bookie_src": the id of the bookie')
-        return await self._said(BookieId(bookie), Wish.DECOMMISSION)
+        return await self._request(BookieId(bookie), Wish.DECOMMISSION)
 
     async def _wish(self, request: web.Request) -> web.Response:
         wish = (await json_object(request)).get("wish")
         if wish not in (Wish.DRAIN.value, Wish.DECOMMISSION.value):
-            raise RefusedError(400, f'"wish": {wish!r}; take "drain" or "decommission"')
-        return await self._said(BookieId(request.match_info["bookie"]), Wish(wish))
+            raise RefusedError(400, f'"wish": {wish!r}: unknown; give "drain" or "decommission"')
+        return await self._request(BookieId(request.match_info["bookie"]), Wish(wish))
 
-    async def _said(self, bookie: BookieId, wish: Wish) -> web.Response:
+    async def _request(self, bookie: BookieId, wish: Wish) -> web.Response:
         if not await self._is_known(bookie):
             known = ", ".join(sorted(await Cookies(self._store).bookies())) or "none"
-            raise RefusedError(404, f"there is no bookie {bookie}; known are: {known}")
+            raise RefusedError(404, f"there is no bookie {bookie}; the known bookies are: {known}")
         await self._drains.wish(bookie, wish, self._clock.now_ms())
         return web.json_response(await self._shown(bookie))
 
@@ -78,7 +78,7 @@ class DrainApi:
         return web.json_response(await self._shown(BookieId(request.match_info["bookie"])))
 
     async def _shown(self, bookie: BookieId) -> dict[str, Any]:
-        """A drain, or, where there is none, whether the bookie still belongs to the cluster."""
+        """Describe a drain, or, without one, whether the bookie still belongs to the cluster."""
         for drain in await self._drains.read():
             if drain.bookie == bookie:
                 return await self._described(drain, await current_leader(self._store))
@@ -98,7 +98,7 @@ class DrainApi:
         return found
 
     async def _is_known(self, bookie: BookieId) -> bool:
-        """Whether it has a cookie, is registered, or a ledger names it: a cookie may have been removed too early."""
+        """Return whether it has a cookie, is registered, or a ledger names it: the cookie may be removed too early."""
         if await self._store.get(layout.cookie_path(bookie)) is not None:
             return True
         try:
@@ -108,14 +108,14 @@ class DrainApi:
         return False
 
     async def _accept(self, request: web.Request) -> web.Response:
-        """A person's word that what no replica can serve of a ledger is lost."""
+        """Record that the operator accepts the loss of a ledger's entries that no replica can serve."""
         ledger = (await json_object(request)).get("ledger")
         if isinstance(ledger, bool) or not isinstance(ledger, int) or not 0 <= ledger < layout.LEDGER_IDS_END:
             raise RefusedError(400, 'the body needs "ledger": the id of the ledger')
         if await self._notes.read(LedgerId(ledger)) is None:
             raise RefusedError(
                 409,
-                f"ledger {ledger} is not on the list of unrecoverable ledgers: nothing of it is known to be lost",
+                f"ledger {ledger} is not on the list of unrecoverable ledgers, so no loss is known",
             )
         note = await self._notes.accept(LedgerId(ledger), self._clock.now_ms())
         return web.json_response({"ledger": ledger, "reason": note.reason, "accepted_ms": note.accepted_ms})

@@ -1,13 +1,13 @@
-"""`/api/v1/quire/holdings`: what this bookie holds, whatever the metadata says. For whoever restored the metadata.
+"""`/api/v1/quire/holdings`: reports what this bookie stores, independent of the metadata; used after a restore.
 
     GET /api/v1/quire/holdings?after=&limit=   {"bookie", "ledgers": [{"ledger", "last", "fenced", "limbo"}], "next"}
                                                and "quarantinedMs" of a ledger in quarantine: since when
     GET /api/v1/quire/holdings/{ledger}        {"ledger", "last", "lac", "length", "lastWriteMs", "fenced", "limbo"}
     GET /api/v1/quire/cookie                   {"bookie", "cookie": the text of its VERSION file}
 
-`last`: the highest entry held, null when there is none or damage hides it. `length`: payload bytes of the ledger up to
-there. `lastWriteMs`: of the entry log that has the last entry, so not before it was written; null while in memory.
-Deleted ledgers are not held. Changes nothing.
+`last`: the highest entry stored; null if there is none or damage hides it. `length`: payload bytes of the ledger up to
+that entry. `lastWriteMs`: time of the entry log with the last entry, so not before that entry was written; null while
+it is in memory. Deleted ledgers are omitted. Changes nothing.
 """
 
 from collections.abc import Callable
@@ -26,20 +26,20 @@ from quire_bookie.server.start.storage_folders import CURRENT
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 
 PAGE_LEDGERS_MAX = 20_000
-"""A page goes through the ids of all ledgers, so few large ones cost less."""
+"""A page iterates over the ids of all ledgers, so a few large pages cost less."""
 _LENGTH = Struct(">q")
 _LENGTH_OFFSET = 24
 
 
 class HoldingsApi:
-    """The handlers. `bookie` raises HTTP 503 while the bookie starts."""
+    """Handles the requests. `bookie` raises HTTP 503 while the bookie starts."""
 
     def __init__(self, bookie: Callable[[], RunningBookie], disk: Disk) -> None:
         self._bookie = bookie
         self._disk = disk
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get("/api/v1/quire/holdings", self._list),
             web.get("/api/v1/quire/holdings/{ledger:[0-9]+}", self._one),
@@ -76,7 +76,7 @@ class HoldingsApi:
         if info is None and storage.is_limbo(LedgerId(number)):
             return web.json_response(_lost(number) | {"lac": -1, "length": None, "lastWriteMs": None})
         if info is None or info.deleted:
-            raise NoSuchLedgerError(f"ledger {number} is not held here")
+            raise NoSuchLedgerError(f"ledger {number} is not stored on this bookie")
         length = None
         if info.last_entry >= 0 and not info.last_unproven:
             try:
@@ -103,7 +103,7 @@ class HoldingsApi:
 
 
 def _lost(ledger: int) -> dict[str, Any]:
-    """Of a bookie in limbo: nobody knows what it had."""
+    """Describe a ledger of a bookie in limbo: it is unknown which entries the bookie had."""
     return {"ledger": ledger, "last": None, "fenced": True, "limbo": True}
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the connections of one client on an HTTP port. Apart from `bounded_http`, which loads the HTTP library."""
+"""Limits of one client's connections on an HTTP port. Separate from `bounded_http`, which imports the HTTP library."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from quire_bookie import limits
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """0: no limit."""
+    """Limits; 0: no limit."""
 
     header_timeout_s: float = limits.HTTP_HEADER_TIMEOUT_S
     connections_per_address_max: int = limits.HTTP_CONNECTIONS_PER_ADDRESS_MAX
     connections_max: int = 0
-    """Of all addresses."""
+    """Connections of all addresses."""

@@ -1,6 +1,6 @@
-"""`/api/v1/ledger/...`: ledgers of the cluster by their metadata, and entries read like any reader would.
+"""`/api/v1/ledger/...`: lists ledgers by their metadata, and reads entries like any reader.
 
-Never opens a ledger with recovery, which would fence its writer. Deleting removes the metadata; the bookies' garbage
+Never opens a ledger with recovery, which would fence its writer. A deletion removes the metadata; the bookies' garbage
 collection frees the space later.
 """
 
@@ -15,13 +15,13 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 
 LEDGERS_PER_PAGE = 100
-"""With metadata; the ids alone are listed whole unless a page is asked for."""
+"""With metadata; ids alone are listed completely unless a page is requested."""
 ENTRIES_PER_PAGE = 1000
 OpenClient = Callable[[], Awaitable[LedgerClient]]
 
 
 def metadata_text(metadata: LedgerMetadata) -> str:
-    """One line for a person, in BookKeeper's words. Never the password."""
+    """Return one line of text in BookKeeper's format. Never includes the password."""
     segments = "".join(
         f"{'' if index == 0 else ', '}{segment.first_entry}=[{', '.join(segment.ensemble)}]"
         for index, segment in enumerate(metadata.segments)
@@ -37,14 +37,14 @@ def metadata_text(metadata: LedgerMetadata) -> str:
 
 
 class LedgerApi:
-    """The handlers."""
+    """Handles the requests."""
 
     def __init__(self, store: MetadataStore, open_client: OpenClient) -> None:
         self._nodes = LedgerNodes(store)
         self._open_client = open_client
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get("/api/v1/ledger/list", self._list),
             web.get("/api/v1/ledger/metadata", self._metadata),
@@ -53,11 +53,11 @@ class LedgerApi:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        """Ids with null, or with their metadata; `page` starts at 1."""
+        """List ids with null or with their metadata; `page` starts at 1."""
         with_metadata = flag(request, "print_metadata")
         page = integer(request, "page", 1 if with_metadata else 0)
         if page < 0:
-            raise RefusedError(400, f"page={page}; pages start at 1")
+            raise RefusedError(400, f"page={page}: pages start at 1")
         ids: list[LedgerId] = []
         wanted = page * LEDGERS_PER_PAGE if page else None
         async for some in self._nodes.ids():
@@ -77,7 +77,7 @@ class LedgerApi:
         return web.json_response({str(ledger): metadata_text((await self._nodes.read(ledger)).value)})
 
     async def _read(self, request: web.Request) -> web.Response:
-        """Entries as text, by id. Without recovery: of an open ledger what is confirmed so far."""
+        """Return entries as text, by id. Without recovery: of an open ledger only the confirmed entries."""
         ledger = _ledger(request)
         metadata = (await self._nodes.read(ledger)).value
         client = await self._open_client()
@@ -109,5 +109,5 @@ class LedgerApi:
 def _ledger(request: web.Request) -> LedgerId:
     ledger = integer(request, "ledger_id")
     if ledger < 0:
-        raise RefusedError(400, f"ledger_id={ledger}; ledger ids are not negative")
+        raise RefusedError(400, f"ledger_id={ledger}: ledger ids are not negative")
     return LedgerId(ledger)

@@ -1,4 +1,4 @@
-"""/admin/quire/ledgers: ledgers of the cluster for `quire ledger`, by their metadata and from their bookies.
+"""`/admin/quire/ledgers`: serves `quire ledger` from the cluster's metadata and bookies.
 
     GET    /admin/quire/ledgers?after=<id>&limit=<n>       {"ledgers": [as `describe`], "next": id or null}
     GET    /admin/quire/ledgers/{id}                       as `describe`
@@ -41,22 +41,22 @@ PAGE_LEDGERS_MAX = 1000
 PAGE_ENTRIES_MAX = 100
 PAGE_BYTES_MAX = 5 * 1024 * 1024
 CHECK_READS_S = 5000.0
-"""Reads that one check asks of all bookies in a second, unless the query says `rate`."""
+"""Default rate of reads per second that one check sends to all bookies; the query's `rate` overrides it."""
 SIGN_OF_LIFE_S = 10.0
-"""A check that takes longer for a piece, because a bookie is silent or the rate low, says where it is this often."""
+"""Interval of progress lines while one piece of a check takes longer, e.g. due to a silent bookie or a low rate."""
 ROOT = "/admin/quire/ledgers"
 OpenAccess = Callable[[], Awaitable[ClusterAccess]]
 
 
 class LedgerCare:
-    """The handlers. `open_access`: the ways to the cluster, opened when first needed."""
+    """Handles the requests. `open_access` opens access to the cluster on first use."""
 
     def __init__(self, store: MetadataStore, open_access: OpenAccess) -> None:
         self._store = store
         self._open_access = open_access
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         one = f"{ROOT}/{{ledger:[0-9]+}}"
         return [
             web.get(ROOT, self._list),
@@ -66,7 +66,7 @@ class LedgerCare:
         ]
 
     def acting_routes(self) -> list[web.RouteDef]:
-        """Those that a broker does not have itself."""
+        """Return the routes that a broker does not have itself."""
         one = f"{ROOT}/{{ledger:[0-9]+}}"
         return [
             web.get(f"{one}/check", self._check),
@@ -89,7 +89,7 @@ class LedgerCare:
         return web.json_response(describe(ledger, (await access.nodes.read(ledger)).value))
 
     async def _entries(self, request: web.Request) -> web.Response:
-        """Up to 100 entries and 5 MiB, payloads in base64."""
+        """Return up to 100 entries and 5 MiB, payloads in base64."""
         access, ledger = await self._open_access(), _ledger(request)
         metadata = (await access.nodes.read(ledger)).value
         first = integer(request, "first", 0)
@@ -115,10 +115,10 @@ class LedgerCare:
         return web.json_response({"ledgerId": ledger, "lastAddConfirmed": lac, "entries": shown})
 
     async def _check(self, request: web.Request) -> web.StreamResponse:
-        """Every replica of every entry; a line a finding. An error on the way is the last line, {"error": ...}."""
+        """Check every replica of every entry; one line per finding. A failed check ends with {"error": ...}."""
         access, ledger = await self._open_access(), _ledger(request)
         rate = integer(request, "rate", int(CHECK_READS_S))
-        missing = missing_copies((await access.nodes.read(ledger)).value)  # also so that one that is not there is a 404
+        missing = missing_copies((await access.nodes.read(ledger)).value)  # also returns 404 for a missing ledger
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
         damages = unknown = 0
@@ -140,7 +140,7 @@ class LedgerCare:
     async def _recover(self, request: web.Request) -> web.Response:
         access, ledger = await self._open_access(), _ledger(request)
         if await read_restoration(self._store) is not None:
-            # By restored metadata a recovery may end before entries that were acknowledged by an ensemble of later.
+            # With restored metadata, a recovery may end before entries that a later ensemble acknowledged.
             raise RefusedError(
                 409, f"the metadata was restored and is under review: use `quire metadata orphans adopt {ledger}`"
             )
@@ -159,7 +159,7 @@ async def _line(answer: web.StreamResponse, value: dict[str, Any]) -> None:
 
 
 async def _with_signs_of_life(pieces: AsyncIterator[Piece]) -> AsyncGenerator[Piece, None]:
-    """The pieces; while one takes long the one before again, so that nobody gives the answer up."""
+    """Yield the pieces; repeat the previous one while the next takes long, so that the client does not give up."""
     last = Piece(0, 0, ())
     step = asyncio.ensure_future(anext(pieces))
     try:
@@ -179,7 +179,7 @@ async def _with_signs_of_life(pieces: AsyncIterator[Piece]) -> AsyncGenerator[Pi
 
 
 async def _after(store: MetadataStore, after: int) -> AsyncIterator[tuple[LedgerId, LedgerMetadata | None]]:
-    """Ledgers above an id, ascending, folder by folder: folders below it are not read. None: nobody can read it."""
+    """Yield ledgers above an id, ascending, by folder: lower folders are not read. None: the metadata is unreadable."""
     async for folder in ledger_folders(store):
         if _highest(folder) <= after:
             continue

@@ -1,5 +1,5 @@
-"""Takes the port of the admin server early, without what the server needs later: a taken port must be told before a
-long replay, and loading the HTTP library (0.4 s of CPU) must not hold up the first add."""
+"""Opens the port of the admin server early, without the server's imports: a port in use must be reported before a long
+replay, and importing the HTTP library (0.4 s of CPU) must not delay the first add."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ BACKLOG = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket (port 0: a free one). Who connects waits until somebody serves it. StartupError when taken."""
+    """Return a listening socket (port 0: a free one). Clients wait until it is served. StartupError if it is in use."""
     found: socket.socket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -33,5 +33,5 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def port_of(listening: socket.socket) -> int:
-    """The port that was taken."""
+    """Return the port of the socket."""
     return int(listening.getsockname()[1])

@@ -1,7 +1,7 @@
-"""Alive, ready and counted: what a machine asks every few seconds. Answers from memory, changes nothing.
+"""Serves liveness, readiness and metrics, which are polled every few seconds. Answers from memory, changes nothing.
 
-/healthz and /heartbeat fail once the process should be replaced; /readyz and /api/v1/bookie/is_ready while clients
-should not choose this bookie for new ledgers. A read-only bookie is well but not ready.
+/healthz and /heartbeat fail if the process should be replaced; /readyz and /api/v1/bookie/is_ready fail while clients
+should not choose this bookie for new ledgers. A read-only bookie is healthy but not ready.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from quire_bookie.metrics import CONTENT_TYPE, render
 from quire_bookie.server.process import BookieState, RunningBookie
 
 CurrentBookie = Callable[[], RunningBookie | None]
-"""The bookie that is asked about; None while it starts."""
+"""Returns the bookie of the probes; None while it starts."""
 
 
 class Probes:
-    """The handlers."""
+    """Handles the requests."""
 
     def __init__(self, bookie: CurrentBookie) -> None:
         self._bookie = bookie
         self._readings = BookieReadings()
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get("/healthz", self._health),
             web.get("/heartbeat", self._heartbeat),
@@ -47,9 +47,9 @@ class Probes:
     async def _ready(self, _: web.Request) -> web.Response:
         return self._answer((BookieState.WRITABLE,), "ok\n")
 
-    def _answer(self, well: tuple[BookieState, ...], text: str) -> web.Response:
+    def _answer(self, healthy: tuple[BookieState, ...], text: str) -> web.Response:
         state = self._state()
-        if state in well:
+        if state in healthy:
             return web.Response(text=text)
         return web.Response(status=503, text=f"{'starting' if state is None else state.value}\n")
 

@@ -1,17 +1,17 @@
-"""`/api/v1/bookie/gc/quarantine` and `gc/undelete`: ledgers that the metadata no longer names, and how they come back.
+"""`/api/v1/bookie/gc/quarantine` and `gc/undelete`: lists and restores ledgers that are missing from the metadata.
 
     GET /api/v1/bookie/gc/quarantine?after=&limit=
         {"ledgers": [{"ledger", "state": "quarantined" or "undeleted", "since", "until", "entries", "bytes", "reason"}],
          "next", "doubt", "quarantineSeconds"}
     PUT /api/v1/bookie/gc/undelete
-        {"ledgers": [1, 2]} or {"all": true} or {"since": ms}, and "forSeconds": 3600 where it is not to last until the
-        metadata names the ledger  ->  {"undeleted": how many, "ledgers": the first of them}
+        {"ledgers": [1, 2]} or {"all": true} or {"since": ms}, and "forSeconds": 3600 unless it lasts until the
+        metadata names the ledger  ->  {"undeleted": their number, "ledgers": the first of them}
 
-Times are milliseconds since the epoch. `since`: when the ledger got this state. `until`: when it ends if nothing is in
-doubt until then and the bookie runs; null: not before the metadata names the ledger. `next`: for `after`, or null.
-`doubt`: why the last round of garbage collection did not trust the metadata, or null. Entries and bytes are those that
-were flushed when the ledger entered quarantine. These lists are not those of `/api/v1/bookie/quarantine`, which names
-entry logs.
+Times are milliseconds since the epoch. `since`: when the ledger entered this state. `until`: when the state ends if the
+bookie runs until then and garbage collection has no doubt; null: when the metadata names the ledger. `next`: for
+`after`, or null. `doubt`: why the last round of garbage collection did not trust the metadata, or null. Entries and
+bytes are those flushed when the ledger entered quarantine. `/api/v1/bookie/quarantine` is a different list, of entry
+logs.
 """
 
 from collections.abc import Callable
@@ -31,14 +31,14 @@ _ROOT = "/api/v1/bookie/gc"
 
 
 class QuarantineApi:
-    """The handlers. `bookie` raises HTTP 503 while the bookie starts."""
+    """Handles the requests. `bookie` raises HTTP 503 while the bookie starts."""
 
     def __init__(self, bookie: Callable[[], RunningBookie], clock: WallClock) -> None:
         self._bookie = bookie
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get(f"{_ROOT}/quarantine", self._list),
             web.put(f"{_ROOT}/undelete", self._undelete),
@@ -83,7 +83,7 @@ class QuarantineApi:
             ledgers = _ledgers(body["ledgers"])
         else:
             if ways == ["all"] and not truth(body, "all"):
-                raise RefusedError(400, '"all" is only ever true; name "ledgers" or "since" instead')
+                raise RefusedError(400, '"all" can only be true; give "ledgers" or "since" instead')
             since_ms = 0 if ways == ["all"] else _number(body, "since")
             known = [one for one in await quarantine.all() if not one.is_undeleted]
             ledgers = [one.ledger for one in known if one.since_ms >= since_ms]
@@ -97,22 +97,22 @@ def _ledgers(value: Any) -> list[LedgerId]:
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < layout.LEDGER_IDS_END for one in value):
         raise RefusedError(400, '"ledgers" must be a list of ledger ids, for example [1, 2]')
     if len(value) > UNDELETE_LEDGERS_MAX:
-        raise RefusedError(400, f'"ledgers" names {len(value)} ledgers; name at most {UNDELETE_LEDGERS_MAX}')
+        raise RefusedError(400, f'"ledgers" contains {len(value)} ids; give at most {UNDELETE_LEDGERS_MAX}')
     return sorted({LedgerId(one) for one in value})
 
 
 def _lasts_ms(body: dict[str, Any]) -> int:
-    """For how long; 0: until the metadata names the ledger."""
+    """Return the duration; 0: until the metadata names the ledger."""
     if body.get("forSeconds") is None:
         return 0
     seconds = _number(body, "forSeconds")
     if not 0 < seconds <= UNDELETE_FOR_S_MAX:
-        raise RefusedError(400, f'"forSeconds" is {seconds}; take more than 0 and at most {UNDELETE_FOR_S_MAX}')
+        raise RefusedError(400, f'"forSeconds" is {seconds}; give more than 0 and at most {UNDELETE_FOR_S_MAX}')
     return max(1, int(seconds * 1000))
 
 
 def _number(body: dict[str, Any], key: str) -> float:
     value = body.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 53:
-        raise RefusedError(400, f'"{key}" must be a number, and not negative')
+        raise RefusedError(400, f'"{key}" must be a number of at least 0')
     return value

@@ -1,8 +1,8 @@
-"""What a bookie counts, under the names that operators of BookKeeper have in their dashboards.
+"""Collects the metrics of a bookie, under the names of BookKeeper's dashboards.
 
-Only what exists is shown. Latencies come twice: as summaries in milliseconds, under BookKeeper's names, with the
-quantiles of the last minute, and as histograms in seconds, which can be added up over bookies. What has no counterpart
-there is named `quire_bookie_*`.
+Latencies are reported twice: as summaries in milliseconds, under BookKeeper's names, with the quantiles of the last
+minute, and as histograms in seconds, which can be added up over bookies. Metrics without a counterpart in BookKeeper
+are named `quire_bookie_*`.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ _STATUS = {BookieState.WRITABLE: 1, BookieState.READ_ONLY: 0, BookieState.POISON
 
 
 class BookieReadings:
-    """The readings of bookies, labelled with their ids. Keeps the windows of their latencies between two scrapes."""
+    """Collects metrics of bookies, labelled with their ids. Keeps the latency windows between two scrapes."""
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, str], LatencyWindow] = {}
 
     def of(self, bookie: RunningBookie, now_s: float) -> list[Reading]:
-        """All readings of one bookie at this moment; `now_s` of a monotonic clock."""
+        """Return all readings of one bookie; `now_s` is the time of a monotonic clock."""
         labels = {"bookie": str(bookie.bookie_id)}
         readings = _gauges(bookie, labels) + security_readings(bookie.guard, labels)
         for stats, names in (
@@ -72,17 +72,17 @@ def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
         (0, 0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes, monitor.writable_folders)
     )
     values: tuple[tuple[str, str, float], ...] = (
-        ("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 gone", _STATUS[bookie.state]),
-        ("bookie_journal_JOURNAL_MEMORY_USED", "bytes that wait for the journal", bookie.journal.queued_bytes),
+        ("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 failed or stopped", _STATUS[bookie.state]),
+        ("bookie_journal_JOURNAL_MEMORY_USED", "bytes waiting for the journal", bookie.journal.queued_bytes),
         ("bookie_write_cache_size", "bytes in the write cache", bookie.storage.write_cache_bytes),
         ("bookie_ACTIVE_ENTRY_LOG_TOTAL", "entry logs", bookie.storage.compaction.active_logs),
         (
             "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES",
-            "bytes of entry logs, as far as they are committed",
+            "committed bytes of entry logs",
             bookie.storage.compaction.active_log_bytes,
         ),
-        ("bookie_ledger_writable_dirs", "ledger folders that take new logs", writable),
-        ("quire_bookie_limbo", "1: what is missing here may have been lost", bookie.storage.in_limbo),
+        ("bookie_ledger_writable_dirs", "ledger folders that accept new logs", writable),
+        ("quire_bookie_limbo", "1: missing entries may have been lost", bookie.storage.in_limbo),
         (
             "quire_bookie_metadata_in_doubt",
             "1: the metadata went back in time",
@@ -90,18 +90,18 @@ def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
         ),
         ("quire_bookie_logs_quarantined", "entry logs that cannot be trusted", len(bookie.storage.quarantined)),
         ("quire_gc_quarantine_ledgers", "ledgers in quarantine", bookie.storage.ledger_quarantine.ledgers),
-        ("quire_gc_quarantine_bytes", "their bytes, as flushed", bookie.storage.ledger_quarantine.size_bytes),
+        ("quire_gc_quarantine_bytes", "their flushed bytes", bookie.storage.ledger_quarantine.size_bytes),
         ("quire_bookie_disk_total_bytes", "size of the ledgers' file systems", total),
-        ("quire_bookie_disk_free_bytes", "what is free of it", free),
+        ("quire_bookie_disk_free_bytes", "free bytes of the ledgers' file systems", free),
     )
     readings = [Reading(name, "gauge", text, float(value), labels) for name, text, value in values]
     for reason in ReadOnlyReason:
         given = float(reason in bookie.read_only_mode.reasons)
         readings.append(
-            Reading("quire_bookie_read_only", "gauge", "1: read-only for it", given, {**labels, "reason": reason.value})
+            Reading("quire_bookie_read_only", "gauge", "1: a reason applies", given, {**labels, "reason": reason.value})
         )
     for step, took_s in bookie.start_steps.seconds.items():
-        text = "what a step of the last start took; steps may overlap"
+        text = "duration of a step of the last start; steps may overlap"
         readings.append(Reading("quire_bookie_start_seconds", "gauge", text, took_s, {**labels, "step": step}))
     for folder in () if monitor is None else monitor.folders:
         if folder.usage.total_bytes:

@@ -1,6 +1,6 @@
-"""`/api/v1/autorecovery/...` and `/api/v1/quire/...`: under-replication as the metadata has it, and its switches.
+"""`/api/v1/autorecovery/...` and `/api/v1/quire/...`: reports under-replication, and controls auto-recovery.
 
-Answers from any process, since all of it is in the store; BookKeeper's paths and forms, and ours for what it lacks.
+Every process can answer, because all state is in the metadata store. Paths and formats are BookKeeper's if it has one.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _DELAY_S_MAX = 2**31 - 1
 
 
 class RecoveryApi:
-    """The handlers of the cluster's auto-recovery."""
+    """Handles the requests about the cluster's auto-recovery."""
 
     def __init__(self, store: MetadataStore, clock: WallClock) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class RecoveryApi:
         self._nodes = LedgerNodes(store)
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler of each."""
+        """Return path, method and handler of each route."""
         return [
             web.get(f"{_ROOT}/status", self._status),
             web.put(f"{_ROOT}/status", self._set_status),
@@ -61,7 +61,7 @@ class RecoveryApi:
         if not flag(request, "enabled"):
             await self._controls.disable()
         elif await read_restoration(self._store) is not None:
-            # It would close ledgers by restored metadata, before what later ensembles acknowledged.
+            # With restored metadata it would close ledgers before entries that later ensembles acknowledged.
             raise RefusedError(
                 409, "the metadata was restored and is under review: `quire metadata release-hold` turns it on again"
             )
@@ -70,7 +70,7 @@ class RecoveryApi:
         return await self._status(request)
 
     async def _marked(self, request: web.Request) -> web.Response:
-        """Ids, or with `print_missing_replica` the bookies of each; 404 when there are none, as in BookKeeper."""
+        """List ids, or with `print_missing_replica` the bookies of each; 404 if there are none, as in BookKeeper."""
         wanted = request.query.get("missingreplica")
         unwanted = request.query.get("excludingmissingreplica")
         found: dict[str, list[str]] = {}
@@ -83,24 +83,24 @@ class RecoveryApi:
         return web.json_response(found if flag(request, "print_missing_replica") else [int(key) for key in found])
 
     async def _standing(self, _: web.Request) -> web.Response:
-        """How many ledgers lack replicas, but for accepted losses: cheap, however many there are."""
+        """Count the ledgers that lack replicas, without accepted losses; cheap regardless of their number."""
         notes = [note async for page in self._notes.pages() for note in page]
         found = await self._marks.standing(note.ledger for note in notes if note.accepted_ms is not None)
         return web.json_response({"count": found.count, "oldest_ms": found.oldest_ms})
 
     async def _narrow(self, _: web.Request) -> web.Response:
-        """Ledgers that were created with too few copies and are not raised yet, among the marked ones.
+        """List ledgers among the marked ones that were created with too few copies and not raised yet.
 
-        `complete` is false when more are marked than one request looks at.
+        `complete` is false if more ledgers are marked than one request examines.
         """
         found: list[dict[str, object]] = []
-        looked = 0
+        examined = 0
         async for page in self._marks.marks():
             for at in range(0, len(page), NARROW_READS_AT_ONCE):
-                if looked >= NARROW_LISTED_MAX:
+                if examined >= NARROW_LISTED_MAX:
                     return web.json_response({"ledgers": found, "complete": False})
                 part = [mark.ledger for mark in page[at : at + NARROW_READS_AT_ONCE]]
-                looked += len(part)
+                examined += len(part)
                 found += [row for row in await asyncio.gather(*map(self._narrow_row, part)) if row is not None]
         return web.json_response({"ledgers": found, "complete": True})
 
@@ -121,9 +121,9 @@ class RecoveryApi:
         return web.json_response({"Auditor": leader})
 
     async def _audit(self, _: web.Request) -> web.Response:
-        """Writing the delay again is how an auditor, ours or Java's, is asked for an audit."""
+        """Request an audit. Rewriting the delay does so for auditors of Quire and of BookKeeper."""
         if await current_leader(self._store) is None:
-            raise RefusedError(409, "nobody is the auditor; start `quire autorecovery`")
+            raise RefusedError(409, "no auditor is running; start `quire autorecovery`")
         delay_s = await self._controls.lost_bookie_delay_s()
         await self._controls.set_lost_bookie_delay_s(0 if delay_s is None else delay_s)
         return web.json_response({"triggered": True})
@@ -138,12 +138,12 @@ class RecoveryApi:
         body = await json_object(request)
         delay_s = body.get("delay_seconds")
         if isinstance(delay_s, bool) or not isinstance(delay_s, int) or not 0 <= delay_s <= _DELAY_S_MAX:
-            raise RefusedError(400, 'the body needs "delay_seconds": a whole number of seconds, at least 0')
+            raise RefusedError(400, 'the body needs "delay_seconds": an integer number of seconds, at least 0')
         await self._controls.set_lost_bookie_delay_s(delay_s)
         return await self._delay(request)
 
     async def _unrecoverable(self, _: web.Request) -> web.Response:
-        """What no replica could serve when it was last tried, with the reason."""
+        """List ledgers with entries that no replica could serve at the last attempt, with the reason."""
         found = [entry async for page in self._notes.pages() for entry in page]
         return web.json_response(
             [
@@ -161,16 +161,16 @@ class RecoveryApi:
 
 
 class LimboApi:
-    """`PUT /api/v1/quire/limbo/end {"ledger": id}`: this bookie holds again what it must hold of a ledger.
+    """`PUT /api/v1/quire/limbo/end {"ledger": id}`: this bookie again has all entries that it must have of a ledger.
 
-    Asked by auto-recovery once every entry is durable here, or by a person. From then on a miss means *no such entry*.
+    Sent by auto-recovery once every entry is durable here, or by an operator. Then a miss means *no such entry* again.
     """
 
     def __init__(self, bookie: Callable[[], RunningBookie]) -> None:
         self._bookie = bookie
 
     def routes(self) -> list[web.RouteDef]:
-        """Path, method and handler."""
+        """Return path, method and handler of the route."""
         return [web.put("/api/v1/quire/limbo/end", self._end)]
 
     async def _end(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The HTTP server of an auto-recovery process: health, its counters, and the cluster's under-replication."""
+"""The HTTP server of an auto-recovery process: health, metrics, and the cluster's under-replication."""
 
 import socket
 from dataclasses import asdict
@@ -24,12 +24,12 @@ _PREFIX = "quire_autorecovery_"
 
 
 class RecoveryWeb:
-    """`open` serves until `close`."""
+    """Serves from `open` to `close`."""
 
     def __init__(
         self, metadata: MetadataStore, running: RunningAutoRecovery, clock: WallClock, access: AdminAccess | None = None
     ) -> None:
-        """`access`: who may do what; the default answers this machine alone."""
+        """`access`: the access rules; the default serves only this machine."""
         self._running = running
         access = access or AdminAccess()
         checked = access.middleware()
@@ -49,7 +49,7 @@ class RecoveryWeb:
         self._serving_http = HttpServing(runner, access.bounds)
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
-        """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
+        """Serve on a socket opened by `listening.listen`; it is closed with the server."""
         await self._serving_http.open(listening, tls)
 
     async def close(self) -> None:
@@ -61,11 +61,11 @@ class RecoveryWeb:
 
     async def _health(self, _: web.Request) -> web.Response:
         if self._running.failed.done():
-            return failure(503, f"it failed: {self._running.failed.result()}")
+            return failure(503, f"auto-recovery failed: {self._running.failed.result()}")
         return web.Response(text="ok\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        """Counters since the process began, and the gauges of the last look at the marks."""
+        """Return counters since the start of the process, and the gauges of the last check of the marks."""
         auditor = self._running.auditor
         values = asdict(self._running.stats) | {
             "auditor": int(auditor is not None and auditor.leads),

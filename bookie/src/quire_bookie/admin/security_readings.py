@@ -1,4 +1,4 @@
-"""What the guard of a bookie's port counts: TLS, authentication, refused connections. BookKeeper has no such names."""
+"""Metrics of the guard of a bookie's port: TLS, authentication, refused connections. BookKeeper has no such names."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,10 @@ from quire_bookie.server.security.guard import Guard
 
 SECURITY: dict[str, tuple[str, Kind, str]] = {
     "connections_refused": ("quire_bookie_connections_refused", "counter", "connections above a limit, closed at once"),
-    "tls_connections_open": ("quire_bookie_tls_connections", "gauge", "open connections that TLS protects"),
-    "tls_handshakes": ("quire_bookie_tls_handshakes", "counter", "TLS handshakes begun"),
+    "tls_connections_open": ("quire_bookie_tls_connections", "gauge", "open connections with TLS"),
+    "tls_handshakes": ("quire_bookie_tls_handshakes", "counter", "TLS handshakes started"),
     "tls_handshakes_failed": ("quire_bookie_tls_handshakes_failed", "counter", "TLS handshakes that failed"),
-    "authenticated": ("quire_bookie_authentications", "counter", "connections that authenticated"),
+    "authenticated": ("quire_bookie_authentications", "counter", "authenticated connections"),
     "authentication_failures": ("quire_bookie_authentication_failures", "counter", "tokens, roles or plugins refused"),
     "requests_unauthorized": ("quire_bookie_requests_unauthorized", "counter", "requests before authentication"),
     "unauthenticated_timeouts": (
@@ -21,22 +21,22 @@ SECURITY: dict[str, tuple[str, Kind, str]] = {
     "withdrawn": ("quire_bookie_tokens_withdrawn", "counter", "connections closed because their token was withdrawn"),
 }
 TOKENS: dict[str, tuple[str, Kind, str]] = {
-    "loads": ("quire_bookie_token_file_loads", "counter", "times that the file of token key or list was loaded"),
-    "load_failures": ("quire_bookie_token_file_load_failures", "counter", "looks at a token file that is not taken"),
+    "loads": ("quire_bookie_token_file_loads", "counter", "loads of the file with the token key or list"),
+    "load_failures": ("quire_bookie_token_file_load_failures", "counter", "failed loads of the token file"),
 }
 TLS: dict[str, tuple[str, Kind, str]] = {
-    "loads": ("quire_bookie_tls_certificate_loads", "counter", "times that the certificate files were loaded"),
-    "load_failures": ("quire_bookie_tls_certificate_load_failures", "counter", "new certificate files not taken"),
+    "loads": ("quire_bookie_tls_certificate_loads", "counter", "loads of the certificate files"),
+    "load_failures": ("quire_bookie_tls_certificate_load_failures", "counter", "failed loads of new certificate files"),
 }
 
 
 def security_readings(guard: Guard, labels: Mapping[str, str]) -> list[Reading]:
-    """All of them; those of the certificate only where there is one."""
+    """Return all metrics; those of the certificate only if there is one."""
     readings = of_stats(guard.stats, SECURITY, labels)
     tls = guard.stats.tls
     if tls is not None:
         readings += of_stats(tls, TLS, labels)
-        name, text = "quire_bookie_tls_certificate_end_seconds", "when the certificate runs out, since the epoch"
+        name, text = "quire_bookie_tls_certificate_end_seconds", "when the certificate expires, in s since the epoch"
         readings.append(Reading(name, "gauge", text, tls.certificate_end_ms / 1000, labels))
     if guard.token_stats is not None:
         readings += of_stats(guard.token_stats, TOKENS, labels)

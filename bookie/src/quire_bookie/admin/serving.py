@@ -1,4 +1,4 @@
-"""An HTTP server on a socket that was taken before, in clear or over TLS, whose certificates it follows."""
+"""Serves HTTP on a socket that is already open, in plaintext or with TLS, whose certificate files it follows."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ _log = logging.getLogger("quire.admin")
 
 
 class HttpServing:
-    """Serves what the runner has, from `open` to `close`."""
+    """Serves the runner's application from `open` to `close`."""
 
     def __init__(self, runner: web.AppRunner, bounds: HttpLimits | None = None) -> None:
         self._runner = runner
@@ -24,7 +24,7 @@ class HttpServing:
         self._following: asyncio.Task[None] | None = None
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
-        """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
+        """Serve on a socket opened by `listening.listen`; it is closed with the server."""
         await self._runner.setup()
         self._bounded = BoundedHttp(self._runner, self._bounds)
         self._bounded.listen(listening, None if tls is None else tls.context)

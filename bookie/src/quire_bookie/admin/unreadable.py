@@ -1,6 +1,6 @@
-"""Answers requests that are not valid HTTP: a plain answer and one line of the log, without a byte of the request.
+"""Answers requests that are not valid HTTP with a short error and one log line, without a byte of the request.
 
-aiohttp logs a trace with the line that it could not read, and that line is often a header with a token.
+aiohttp logs a traceback with the line that it could not parse, which is often a header with a token.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from quire_bookie.admin.answers import failure
 
 _log = logging.getLogger("quire.admin")
 LINE_BYTES_MAX = 8190
-"""Of the request line and of each header."""
+"""Limit of the request line and of each header."""
 _TOO_LONG = (
     f"the request line or a header is longer than {LINE_BYTES_MAX} bytes: "
     "send a shorter path or token (an RS256 token of a few claims has about 700 bytes)"
@@ -23,7 +23,7 @@ _NO_HTTP = "the request is not valid HTTP/1.1: check its request line, headers a
 
 
 class PlainConnection(web.RequestHandler):
-    """One connection of aiohttp, with a plain answer to a request that cannot be read."""
+    """A connection of aiohttp that answers an invalid request with a short error."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class PlainConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer, after which the connection is closed."""
+        """Return the response; the connection is closed after it."""
         if not isinstance(exc, http_exceptions.HttpProcessingError):
             return super().handle_error(request, status, exc, message)
         too_long = isinstance(exc, http_exceptions.LineTooLong)
@@ -46,7 +46,7 @@ class PlainConnection(web.RequestHandler):
 
 
 def connections(runner: web.AppRunner) -> Callable[[], asyncio.Protocol]:
-    """Makes the connections of a runner that is set up; for `create_server`."""
+    """Return the protocol factory of a runner that is set up, for `create_server`."""
     server = runner.server
     assert server is not None, "the runner is not set up"
     loop = asyncio.get_running_loop()
@@ -54,6 +54,6 @@ def connections(runner: web.AppRunner) -> Callable[[], asyncio.Protocol]:
         "access_log": None,
         "max_line_size": LINE_BYTES_MAX,
         "max_field_size": LINE_BYTES_MAX,
-        "auto_decompress": False,  # `origin` refuses such bodies; a damaged one would wait for its end until a timeout
+        "auto_decompress": False,  # `origin` refuses such bodies; decoding a damaged one would block until a timeout
     }
     return lambda: PlainConnection(server, loop=loop, **options)

@@ -1,4 +1,4 @@
-"""The admin HTTP server of one bookie: puts the routes together and serves them. Handles no request itself."""
+"""The admin HTTP server of one bookie: assembles the routes and serves them. Handles no request itself."""
 
 import asyncio
 import socket
@@ -38,7 +38,7 @@ _BODY_BYTES_MAX = 1024 * 1024
 
 
 class BookieWeb:
-    """`open` serves the probes at once; the rest answers once `serve` has named the bookie. `close` ends it all."""
+    """`open` serves the probes at once; the other routes answer once `serve` has set the bookie. `close` ends all."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class BookieWeb:
         client_settings: ClientSettings | None = None,
         access: AdminAccess | None = None,
     ) -> None:
-        """`access`: who may do what; the default answers this machine alone."""
+        """`access`: the access rules; the default serves only this machine."""
         self._metadata = metadata
         self._clock = clock
         self._chance = chance
@@ -81,11 +81,11 @@ class BookieWeb:
         self._serving_http = HttpServing(runner, access.bounds)
 
     async def open(self, listening: socket.socket, tls: ServedContext | None = None) -> None:
-        """Serve on a socket that was taken by `listening.listen`; it is closed with the server."""
+        """Serve on a socket opened by `listening.listen`; it is closed with the server."""
         await self._serving_http.open(listening, tls)
 
     def serve(self, bookie: RunningBookie) -> None:
-        """Answer for this bookie from now on; before, it is *starting*: 503."""
+        """Serve this bookie from now on; earlier requests receive 503, *starting*."""
         self._bookie = bookie
 
     async def close(self) -> None:
@@ -102,7 +102,7 @@ class BookieWeb:
         return self._bookie
 
     async def _open_access(self) -> ClusterAccess:
-        """The ways to the cluster for those who look after ledgers through this server; made when first needed."""
+        """Open access to the cluster for requests about ledgers, on first use."""
         async with self._client_lock:
             if self._access is None:
                 self._access = await ClusterAccess.open(
@@ -115,7 +115,7 @@ class BookieWeb:
             return self._access
 
     async def _open_client(self) -> LedgerClient:
-        """A client for those who read ledgers through this server; made when first needed."""
+        """Open the client for requests that read ledgers, on first use."""
         async with self._client_lock:
             if self._client is None:
                 self._client = await LedgerClient.open(

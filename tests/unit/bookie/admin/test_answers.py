@@ -17,7 +17,7 @@ def test_a_number_of_64_bits_is_taken(text: str) -> None:
 )
 def test_what_is_none_is_refused_with_the_limits(text: str) -> None:
     with pytest.raises(
-        RefusedError, match=f"^count=.* is not a whole number from -9223372036854775808 to {LONG_MAX}$"
+        RefusedError, match=f"^count=.* is not an integer from -9223372036854775808 to {LONG_MAX}$"
     ) as error:
         whole_number("count", text)
     assert error.value.status == 400
@@ -27,7 +27,7 @@ def test_what_is_none_is_refused_with_the_limits(text: str) -> None:
 def test_a_bound_of_the_parameter_is_named() -> None:
     assert whole_number("count", "5", 0, 5) == 5
     for text in ("6", "-1"):
-        with pytest.raises(RefusedError, match=f"count={text} is not a whole number from 0 to 5"):
+        with pytest.raises(RefusedError, match=f"count={text} is not an integer from 0 to 5"):
             whole_number("count", text, 0, 5)
 
 

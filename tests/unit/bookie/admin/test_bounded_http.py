@@ -152,7 +152,7 @@ async def test_connections_of_an_address_are_counted(
             reader, writer = await connect()
             writer.write(GET)
             await answer_of(reader)
-        assert "it has 3 (httpServerMaxConnectionsPerAddress)" in caplog.text
+        assert "3 of this address are open (httpServerMaxConnectionsPerAddress)" in caplog.text
         held[0][1].write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert (await end_of(held[0][0])).endswith(b"done")
         held[0][1].close()
@@ -169,7 +169,7 @@ async def test_connections_of_all_addresses_are_counted(caplog: pytest.LogCaptur
         held = [await connect() for _ in range(2)]
         refused, _ = await connect()
         assert await end_of(refused) == b""
-        assert "there are 2 (an eighth of `ulimit -n`)" in caplog.text
+        assert "2 are open (the limit is an eighth of `ulimit -n`)" in caplog.text
         held[0][1].write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert (await end_of(held[0][0])).endswith(b"done")
         reader, writer = await connect()
@@ -187,7 +187,7 @@ async def test_a_connection_that_cannot_be_accepted_is_tried_again(caplog: pytes
         try:
             await asyncio.get_running_loop().sock_connect(setblocking(client), ("127.0.0.1", port))
             async with asyncio.timeout(30):
-                while "cannot be accepted (Too many open files)" not in caplog.text:  # noqa: ASYNC110
+                while "could not accept an HTTP connection: Too many open files" not in caplog.text:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -41,12 +41,12 @@ async def test_a_decommission_is_asked_for_as_in_bookkeeper(server: Server) -> N
     status, answer = await server.ask("PUT", "/api/v1/autorecovery/decommission", {"bookie_src": X})
     assert status == 200 and isinstance(answer, dict)
     assert (answer["wish"], answer["state"]) == ("decommission", "waiting")
-    assert "nobody is the auditor" in answer["blocked_by"][0]
+    assert "no auditor is running" in answer["blocked_by"][0]
     (wish,) = await drains.read()
     assert (wish.bookie, wish.wish, wish.leaving) == (X, Wish.DECOMMISSION, False)
     assert (await server.ask("PUT", "/api/v1/autorecovery/decommission", {}))[0] == 400
     status, answer = await server.ask("PUT", "/api/v1/autorecovery/decommission", {"bookie_src": "nobody"})
-    assert status == 404 and f"known are: {', '.join(sorted(await Cookies(server.store).bookies()))}" in str(answer)
+    assert status == 404 and f"the known bookies are: {', '.join(sorted(await Cookies(server.store).bookies()))}" in str(answer)
 
 
 async def test_wishes_are_said_shown_and_taken_back(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,7 +100,7 @@ async def test_a_doubt_is_named_in_the_list(admin: Admin) -> None:
         ({}, 400, "needs one of"),
         ({"all": True, "ledgers": [1]}, 400, "needs one of"),
         ({"all": 7}, 400, '"all"'),
-        ({"all": False}, 400, "only ever true"),
+        ({"all": False}, 400, "can only be true"),
         ({"ledgers": "1"}, 400, "list of ledger ids"),
         ({"ledgers": [True]}, 400, "list of ledger ids"),
         ({"ledgers": [-1]}, 400, "list of ledger ids"),

@@ -153,7 +153,7 @@ async def test_reading_an_open_ledger_does_not_fence_its_writer(admin: Admin) ->
     ("path", "status", "reason"),
     [
         ("/api/v1/ledger/metadata", 400, "ledger_id is missing"),
-        ("/api/v1/ledger/metadata?ledger_id=x", 400, "ledger_id=x is not a whole number"),
+        ("/api/v1/ledger/metadata?ledger_id=x", 400, "ledger_id=x is not an integer"),
         ("/api/v1/ledger/metadata?ledger_id=-4", 400, "not negative"),
         ("/api/v1/ledger/metadata?ledger_id=4711", 404, "ledger 4711 does not exist"),
         ("/api/v1/ledger/read?ledger_id=4711", 404, "ledger 4711 does not exist"),

@@ -27,5 +27,5 @@ def test_values_arrive_in_the_units_of_the_room() -> None:
 
 
 def test_a_first_wait_above_the_longest_is_refused() -> None:
-    with pytest.raises(ValidationError, match="take 3600000 or less"):
+    with pytest.raises(ValidationError, match="give 3600000 or less"):
         AutoRecoveryConfig.model_validate({"recovery_retry_ms": 3_600_001})

@@ -83,7 +83,7 @@ def test_what_is_no_position_is_refused(value: Any) -> None:
 async def test_a_count_that_is_none_is_refused_before_anything_is_done(text: str) -> None:
     request = make_mocked_request("POST", "/", match_info={"count": text, "time_ms": text * 2, "version": text * 2})
     for handler, name in ((skip, "count"), (reset_to_time, "time_ms"), (one_version, "version")):
-        with pytest.raises(RefusedError, match=f"{name}=.* is not a whole number from") as error:
+        with pytest.raises(RefusedError, match=f"{name}=.* is not an integer from") as error:
             await handler(request)
         assert code_of(error.value) == 400
 
