@@ -3,7 +3,6 @@
 Before the budget 300 peers that began a frame held 1.5 GiB, and 80 that did not read held 1.2 to 2.8 GiB.
 """
 
-import re
 import ssl
 import time
 from collections.abc import Iterator
@@ -44,17 +43,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProce
 
 def held(server: StandaloneProcess) -> dict[str, float]:
     """What /metrics says that connections hold, by class."""
-    text = server.text("/metrics")
-    found = re.findall(r'^quire_connection_memory_bytes\{.*class="(\w+)"\} (\S+)$', text, re.MULTILINE)
-    return {name: float(value) for name, value in found}
+    return hostile_peers.held_bytes(server.text("/metrics"))
 
 
 def closed(server: StandaloneProcess, kind: str) -> float:
     """How many connections it has closed for memory, by what they did."""
-    text = server.text("/metrics")
-    found = re.findall(rf'^quire_connections_closed_for_memory_total\{{.*reason="\w+_{kind}"\}} (\S+)$', text, re.M)
-    found += re.findall(rf'^quire_connections_closed_for_memory\{{.*reason="\w+_{kind}"\}} (\S+)$', text, re.M)
-    return sum(map(float, found))
+    return hostile_peers.closed_for_memory(server.text("/metrics"), kind)
 
 
 def publish(server: StandaloneProcess, topic: str, *messages: bytes) -> None:

@@ -65,6 +65,12 @@ class ClusterBookie:
             raise AssertionError(f"the bookie did not start:\n{self.log.read_text()[-4000:]}") from error
 
     @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         """Between `start` and what ends it, as far as it did not end by itself."""
         return self._process is not None and self._process.poll() is None

@@ -3,6 +3,7 @@
 Plain sockets that never block: a peer that its server does not read, or has closed, must not stop the test.
 """
 
+import re
 import select
 import selectors
 import socket
@@ -30,7 +31,8 @@ _V2_ADD_HEADER = 0x02010000
 class Peers:
     """Sockets to one port. Each sends what it is given as far as the server takes it, and reads only when asked."""
 
-    def __init__(self, port: int, count: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, port: int, count: int, tls: ssl.SSLContext | None = None, start_tls: bytes = b"") -> None:
+        """`start_tls`: sent, and its frame of response read, before the handshake of TLS."""
         self._left: dict[socket.socket, memoryview] = {}
         self.sockets: list[socket.socket] = []
         for _ in range(count):
@@ -39,6 +41,9 @@ class Peers:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SEND_BUFFER_BYTES)
             peer.connect(("127.0.0.1", port))
             if tls is not None:
+                if start_tls:
+                    peer.sendall(start_tls)
+                    _read(peer, int.from_bytes(_read(peer, 4), "big"))
                 peer = tls.wrap_socket(peer, server_hostname="localhost")
             peer.setblocking(False)
             self.sockets.append(peer)
@@ -93,6 +98,15 @@ class Peers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _read(peer: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = peer.recv(size - len(data))
+        assert more, "the server closed a peer before it began TLS"
+        data += more
+    return data
 
 
 def _is_closed(peer: socket.socket) -> bool:
@@ -161,6 +175,18 @@ def begun_send(sent_bytes: int, announced_bytes: int) -> bytes:
     body = command.SerializeToString()
     head = struct.pack(">II", announced_bytes, len(body)) + body
     return head + bytes(sent_bytes - len(head))
+
+
+def held_bytes(metrics: str) -> dict[str, float]:
+    """Return what connections hold, by class, from the text of /metrics."""
+    found = re.findall(r'^quire_connection_memory_bytes\{.*class="(\w+)"\} (\S+)$', metrics, re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
+def closed_for_memory(metrics: str, kind: str) -> float:
+    """Return how many connections were closed for memory, by what they did, from the text of /metrics."""
+    pattern = rf'^quire_connections_closed_for_memory(?:_total)?\{{.*reason="\w+_{kind}"\}} (\S+)$'
+    return sum(map(float, re.findall(pattern, metrics, re.MULTILINE)))
 
 
 def resident_bytes(pid: int) -> int:

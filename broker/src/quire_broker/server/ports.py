@@ -1,4 +1,4 @@
-"""The ports of a broker: the Pulsar protocol and HTTP, each in clear, over TLS, or both. Taken first, served later."""
+"""Owns the ports of a broker: the Pulsar protocol and HTTP, each plaintext, TLS, or both. Bound first, served later."""
 
 import asyncio
 import os
@@ -6,18 +6,19 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from quire_bookie.admin.listening import listen, port_of
+from quire_bookie.env.tls_socket import TlsSocket
 from quire_bookie.errors import StartupError
 from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.server.connection import Connection
 from quire_broker.server.seats import Seats
-from quire_broker.server.tls_socket import TlsSocket
 
 
 @dataclass(frozen=True, slots=True)
 class PortSettings:
-    """None: there is no such port; 0: a free one."""
+    """Addresses and ports. None means no such port, 0 a free one."""
 
     listen: str
     advertise: str
@@ -28,7 +29,7 @@ class PortSettings:
 
 
 class Ports:
-    """Listening sockets. `open` takes the ports, so that their numbers are known; `serve` accepts connections."""
+    """Owns the listening sockets. `open` binds the ports, so their numbers are known; `serve` accepts connections."""
 
     def __init__(self, settings: PortSettings) -> None:
         self._settings = settings
@@ -36,11 +37,11 @@ class Ports:
         self._accept: Callable[[], Connection] | None = None
         self.port = self.port_tls = self.http_port = self.http_port_tls = 0
         self.web: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        """Taken for HTTP; the context of those with TLS."""
+        """Sockets bound for HTTP, with the context of those with TLS."""
 
     @property
     def urls(self) -> BrokerUrls:
-        """Where clients reach it. Empty: not that way."""
+        """The URLs at which clients reach the broker; empty for a missing port."""
         return BrokerUrls(
             self._url("pulsar", self.port),
             self._url("http", self.http_port),
@@ -50,7 +51,7 @@ class Ports:
 
     @property
     def broker_id(self) -> str:
-        """The broker's id in the cluster: its host and a port that no other broker of the host has."""
+        """The broker's id in the cluster: its host and a port that is unique on that host."""
         port = self.http_port or self.http_port_tls or self.port or self.port_tls
         return f"{self._settings.advertise}:{port}"
 
@@ -59,16 +60,17 @@ class Ports:
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
 
     async def open(self, tls: ssl.SSLContext | None, seats: Seats | None = None) -> None:
-        """Take them all. StartupError for one that is taken; `close` gives back those before it.
+        """Bind all ports. StartupError if one is in use; `close` releases those bound before it.
 
-        `seats` count the handshakes of TLS.
+        `seats` count the TLS handshakes.
         """
         settings = self._settings
         if settings.port is not None:
             self.port = await self._listen(self._connection, settings.port)
         if settings.port_tls is not None:
             assert tls is not None, "the settings were checked"
-            self.port_tls = await self._listen(lambda: TlsSocket(self._connection, tls, seats), settings.port_tls)
+            accept = partial(TlsSocket, self._connection, tls, handshakes=seats)
+            self.port_tls = await self._listen(accept, settings.port_tls)
         if settings.http_port is not None:
             self.http_port = self._listen_http(settings.http_port, None)
         if settings.http_port_tls is not None:
@@ -97,18 +99,18 @@ class Ports:
         return self._accept()
 
     async def serve(self, accept: Callable[[], Connection]) -> None:
-        """Answer on the ports of the Pulsar protocol; `accept` makes the protocol of a new connection."""
+        """Serve the ports of the Pulsar protocol; `accept` creates the protocol of a new connection."""
         self._accept = accept
         for server in self._servers:
             await server.start_serving()
 
     def stop_listening(self) -> None:
-        """Take no more connections of the Pulsar protocol."""
+        """Accept no more connections of the Pulsar protocol."""
         for server in self._servers:
             server.close()
 
     def close(self) -> None:
-        """Give all ports back."""
+        """Close all ports."""
         self.stop_listening()
         for taken, _ in self.web:
             taken.close()

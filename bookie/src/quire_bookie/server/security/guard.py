@@ -1,18 +1,18 @@
 """Security of one bookie's port, shared by its connections: TLS context, authentication, limits, counters.
 
-Owns the tasks that run TLS handshakes. Never answers a request, and never logs what a client sent.
+Owns the tasks that run TLS handshakes. Never answers a request, and never logs payloads of clients.
 """
 
 import asyncio
 import logging
-import ssl
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.tls import TlsContext, TlsStats
+from quire_bookie.env.tls_socket import TlsSocket
 from quire_bookie.env.unproven import Unproven
 from quire_bookie.limits import CONNECTION_REFUSED_LOG_S, TOKENS_PER_TURN
 from quire_bookie.server.security.auth import AuthProvider, Peer
@@ -27,7 +27,7 @@ _log = logging.getLogger("quire.server.security")
 
 @dataclass(slots=True)
 class SecurityStats:
-    """Counters since the start, for a collector to read. `tls`: of the server's certificate, None without TLS."""
+    """Holds counters since the start, for the metrics collector. `tls`: of the server's certificate, if any."""
 
     connections_refused: int = 0
     tls_connections_open: int = 0
@@ -42,10 +42,10 @@ class SecurityStats:
 
 
 class Watched(Protocol):
-    """A connection that was let in."""
+    """An authenticated connection."""
 
     def withdraw(self) -> None:
-        """It is not any more: end it."""
+        """Close the connection: its token is no longer valid."""
         ...
 
 
@@ -53,12 +53,12 @@ class Waiting(Protocol):
     """A connection that has not passed its gate yet."""
 
     def give_way(self) -> None:
-        """End it: another one needs its place."""
+        """Close the connection: another one needs its place."""
         ...
 
 
 class Guard:
-    """See the module's text. Without arguments: limits on connections, no TLS, no authentication."""
+    """Guards one bookie's port. Without arguments: limits on connections, no TLS, no authentication."""
 
     def __init__(
         self,
@@ -80,28 +80,29 @@ class Guard:
         self._open = 0
         self._refusal_logged_s = float("-inf")
         self.unproven: Unproven[Waiting] = Unproven()
-        """Connections that have not passed their gate; they say so."""
+        """Connections that have not passed their gate; they register themselves."""
 
     @property
     def offers_tls(self) -> bool:
-        """Whether START_TLS is taken."""
+        """Whether START_TLS is accepted."""
         return self._tls is not None
 
     @property
     def provider(self) -> AuthProvider | None:
-        """How clients prove who they are; None: not at all."""
+        """The provider that authenticates clients; None: no authentication."""
         return self._provider
 
     def gate(self, peer: Peer) -> Gate | None:
-        """What a new connection has to pass; None when everybody may do everything."""
+        """Return the gate of a new connection; None if neither authentication nor TLS is required."""
         if self._provider is None and not self._tls_required:
             return None
         return Gate(self._provider, peer, tls_required=self._tls_required)
 
     def admits(self, address: str) -> bool:
-        """Count a new connection, unless there are too many. `left` must follow when it ends.
+        """Count a new connection unless there are too many; return whether it was counted. Call `left` when it ends.
 
-        One that has not passed its gate gives way: it cannot keep a client out that will.
+        At a limit the oldest connection that has not passed its gate is closed, so that such connections cannot keep
+        out clients that will authenticate.
         """
         limits = self.limits
         reason, crowded = "", None
@@ -121,14 +122,14 @@ class Guard:
         return True
 
     def left(self, address: str) -> None:
-        """A connection that was admitted has ended."""
+        """Count out an admitted connection that has ended."""
         self._open -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
 
     def is_crowded(self, address: str) -> bool:
-        """Whether more than half of the connections are open that there may be, in all or of that address."""
+        """Whether more than half of the allowed connections are open, in total or of that address."""
         limits = self.limits
         return (
             0 < limits.connections_max < 2 * self._open
@@ -137,18 +138,18 @@ class Guard:
 
     # ---- tokens that are withdrawn
     def follow(self, tokens: "TokenFile", refresh_s: float) -> None:
-        """From now on: look at the file every `refresh_s`, and end the connections whose token is not good any more."""
+        """Read the file every `refresh_s` from now on, and end connections whose token is no longer valid."""
         self._watched = {}
         self.token_stats = tokens.stats
-        self._handshakes.start(self._follow(tokens, refresh_s), "looks at the token file")
+        self._handshakes.start(self._follow(tokens, refresh_s), "token file refresh")
 
     def watch(self, connection: Watched, gate: Gate) -> None:
-        """A connection was let in. `unwatch` must follow when it ends."""
+        """Add an authenticated connection. Call `unwatch` when it ends."""
         if self._watched is not None:
             self._watched[connection] = gate
 
     def unwatch(self, connection: Watched) -> None:
-        """It has ended."""
+        """Remove a connection that has ended."""
         if self._watched is not None:
             self._watched.pop(connection, None)
 
@@ -170,39 +171,44 @@ class Guard:
     def _refuse(self, address: str, reason: str) -> None:
         self.stats.connections_refused += 1
         if not self._by_address[address]:
-            del self._by_address[address]  # looked up, not counted
+            del self._by_address[address]  # the lookup created it
         now_s = asyncio.get_running_loop().time()
         if now_s - self._refusal_logged_s >= CONNECTION_REFUSED_LOG_S:
             self._refusal_logged_s = now_s
             _log.warning(
-                "refused a connection of %s: %s; %d refused so far", address, reason, self.stats.connections_refused
+                "refused a connection from %s: %s; %d refused so far", address, reason, self.stats.connections_refused
             )
 
-    async def begin_tls(self, transport: asyncio.Transport, protocol: asyncio.Protocol) -> asyncio.Transport | None:
-        """Run the server's side of a handshake; the transport that is protected, or None when it failed."""
+    async def begin_tls(
+        self, transport: asyncio.Transport, connection: asyncio.Protocol, on_failure: Callable[[], None]
+    ) -> None:
+        """Begin the server's side of a handshake on a socket whose reading is paused.
+
+        `connection.connection_made` is called again after the handshake, with the protected transport. If the handshake
+        fails, `on_failure` is called, unless the socket closes before the handshake begins.
+        """
         assert self._tls is not None
         self.stats.tls_handshakes += 1
         context = await self._tls.current()
-        try:
-            if transport.is_closing():
-                raise ConnectionResetError("the client has gone")
-            secured = await asyncio.get_running_loop().start_tls(
-                transport,
-                protocol,
-                context,
-                server_side=True,
-                ssl_handshake_timeout=self.limits.handshake_timeout_s,
-            )
-        except (OSError, ssl.CertificateError) as error:
+
+        def failed(reason: str) -> None:
             self.stats.tls_handshakes_failed += 1
-            _log.info("TLS handshake with %s failed: %s", transport.get_extra_info("peername"), error)
-            return None
-        return secured
+            _log.info("TLS handshake with %s failed: %s", transport.get_extra_info("peername"), reason)
+            on_failure()
+
+        if transport.is_closing():
+            self.stats.tls_handshakes_failed += 1
+            return
+        timeout_s = self.limits.handshake_timeout_s
+        tls = TlsSocket(lambda: connection, context, handshake_timeout_s=timeout_s, on_failure=failed)
+        transport.set_protocol(tls)
+        tls.connection_made(transport)
+        transport.resume_reading()
 
     def start(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        """Run a handshake in a task of ours; nothing after `close`."""
+        """Run a handshake in a background task; does nothing after `close`."""
         self._handshakes.start(work, what)
 
     async def close(self) -> None:
-        """End the handshakes that are under way."""
+        """Cancel running handshakes."""
         await self._handshakes.close()

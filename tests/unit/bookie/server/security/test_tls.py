@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.tls import TlsContext, TlsFiles, client_context, server_context
+from quire_bookie.limits import KIB, MIB
 from quire_bookie.server.requests.connections import PAUSED_BY_ADDS
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.settings import ConnectionLimitSettings
@@ -380,3 +382,37 @@ def test_a_new_certificate_is_used_without_a_restart_and_a_bad_one_is_not(
             assert (tls.stats.loads, tls.stats.load_failures) == (2, 1)
 
     run_on(loop, go())
+
+
+@both_loops
+@pytest.mark.parametrize("size", [200 * KIB, 2 * MIB], ids=["below the limit of TLS", "above it"])
+def test_plaintext_read_late_is_sent_before_tls_begins(loop: str, authority: Authority, size: int) -> None:
+    """The socket holds bytes, and has perhaps paused the connection, when the TLS layer takes it over."""
+
+    async def scene(port: Port) -> None:
+        client = await port.client()
+        (connection,) = port.open
+        assert connection._transport is not None
+        for transport in (connection._transport, client.writer.transport):
+            sock = transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 * KIB)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * KIB)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        connection.unanswered += 1
+        connection.send((size.to_bytes(4, "big"), bytes(size)))
+        connection.flush()
+        client.writer.write(start_tls())
+        await turns()
+        assert connection._transport.get_write_buffer_size()
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len(await client.frame()) == size
+        assert pb.Response.FromString(await client.frame()).status == pb.EOK
+        await client.writer.start_tls(trusting(authority), server_hostname="localhost")
+        for _ in range(2):
+            connection.unanswered += 1
+            connection.send((size.to_bytes(4, "big"), bytes(size)))
+            assert len(await client.frame()) == size
+        answer = await client.ask_v2(v2_add())
+        assert isinstance(answer, AddResponse) and answer.status is Status.OK
+
+    play(loop, authority, scene)

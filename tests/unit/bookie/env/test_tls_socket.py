@@ -6,33 +6,32 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from quire_bookie.env import tls_socket
 from quire_bookie.env.tls import common_name
+from quire_bookie.env.tls_socket import TlsSocket
 from quire_bookie.limits import MIB
-from quire_broker.server import tls_socket
-from quire_broker.server.connection import Connection
-from quire_broker.server.tls_socket import TlsSocket
 from tests.support.certificates import Authority
 
 HIGH_BYTES, LOW_BYTES = MIB, MIB // 4
 
 
 class Above:
-    """A connection: notes the bytes that it gets, and when it must wait."""
+    """A connection that records the bytes it receives and when it must wait."""
 
     def __init__(self) -> None:
-        self.transport: TlsSocket
+        self.transport: Any
         self.received = bytearray()
         self.calls: list[str] = []
         self.lost = asyncio.Event()
         self.arrived = asyncio.Event()
 
-    def connection_made(self, transport: TlsSocket) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
-        transport.set_write_buffer_limits(high=HIGH_BYTES, low=LOW_BYTES)
+        self.transport.set_write_buffer_limits(high=HIGH_BYTES, low=LOW_BYTES)
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -64,16 +63,25 @@ class Server:
         self.accepted: list[Above] = []
         self.shaken = asyncio.Event()
         """A handshake has ended here; the client's ends earlier in TLS 1.3."""
+        self.failures: list[str] = []
+        self.handshake_timeout_s = 10.0
         self.port = 0
 
-    def accept(self) -> Connection:
+    def accept(self) -> Above:
         self.accepted.append(Above())
         self.shaken.set()
-        return cast(Connection, self.accepted[-1])
+        return self.accepted[-1]
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["Server"]:
-        make: Callable[[], TlsSocket] = lambda: TlsSocket(self.accept, self.context)  # noqa: E731
+        def make() -> TlsSocket:
+            return TlsSocket(
+                self.accept,
+                self.context,
+                handshake_timeout_s=self.handshake_timeout_s,
+                on_failure=self.failures.append,
+            )
+
         server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
@@ -108,7 +116,7 @@ async def test_bytes_arrive_in_order_both_ways(server: Server) -> None:
     assert bytes(above.received) == sent
     answers = [sent[at : at + 100_001] for at in range(0, len(sent), 100_001)]
     above.transport.write(answers[0])
-    above.transport.writelines(map(memoryview, answers[1:]))
+    above.transport.writelines([memoryview(answer) for answer in answers[1:]])
     assert await reader.readexactly(len(sent)) == sent
     writer.close()
     await above.lost.wait()
@@ -211,13 +219,14 @@ async def test_what_is_not_tls_is_dropped_before_there_is_a_connection(server: S
     assert not server.accepted
 
 
-async def test_a_handshake_that_stalls_is_ended(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_socket, "TLS_HANDSHAKE_TIMEOUT_S", 0.05)
+async def test_a_handshake_that_stalls_is_ended(server: Server) -> None:
+    server.handshake_timeout_s = 0.05
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"\x16\x03\x01")
     assert await reader.read(-1) == b""
     writer.close()
     assert not server.accepted
+    assert server.failures == ["it did not end in 0.05 s"]
 
 
 async def test_a_client_that_asks_for_new_keys_and_does_not_read_is_dropped(server: Server) -> None:
@@ -227,3 +236,45 @@ async def test_a_client_that_asks_for_new_keys_and_does_not_read_is_dropped(serv
     writer.write(b"x")
     await above.lost.wait()
     writer.transport.abort()
+
+
+async def test_a_large_buffer_reaches_openssl_in_small_parts(server: Server) -> None:
+    """A `MemoryBIO` keeps the memory of its largest content as long as the connection is open."""
+    _, writer, above = await server.connect()
+    sizes: list[int] = []
+    bio = above.transport._incoming
+
+    class Watched:
+        def write(self, data: memoryview) -> None:
+            bio.write(data)
+            sizes.append(bio.pending)
+
+    above.transport._incoming = Watched()
+    received: list[int] = []
+    take = above.transport.data_received
+
+    def data_received(data: bytes) -> None:
+        received.append(len(data))
+        take(data)
+
+    above.transport._below.set_protocol(_Passing(above.transport, data_received))
+    writer.write(bytes(4 * MIB))
+    await above.wait_for(4 * MIB)
+    assert max(received) > 2 * tls_socket._RECEIVED_BYTES, "the loop reads larger buffers"
+    assert max(sizes) <= tls_socket._RECEIVED_BYTES + 2 * tls_socket._RECORD_BYTES
+    writer.close()
+    await above.lost.wait()
+
+
+class _Passing(asyncio.Protocol):
+    """Passes the bytes of a socket to a function, and its end to the TLS layer."""
+
+    def __init__(self, tls: TlsSocket, receive: Callable[[bytes], None]) -> None:
+        self._tls = tls
+        self._receive = receive
+
+    def data_received(self, data: bytes) -> None:
+        self._receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tls.connection_lost(exc)
