@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from quire_bookie.env.background import start_background
 from quire_bookie.errors import (
@@ -32,6 +32,7 @@ from quire_bookie.metadata.stats import MetadataStats
 
 _log = logging.getLogger("quire.metadata.etcd")
 
+_REASON_TIMEOUT_S = 0.5
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 64 * MIB),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -77,8 +78,15 @@ class TooLargeError(MetadataError):
     """The response exceeds the size of a message: request less at once."""
 
 
-class UserRefusedError(MetadataError):
-    """etcd does not accept the configured user or password."""
+class UserRefusedError(MetadataUnavailableError):
+    """etcd does not accept the user, the password or what the user asks for. Nothing was done.
+
+    Unavailable, because an administrator may withdraw a user for a while: what waits for etcd must then wait as well.
+    """
+
+
+class UnreadableError(MetadataUnavailableError):
+    """A response that does not parse. The request may have been done."""
 
 
 class Fault(Enum):
@@ -119,6 +127,8 @@ def refusal(code: grpc.StatusCode, details: str) -> MetadataError:
         return CompactedError(details)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return TooLargeError(details)
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return UserRefusedError(f"{details}; grant the user read and write on all keys that start with /")
     return MetadataError(f"etcd refused the request: {details or code.name}")
 
 
@@ -203,6 +213,15 @@ class EtcdConnection:
                     continue
                 if fault is Fault.TOKEN:
                     raise UserRefusedError(f"etcd does not accept the user: {reason}") from error
+            except UserRefusedError:
+                raise
+            except UnreadableError as error:
+                reason = str(error)
+                self.breaks += 1
+                if method.write:
+                    self._fail_over(index, reason)
+                    self._stats.unknown_writes += 1
+                    raise MetadataUnknownError(f"etcd did not answer a write: {reason}") from error
             except MetadataUnavailableError as error:
                 reason = str(error)  # the member did not authenticate us
             except asyncio.CancelledError:
@@ -217,12 +236,10 @@ class EtcdConnection:
         """Open a bidirectional stream to the member in use. MetadataUnavailableError if no member is reachable."""
         index = await self._ready(asyncio.get_running_loop().time() + timeout_s)
         await self._authenticate(index, timeout_s)
-        call = self._channels[index].stream_stream(
-            method.path, request_serializer=_serialize, response_deserializer=_parser(method.response)
+        call = self._channels[index].stream_stream(method.path, request_serializer=_serialize)(
+            metadata=self._metadata()
         )
-        stream = EtcdStream(
-            call(metadata=self._metadata()), lambda error: self._stream_failed(index, error), self._streams.discard
-        )
+        stream = EtcdStream(call, method, lambda error: self._stream_failed(index, error), self._streams.discard)
         self._streams.add(stream)
         return stream
 
@@ -250,12 +267,11 @@ class EtcdConnection:
     async def _attempt(self, index: int, method: Method, request: Message, timeout_s: float) -> Any:
         await self._authenticate(index, timeout_s)
         self._stats.calls += 1
-        return await self._unary(index, method)(request, metadata=self._metadata(), timeout=timeout_s)
+        answer = await self._unary(index, method)(request, metadata=self._metadata(), timeout=timeout_s)
+        return _parsed(method, answer)
 
     def _unary(self, index: int, method: Method) -> Any:
-        return self._channels[index].unary_unary(
-            method.path, request_serializer=_serialize, response_deserializer=_parser(method.response)
-        )
+        return self._channels[index].unary_unary(method.path, request_serializer=_serialize)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         # With this header a member without a leader answers at once instead of waiting for one.
@@ -281,7 +297,11 @@ class EtcdConnection:
                 if classify(error.code(), details) in (Fault.NOT_DONE, Fault.UNKNOWN):
                     raise MetadataUnavailableError(f"etcd did not authenticate: {details}") from error
                 raise UserRefusedError(f"etcd user {name!r}: {details}") from error
-            self._token = answer.token
+            token = _parsed(AUTHENTICATE, answer).token
+            if not (token and token.isascii() and token.isprintable()):
+                # It becomes a header: gRPC would refuse every further call without reaching etcd.
+                raise MetadataUnavailableError("etcd did not authenticate: its token is not printable ASCII")
+            self._token = token
 
     async def _ready(self, deadline: float) -> int:
         """Return the index of a connected member, the one in use first. MetadataUnavailableError at the deadline."""
@@ -299,9 +319,22 @@ class EtcdConnection:
                 self._fail_over(index, "cannot connect")
             left = deadline - loop.time()
             if left <= 0:
-                raise MetadataUnavailableError(f"no etcd member of {', '.join(self._endpoints)} can be reached")
+                reason = await self._reason()
+                raise MetadataUnavailableError(f"no etcd member of {', '.join(self._endpoints)} can be reached{reason}")
             await asyncio.sleep(min(backoff, left))
             backoff = min(backoff * 2, backoff_max)
+
+    async def _reason(self) -> str:
+        """Return why the member in use cannot be reached, such as a certificate: only a failed call has that text."""
+        channel = self._channels[self._current]
+        if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            return ""
+        try:
+            request = rpc.RangeRequest(key=b"/", keys_only=True)
+            await self._unary(self._current, RANGE)(request, timeout=_REASON_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return f": {error.details()}"
+        return ""
 
     async def _connect(self, index: int, timeout_s: float) -> bool:
         state = self._channels[index].get_state(try_to_connect=True)
@@ -340,9 +373,14 @@ class EtcdStream:
     """A bidirectional stream. Every failure is a MetadataUnavailableError: open another stream."""
 
     def __init__(
-        self, call: Any, on_failure: Callable[[BaseException], None], on_end: "Callable[[EtcdStream], None]"
+        self,
+        call: Any,
+        method: Method,
+        on_failure: Callable[[BaseException], None],
+        on_end: "Callable[[EtcdStream], None]",
     ) -> None:
         self._call = call
+        self._method = method
         self._on_failure = on_failure
         self._end_reason = ""
         call.add_done_callback(lambda _: on_end(self))
@@ -368,7 +406,12 @@ class EtcdStream:
             raise
         if message is grpc.aio.EOF:
             raise MetadataUnavailableError("etcd ended the stream")
-        return message
+        try:
+            return _parsed(self._method, message)
+        except UnreadableError as error:
+            self._on_failure(error)
+            self._call.cancel()
+            raise
 
     def cancel(self) -> None:
         """Close the stream."""
@@ -401,8 +444,12 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _parser(response: type[Message]) -> Callable[[bytes], Message]:
-    return response.FromString
+def _parsed(method: Method, data: bytes) -> Any:
+    """Parse a response here and not in gRPC, which logs a trace and returns None for one that does not parse."""
+    try:
+        return method.response.FromString(data)
+    except DecodeError as error:
+        raise UnreadableError(f"a response of {len(data)} bytes to {method.path} does not parse") from error
 
 
 def _channel(endpoint: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:

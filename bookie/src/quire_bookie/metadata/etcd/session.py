@@ -146,6 +146,9 @@ class EtcdSession:
     async def _grant(self) -> None:
         sent_at = asyncio.get_running_loop().time()
         answer = await self._connection.call(LEASE_GRANT, rpc.LeaseGrantRequest(TTL=self._ttl_s))
+        if answer.ID == 0 or answer.TTL <= 0:
+            # Lease 0 means none: nodes of this session would outlive it.
+            raise MetadataUnavailableError(f"etcd granted lease {answer.ID:x} for {answer.TTL} s")
         self._lease = answer.ID
         self._heard_at = sent_at
         self._stats.leases_granted += 1

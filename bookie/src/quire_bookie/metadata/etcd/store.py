@@ -148,6 +148,7 @@ class EtcdMetadataStore:
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=METADATA_PAGE_KEYS, keys_only=True)
             answer = await self._call(RANGE, request)
+            _check_page(answer, start, end)
             names.update(kv.key[len(base) :].partition(b"/")[0] for kv in answer.kvs)
             if not answer.more:
                 return sorted(name.decode("utf-8", "replace") for name in names)
@@ -183,6 +184,7 @@ class EtcdMetadataStore:
                 continue
             except CompactedError as error:
                 raise MetadataUnavailableError(f"the listing of {prefix} took too long, try again: {error}") from error
+            _check_page(answer, start, end)
             revision = answer.header.revision if revision == 0 else revision
             if answer.kvs:
                 yield revision, [self._node(kv) for kv in answer.kvs]
@@ -258,6 +260,13 @@ class EtcdMetadataStore:
     def _node(self, kv: rpc.KeyValue) -> Node:
         owned = kv.lease != 0 and kv.lease == self._session.lease
         return Node(kv.key.decode("utf-8", "replace"), kv.value, kv.version - 1, ephemeral=kv.lease != 0, owned=owned)
+
+
+def _check_page(answer: rpc.RangeResponse, start: bytes, end: bytes) -> None:
+    """Raise MetadataUnavailableError for a page with which a listing would not progress or leave its range."""
+    keys = [kv.key for kv in answer.kvs]
+    if (answer.more and not keys) or (keys and not start <= min(keys) <= max(keys) == keys[-1] < end):
+        raise MetadataUnavailableError("etcd answered a listing with keys outside of its range")
 
 
 def _compare(check: Check) -> rpc.Compare:

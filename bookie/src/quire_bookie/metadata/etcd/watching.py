@@ -19,6 +19,7 @@ from quire_bookie.metadata.event_queue import EventQueue
 from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import Event, EventKind
 
+_REVISION_MAX = (1 << 63) - 1
 _log = logging.getLogger("quire.metadata.etcd")
 
 
@@ -60,27 +61,29 @@ class EtcdWatch(EventQueue):
             self._stream.cancel()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         low, high = METADATA_RETRY_BACKOFF_S
         backoff = low
         while not self.closed:
+            opened_at = loop.time()
             try:
                 await self._read()
             except MetadataError as error:
                 _log.info("watch of %s broke, opening it again: %s", self.prefix, error)
-            if await self._reopen():
+            if loop.time() - opened_at >= high:
                 backoff = low
-            else:
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, high)
+            # Also before a first attempt: etcd may accept each stream and break it at once.
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, high)
+            await self._reopen()
 
-    async def _reopen(self) -> bool:
+    async def _reopen(self) -> None:
         try:
             await self._start(METADATA_ATTEMPT_TIMEOUT_S)
         except MetadataError as error:
             _log.info("could not open the watch of %s: %s", self.prefix, error)
-            return False
+            return
         self._stats.watches_reopened += 1
-        return True
 
     async def _start(self, timeout_s: float) -> None:
         """Open a stream from the next revision (0: from the present); it is in use once etcd has accepted it."""
@@ -117,7 +120,7 @@ class EtcdWatch(EventQueue):
         if answer.header.revision < self._next_revision - 1:
             self._lost("the cluster's revision went backwards")
         if self._next_revision == 0:
-            self._next_revision = answer.header.revision + 1
+            self._next_revision = _after(answer.header.revision)
         if self._events_lost:
             # From now on nothing is missed; the reader must list earlier changes.
             self._events_lost = False
@@ -135,20 +138,27 @@ class EtcdWatch(EventQueue):
                 self.offer(_event(event))
             # A progress notification has no events, and follows all events up to its revision.
             if answer.events:
-                self._next_revision = answer.events[-1].kv.mod_revision + 1
+                self._next_revision = _after(answer.events[-1].kv.mod_revision)
             elif answer.header.revision >= self._next_revision and not answer.created:
-                self._next_revision = answer.header.revision + 1
+                self._next_revision = _after(answer.header.revision)
 
     def _refused(self, answer: rpc.WatchResponse) -> None:
         if answer.compact_revision > 0:
             self._lost(f"events before revision {answer.compact_revision} are compacted")
-        raise MetadataUnavailableError(f"etcd cancelled the watch: {answer.cancel_reason}")
+        raise MetadataUnavailableError(f"etcd cancelled the watch: {answer.cancel_reason[:200]}")
 
     def _lost(self, reason: str) -> None:
         """Restart from the present with the next stream, and send a RESYNC once it is open."""
         self._next_revision = 0
         self._events_lost = True
         raise MetadataUnavailableError(reason)
+
+
+def _after(revision: int) -> int:
+    """Return the next revision. MetadataUnavailableError if etcd cannot have sent it: no stream could begin there."""
+    if not 0 <= revision < _REVISION_MAX:
+        raise MetadataUnavailableError(f"etcd sent revision {revision}")
+    return revision + 1
 
 
 def _event(event: rpc.Event) -> Event:

@@ -14,6 +14,7 @@ from quire_bookie.metadata.etcd.connection import (
     Fault,
     LeaseGoneError,
     TooLargeError,
+    UserRefusedError,
     classify,
     refusal,
 )
@@ -59,7 +60,7 @@ def test_each_status_has_one_meaning(code: grpc.StatusCode, details: str, fault:
         (Code.NOT_FOUND, "etcdserver: requested lease not found", LeaseGoneError),
         (Code.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted", CompactedError),
         (Code.RESOURCE_EXHAUSTED, "Received message larger than max", TooLargeError),
-        (Code.PERMISSION_DENIED, "etcdserver: permission denied", MetadataError),
+        (Code.PERMISSION_DENIED, "etcdserver: permission denied", UserRefusedError),
         (Code.INVALID_ARGUMENT, "", MetadataError),
     ],
 )
