@@ -1,1 +1,1 @@
-"""The REST surface that Pulsar's admin tools use."""
+"""The REST API that Pulsar's admin tools use, and Quire's own paths."""

@@ -19,14 +19,14 @@ from quire_broker.errors import AuthenticationError, AuthorizationError
 from quire_broker.security.authorization import Action, Authorization
 
 log = logging.getLogger("quire.broker.security")
-_ROLE = web.RequestKey("quire.role", str)  # who sent it
+_ROLE = web.RequestKey("quire.role", str)  # the role that sent it
 
 
 @web.middleware
 async def authorized(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer 401 to a client without a role, 403 where its role or its address does not allow this."""
+    """Answer 401 to a client without a role, 403 if its role or its address does not allow the request."""
     broker = broker_of(request)
     authentication, settings = broker.access.authentication, broker.access.settings
     exists = request.match_info.route.resource is not None
@@ -63,22 +63,22 @@ def _is_asked_by_any_name(request: web.Request, reach: Reach) -> bool:
 
 
 def _refuse(request: web.Request, reason: str | None) -> None:
-    """AuthorizationError with the reason, where there is one."""
+    """Raise AuthorizationError with the reason, if there is one."""
     if reason is not None:
         log.warning("%s %s of %s is refused: HTTP 403", request.method, request.rel_url.raw_path, request.remote)
         raise AuthorizationError(reason)
 
 
 def is_super_user(request: web.Request) -> bool:
-    """Whether it comes from a super user; everybody is one where nothing is authorized."""
+    """Return whether the request comes from a super user; without authorization every client is one."""
     authorization = broker_of(request).authorization
     return authorization is None or authorization.is_super_user(request[_ROLE])
 
 
 async def _require(authorization: Authorization, role: str, need: Need, request: web.Request) -> None:
-    """AuthorizationError when the role may not."""
+    """Raise AuthorizationError if the role may not."""
     if not await _may(authorization, role, need, request):
-        path = request.rel_url.raw_path  # as it came: decoded it could begin a line of its own in the log
+        path = request.rel_url.raw_path  # not decoded: it could begin a new line in the log
         log.warning("%s %s of %s, role %r: not authorized", request.method, path, request.remote, role)
         raise AuthorizationError(f"role {role!r} is not authorized to {request.method} {request.path}")
 

@@ -1,4 +1,4 @@
-"""JSON answers of the admin API, and the one place where errors become HTTP codes: {"reason": "..."}."""
+"""JSON responses of the admin API, and the only mapping of errors to HTTP codes: {"reason": "..."}."""
 
 import json
 import logging
@@ -54,29 +54,29 @@ _CODES: tuple[tuple[type[QuireError], int], ...] = (
 
 
 def code_of(error: QuireError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error."""
     if isinstance(error, RefusedError):
         return error.status
     return next((code for kind, code in _CODES if isinstance(error, kind)), 500)
 
 
 def failure(status: int, reason: str) -> web.Response:
-    """An error as Pulsar's admin tools read it."""
+    """Return an error in the form that Pulsar's admin tools read."""
     return web.json_response({"reason": reason}, status=status)
 
 
 def answer(value: Any, status: int = 200) -> web.Response:
-    """A JSON answer."""
+    """Return a JSON response."""
     return web.json_response(value, status=status)
 
 
 def done() -> web.Response:
-    """204, no content."""
+    """Return 204, no content."""
     return web.Response(status=204)
 
 
 async def body_of(request: web.Request) -> Any:
-    """The JSON of a request, None when it has no body. 400 when it is not JSON."""
+    """Return the JSON of a request, None if it has no body. 400 if it is not JSON."""
     text = await text_of(request)
     if not text.strip():
         return None
@@ -84,7 +84,7 @@ async def body_of(request: web.Request) -> Any:
 
 
 async def object_of(request: web.Request) -> dict[str, Any]:
-    """A JSON object, empty when there is no body."""
+    """Return a JSON object, empty if there is no body."""
     value = await body_of(request)
     if value is None:
         return {}
@@ -96,7 +96,7 @@ async def object_of(request: web.Request) -> dict[str, Any]:
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """A boolean query parameter."""
+    """Return a boolean query parameter."""
     return request.query.get(name, "").lower() == "true"
 
 
@@ -104,7 +104,7 @@ def flag(request: web.Request, name: str) -> bool:
 async def errors_as_json(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Every failure is a JSON answer with a reason."""
+    """Turn every failure into a JSON response with a reason."""
     try:
         return await handler(request)
     except web.HTTPException as error:

@@ -1,10 +1,10 @@
-"""Backlog quotas of namespaces, at Pulsar's paths. Quotas of single topics are not served: there are no topic policies.
+"""Backlog quotas of namespaces, at Pulsar's paths. Single topics have no quotas, as there are no topic policies.
 
-GET .../backlogQuotaMap                   {kind: {"limitSize", "limitTime", "policy"}}, what the namespace says itself
-POST .../backlogQuota?backlogQuotaType=   one kind, `destination_storage` unless said otherwise
-DELETE .../backlogQuota?backlogQuotaType= back to the broker's setting
+GET .../backlogQuotaMap                   {kind: {"limitSize", "limitTime", "policy"}}, the namespace's own quotas
+POST .../backlogQuota?backlogQuotaType=   sets one kind, by default `destination_storage`
+DELETE .../backlogQuota?backlogQuotaType= restores the broker's setting
 
-Brokers look at them at their next round, and at each new producer.
+Brokers apply changes in their next round, and at each new producer.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def routes() -> Iterator[Route]:
 
 
 async def quotas(request: web.Request) -> web.Response:
-    """All kinds that are set."""
+    """Return all kinds that are set."""
     policies = await broker_of(request).policies.policies(namespace_of(request))
     if policies is None:
         raise NotFoundError("Namespace does not exist")
@@ -41,13 +41,13 @@ def _kind(request: web.Request) -> QuotaKind:
     try:
         return QuotaKind(name)
     except ValueError:
-        raise NotAllowedError(f"there is no backlogQuotaType {name!r}; there are {', '.join(QuotaKind)}") from None
+        raise NotAllowedError(f"backlogQuotaType {name!r}: use one of {', '.join(QuotaKind)}") from None
 
 
 async def set_quota(request: web.Request) -> web.Response:
-    """Store one kind. 412 for what could not be kept."""
+    """Store one kind. 412 for an invalid quota."""
     kind, body = _kind(request), await object_of(request)
-    size = body.get("limitSize", body.get("limit", NO_LIMIT))  # `limit`: as older tools say it
+    size = body.get("limitSize", body.get("limit", NO_LIMIT))  # older tools send `limit`
     value: dict[str, Any] = {"limitSize": size, "limitTime": body.get("limitTime", NO_LIMIT)}
     value["policy"] = body.get("policy")
     flaw = flaw_of_quota(value, kind)
@@ -62,7 +62,7 @@ async def set_quota(request: web.Request) -> web.Response:
 
 
 async def remove_quota(request: web.Request) -> web.Response:
-    """Forget one kind; nothing when it was not set."""
+    """Delete one kind; does nothing if it is not set."""
     kind = _kind(request)
 
     def change(policies: Json) -> None:

@@ -1,4 +1,4 @@
-"""/admin/v2/brokers and /lookup: who is there, is it well, where is a topic."""
+"""/admin/v2/brokers and /lookup: list brokers, check health, find the broker of a topic."""
 
 from collections.abc import Iterator
 
@@ -29,18 +29,18 @@ def routes() -> Iterator[Route]:
 
 
 async def health(request: web.Request) -> web.Response:
-    """`ok` when the metadata store answers: without it no topic can be loaded."""
+    """Return `ok` if the metadata store answers: without it no topic can be loaded."""
     await broker_of(request).metadata.get("/admin/clusters")
     return web.Response(text="ok")
 
 
 async def version(request: web.Request) -> web.Response:
-    """Our version, as text."""
+    """Return our version as text."""
     return web.Response(text=f"quire-{__version__}")
 
 
 async def list_brokers(request: web.Request) -> web.Response:
-    """Ids of the brokers that are up."""
+    """Return the ids of the available brokers."""
     broker = broker_of(request)
     cluster = request.match_info.get("cluster", broker.settings.cluster)
     if cluster not in await broker.policies.clusters():
@@ -49,23 +49,23 @@ async def list_brokers(request: web.Request) -> web.Response:
 
 
 async def leader(request: web.Request) -> web.Response:
-    """No broker leads here; the one that is asked answers for itself."""
+    """Return this broker: there is no leader."""
     broker = broker_of(request)
     return answer({"brokerId": broker.broker_id, "serviceUrl": broker.urls.web})
 
 
 async def empty_list(request: web.Request) -> web.Response:
-    """Names of settings that can be changed at run time: none yet."""
+    """Return the names of settings that can be changed at run time: none yet."""
     return answer([])
 
 
 async def empty_object(request: web.Request) -> web.Response:
-    """Settings changed at run time: none yet."""
+    """Return the settings changed at run time: none yet."""
     return answer({})
 
 
 async def lookup(request: web.Request) -> web.Response:
-    """Where a topic is served."""
+    """Return the broker that serves a topic."""
     owner = await broker_of(request).parts.lookups.find(topic_name_of(request))
     if owner is None:
         raise ServiceNotReadyError("no broker owns the topic's bundle")
@@ -82,5 +82,5 @@ async def lookup(request: web.Request) -> web.Response:
 
 
 async def bundle(request: web.Request) -> web.Response:
-    """The range of the topic's bundle, as text."""
+    """Return the range of the topic's bundle as text."""
     return web.Response(text=await broker_of(request).parts.lookups.bundle_range(topic_name_of(request)))

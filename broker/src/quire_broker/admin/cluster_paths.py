@@ -1,7 +1,7 @@
-"""The bookies' HTTP paths that are about the whole cluster, for the HTTP server of a standalone.
+"""The bookies' HTTP paths that concern the whole cluster, for the HTTP server of a standalone.
 
-All that they say is in the metadata store, or comes from the bookies over BookKeeper's protocol: they answer as a
-bookie does, with its errors. Paths that are about one bookie are not among them.
+Their answers come from the metadata store, or from bookies over BookKeeper's protocol, with the same errors
+as a bookie's. Paths that concern one bookie are not included.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def cluster_routes(
     store: MetadataStore, clock: WallClock, open_access: Callable[[], Awaitable[ClusterAccess]]
 ) -> list[web.RouteDef]:
-    """All of them. `open_access`: the ways to the bookies, opened when first needed."""
+    """Return these routes. `open_access`: opens the connections to the bookies when first needed."""
     routes = [
         *ClusterApi(store, open_access).routes(),
         *RecoveryApi(store, clock).routes(),

@@ -36,17 +36,17 @@ def routes() -> Iterator[Route]:
 
 
 async def list_clusters(request: web.Request) -> web.Response:
-    """Names."""
+    """List the names."""
     return answer(await broker_of(request).policies.clusters())
 
 
 async def get_cluster(request: web.Request) -> web.Response:
-    """ClusterData."""
+    """Return ClusterData."""
     return answer(await broker_of(request).policies.read_cluster(request.match_info["cluster"]))
 
 
 async def create_cluster(request: web.Request) -> web.Response:
-    """A new cluster."""
+    """Create a cluster."""
     check_part("cluster", request.match_info["cluster"])
     await broker_of(request).policies.create_cluster(request.match_info["cluster"], await object_of(request))
     return done()
@@ -59,7 +59,7 @@ async def update_cluster(request: web.Request) -> web.Response:
 
 
 async def delete_cluster(request: web.Request) -> web.Response:
-    """Forget a cluster; our own is in use."""
+    """Delete the record of a cluster; our own is in use."""
     broker = broker_of(request)
     if request.match_info["cluster"] == broker.settings.cluster:
         raise ConflictError("Cluster not empty: this broker belongs to it")
@@ -68,19 +68,19 @@ async def delete_cluster(request: web.Request) -> web.Response:
 
 
 def _require_own_cluster(request: web.Request) -> None:
-    """Policies of other clusters are their own brokers'."""
+    """Refuse policies of other clusters, which belong to their own brokers."""
     if request.match_info["cluster"] != broker_of(request).settings.cluster:
-        raise NotFoundError("Cluster does not exist, or is not the one that this broker belongs to")
+        raise NotFoundError("Cluster does not exist, or is not the cluster of this broker")
 
 
 async def isolation_policies(request: web.Request) -> web.Response:
-    """`{name: policy}`."""
+    """Return `{name: policy}`."""
     _require_own_cluster(request)
     return answer(await broker_of(request).policies.isolation())
 
 
 async def isolation_policy(request: web.Request) -> web.Response:
-    """One policy."""
+    """Return one policy."""
     _require_own_cluster(request)
     found = (await broker_of(request).policies.isolation()).get(request.match_info["policy"])
     if found is None:
@@ -89,7 +89,7 @@ async def isolation_policy(request: web.Request) -> web.Response:
 
 
 async def set_isolation_policy(request: web.Request) -> web.Response:
-    """Store a policy. Bundles that other brokers have by now stay there until they are unloaded."""
+    """Store a policy. Bundles that other brokers already own stay there until they are unloaded."""
     _require_own_cluster(request)
     data = await object_of(request)
     try:
@@ -101,33 +101,33 @@ async def set_isolation_policy(request: web.Request) -> web.Response:
 
 
 async def delete_isolation_policy(request: web.Request) -> web.Response:
-    """Forget a policy."""
+    """Delete a policy."""
     _require_own_cluster(request)
     await broker_of(request).policies.set_isolation(request.match_info["policy"], None)
     return done()
 
 
 async def list_tenants(request: web.Request) -> web.Response:
-    """Names."""
+    """List the names."""
     return answer(await broker_of(request).policies.tenants())
 
 
 async def get_tenant(request: web.Request) -> web.Response:
-    """TenantInfo."""
+    """Return TenantInfo."""
     return answer(await broker_of(request).policies.read_tenant(request.match_info["tenant"]))
 
 
 async def _tenant_of(request: web.Request) -> dict[str, Any]:
-    """The TenantInfo in the body. NotAllowedError."""
+    """Return the TenantInfo in the body. NotAllowedError."""
     info = await object_of(request)
     expected = TENANT(info)
     if expected:
-        raise NotAllowedError(f"a tenant is {expected}")
+        raise NotAllowedError(f"a tenant must be {expected}")
     return info
 
 
 async def create_tenant(request: web.Request) -> web.Response:
-    """A new tenant; its clusters must exist."""
+    """Create a tenant; its clusters must exist."""
     check_part("tenant", request.match_info["tenant"])
     broker = broker_of(request)
     info = await _tenant_of(request)
@@ -148,6 +148,6 @@ async def update_tenant(request: web.Request) -> web.Response:
 
 
 async def delete_tenant(request: web.Request) -> web.Response:
-    """Forget a tenant without namespaces."""
+    """Delete a tenant without namespaces."""
     await broker_of(request).policies.delete_tenant(request.match_info["tenant"])
     return done()

@@ -1,4 +1,4 @@
-"""What every handler needs of a request: the broker, the names in the path, and whether the topic is ours."""
+"""Helpers for all handlers: the broker, the names in the path, and the check that this broker owns the topic."""
 
 from aiohttp import web
 
@@ -11,23 +11,23 @@ BROKER: web.AppKey[RunningBroker] = web.AppKey("broker", RunningBroker)
 
 
 def broker_of(request: web.Request) -> RunningBroker:
-    """The broker that serves this request."""
+    """Return the broker that serves this request."""
     return request.app[BROKER]
 
 
 def namespace_of(request: web.Request) -> NamespaceName:
-    """`{tenant}/{namespace}` of the path."""
+    """Return `{tenant}/{namespace}` of the path."""
     return parse_namespace(f"{request.match_info['tenant']}/{request.match_info['namespace']}")
 
 
 def topic_name_of(request: web.Request) -> TopicName:
-    """The topic of the path. aiohttp has already decoded %XX; `+` stays a plus in a path."""
+    """Return the topic of the path. aiohttp has already decoded %XX; `+` stays a plus in a path."""
     domain = request.match_info.get("domain", "persistent")
     return topic_of(domain, namespace_of(request), request.match_info["topic"])
 
 
 async def owned_topic(request: web.Request, *, create: bool = False) -> Topic:
-    """The loaded topic. Redirects to its owner (307) when that is another broker; TopicNotFoundError."""
+    """Return the loaded topic. Redirects (307) to another broker that owns it; TopicNotFoundError."""
     name = topic_name_of(request)
     broker = broker_of(request)
     await require_owner(request, name)
@@ -43,6 +43,6 @@ async def require_owner(request: web.Request, name: TopicName) -> None:
         return
     urls = owner.urls
     base = urls.http_tls if request.secure else urls.web
-    if not base:  # never from TLS to a port in clear: the client's token would go there
+    if not base:  # never redirect from TLS to a plaintext port: it would receive the client's token
         raise ServiceNotReadyError(f"the broker that owns {name} has no {'https' if request.secure else 'http'} port")
     raise web.HTTPTemporaryRedirect(f"{base}{request.path_qs}")

@@ -1,10 +1,10 @@
-"""What a broker counts, by name: for metrics, the status page and the status line. Knows nothing of HTTP."""
+"""Collects a broker's counters by name: for metrics, the status page and the status line. Knows nothing of HTTP."""
 
 from quire_broker.server.broker import RunningBroker
 
 
 def counters(broker: RunningBroker) -> dict[str, int]:
-    """The broker's counters and gauges by name, without prefix."""
+    """Return the broker's counters and gauges by name, without prefix."""
     stats = broker.parts.stats
     topics = broker.topics.loaded
     values = {name: int(getattr(stats, name)) for name in type(stats).__slots__}

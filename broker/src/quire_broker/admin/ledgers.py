@@ -48,7 +48,7 @@ def _ledger(request: web.Request) -> LedgerId:
 
 
 async def list_ledgers(request: web.Request) -> web.Response:
-    """One page of ledgers, by id; `next` is the `after` of the next page, null at the end."""
+    """Return one page of ledgers, by id; `next` is the `after` of the next page, null at the end."""
     client = broker_of(request).ledger_client
     after, limit = integer(request, "after", -1), integer(request, "limit", 100)
     limit = max(1, min(limit, PAGE_LEDGERS_MAX))
@@ -62,13 +62,13 @@ async def list_ledgers(request: web.Request) -> web.Response:
 
 
 async def ledger_info(request: web.Request) -> web.Response:
-    """All there is to know about a ledger."""
+    """Return all metadata of a ledger."""
     ledger_id = _ledger(request)
     return answer(describe(ledger_id, await broker_of(request).ledger_client.read_metadata(ledger_id)))
 
 
 def _written_here(broker: RunningBroker, ledger_id: LedgerId) -> ManagedLedger | None:
-    """The topic's managed ledger that writes this ledger now. It knows more than the bookies: its own last add."""
+    """Return the managed ledger that writes this ledger now. It knows the last add before the bookies do."""
     for topic in broker.topics.loaded:
         if topic.ledger.last_confirmed.ledger_id == ledger_id:
             return topic.ledger
@@ -76,7 +76,7 @@ def _written_here(broker: RunningBroker, ledger_id: LedgerId) -> ManagedLedger |
 
 
 async def read_entries(request: web.Request) -> web.Response:
-    """Up to 100 entries and 5 MiB, payloads in base64, with what Pulsar's metadata says where there is some."""
+    """Return up to 100 entries and 5 MiB, payloads in base64, with the fields of Pulsar's metadata if present."""
     broker = broker_of(request)
     ledger_id = _ledger(request)
     first = integer(request, "first", 0)
@@ -128,7 +128,7 @@ def _entry(entry_id: int, payload: bytes) -> dict[str, Any]:
 
 
 async def loaded_topics(request: web.Request) -> web.Response:
-    """Topics in memory."""
+    """Return the loaded topics."""
     return answer(
         [
             {
@@ -146,5 +146,5 @@ async def loaded_topics(request: web.Request) -> web.Response:
 
 
 async def stats(request: web.Request) -> web.Response:
-    """Counters by name."""
+    """Return the counters by name."""
     return answer(counters(broker_of(request)))

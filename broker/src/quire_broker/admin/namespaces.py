@@ -1,9 +1,9 @@
-"""/admin/v2/namespaces: namespaces, their bundles, and the policies that are stored.
+"""/admin/v2/namespaces: namespaces, their bundles, and their stored policies.
 
-Of the stored policies this broker acts on persistence, retention, deduplication and autoTopicCreation, for topics
-loaded from then on, and on messageTTL within a minute; the others are kept for brokers that know them. Policies that
-would promise something which nobody keeps are refused. Backlog quotas, offloading and permissions have modules of their
-own.
+Of the stored policies this broker applies persistence, retention, deduplication and autoTopicCreation to topics
+loaded from then on, and messageTTL within a minute; the others are kept for brokers that support them. Policies with
+guarantees that no broker would keep are refused. Backlog quotas, offloading and permissions have their own
+modules.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ STORED_POLICIES = {
     "properties": "properties",
     "replication": "replication_clusters",
 }
-"""Path of a policy -> its key in the namespace's node."""
+"""Maps the path of a policy to its key in the namespace's node."""
 
 
 NOT_SERVED = (
@@ -76,7 +76,7 @@ def routes() -> Iterator[Route]:
 
 
 async def list_namespaces(request: web.Request) -> web.Response:
-    """`["tenant/namespace"]`."""
+    """Return `["tenant/namespace"]`."""
     policies = broker_of(request).policies
     tenant = request.match_info["tenant"]
     await policies.read_tenant(tenant)
@@ -91,25 +91,25 @@ async def _policies(request: web.Request) -> Json:
 
 
 async def get_policies(request: web.Request) -> web.Response:
-    """All policies."""
+    """Return all policies."""
     return answer(await _policies(request))
 
 
 async def create(request: web.Request) -> web.Response:
-    """A new namespace. Where it offloads to is for super users to say."""
+    """Create a namespace. Only super users may set its offload target."""
     policies = await object_of(request)
     for name, value in policies.items():
         wrong = flaw_of(name, value)
         if wrong:
             return failure(412, wrong)
     if policies.get(OFFLOAD_POLICIES) is not None and not is_super_user(request):
-        raise AuthorizationError(f"only a super user may make a namespace with {OFFLOAD_POLICIES}")
+        raise AuthorizationError(f"only a super user may create a namespace with {OFFLOAD_POLICIES}")
     await broker_of(request).policies.create_namespace(namespace_of(request), policies)
     return done()
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Forget a namespace; with `force` its topics go first."""
+    """Delete a namespace; with `force` its topics are deleted first."""
     broker = broker_of(request)
     namespace = namespace_of(request)
     await _policies(request)
@@ -129,7 +129,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def list_topics(request: web.Request) -> web.Response:
-    """Full names, partitions included."""
+    """Return full names, including partitions."""
     await _policies(request)
     if request.query.get("mode", "PERSISTENT").upper() == "NON_PERSISTENT":
         return answer([])
@@ -138,7 +138,7 @@ async def list_topics(request: web.Request) -> web.Response:
 
 
 async def bundles(request: web.Request) -> web.Response:
-    """The bundles in force."""
+    """Return the bundles in force."""
     found = await broker_of(request).policies.bundles(namespace_of(request))
     if found is None:
         raise NotFoundError("Namespace does not exist")
@@ -146,7 +146,7 @@ async def bundles(request: web.Request) -> web.Response:
 
 
 async def unload(request: web.Request) -> web.Response:
-    """Close the namespace's topics here (or those of one bundle) and give the bundles up."""
+    """Close the namespace's topics here (or those of one bundle) and release the bundles."""
     broker = broker_of(request)
     namespace: NamespaceName = namespace_of(request)
     await _policies(request)
@@ -158,23 +158,23 @@ async def unload(request: web.Request) -> web.Response:
 
 
 async def get_policy(request: web.Request) -> web.Response:
-    """One policy; no content when it was never set."""
+    """Return one policy; no content if it was never set."""
     value = (await _policies(request)).get(STORED_POLICIES[request.match_info["policy"]])
     return done() if value is None else answer(value)
 
 
 async def refuse_policy(request: web.Request) -> web.Response:
-    """501: it would be stored and nobody would keep it."""
+    """Answer 501: the policy would be stored but not enforced."""
     await _policies(request)
-    return failure(501, f"{request.match_info['policy']} is not served by this broker")
+    return failure(501, f"{request.match_info['policy']} is not supported by this broker")
 
 
 def _check(policy: str, value: Any) -> str | None:
-    """What is wrong with a value, if anything."""
+    """Return the error in a value, or None."""
     if policy == "messageTTL" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        return "messageTTL is a number of seconds; 0 for none"
+        return "messageTTL must be a number of seconds; 0 for none"
     if policy == "deduplication" and not isinstance(value, bool):
-        return "deduplication is true or false"
+        return "deduplication must be true or false"
     if policy == "persistence":
         names = ("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum")
         sizes = [size for size in map(value.get, names) if isinstance(size, int)] if isinstance(value, dict) else []
@@ -209,7 +209,7 @@ async def set_policy(request: web.Request) -> web.Response:
 
 
 async def remove_policy(request: web.Request) -> web.Response:
-    """Back to the broker's setting."""
+    """Restore the broker's setting."""
     key = STORED_POLICIES[request.match_info["policy"]]
     await broker_of(request).policies.update_policies(namespace_of(request), lambda value: value.pop(key, None))
     return done()

@@ -1,14 +1,14 @@
-"""Offloading over HTTP: Pulsar's paths for topics and namespaces, and the three steps of an attempt, which are ours.
+"""Offloading over HTTP: Pulsar's paths for topics and namespaces, and Quire's three steps of an attempt.
 
-    PUT  .../{topic}/offload            offload what lies before a message id, in the background; 409 while it runs
-    GET  .../{topic}/offload            how that goes
+    PUT  .../{topic}/offload            offload the ledgers before a message id, in the background; 409 while it runs
+    GET  .../{topic}/offload            its state
     POST .../{topic}/offload/begin      {"ledgerId", "driver", "properties", "owner"?} -> {"uuid", "ledgerId", ...}
     POST .../{topic}/offload/complete   {"ledgerId", "uuid", "entries", "size"}: from now on the objects count
     POST .../{topic}/offload/abort      {"ledgerId", "uuid"}
     namespaces/.../offloadPolicies, offloadThreshold, offloadThresholdInSeconds, offloadDeletionLagMs
 
-Attempts are changes of one topic or partition by its owner. Where to is for super users to say, since brokers go there
-with their own credentials: others begin attempts only at the place that holds for the topic. Policies act on topics
+The owner of a topic or partition makes the attempts for it. Only super users may set the target, since brokers use
+their own credentials there: other roles begin attempts only at the topic's configured target. Policies apply to topics
 loaded from then on; setting one reloads the namespace's topics here.
 """
 
@@ -66,8 +66,8 @@ async def _topic(request: web.Request) -> Topic:
 def _field(body: Json, name: str, kind: type) -> Any:
     value = body.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
-        words = {int: "a whole number", str: "a text", dict: "an object"}
-        raise PeerProtocolError(f"{name} is {words[kind]}; got {value!r}")
+        words = {int: "an integer", str: "a text", dict: "an object"}
+        raise PeerProtocolError(f"{name}={value!r}: must be {words[kind]}")
     return value
 
 
@@ -82,7 +82,7 @@ def _uuid(body: Json) -> str:
 
 # ---- a topic
 async def trigger(request: web.Request) -> web.Response:
-    """The body is a message id: `{"ledgerId": n, "entryId": n}`."""
+    """Start an offload; the body is a message id: `{"ledgerId": n, "entryId": n}`."""
     topic = await _topic(request)
     ledger_id = _field(await object_of(request), "ledgerId", int)
     try:
@@ -93,7 +93,7 @@ async def trigger(request: web.Request) -> web.Response:
 
 
 async def status(request: web.Request) -> web.Response:
-    """OffloadProcessStatus."""
+    """Return OffloadProcessStatus."""
     topic = await _topic(request)
     found = topic.ledger.offloads.status
     left = found.first_left
@@ -109,13 +109,13 @@ async def status(request: web.Request) -> web.Response:
 
 
 async def begin(request: web.Request) -> web.Response:
-    """Pin a ledger for an attempt. 409 with the reason when it may not be offloaded now."""
+    """Pin a ledger for an attempt. 409 with the reason if it may not be offloaded now."""
     topic = await _topic(request)
     body = await object_of(request)
     ledger_id, driver = _field(body, "ledgerId", int), _field(body, "driver", str)
     properties: dict[str, Any] = _field(body, "properties", dict)
     if len(properties) > _PROPERTIES_MAX or not all(isinstance(value, str) for value in properties.values()):
-        raise PeerProtocolError(f"properties are at most {_PROPERTIES_MAX} texts")
+        raise PeerProtocolError(f"properties must be at most {_PROPERTIES_MAX} texts")
     owner = _field(body, "owner", str) if "owner" in body else ""
     try:
         target = OffloadTarget.from_properties(driver, properties)
@@ -123,7 +123,7 @@ async def begin(request: web.Request) -> web.Response:
         raise PeerProtocolError(str(error)) from error
     if target != topic.ledger.offloads.target and not is_super_user(request):
         raise AuthorizationError(
-            f"only a super user may name a place that is not the one of {topic.name}: {target.described}; "
+            f"only a super user may name a target other than that of {topic.name}: {target.described}; "
             "use the driver, bucket, region and endpoint of the namespace's offload policies or of the broker"
         )
     uuid, record = await topic.ledger.offloads.begin(ledger_id, target, properties, owner)
@@ -131,7 +131,7 @@ async def begin(request: web.Request) -> web.Response:
 
 
 async def complete(request: web.Request) -> web.Response:
-    """The objects hold the ledger. 409 when they do not, or the attempt is not the ledger's."""
+    """Complete an attempt whose objects hold the ledger. 409 if they do not, or the attempt is not the ledger's."""
     topic = await _topic(request)
     body = await object_of(request)
     ledger_id, uuid = _field(body, "ledgerId", int), _uuid(body)
@@ -141,7 +141,7 @@ async def complete(request: web.Request) -> web.Response:
 
 
 async def abort(request: web.Request) -> web.Response:
-    """The attempt is given up; its objects go."""
+    """Abort the attempt and delete its objects."""
     topic = await _topic(request)
     body = await object_of(request)
     await topic.ledger.offloads.abort(_field(body, "ledgerId", int), _uuid(body))
@@ -170,13 +170,13 @@ async def _store(request: web.Request, key: str, value: object) -> web.Response:
 
 
 async def get_policies(request: web.Request) -> web.Response:
-    """The namespace's offload policies; no content when there are none."""
+    """Return the namespace's offload policies; no content if there are none."""
     value = (await _policies(request)).get(offload_policies.POLICIES)
     return done() if value is None else answer(value)
 
 
 async def set_policies(request: web.Request) -> web.Response:
-    """412 for what this broker could not keep."""
+    """Store offload policies; 412 if this broker cannot apply them."""
     value = await body_of(request)
     try:
         offload_policies.check_policies(value)
@@ -186,25 +186,25 @@ async def set_policies(request: web.Request) -> web.Response:
 
 
 async def remove_policies(request: web.Request) -> web.Response:
-    """Back to the broker's settings."""
+    """Restore the broker's settings."""
     return await _store(request, offload_policies.POLICIES, None)
 
 
 async def get_threshold(request: web.Request) -> web.Response:
-    """A number; no content when it was never set."""
+    """Return a number; no content if it was never set."""
     value = (await _policies(request)).get(_THRESHOLDS[request.match_info["policy"]])
     return done() if value is None else answer(value)
 
 
 async def set_threshold(request: web.Request) -> web.Response:
-    """The body is a number."""
+    """Set a threshold; the body is a number."""
     policy = request.match_info["policy"]
     value = await body_of(request)
     if isinstance(value, bool) or not isinstance(value, int) or value < -1:
-        return failure(412, f"{policy} is a whole number, -1 or more; got {value!r}")
+        return failure(412, f"{policy}={value!r}: must be an integer, -1 or more")
     return await _store(request, _THRESHOLDS[policy], value)
 
 
 async def remove_threshold(request: web.Request) -> web.Response:
-    """Back to the broker's setting."""
+    """Restore the broker's setting."""
     return await _store(request, _THRESHOLDS[request.match_info["policy"]], None)

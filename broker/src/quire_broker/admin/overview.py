@@ -1,4 +1,4 @@
-"""GET /admin/quire/namespaces/{tenant}/{namespace}: a whole namespace in one answer, for the operator. Loads no topic.
+"""GET /admin/quire/namespaces/{tenant}/{namespace}: a namespace in one response, for the operator. Loads no topic.
 
     {"policies": {...}, "broker": "host:port", "bookies": {"writable": n}, "partitioned": {"local": n},
      "topics": {"local": {"loaded", "owner", "position", "entries", "size", "cursors": {name: backlog or null}}}}
@@ -32,7 +32,7 @@ def routes() -> Iterator[Route]:
 
 
 async def overview(request: web.Request) -> web.Response:
-    """The answer; 404 when there is no such namespace."""
+    """Return the overview; 404 if there is no such namespace."""
     broker, namespace = broker_of(request), namespace_of(request)
     policies = await broker.policies.policies(namespace)
     if policies is None:
@@ -65,7 +65,7 @@ async def overview(request: web.Request) -> web.Response:
 
 
 async def _owners(broker: RunningBroker, names: list[TopicName]) -> dict[TopicName, str | None]:
-    """host:port of the broker that has each topic's bundle; None while nobody has it. Takes none."""
+    """Return host:port of the broker that owns each topic's bundle; None for a free bundle. Takes none."""
     bundles = {name: await broker.owners.bundle_of(name) for name in names}
     by_bundle = {bundle: await _owner(broker, bundle) for bundle in set(bundles.values())}
     return {name: by_bundle[bundle] for name, bundle in bundles.items()}
@@ -75,7 +75,7 @@ async def _owner(broker: RunningBroker, bundle: Bundle) -> str | None:
     try:
         owner = await broker.owners.owner_of(bundle, take=False)
     except ServiceNotReadyError:
-        return None  # it is between two brokers
+        return None  # its owner is changing
     return None if owner is None else urlsplit(owner.urls.web).netloc
 
 
@@ -91,7 +91,7 @@ def _loaded(topic: Topic) -> dict[str, Any]:
 
 
 def _stored(view: StoredView | None) -> dict[str, Any]:
-    """None: a partition that nobody used yet."""
+    """Describe a stored topic. None: an unused partition."""
     view = view or StoredView()
     return {
         "loaded": False,

@@ -1,9 +1,9 @@
-"""Permissions of namespaces, topics and subscriptions, at Pulsar's paths. They stand in the namespace's policies.
+"""Permissions of namespaces, topics and subscriptions, at Pulsar's paths. They are stored in the namespace's policies.
 
-Brokers read policies anew every few seconds: a grant is in force here at once, at another broker within that time.
-What a revoked role has open is closed a little later (`PermissionWatch`). Admins of a namespace are our own:
+Brokers read policies again every few seconds: a grant takes effect here at once, on another broker within that time.
+Open clients of a revoked role are closed a little later (`PermissionWatch`). Admins of a namespace are Quire's own:
 
-    GET, POST /admin/quire/namespaces/{tenant}/{namespace}/admins   [role]; who is not named any more is none
+    GET, POST /admin/quire/namespaces/{tenant}/{namespace}/admins   [role]; replaces the former list
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ async def _read(request: web.Request) -> Json:
 
 
 async def _change(request: web.Request, change: Callable[[Json], None]) -> None:
-    """Compare-and-set on the part with the permissions."""
+    """Change the permissions by compare-and-set."""
 
     def on_policies(policies: Json) -> None:
         if not isinstance(policies.get(AUTH_POLICIES), dict):
@@ -59,7 +59,7 @@ async def _change(request: web.Request, change: Callable[[Json], None]) -> None:
 
 
 def _part(auth: Json, *keys: str) -> dict[str, Any]:
-    """A part of the permissions, made where it is missing."""
+    """Return a part of the permissions, creating it if missing."""
     found = auth
     for key in keys:
         if not isinstance(found.get(key), dict):
@@ -71,7 +71,7 @@ def _part(auth: Json, *keys: str) -> dict[str, Any]:
 async def _texts(request: web.Request, what: str) -> list[str]:
     found = await body_of(request)
     if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
-        raise NotAllowedError(f"the body is a JSON list of {what}")
+        raise NotAllowedError(f"the body must be a JSON list of {what}")
     return list(dict.fromkeys(found))
 
 
@@ -80,24 +80,24 @@ async def _actions(request: web.Request) -> list[str]:
     known = [action.value for action in Action]
     unknown = [action for action in found if action not in known]
     if unknown:
-        raise NotAllowedError(f"there is no action {unknown[0]!r}; there are {', '.join(known)}")
+        raise NotAllowedError(f"action {unknown[0]!r}: use one of {', '.join(known)}")
     return found
 
 
 async def of_namespace(request: web.Request) -> web.Response:
-    """`{role: [action]}`."""
+    """Return `{role: [action]}`."""
     return answer((await _read(request)).get(NAMESPACE_KEY) or {})
 
 
 async def grant_on_namespace(request: web.Request) -> web.Response:
-    """A role may do these, and nothing else, with every topic."""
+    """Grant a role exactly these actions on every topic."""
     role, actions = request.match_info["role"], await _actions(request)
     await _change(request, lambda auth: _part(auth, NAMESPACE_KEY).update({role: actions}))
     return done()
 
 
 async def revoke_on_namespace(request: web.Request) -> web.Response:
-    """A role may do nothing more by its rights in the namespace."""
+    """Revoke a role's permissions on the namespace."""
     role = request.match_info["role"]
     await _change(request, lambda auth: _forget(_part(auth, NAMESPACE_KEY), role))
     return done()
@@ -108,12 +108,12 @@ def _forget(part: dict[str, Any], key: str) -> None:
 
 
 async def of_subscriptions(request: web.Request) -> web.Response:
-    """`{subscription: [role]}`; a subscription that is not there is for everybody who consumes."""
+    """Return `{subscription: [role]}`; a subscription without an entry is for every role that may consume."""
     return answer((await _read(request)).get(SUBSCRIPTION_KEY) or {})
 
 
 async def grant_on_subscription(request: web.Request) -> web.Response:
-    """These roles, and no others, may use a subscription."""
+    """Restrict a subscription to these roles."""
     subscription, roles = request.match_info["subscription"], await _texts(request, "roles")
     check_name("subscription", subscription, broker_of(request).parts.settings.name_characters_max)
     await _change(request, lambda auth: _part(auth, SUBSCRIPTION_KEY).update({subscription: roles}))
@@ -121,7 +121,7 @@ async def grant_on_subscription(request: web.Request) -> web.Response:
 
 
 async def revoke_on_subscription(request: web.Request) -> web.Response:
-    """A role may not use a subscription any more; without any role left it is everybody's who consumes."""
+    """Remove a role from a subscription; without any role left it is for every role that may consume."""
     subscription, role = request.match_info["subscription"], request.match_info["role"]
 
     def change(auth: Json) -> None:
@@ -136,19 +136,19 @@ async def revoke_on_subscription(request: web.Request) -> web.Response:
 
 
 async def admins(request: web.Request) -> web.Response:
-    """`[role]`."""
+    """Return `[role]`."""
     return answer((await _read(request)).get(ADMINS_KEY) or [])
 
 
 async def set_admins(request: web.Request) -> web.Response:
-    """These roles, and no others, may do everything in the namespace, beside the admins of its tenant."""
+    """Set the roles that may do everything in the namespace, besides the admins of its tenant."""
     roles = await _texts(request, "roles")
     await _change(request, lambda auth: auth.update({ADMINS_KEY: roles}))
     return done()
 
 
 async def of_topic(request: web.Request) -> web.Response:
-    """`{role: [action]}`, with what the namespace grants."""
+    """Return `{role: [action]}`, including the grants of the namespace."""
     auth = await _read(request)
     own = (auth.get(TOPIC_KEY) or {}).get(str(topic_name_of(request))) or {}
     found = {role: list(actions) for role, actions in (auth.get(NAMESPACE_KEY) or {}).items()}
@@ -158,7 +158,7 @@ async def of_topic(request: web.Request) -> web.Response:
 
 
 async def grant_on_topic(request: web.Request) -> web.Response:
-    """A role may do these with a topic, and with its partitions."""
+    """Grant a role these actions on a topic and its partitions."""
     role, actions, topic = request.match_info["role"], await _actions(request), topic_name_of(request)
     topic.require_creatable()
     name = str(topic)
@@ -167,7 +167,7 @@ async def grant_on_topic(request: web.Request) -> web.Response:
 
 
 async def revoke_on_topic(request: web.Request) -> web.Response:
-    """A role may do nothing more by its rights on the topic; 412 when it has none."""
+    """Revoke a role's permissions on the topic; 412 if it has none."""
     role, name = request.match_info["role"], str(topic_name_of(request))
     if role not in ((await _read(request)).get(TOPIC_KEY) or {}).get(name, {}):
         return failure(412, "Permissions are not set at the topic level")

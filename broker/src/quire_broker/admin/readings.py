@@ -1,7 +1,7 @@
-"""What a broker counts, under the names that operators of Pulsar have in their dashboards.
+"""Metrics of a broker, under the names that operators of Pulsar have in their dashboards.
 
-Only what exists is shown. Rates are left to the monitoring system, which takes them from the totals. What has no
-counterpart there is named `quire_broker_*`.
+Only existing values are exported. The monitoring system computes rates from the totals. Metrics without a Pulsar
+counterpart are named `quire_broker_*`.
 """
 
 from quire_bookie.metrics import Kind, Reading, of_stats
@@ -13,54 +13,54 @@ from quire_broker.topic.topic import Topic
 _Names = dict[str, tuple[str, Kind, str]]
 
 SERVER: _Names = {
-    "connections_opened": ("pulsar_connection_created_total_count", "counter", "connections that were made"),
-    "connections_closed": ("pulsar_connection_closed_total_count", "counter", "connections that ended"),
-    "messages_in": ("pulsar_broker_in_messages_total", "counter", "messages that were stored"),
-    "bytes_in": ("pulsar_broker_in_bytes_total", "counter", "bytes of messages that were stored"),
-    "messages_out": ("pulsar_broker_out_messages_total", "counter", "messages that were delivered"),
-    "bytes_out": ("pulsar_broker_out_bytes_total", "counter", "bytes of messages that were delivered"),
+    "connections_opened": ("pulsar_connection_created_total_count", "counter", "connections opened"),
+    "connections_closed": ("pulsar_connection_closed_total_count", "counter", "connections closed"),
+    "messages_in": ("pulsar_broker_in_messages_total", "counter", "messages stored"),
+    "bytes_in": ("pulsar_broker_in_bytes_total", "counter", "bytes of stored messages"),
+    "messages_out": ("pulsar_broker_out_messages_total", "counter", "messages delivered"),
+    "bytes_out": ("pulsar_broker_out_bytes_total", "counter", "bytes of delivered messages"),
     "requests": ("quire_broker_requests_total", "counter", "requests of clients that expect an answer"),
-    "requests_failed": ("quire_broker_requests_failed_total", "counter", "of those, answered with an error"),
-    "lookups": ("pulsar_broker_lookup_answers", "counter", "lookups that were answered"),
-    "authentications": ("quire_broker_authentications_total", "counter", "clients that proved who they are"),
-    "authentications_failed": ("quire_broker_authentication_failures_total", "counter", "clients that did not"),
+    "requests_failed": ("quire_broker_requests_failed_total", "counter", "requests answered with an error"),
+    "lookups": ("pulsar_broker_lookup_answers", "counter", "lookups answered"),
+    "authentications": ("quire_broker_authentications_total", "counter", "clients that authenticated"),
+    "authentications_failed": ("quire_broker_authentication_failures_total", "counter", "failed authentications"),
 }
 CACHE: _Names = {
     "hits": ("quire_broker_cache_hits_total", "counter", "reads that the entry cache answered"),
     "misses": ("quire_broker_cache_misses_total", "counter", "reads that went to the bookies"),
-    "inserted": ("pulsar_ml_cache_inserted_entries_total", "counter", "entries that were cached"),
-    "evicted": ("pulsar_ml_cache_evicted_entries_total", "counter", "entries that left the cache"),
+    "inserted": ("pulsar_ml_cache_inserted_entries_total", "counter", "entries inserted into the cache"),
+    "evicted": ("pulsar_ml_cache_evicted_entries_total", "counter", "entries evicted from the cache"),
 }
 OFFLOAD: _Names = {
-    "offloaded_ledgers": ("quire_broker_offloaded_ledgers_total", "counter", "ledgers whose offload was completed"),
+    "offloaded_ledgers": ("quire_broker_offloaded_ledgers_total", "counter", "ledgers whose offload completed"),
     "offloaded_bytes": ("quire_broker_offloaded_bytes_total", "counter", "bytes of those ledgers"),
     "offload_failures": ("quire_broker_offload_failures_total", "counter", "offloads of this broker that failed"),
     "reads": ("quire_broker_offload_reads_total", "counter", "reads of offloaded ledgers from their bucket"),
-    "read_failures": ("quire_broker_offload_read_failures_total", "counter", "of those, failed"),
+    "read_failures": ("quire_broker_offload_read_failures_total", "counter", "failed reads from buckets"),
     "fallbacks": ("quire_broker_offload_fallbacks_total", "counter", "reads that the other copy of a ledger answered"),
     "bookie_copies_deleted": (
         "quire_broker_offload_bookie_copies_deleted_total",
         "counter",
-        "copies that left bookies",
+        "copies of offloaded ledgers deleted from bookies",
     ),
     "segments_deleted": ("quire_broker_offload_segments_deleted_total", "counter", "ledgers deleted from buckets"),
 }
 WINDOWS: _Names = {
-    "hits": ("quire_broker_offload_cache_hits_total", "counter", "ranges of objects that were kept"),
-    "fetched": ("quire_broker_offload_range_requests_total", "counter", "ranges that were fetched"),
+    "hits": ("quire_broker_offload_cache_hits_total", "counter", "ranges of objects read from the cache"),
+    "fetched": ("quire_broker_offload_range_requests_total", "counter", "ranges fetched"),
     "fetched_bytes": ("quire_broker_offload_range_bytes_total", "counter", "bytes of those ranges"),
     "failed": ("quire_broker_offload_range_failures_total", "counter", "ranges that could not be fetched"),
 }
 TOPIC: _Names = {
-    "messages_in": ("pulsar_in_messages_total", "counter", "messages that were stored"),
-    "bytes_in": ("pulsar_in_bytes_total", "counter", "bytes of messages that were stored"),
+    "messages_in": ("pulsar_in_messages_total", "counter", "messages stored"),
+    "bytes_in": ("pulsar_in_bytes_total", "counter", "bytes of stored messages"),
     "duplicates": ("quire_topic_duplicates_total", "counter", "sends that deduplication dropped"),
     "checksum_errors": ("quire_topic_checksum_errors_total", "counter", "sends refused for a wrong checksum"),
 }
 
 
 def _tls_readings(broker: RunningBroker, cluster: dict[str, str]) -> list[Reading]:
-    """Of the certificate in use; none without TLS."""
+    """Return the readings of the certificate in use; none without TLS."""
     tls = broker.access.tls
     if tls is None:
         return []
@@ -69,7 +69,7 @@ def _tls_readings(broker: RunningBroker, cluster: dict[str, str]) -> list[Readin
         Reading(
             end,
             "gauge",
-            "when the certificate runs out, since the epoch",
+            "expiry of the certificate in use, in s since the epoch",
             tls.stats.certificate_end_ms // 1000,
             cluster,
         ),
@@ -78,14 +78,14 @@ def _tls_readings(broker: RunningBroker, cluster: dict[str, str]) -> list[Readin
 
 
 def broker_readings(broker: RunningBroker) -> list[Reading]:
-    """All readings of a broker: its own, then each loaded topic's."""
+    """Return all readings of a broker: its own, then each loaded topic's."""
     cluster = {"cluster": broker.settings.cluster}
     topics = broker.topics.loaded
     cache = broker.factory.cache
     cache_stats: EntryCacheStats = cache.stats
     gauges = (
         ("pulsar_active_connections", "open connections", len(broker.sessions)),
-        ("pulsar_broker_topics_count", "topics that are loaded", len(topics)),
+        ("pulsar_broker_topics_count", "loaded topics", len(topics)),
         ("pulsar_broker_producers_count", "connected producers", sum(len(topic.producers) for topic in topics)),
         ("pulsar_broker_subscriptions_count", "subscriptions", sum(len(topic.subscriptions) for topic in topics)),
         ("pulsar_broker_consumers_count", "connected consumers", sum(_consumers(topic) for topic in topics)),
@@ -106,12 +106,12 @@ def broker_readings(broker: RunningBroker) -> list[Reading]:
         ("quire_broker_background_failures_total", "background tasks that failed", broker.background.failures),
         (
             "quire_broker_speculative_reads_total",
-            "reads that a further bookie was asked for because one was slow",
+            "reads sent to a further bookie because one was slow",
             broker.ledger_client.replica_health.speculative_reads,
         ),
         (
             "quire_broker_foreign_ledger_answers_total",
-            "answers of bookies that hold another ledger under the id, which were not used",
+            "unused answers of bookies that hold another ledger under the id",
             broker.ledger_client.replica_health.foreign_answers,
         ),
     )
@@ -130,20 +130,20 @@ def _consumers(topic: Topic) -> int:
 
 
 def _backlog_readings(topic: Topic, labels: dict[str, str]) -> list[Reading]:
-    """Limits as the last check found them; -1: none."""
+    """Return the limits found by the last check; -1: none."""
     backlog = topic.backlog
     size, age = backlog.quotas.size, backlog.quotas.age
     evictions = "pulsar_storage_backlog_quota_exceeded_evictions_total"
     evicted = (("size", backlog.stats.size_evictions), ("time", backlog.stats.age_evictions))
     gauges = (
         ("pulsar_storage_backlog_size", "bytes behind the slowest subscription", backlog.size_bytes),
-        ("pulsar_storage_backlog_quota_limit", "bytes that it may be", NO_LIMIT if size is None else size.limit),
-        ("pulsar_storage_backlog_quota_limit_time", "s that it may be", NO_LIMIT if age is None else age.limit),
+        ("pulsar_storage_backlog_quota_limit", "limit of these bytes", NO_LIMIT if size is None else size.limit),
+        ("pulsar_storage_backlog_quota_limit_time", "limit of the age in s", NO_LIMIT if age is None else age.limit),
     )
     return [
         *(Reading(name, "gauge", text, value, labels) for name, text, value in gauges),
         *(
-            Reading(evictions, "counter", "times that messages were taken away", count, {**labels, "quota_type": kind})
+            Reading(evictions, "counter", "evictions of messages", count, {**labels, "quota_type": kind})
             for kind, count in evicted
         ),
     ]
@@ -154,7 +154,7 @@ def _topic_readings(topic: Topic, cluster: dict[str, str]) -> list[Reading]:
     readings = of_stats(topic.stats, TOPIC, labels)
     readings += [
         Reading("pulsar_storage_size", "gauge", "bytes kept", topic.ledger.size_bytes, labels),
-        Reading("pulsar_storage_offloaded_size", "gauge", "of those, in a bucket", _offloaded(topic), labels),
+        Reading("pulsar_storage_offloaded_size", "gauge", "bytes kept in a bucket", _offloaded(topic), labels),
         *_backlog_readings(topic, labels),
         Reading("pulsar_producers_count", "gauge", "connected producers", len(topic.producers), labels),
         Reading("pulsar_subscriptions_count", "gauge", "subscriptions", len(topic.subscriptions), labels),

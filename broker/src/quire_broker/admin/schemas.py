@@ -39,7 +39,7 @@ def routes() -> Iterator[Route]:
 
 
 async def _identity(request: web.Request) -> tuple[TopicName, str]:
-    """The topic of the path, which need not be there yet, and its key in the registry. NotFoundError."""
+    """Return the topic of the path, which need not exist, and its key in the registry. NotFoundError."""
     name = topic_name_of(request)
     if await broker_of(request).policies.policies(name.namespace) is None:
         raise NotFoundError("Namespace does not exist")
@@ -47,7 +47,7 @@ async def _identity(request: web.Request) -> tuple[TopicName, str]:
 
 
 def _text(schema: Schema) -> str:
-    """The data as REST shows it: text; of a KeyValue schema both parts, as JSON where they are."""
+    """Return the data in REST's form: text; for a KeyValue schema both parts, as JSON if they are JSON."""
     if schema.type is SchemaType.KEY_VALUE:
         parts = zip(("key", "value"), split_key_value(schema), strict=True)
         return json.dumps({name: _json_or_text(part.data) for name, part in parts}, separators=(",", ":"))
@@ -72,7 +72,7 @@ def _shown(found: StoredSchema) -> dict[str, Any]:
 
 
 async def _given(request: web.Request) -> Schema:
-    """The schema in the body; SchemaError says what is wrong with it."""
+    """Return the schema in the body; SchemaError with the reason if it is invalid."""
     body = await object_of(request)
     try:
         kind = type_of_name(str(body.get("type", "")))
@@ -80,7 +80,7 @@ async def _given(request: web.Request) -> Schema:
         raise SchemaError(str(error)) from error
     data, properties = body.get("schema", ""), body.get("properties") or {}
     if not isinstance(data, str) or not isinstance(properties, dict):
-        raise SchemaError('a schema is {"type": "AVRO", "schema": "text", "properties": {}}')
+        raise SchemaError('a schema must be {"type": "AVRO", "schema": "text", "properties": {}}')
     texts = {str(key): str(value) for key, value in properties.items()}
     if kind is SchemaType.KEY_VALUE:
         return Schema(kind, _key_value(data), texts)
@@ -88,24 +88,24 @@ async def _given(request: web.Request) -> Schema:
 
 
 def _key_value(text: str) -> bytes:
-    """The stored form of {"key": schema, "value": schema}."""
+    """Return the stored form of {"key": schema, "value": schema}."""
     try:
         parts = json.loads(text)
         shown = [part if isinstance(part, str) else json.dumps(part) for part in (parts["key"], parts["value"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SchemaError('the schema of a KEY_VALUE is {"key": schema, "value": schema}') from error
+        raise SchemaError('the schema of a KEY_VALUE must be {"key": schema, "value": schema}') from error
     return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in shown)
 
 
 async def latest(request: web.Request) -> web.Response:
-    """The newest version."""
+    """Return the newest version."""
     _, identity = await _identity(request)
     found = await broker_of(request).parts.schemas.latest(identity)
     return failure(404, "Schema not found") if found is None else answer(_shown(found))
 
 
 async def one_version(request: web.Request) -> web.Response:
-    """A version; -1 is the newest."""
+    """Return a version; -1 is the newest."""
     number = whole_number("version", request.match_info["version"], -1)
     _, identity = await _identity(request)
     if number < 0:
@@ -115,14 +115,14 @@ async def one_version(request: web.Request) -> web.Response:
 
 
 async def all_versions(request: web.Request) -> web.Response:
-    """All versions, oldest first."""
+    """Return all versions, oldest first."""
     _, identity = await _identity(request)
     versions = await broker_of(request).parts.schemas.versions(identity)
     return answer({"getSchemaResponses": [_shown(each) for each in versions]})
 
 
 async def post(request: web.Request) -> web.Response:
-    """Register a schema; its version."""
+    """Register a schema and return its version."""
     broker = broker_of(request)
     name, _ = await _identity(request)
     name.require_creatable()
@@ -139,7 +139,7 @@ async def post(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Forget the schemas; versions that messages carry can still be asked for by number."""
+    """Delete the schemas; versions that messages carry can still be read by number."""
     _, identity = await _identity(request)
     version = await broker_of(request).parts.schemas.delete(identity)
     if version is None:
@@ -148,7 +148,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def compatibility(request: web.Request) -> web.Response:
-    """Whether a schema could be registered."""
+    """Return whether a schema could be registered."""
     name, identity = await _identity(request)
     broker = broker_of(request)
     try:
@@ -164,7 +164,7 @@ async def compatibility(request: web.Request) -> web.Response:
 
 
 async def version_of(request: web.Request) -> web.Response:
-    """Which version a schema is; -1 when it is none."""
+    """Return the version of a schema; -1 if it is not registered."""
     _, identity = await _identity(request)
     try:
         schema = await _given(request)

@@ -1,4 +1,4 @@
-"""TopicStats and internal stats in Pulsar's JSON. Rates are taken between two looks at least a second apart."""
+"""TopicStats and internal stats in Pulsar's JSON. Rates are computed between two samples at least a second apart."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, A
 
 
 def _backlog_quotas(topic: Topic, now_ms: int) -> dict[str, Any]:
-    """The limits of the last check, and the age that is looked at where there is one for it."""
+    """Return the limits of the last check, and the measured age if it has a limit."""
     quotas, oldest = topic.backlog.quotas, topic.backlog.oldest
     found: dict[str, Any] = {
         "backlogQuotaLimitSize": NO_LIMIT if quotas.size is None else quotas.size.limit,
@@ -91,7 +91,7 @@ def _backlog_quotas(topic: Topic, now_ms: int) -> dict[str, Any]:
 
 
 def topic_stats(topic: Topic, broker: RunningBroker) -> dict[str, Any]:
-    """TopicStats of one topic."""
+    """Return the TopicStats of one topic."""
     stats, backlog = topic.stats, topic.backlog
     subscriptions = {name: _subscription(found, backlog.size_of(found)) for name, found in topic.subscriptions.items()}
     return {
@@ -131,7 +131,7 @@ _SUMS = (
 
 
 def partitioned_stats(topics: list[Topic], count: int, broker: RunningBroker) -> dict[str, Any]:
-    """The partitions' TopicStats: sums, subscriptions added up, and each by name."""
+    """Aggregate the partitions' TopicStats: sums, subscriptions added up, and each by name."""
     each = {str(topic.name): topic_stats(topic, broker) for topic in topics}
     subscriptions: dict[str, Any] = {}
     for stats in each.values():
@@ -154,11 +154,11 @@ async def _metadata_text(client: LedgerClient, record: LedgerRecord) -> str:
     except NoSuchLedgerError:
         if not record.offloaded:
             raise
-        return "offloaded; the bookies have it no more"
+        return "offloaded; the bookies no longer have it"
 
 
 async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) -> dict[str, Any]:
-    """PersistentTopicInternalStats. With `metadata` each ledger's metadata is read, as text."""
+    """Return PersistentTopicInternalStats. With `metadata` each ledger's metadata is read, as text."""
     ledger = topic.ledger
     ledgers = []
     for record in ledger.ledgers:

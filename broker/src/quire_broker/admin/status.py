@@ -1,4 +1,4 @@
-"""/healthz, /readyz, /metrics and the status page: what the broker counts, for probes, Prometheus and people."""
+"""/healthz, /readyz, /metrics and the status page: state and counters of the broker."""
 
 import html
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def routes() -> Iterator[Route]:
 
 
 async def healthz(request: web.Request) -> web.Response:
-    """200 and `ok` while the broker can serve; 503 with the reason while the metadata store does not answer."""
+    """Return 200 and `ok` while the broker can serve; 503 with the reason while the metadata store does not answer."""
     broker = broker_of(request)
     try:
         await broker.metadata.get("/admin/clusters")
@@ -35,16 +35,16 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """As /healthz, and 503 while a background task of the broker has failed and has not settled since."""
+    """Like /healthz, and 503 while a background task of the broker has failed and not recovered since."""
     down = broker_of(request).background.down
     if down:
-        # Everybody may ask: the errors themselves are in the log.
+        # Any client may ask, so the errors themselves are only in the log.
         return web.Response(status=503, text=f"failed and started again: {', '.join(sorted(down))}; see the log\n")
     return await healthz(request)
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Prometheus text: this broker, and whatever else runs in the process (`RunningBroker.more_readings`)."""
+    """Return Prometheus text: this broker, and other services of the process (`RunningBroker.more_readings`)."""
     broker = broker_of(request)
     readings = broker_readings(broker)
     for more in broker.more_readings:
@@ -68,7 +68,7 @@ def _row(topic: Topic) -> str:
 
 
 async def page(request: web.Request) -> web.Response:
-    """A small page for people."""
+    """Return a small status page."""
     broker = broker_of(request)
     rows = "".join(_row(topic) for topic in sorted(broker.topics.loaded, key=lambda topic: str(topic.name)))
     values = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in counters(broker).items())

@@ -33,7 +33,7 @@ def routes() -> Iterator[Route]:
 
 
 async def _topics(request: web.Request) -> list[Topic]:
-    """The topic of the path, or its partitions; they must be ours."""
+    """Return the topic of the path, or its partitions; this broker must own them."""
     broker = broker_of(request)
     name = topic_name_of(request)
     count = await broker.policies.partitions(name)
@@ -59,7 +59,7 @@ async def _each(request: web.Request, do: Callable[[Subscription], Awaitable[Non
 
 
 def position_of(value: object) -> Position:
-    """A position out of JSON: `{"ledgerId", "entryId"}`, or "earliest", "latest"; nothing: latest."""
+    """Parse a position of JSON: `{"ledgerId", "entryId"}`, or "earliest", "latest"; None: latest."""
     if value is None:
         return LATEST
     if isinstance(value, str) and value in _NAMES:
@@ -69,8 +69,8 @@ def position_of(value: object) -> Position:
         if _is_id(ledger_id) and _is_id(entry_id):
             return EARLIEST if ledger_id < 0 else Position(ledger_id, entry_id)
     raise NotAllowedError(
-        'a position is {"ledgerId": n, "entryId": n}, "earliest" or "latest"; '
-        f"an id is a whole number from -1 to {LONG_MAX}; got {str(value)[:100]}"
+        'a position must be {"ledgerId": n, "entryId": n}, "earliest" or "latest", '
+        f"with integers from -1 to {LONG_MAX}; got {str(value)[:100]}"
     )
 
 
@@ -79,7 +79,7 @@ def _is_id(value: object) -> TypeGuard[int]:
 
 
 async def list_subscriptions(request: web.Request) -> web.Response:
-    """Names of the durable subscriptions."""
+    """List the names of the durable subscriptions."""
     names = {
         name
         for topic in await _topics(request)
@@ -90,7 +90,7 @@ async def list_subscriptions(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """A subscription at a position; 409 when there is one."""
+    """Create a subscription at a position; 409 if it exists."""
     name = request.match_info["subscription"]
     check_name("subscription", name, broker_of(request).parts.settings.name_characters_max, required=True)
     position = position_of(await body_of(request))
@@ -132,13 +132,13 @@ async def skip(request: web.Request) -> web.Response:
 
 
 async def reset_to_time(request: web.Request) -> web.Response:
-    """Start again at the first message published at that time (ms) or later."""
+    """Move a subscription to the first message published at that time (ms) or later."""
     time_ms = whole_number("time_ms", request.match_info["time_ms"])
     return await _each(request, lambda subscription: subscription.seek_time(time_ms))
 
 
 async def reset_to_position(request: web.Request) -> web.Response:
-    """Start again at a position."""
+    """Move a subscription to a position."""
     position = position_of(await body_of(request))
     if len(await _topics(request)) != 1:
         raise TopicNotFoundError("Reset-cursor at position is not allowed for partitioned-topic")

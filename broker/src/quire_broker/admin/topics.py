@@ -41,7 +41,7 @@ def _persistent(name: TopicName) -> TopicName:
 
 
 async def list_topics(request: web.Request) -> web.Response:
-    """Full names of the topics, partitions included."""
+    """List the full names of the topics, including partitions."""
     broker = broker_of(request)
     namespace = namespace_of(request)
     if await broker.policies.policies(namespace) is None:
@@ -53,14 +53,14 @@ async def list_topics(request: web.Request) -> web.Response:
 
 
 async def list_partitioned(request: web.Request) -> web.Response:
-    """Full names of the partitioned topics."""
+    """List the full names of the partitioned topics."""
     broker = broker_of(request)
     names = broker.policies.partitioned_topics(namespace_of(request), request.match_info["domain"])
     return answer(sorted([str(name) async for name in names]))
 
 
 async def create(request: web.Request) -> web.Response:
-    """A plain topic; 409 when there is one, plain or partitioned."""
+    """Create a plain topic; 409 if it exists, plain or partitioned."""
     broker = broker_of(request)
     name = _persistent(topic_name_of(request))
     if await broker.policies.policies(name.namespace) is None:
@@ -91,7 +91,7 @@ async def _delete(request: web.Request, name: TopicName) -> web.Response:
 
 
 async def get_partitions(request: web.Request) -> web.Response:
-    """`{"partitions": n, "deleted": false}`; 0 for a plain topic."""
+    """Return `{"partitions": n, "deleted": false}`; 0 for a plain topic."""
     broker = broker_of(request)
     name = topic_name_of(request)
     count = await broker.topics.partitions_for_client(name, auto_create=flag(request, "checkAllowAutoCreation"))
@@ -103,18 +103,18 @@ async def _count_of(request: web.Request) -> int:
     if isinstance(value, dict):
         value = value.get("partitions")
     if isinstance(value, bool) or not isinstance(value, int):
-        raise NotAllowedError("the body is the number of partitions")
+        raise NotAllowedError("the body must be the number of partitions")
     return value
 
 
 async def create_partitioned(request: web.Request) -> web.Response:
-    """A partitioned topic. Its partitions are made when they are first used."""
+    """Create a partitioned topic. Its partitions are created when they are first used."""
     await broker_of(request).topics.create_partitioned(_persistent(topic_name_of(request)), await _count_of(request))
     return done()
 
 
 async def grow_partitioned(request: web.Request) -> web.Response:
-    """More partitions. Each has the subscriptions of the first one from its first message on."""
+    """Add partitions. Each has the subscriptions of the first one from its first message on."""
     broker = broker_of(request)
     name = _persistent(topic_name_of(request))
     await broker.topics.grow_partitioned(name, await _count_of(request))
@@ -133,7 +133,7 @@ async def delete_partitioned(request: web.Request) -> web.Response:
 
 
 async def create_missed(request: web.Request) -> web.Response:
-    """Make the partitions that have not been used yet, as far as they are ours."""
+    """Create the partitions that have not been used yet, if this broker owns them."""
     broker = broker_of(request)
     name = _persistent(topic_name_of(request))
     for index in range(await broker.policies.partitions(name)):
@@ -145,12 +145,12 @@ async def create_missed(request: web.Request) -> web.Response:
 
 
 async def stats(request: web.Request) -> web.Response:
-    """TopicStats."""
+    """Return TopicStats."""
     return answer(topic_stats(await owned_topic(request), broker_of(request)))
 
 
 async def stats_of_partitions(request: web.Request) -> web.Response:
-    """The partitions' stats added up; each with `perPartition`. Only partitions of this broker are in it."""
+    """Aggregate the stats of this broker's partitions; each is included with `perPartition`."""
     broker = broker_of(request)
     name = _persistent(topic_name_of(request))
     count = await broker.policies.partitions(name)
@@ -162,13 +162,13 @@ async def stats_of_partitions(request: web.Request) -> web.Response:
 
 
 async def internals(request: web.Request) -> web.Response:
-    """PersistentTopicInternalStats."""
+    """Return PersistentTopicInternalStats."""
     topic = await owned_topic(request)
     return answer(await internal_stats(topic, broker_of(request).ledger_client, metadata=flag(request, "metadata")))
 
 
 async def last_message_id(request: web.Request) -> web.Response:
-    """The id of the last message."""
+    """Return the id of the last message."""
     topic = await owned_topic(request)
     position, batch_index = await topic.last_message()
     value = {
@@ -182,7 +182,7 @@ async def last_message_id(request: web.Request) -> web.Response:
 
 
 async def unload(request: web.Request) -> web.Response:
-    """Close the topic here; clients look it up again. A partitioned topic: all its partitions here."""
+    """Close the topic here; clients look it up again. For a partitioned topic: all its partitions here."""
     broker = broker_of(request)
     name = _persistent(topic_name_of(request))
     count = await broker.policies.partitions(name)
@@ -198,7 +198,7 @@ async def unload(request: web.Request) -> web.Response:
 
 
 async def terminate(request: web.Request) -> web.Response:
-    """No more messages; the last message id."""
+    """Refuse further messages and return the last message id."""
     topic = await owned_topic(request)
     position = await topic.terminate()
     return answer(
@@ -207,7 +207,7 @@ async def terminate(request: web.Request) -> web.Response:
 
 
 async def truncate(request: web.Request) -> web.Response:
-    """Skip everything on every subscription and let go of the consumed ledgers."""
+    """Skip the backlog of every subscription and delete the consumed ledgers."""
     topic = await owned_topic(request)
     for subscription in list(topic.subscriptions.values()):
         await subscription.skip_all()

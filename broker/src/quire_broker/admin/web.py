@@ -1,4 +1,4 @@
-"""The HTTP server of a broker: routes, serves, ends. What a path does is in the other modules of this package."""
+"""Owns the HTTP server of a broker: routes, serves, stops. The other modules of this package handle the paths."""
 
 import socket
 import ssl
@@ -51,7 +51,7 @@ def all_routes() -> Iterator[Route]:
 
 
 def make_app(broker: RunningBroker) -> web.Application:
-    """All routes, on one broker."""
+    """Return an application with all routes, for one broker."""
     checks = [errors_as_json, from_no_other_site, authorized]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
@@ -61,7 +61,7 @@ def make_app(broker: RunningBroker) -> web.Application:
 
 
 class WebServer:
-    """Answers on a port that was taken before."""
+    """Serves HTTP on a port that was bound before."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self._runner = web.AppRunner(make_app(broker), access_log=None, shutdown_timeout=2.0)
@@ -69,14 +69,14 @@ class WebServer:
         self._bounded: BoundedHttp | None = None
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Answer requests from now on, those that have waited too; the socket is closed by `close`."""
+        """Answer requests from now on, including waiting ones; `close` closes the socket."""
         if self._bounded is None:
             await self._runner.setup()
             self._bounded = BoundedHttp(self._runner, self._bounds)
         self._bounded.listen(listening, tls)
 
     async def close(self) -> None:
-        """Stop listening and end the requests under way."""
+        """Stop listening and end running requests."""
         if self._bounded is not None:
             await self._bounded.close()
         await self._runner.cleanup()

@@ -1,1 +1,1 @@
-"""The Pulsar binary protocol without input or output: bytes to commands and back."""
+"""The Pulsar binary protocol without I/O: encodes and decodes commands."""

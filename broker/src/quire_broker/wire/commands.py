@@ -1,4 +1,4 @@
-"""The broker's answers as frames, one function each. Which fields are present follows the stock broker's bytes."""
+"""Encodes the broker's commands as frames, one function each. Fields are present as in the bytes of stock brokers."""
 
 from collections.abc import Iterable
 
@@ -10,11 +10,11 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 PING = encode(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
 PONG = encode(pb.BaseCommand(type=Kind.PONG, pong=pb.CommandPong()))
 NO_REQUEST = -1
-"""The request id of what the broker says unasked."""
+"""The request id of messages that answer no request."""
 
 
 def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
-    """The answer to CONNECT, with the features we have."""
+    """Encode CONNECTED with the features we have."""
     flags = pb.FeatureFlags(supports_topic_watchers=False, supports_get_partitioned_metadata_without_auto_creation=True)
     return encode(
         pb.BaseCommand(
@@ -30,19 +30,19 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
 
 
 def success(request_id: int) -> bytes:
-    """SUCCESS."""
+    """Encode SUCCESS."""
     return encode(pb.BaseCommand(type=Kind.SUCCESS, success=pb.CommandSuccess(request_id=request_id)))
 
 
 def error(request_id: int, code: ServerError, message: str) -> bytes:
-    """ERROR."""
+    """Encode ERROR."""
     return encode(
         pb.BaseCommand(type=Kind.ERROR, error=pb.CommandError(request_id=request_id, error=code, message=message))
     )
 
 
 def send_error(producer_id: int, sequence_id: int, code: ServerError, message: str) -> bytes:
-    """SEND_ERROR."""
+    """Encode SEND_ERROR."""
     body = pb.CommandSendError(producer_id=producer_id, sequence_id=sequence_id, error=code, message=message)
     return encode(pb.BaseCommand(type=Kind.SEND_ERROR, send_error=body))
 
@@ -56,7 +56,7 @@ def producer_success(
     topic_epoch: int | None = None,
     ready: bool = True,
 ) -> bytes:
-    """PRODUCER_SUCCESS. schema_version is present also when empty, as from a stock broker for one without schema."""
+    """Encode PRODUCER_SUCCESS. schema_version is present even when empty, as in a stock broker's for no schema."""
     body = pb.CommandProducerSuccess(
         request_id=request_id,
         producer_name=name,
@@ -70,19 +70,19 @@ def producer_success(
 
 
 def partitions(request_id: int, count: int) -> bytes:
-    """PARTITIONED_METADATA_RESPONSE; 0 partitions: a plain topic."""
+    """Encode PARTITIONED_METADATA_RESPONSE; 0 partitions: a plain topic."""
     body = pb.CommandPartitionedTopicMetadataResponse(request_id=request_id, partitions=count, response=0)
     return encode(pb.BaseCommand(type=Kind.PARTITIONED_METADATA_RESPONSE, partition_metadata_response=body))
 
 
 def partitions_failed(request_id: int, code: ServerError, message: str) -> bytes:
-    """PARTITIONED_METADATA_RESPONSE of a failure."""
+    """Encode a failed PARTITIONED_METADATA_RESPONSE."""
     body = pb.CommandPartitionedTopicMetadataResponse(request_id=request_id, response=1, error=code, message=message)
     return encode(pb.BaseCommand(type=Kind.PARTITIONED_METADATA_RESPONSE, partition_metadata_response=body))
 
 
 def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
-    """AUTH_CHALLENGE that asks a connected client for new data, as a stock broker asks."""
+    """Encode AUTH_CHALLENGE, which asks a connected client for new data, like a stock broker's."""
     body = pb.CommandAuthChallenge(
         server_version=server_version,
         protocol_version=protocol_version,
@@ -94,7 +94,7 @@ def auth_challenge(server_version: str, protocol_version: int, method: str) -> b
 def lookup(
     request_id: int, kind: LookupType, url: str, *, authoritative: bool, url_tls: str = "", proxied: bool = False
 ) -> bytes:
-    """LOOKUP_RESPONSE that names a broker's URLs (`pulsar://host:port`, `pulsar+ssl://host:port`), those it has."""
+    """Encode LOOKUP_RESPONSE with a broker's available URLs (`pulsar://host:port`, `pulsar+ssl://host:port`)."""
     body = pb.CommandLookupTopicResponse(
         response=kind,
         request_id=request_id,
@@ -109,31 +109,31 @@ def lookup(
 
 
 def lookup_failed(request_id: int, code: ServerError, message: str) -> bytes:
-    """LOOKUP_RESPONSE of a failure."""
+    """Encode a failed LOOKUP_RESPONSE."""
     body = pb.CommandLookupTopicResponse(response=LookupType.FAILED, request_id=request_id, error=code, message=message)
     return encode(pb.BaseCommand(type=Kind.LOOKUP_RESPONSE, lookup_response=body))
 
 
 def close_producer(producer_id: int) -> bytes:
-    """CLOSE_PRODUCER that the broker starts: look up and connect again."""
+    """Encode CLOSE_PRODUCER from the broker: the client looks up the topic and reconnects."""
     body = pb.CommandCloseProducer(producer_id=producer_id, request_id=NO_REQUEST)
     return encode(pb.BaseCommand(type=Kind.CLOSE_PRODUCER, close_producer=body))
 
 
 def close_consumer(consumer_id: int) -> bytes:
-    """CLOSE_CONSUMER that the broker starts."""
+    """Encode CLOSE_CONSUMER from the broker."""
     body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST)
     return encode(pb.BaseCommand(type=Kind.CLOSE_CONSUMER, close_consumer=body))
 
 
 def active_consumer_change(consumer_id: int, active: bool) -> bytes:
-    """ACTIVE_CONSUMER_CHANGE of a Failover subscription."""
+    """Encode ACTIVE_CONSUMER_CHANGE of a Failover subscription."""
     body = pb.CommandActiveConsumerChange(consumer_id=consumer_id, is_active=active)
     return encode(pb.BaseCommand(type=Kind.ACTIVE_CONSUMER_CHANGE, active_consumer_change=body))
 
 
 def reached_end_of_topic(consumer_id: int) -> bytes:
-    """REACHED_END_OF_TOPIC."""
+    """Encode REACHED_END_OF_TOPIC."""
     body = pb.CommandReachedEndOfTopic(consumer_id=consumer_id)
     return encode(pb.BaseCommand(type=Kind.REACHED_END_OF_TOPIC, reached_end_of_topic=body))
 
@@ -141,7 +141,7 @@ def reached_end_of_topic(consumer_id: int) -> bytes:
 def ack_response(
     consumer_id: int, request_id: int, code: ServerError | None = None, message: str | None = None
 ) -> bytes:
-    """ACK_RESPONSE; with a code: the acknowledgement was not taken."""
+    """Encode ACK_RESPONSE; with a code: the acknowledgement was refused."""
     body = pb.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
     if code is not None:
         body.error = code
@@ -154,7 +154,7 @@ def last_message_id(
     last: tuple[int, int, int, int],
     mark_delete: tuple[int, int] | None,
 ) -> bytes:
-    """GET_LAST_MESSAGE_ID_RESPONSE of (ledger, entry, partition, batch index); partition and index always written."""
+    """Encode GET_LAST_MESSAGE_ID_RESPONSE of (ledger, entry, partition, batch index), always with the last two."""
     ledger_id, entry_id, partition, batch_index = last
     body = pb.CommandGetLastMessageIdResponse(
         last_message_id=pb.MessageIdData(
@@ -171,7 +171,7 @@ def last_message_id(
 def topics_of_namespace(
     request_id: int, topics: Iterable[str], topics_hash: str, *, filtered: bool, changed: bool
 ) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE_RESPONSE."""
+    """Encode GET_TOPICS_OF_NAMESPACE_RESPONSE."""
     body = pb.CommandGetTopicsOfNamespaceResponse(
         request_id=request_id, topics=topics, filtered=filtered, topics_hash=topics_hash, changed=changed
     )
@@ -179,12 +179,12 @@ def topics_of_namespace(
 
 
 def consumer_stats(body: pb.CommandConsumerStatsResponse) -> bytes:
-    """CONSUMER_STATS_RESPONSE."""
+    """Encode CONSUMER_STATS_RESPONSE."""
     return encode(pb.BaseCommand(type=Kind.CONSUMER_STATS_RESPONSE, consumer_stats_response=body))
 
 
 def schema_failed(kind: Kind, request_id: int, code: ServerError, message: str) -> bytes:
-    """GET_SCHEMA_RESPONSE or GET_OR_CREATE_SCHEMA_RESPONSE of a failure; `kind` is the response's."""
+    """Encode a failed GET_SCHEMA_RESPONSE or GET_OR_CREATE_SCHEMA_RESPONSE; `kind` is the response's."""
     command = pb.BaseCommand(type=kind)
     if kind == Kind.GET_SCHEMA_RESPONSE:
         body = command.get_schema_response
@@ -196,19 +196,19 @@ def schema_failed(kind: Kind, request_id: int, code: ServerError, message: str) 
 
 
 def schema(request_id: int, found: pb.Schema, version: bytes) -> bytes:
-    """GET_SCHEMA_RESPONSE."""
+    """Encode GET_SCHEMA_RESPONSE."""
     body = pb.CommandGetSchemaResponse(request_id=request_id, schema=found, schema_version=version)
     return encode(pb.BaseCommand(type=Kind.GET_SCHEMA_RESPONSE, get_schema_response=body))
 
 
 def schema_version(request_id: int, version: bytes) -> bytes:
-    """GET_OR_CREATE_SCHEMA_RESPONSE; an empty version for the schema type None."""
+    """Encode GET_OR_CREATE_SCHEMA_RESPONSE; an empty version for the schema type None."""
     body = pb.CommandGetOrCreateSchemaResponse(request_id=request_id, schema_version=version)
     return encode(pb.BaseCommand(type=Kind.GET_OR_CREATE_SCHEMA_RESPONSE, get_or_create_schema_response=body))
 
 
 def transaction_failed(request: pb.BaseCommand, code: ServerError, message: str) -> tuple[int, bytes] | None:
-    """The answer of the right type to a transaction command: (request id, frame); None when it is none."""
+    """Encode the refusal of a transaction command: (request id, frame); None for other commands."""
     kind = request.type
     if kind == Kind.TC_CLIENT_CONNECT_REQUEST:
         request_id = request.tc_client_connect_request.request_id

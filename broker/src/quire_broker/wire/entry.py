@@ -1,11 +1,11 @@
-"""What the broker may read of a stored entry: its metadata. The payload is never unpacked here.
+"""Reads the metadata of stored entries. Never unpacks the payload.
 
     entry = [0x0e02 size(4) BrokerEntryMetadata] [0x0e01 crc32c(4)] metadataSize(4) MessageMetadata payload
 
-The checksum covers everything behind it. Source: spec pulsar-wire, sections 1 and 4.
+The checksum covers everything after it. Source: spec pulsar-wire, sections 1 and 4.
 
-This runs once per entry at publish and once per delivery. Metadata that only says who, when and how many is therefore
-recognised by a regular expression, at a third of what parsing costs; everything else is parsed.
+This runs once per entry at publish and once per delivery. Metadata with only producer, times and counts is therefore
+recognised by a regular expression, at a third of the cost of parsing; everything else is parsed.
 """
 
 import re
@@ -38,7 +38,7 @@ NO_KEY = b"NONE_KEY"
 class EntrySummary:
     """The metadata of one entry. A thin view: read what you need, keep none of it.
 
-    Times are milliseconds since the epoch. `num_messages`, at least 1, is what permits and backlog count. `is_batch`:
+    Times are milliseconds since the epoch. `num_messages`, at least 1, is the unit of permits and backlog. `is_batch`:
     a batch size is present, so ids of its messages carry a batch index; a batch of one is a batch. `is_plain`: there
     is nothing but producer, sequence id, publish time, compression and batch size.
     """
@@ -57,7 +57,7 @@ class EntrySummary:
 
     @property
     def metadata(self) -> MessageMetadata:
-        """The whole metadata, parsed when first asked for."""
+        """The whole metadata, parsed on first use."""
         if self._parsed is None:
             self._parsed = MessageMetadata.FromString(bytes(self._entry[_HEAD.size : self.payload_offset]))
         return self._parsed
@@ -68,7 +68,7 @@ class EntrySummary:
 
     @property
     def publish_time_ms(self) -> int:
-        """When the client says it published."""
+        """The publish time set by the client."""
         return self._metadata.publish_time
 
     @property
@@ -78,17 +78,17 @@ class EntrySummary:
 
     @property
     def producer_name(self) -> str:
-        """Name of the producer."""
+        """The name of the producer."""
         return self._metadata.producer_name
 
     @property
     def sequence_id(self) -> int:
-        """Sequence id of the first message (the highest, for Java's batches by key)."""
+        """The sequence id of the first message (the highest, for Java's batches by key)."""
         return self._metadata.sequence_id
 
     @property
     def highest_sequence_id(self) -> int:
-        """The higher of the two sequence ids: what deduplication records."""
+        """The higher of the two sequence ids, which deduplication records."""
         return max(self._metadata.sequence_id, self._metadata.highest_sequence_id)
 
     @property
@@ -108,12 +108,12 @@ class EntrySummary:
 
     @property
     def deliver_at_ms(self) -> int | None:
-        """Not before this time, on Shared and Key_Shared."""
+        """The earliest delivery time, on Shared and Key_Shared."""
         return self._metadata.deliver_at_time if self._metadata.HasField("deliver_at_time") else None
 
     @property
     def marker(self) -> int | None:
-        """Type of a server-only marker; None for messages."""
+        """The type of a server-only marker; None for messages."""
         if self.is_plain:
             return None
         return self._metadata.marker_type if self._metadata.HasField("marker_type") else None
@@ -125,28 +125,28 @@ class EntrySummary:
 
     @property
     def uuid(self) -> str | None:
-        """Identity of the chunked message that this entry is a chunk of."""
+        """The id of the chunked message that this entry is a chunk of."""
         return self._metadata.uuid if self._metadata.HasField("uuid") else None
 
     @property
     def chunk_id(self) -> int:
-        """Index of the chunk; 0 when not chunked."""
+        """The index of the chunk; 0 if not chunked."""
         return self._metadata.chunk_id
 
     @property
     def num_chunks(self) -> int:
-        """Chunks of the whole message; 0 when not chunked."""
+        """The number of chunks of the whole message; 0 if not chunked."""
         return self._metadata.num_chunks_from_msg
 
     @property
     def is_last_chunk(self) -> bool:
-        """Whether no chunk of this message follows (true for what is not chunked)."""
+        """Whether no chunk of this message follows (true for unchunked messages)."""
         if self.is_plain:
             return True
         return self._metadata.chunk_id >= self._metadata.num_chunks_from_msg - 1
 
     def sticky_key(self) -> bytes:
-        """What Key_Shared hashes: ordering key, else key (decoded), else producer and sequence, else a constant."""
+        """The input of Key_Shared's hash: ordering key, decoded key, producer and sequence, or a constant."""
         metadata = self._metadata
         if metadata.HasField("ordering_key"):
             return metadata.ordering_key
@@ -154,7 +154,7 @@ class EntrySummary:
             if metadata.partition_key_b64_encoded:
                 try:
                     return b64decode(metadata.partition_key, validate=True)
-                except ValueError:  # no base64, or not even ASCII; the entry may be stored by now
+                except ValueError:  # not base64, or not even ASCII; the entry may already be stored
                     return metadata.partition_key.encode()
             return metadata.partition_key.encode()
         if metadata.producer_name:
@@ -163,14 +163,14 @@ class EntrySummary:
 
 
 def _message_part(data: Buffer) -> int:
-    """Offset behind the broker entry metadata, which is mostly absent."""
+    """Return the offset after the broker entry metadata, which is usually absent."""
     if bytes(data[:2]) == _MAGIC_BROKER_METADATA and len(data) >= 6:
         return 6 + int(_U32.unpack_from(data, 2)[0])
     return 0
 
 
 def flaw_of(data: memoryview) -> str | None:
-    """Why an entry must not be stored: its checksum is wrong, or its metadata would trouble every consumer."""
+    """Return why an entry must not be stored: a wrong checksum, or metadata that every consumer would fail on."""
     if len(data) >= _HEAD.size:
         magic, checksum, size = _HEAD.unpack_from(data)
         if magic == _HEAD_MAGIC:
@@ -191,7 +191,7 @@ def flaw_of(data: memoryview) -> str | None:
 
 
 def peek(data: Buffer) -> EntrySummary:
-    """The summary of a stored entry; PeerProtocolError when its metadata does not parse."""
+    """Return the summary of a stored entry; PeerProtocolError if its metadata does not parse."""
     if len(data) >= _HEAD.size:
         magic, _, size = _HEAD.unpack_from(data)
         if magic == _HEAD_MAGIC:
@@ -220,7 +220,7 @@ def _parse(data: Buffer) -> EntrySummary:
         raise PeerProtocolError(f"entry without readable metadata: {error}") from error
     if not metadata.IsInitialized():
         raise PeerProtocolError("entry whose metadata lacks producer name, sequence id or publish time")
-    # The parser gives bytes for text that is not UTF-8; who expects text would fail on it, every time it is read.
+    # The parser returns bytes for text that is not UTF-8; code that expects text would fail on every read.
     for text in (metadata.producer_name, metadata.partition_key, metadata.uuid):
         if not isinstance(text, str):
             raise PeerProtocolError(f"entry whose metadata has text that is not UTF-8: {text[:100]!r}")
@@ -229,7 +229,7 @@ def _parse(data: Buffer) -> EntrySummary:
 
 
 def peek_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:
-    """What a broker added in front of the message part (index, its own timestamp), if anything."""
+    """Return the metadata that a broker added before the message part (index, its own timestamp), if any."""
     offset = _message_part(data)
     if not offset or offset > len(data):
         return None
@@ -240,7 +240,7 @@ def peek_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:
 
 
 def checksum_matches(data: Buffer) -> bool:
-    """Whether the entry agrees with its own checksum; an entry without one agrees with everything."""
+    """Return whether the entry matches its own checksum; an entry without one always does."""
     offset = _message_part(data)
     if bytes(data[offset : offset + 2]) != _MAGIC_CHECKSUM:
         return True
@@ -251,7 +251,7 @@ def checksum_matches(data: Buffer) -> bool:
 
 
 def deliverable(data: Buffer, *, broker_metadata: bool, checksum: bool) -> Buffer:
-    """The part of a stored entry that a client of limited abilities may be sent. Mostly all of it, uncopied."""
+    """Return the part of a stored entry that an older client understands. Usually all of it, uncopied."""
     offset = _message_part(data)
     start = 0 if broker_metadata else offset
     if not checksum and bytes(data[offset : offset + 2]) == _MAGIC_CHECKSUM:
@@ -260,7 +260,7 @@ def deliverable(data: Buffer, *, broker_metadata: bool, checksum: bool) -> Buffe
 
 
 def seal(metadata: MessageMetadata, payload: Buffer) -> bytes:
-    """A complete entry with checksum, as a client would publish it."""
+    """Return a complete entry with checksum, as a client would publish it."""
     encoded = metadata.SerializeToString()
     rest = _U32.pack(len(encoded)) + encoded + bytes(payload)
     return _MAGIC_CHECKSUM + _U32.pack(crc32c(rest)) + rest

@@ -1,13 +1,13 @@
-"""Bytes to frames: splits what a socket brought, without input or output.
+"""Splits received bytes into frames, without I/O.
 
     simple command    totalSize(4) commandSize(4) BaseCommand
     payload command   totalSize(4) commandSize(4) BaseCommand entry
 
-All integers are big-endian; totalSize counts everything after itself. The entry of a SEND is what the ledger will
-hold, byte for byte: it stays a view into the received buffer. Consecutive SENDs of one producer in one buffer come
-out as one SendRun. Source: spec pulsar-wire, sections 1 and 2.
+All integers are big-endian; totalSize counts everything after itself. The ledger stores the entry of a SEND
+byte for byte: it stays a view into the received buffer. Consecutive SENDs of one producer in one buffer become
+one SendRun. Source: spec pulsar-wire, sections 1 and 2.
 
-It must never decide what a command means; that is the session's.
+It must never interpret a command; the session does.
 """
 
 import struct
@@ -27,12 +27,12 @@ from quire_broker.wire.varint import read_varint, signed, varint
 _SIZES = struct.Struct(">II")
 _SEND_HEAD = b"\x08\x06\x32"  # type = SEND, then field 6 with its length
 _WITHOUT_TEXT = frozenset({Kind.SEND, Kind.MESSAGE, Kind.ACK, Kind.FLOW, Kind.PING, Kind.PONG})
-_new_send = tuple.__new__  # half the price of calling Send
+_new_send = tuple.__new__  # half the cost of calling Send
 _SEND_VARINT_TAGS = (0x08, 0x10, 0x18, 0x20, 0x28, 0x30, 0x38, 0x40)
 
 
 class Send(NamedTuple):
-    """One SEND. `highest_sequence_id` is None when the client gave none; `entry` is what will be stored."""
+    """One SEND. `highest_sequence_id` is None if the client gave none; `entry` is stored as it is."""
 
     sequence_id: int
     highest_sequence_id: int | None
@@ -44,7 +44,7 @@ class Send(NamedTuple):
 
 @dataclass(slots=True)
 class SendRun:
-    """Consecutive SENDs of one producer out of one buffer, in order."""
+    """Consecutive SENDs of one producer from one buffer, in order."""
 
     producer_id: int
     sends: list[Send] = field(default_factory=list)
@@ -62,24 +62,24 @@ Frame: TypeAlias = BaseCommand | SendRun | MessageFrame
 
 
 class FrameDecoder:
-    """Collects buffers of one connection and gives out complete frames."""
+    """Collects the buffers of one connection and returns complete frames."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        """Longer frames break the protocol; may be changed between buffers."""
+        """Longer frames are protocol errors; may be changed between buffers."""
         self._parts: list[Buffer] = []
         self._held = 0
         self._needed = 4
-        self._usual = b"-"  # how a SEND of the producer that sent last goes on, up to its sequence id
+        self._usual = b"-"  # the usual bytes of a SEND of the last sending producer, up to its sequence id
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet."""
+        """The bytes of an incomplete frame."""
         return self._held
 
     @property
     def announced_bytes(self) -> int:
-        """What that frame will have; 4 while its length is not known."""
+        """The final size of that frame; 4 while its length is not known."""
         return self._needed
 
     def forget(self) -> None:
@@ -88,7 +88,7 @@ class FrameDecoder:
         self._held, self._needed = 0, 4
 
     def feed(self, data: Buffer) -> list[Frame]:
-        """The frames that `data` completes, in order. PeerProtocolError: close the connection."""
+        """Return the frames that `data` completes, in order. PeerProtocolError: close the connection."""
         if not isinstance(data, bytes):
             data = bytes(data)
         if not self._held:
@@ -98,7 +98,7 @@ class FrameDecoder:
             self._parts.append(data)
             self._held += len(data)
             return []
-        # Only the frame that was cut is put together; what follows it stays where it is.
+        # Only the split frame is joined; the following ones stay in place.
         cut = missing if self._needed > 4 else len(data)
         self._parts.append(memoryview(data)[:cut])
         whole = b"".join(self._parts)
@@ -149,10 +149,10 @@ class FrameDecoder:
             if total_size > self.frame_bytes_max:
                 raise self._too_large(total_size)  # before it is collected
             if total_size < 4:
-                raise PeerProtocolError(f"a frame of {total_size} bytes has no room for a command")
+                raise PeerProtocolError(f"a frame of {total_size} bytes is too short for a command")
             self._needed = 4 + total_size
         if self._held:
-            # A copy, so that a few bytes of the next frame do not pin this whole buffer.
+            # A copy, so that a few bytes of the next frame do not keep this whole buffer alive.
             self._parts.append(data[position:])
         return frames
 
@@ -161,7 +161,7 @@ class FrameDecoder:
 
 
 def _last_varint(data: bytes, position: int, end: int) -> int:
-    """The varint that fills data[position:end], if it is one of up to four bytes; else -1."""
+    """Return the varint that fills data[position:end], if it is one of up to four bytes; else -1."""
     size = end - position
     if size == 1:
         value = data[position]
@@ -178,7 +178,7 @@ def _last_varint(data: bytes, position: int, end: int) -> int:
 
 
 def _read_send(data: bytes, start: int, end: int, entry: memoryview) -> tuple[int, Send]:
-    """A SEND whose fields are all varints, which is every SEND but those of shadow replication."""
+    """Read a SEND whose fields are all varints, which is every SEND except those of shadow replication."""
     try:
         length, position = read_varint(data, start + 3, end)
         if position + length != end:
@@ -210,7 +210,7 @@ def _read_send(data: bytes, start: int, end: int, entry: memoryview) -> tuple[in
 
 
 def _messages_of(num_messages: int) -> int:
-    """How many messages a SEND holds, at least one. PeerProtocolError for more than an entry can hold."""
+    """Return the number of messages of a SEND, at least one. PeerProtocolError for more than an entry can hold."""
     if 0 <= num_messages <= BATCH_MESSAGES_MAX:
         return num_messages or 1
     raise PeerProtocolError(f"SEND of {signed(num_messages)} messages; num_messages is from 1 to {BATCH_MESSAGES_MAX}")
@@ -242,12 +242,12 @@ def _read_command(command: memoryview, entry: memoryview) -> Frame:
 
 
 def parse_command(data: Buffer) -> BaseCommand:
-    """One BaseCommand with all its required fields; PeerProtocolError otherwise."""
+    """Return a BaseCommand with all its required fields; PeerProtocolError otherwise."""
     try:
         command = BaseCommand.FromString(bytes(data))
     except DecodeError as error:
         raise PeerProtocolError(f"malformed command: {error}") from error
-    if not command.IsInitialized():  # the parser lets a message without its required fields pass
+    if not command.IsInitialized():  # the parser accepts a message without its required fields
         raise PeerProtocolError("a command without its required fields")
     if command.type not in _WITHOUT_TEXT:
         _require_text(command)
@@ -255,7 +255,7 @@ def parse_command(data: Buffer) -> BaseCommand:
 
 
 def _require_text(message: Message) -> None:
-    """The parser gives bytes for text that is not UTF-8; everything behind here expects text."""
+    """Refuse text that is not UTF-8: the parser returns bytes for it, but the code that uses it expects text."""
     for described, value in message.ListFields():
         values = value if described.is_repeated else (value,)
         for each in values:
@@ -266,6 +266,6 @@ def _require_text(message: Message) -> None:
 
 
 def encode(command: BaseCommand) -> bytes:
-    """The frame of a simple command."""
+    """Encode the frame of a simple command."""
     body = command.SerializeToString()
     return _SIZES.pack(len(body) + 4, len(body)) + body

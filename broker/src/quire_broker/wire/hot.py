@@ -1,4 +1,4 @@
-"""The commands of which a broker writes one per message, encoded by hand: SEND_RECEIPT and MESSAGE.
+"""Encodes by hand the commands that a broker writes once per message: SEND_RECEIPT and MESSAGE.
 
 A batch of them becomes one buffer, or one list for a gathering write; entries are never copied or re-encoded.
 """
@@ -10,14 +10,14 @@ from quire_broker.wire.varint import varint
 
 _SIZES = struct.Struct(">II")
 _MINUS_ONE = varint(-1)
-# By the length of what it holds, a receipt's frame begins with one of these; it is always shorter than 128 bytes.
+# Depending on its length, a receipt's frame begins with one of these; it is always shorter than 128 bytes.
 _RECEIPT_HEADS = tuple(_SIZES.pack(length + 8, length + 4) + b"\x08\x07\x3a" + varint(length) for length in range(128))
 _LENGTHS = tuple(b"\x1a" + varint(length) for length in range(128))
 _MESSAGE = b"\x08\x09\x4a"
 
 
 def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, int]]) -> bytes:
-    """SEND_RECEIPT frames, joined, of (sequence id, highest sequence id, ledger id, entry id), in that order."""
+    """Return joined SEND_RECEIPT frames of (sequence id, highest sequence id, ledger id, entry id), in that order."""
     producer = b"\x08" + varint(producer_id) + b"\x10"
     parts: list[bytes] = []
     last_ledger, ledger_bytes = -2, b""
@@ -35,13 +35,13 @@ def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, in
 
 
 class MessageHeads:
-    """Everything of a MESSAGE frame before the entry, for one consumer."""
+    """Encodes the part of a MESSAGE frame before the entry, for one consumer."""
 
     __slots__ = ("_consumer", "_ledger_id", "_partition", "_starts")
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
         self._ledger_id = -2
-        self._starts: dict[int, tuple[bytes, int]] = {}  # by the size of the entry id: what comes before it, and size
+        self._starts: dict[int, tuple[bytes, int]] = {}  # by size of the entry id: the bytes before it, and size
         self._consumer = b"\x08" + varint(consumer_id) + b"\x12"
         self._partition = b"\x18" + (_MINUS_ONE if partition == -1 else varint(partition))
 
@@ -54,7 +54,7 @@ class MessageHeads:
         ack_set: Sequence[int] | None = None,
         consumer_epoch: int | None = None,
     ) -> bytes:
-        """The head of one MESSAGE; `entry_size` bytes of stored entry must follow it."""
+        """Return the head of one MESSAGE; `entry_size` bytes of stored entry must follow it."""
         if not redelivery_count and not ack_set and consumer_epoch is None:
             if ledger_id != self._ledger_id:
                 self._ledger_id = ledger_id
@@ -74,7 +74,7 @@ class MessageHeads:
         return _SIZES.pack(len(command) + 4 + entry_size, len(command)) + command
 
     def _start(self, ledger_id: int, entry_bytes: int) -> tuple[bytes, int]:
-        """What all messages of a ledger begin with whose entry id takes so many bytes, and the size of the command."""
+        """Return the common first bytes of a ledger's messages with entry ids of this size, and the command's size."""
         ledger = b"\x08" + varint(ledger_id) + b"\x10"
         id_size = len(ledger) + entry_bytes + len(self._partition)
         consumer = self._consumer + varint(id_size)
@@ -84,7 +84,7 @@ class MessageHeads:
 
 
 def encode_send(producer_id: int, sequence_id: int, entry: bytes) -> bytes:
-    """A SEND of one message, as a client writes it."""
+    """Encode a SEND of one message, as a client writes it."""
     body = b"\x08%b\x10%b" % (varint(producer_id), varint(sequence_id))
     command = b"\x08\x06\x32%b%b" % (varint(len(body)), body)
     return _SIZES.pack(len(command) + 4 + len(entry), len(command)) + command + entry

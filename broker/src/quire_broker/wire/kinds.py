@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 PROTOCOL_VERSION = 21
-"""The newest version we speak; a connection uses the lower of this and the client's."""
+"""The newest version we support; a connection uses the lower of this and the client's."""
 
 
 class Kind(IntEnum):
@@ -86,7 +86,7 @@ class AckKind(IntEnum):
 
 
 class InitialPosition(IntEnum):
-    """Where a new durable subscription starts."""
+    """The position at which a new durable subscription starts."""
 
     LATEST = 0
     EARLIEST = 1

@@ -7,7 +7,7 @@ _C1, _C2, _MASK = 0xCC9E2D51, 0x1B873593, 0xFFFFFFFF
 
 
 def murmur3_32(data: bytes, seed: int = 0) -> int:
-    """The unsigned 32-bit hash."""
+    """Return the unsigned 32-bit hash."""
     state = seed
     whole = len(data) & ~3
     for position in range(0, whole, 4):
@@ -26,5 +26,5 @@ def murmur3_32(data: bytes, seed: int = 0) -> int:
 
 
 def key_hash(key: bytes) -> int:
-    """The 31-bit hash that Pulsar takes of a sticky key."""
+    """Return the 31-bit hash that Pulsar uses for a sticky key."""
     return murmur3_32(key) & 0x7FFFFFFF

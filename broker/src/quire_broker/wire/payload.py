@@ -1,8 +1,8 @@
-"""The messages inside a stored entry: decompressed, and unpacked when it is a batch. For readers, never the broker.
+"""Unpacks the messages of a stored entry: decompresses it and splits batches. For readers, never for the broker.
 
     batch payload = { singleMetadataSize(4) SingleMessageMetadata payload(payload_size) } ...
 
-Source: spec pulsar-wire, section 4. Encrypted payloads stay as they are: only their owner has the key.
+Source: spec pulsar-wire, section 4. Encrypted payloads stay encrypted: only their owner has the key.
 """
 
 import struct
@@ -38,7 +38,7 @@ class Message:
 
 
 def messages_of(entry: Buffer) -> list[Message]:
-    """Every message of a stored entry, in order. PeerProtocolError when it cannot be unpacked."""
+    """Return every message of a stored entry, in order. PeerProtocolError if it cannot be unpacked."""
     summary = peek(entry)
     payload = bytes(memoryview(entry)[summary.payload_offset :])
     metadata = summary.metadata
@@ -80,7 +80,7 @@ def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:
         if single.payload_size < 0:
             raise PeerProtocolError(f"message {index} of a batch has a payload of {single.payload_size} bytes")
         if position > len(payload):
-            raise PeerProtocolError(f"message {index} of a batch ends {position - len(payload)} bytes behind the batch")
+            raise PeerProtocolError(f"message {index} of a batch ends {position - len(payload)} bytes after the batch")
         if single.compacted_out:
             continue
         yield Message(
