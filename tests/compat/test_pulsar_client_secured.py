@@ -384,7 +384,7 @@ def test_our_commands_read_tls_and_token_settings_from_the_environment(broker: S
     assert quire("consume", *where, **good).stdout == "one\ntwo\n"
     for shown, said in (
         ({}, "AUTHENTICATION"),
-        ({"QUIRE_TOKEN": token("app", lasts_s=-5)}, "has run out"),
+        ({"QUIRE_TOKEN": token("app", lasts_s=-5)}, "has expired"),
         ({"QUIRE_TOKEN": token("other")}, "not authorized"),
         (good | {"QUIRE_TLS_TRUST_CERTS": broker.files.certificate}, "no TLS"),
     ):

@@ -1,3 +1,3 @@
-"""Quire's ledger store: bookies, the quorum client and the metadata they share."""
+"""Quire's ledger store: bookies, the quorum client and the metadata that they share."""
 
 __version__ = "0.1.0"

@@ -1,34 +1,34 @@
-"""Control characters in texts that clients choose: finds them and escapes them. Pure.
+"""Finds and escapes control characters in texts that clients choose. Pure.
 
-They are C0 (newline, ESC and the others below space), DEL, C1, and Unicode's line and paragraph separator. A terminal
-or a reader of logs acts on them instead of showing them.
+These are C0 (newline, ESC and the others below space), DEL, C1, and Unicode's line and paragraph separators. A terminal
+or a log viewer acts on them instead of showing them.
 """
 
 import re
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 ACTED_ON = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal acts on, but for newline and tab. Those for the direction of text make one name look like another."""
+"""Characters on which a terminal acts, except newline and tab. Those for text direction disguise a name as another."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether a text holds at least one."""
+    """Return whether a text contains a control character."""
     return _CONTROL.search(text) is not None
 
 
 def escaped(text: str) -> str:
-    r"""The text on one line: each control character as `\n`, `\x1b` or `\u2028`."""
+    r"""Return the text on one line: each control character as `\n`, `\x1b` or `\u2028`."""
     return _CONTROL.sub(_escape, text)
 
 
 def for_terminal(text: str) -> str:
-    r"""Text for people, of several lines perhaps: newline and tab stay, what else a terminal acts on is escaped."""
+    r"""Escape text of one or several lines for a terminal: newline and tab stay, other control characters do not."""
     return ACTED_ON.sub(_escape, text)
 
 
 def cell_for_terminal(text: str) -> str:
-    r"""The same for a part of a line: newline and tab are escaped, too."""
+    r"""Escape a part of a line for a terminal: like `for_terminal`, but newline and tab are escaped, too."""
     return escaped(for_terminal(text))
 
 

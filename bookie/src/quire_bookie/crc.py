@@ -1,8 +1,8 @@
-"""CRC32C (Castagnoli) of any buffer, by the `crc32c` library's extension module. Never computes anything itself.
+"""Provides CRC32C (Castagnoli) of any buffer, from the `crc32c` library's extension module. Computes nothing itself.
 
-The package reads its own version from the installed distributions when it is imported, which takes a twentieth
-of a bookie's start, for nothing that we use. Hence the extension is loaded from beside it, and the package only where
-a later version keeps it elsewhere. In turn importing the package stays possible: the two do not know of each other.
+When imported, the package reads its own version from the installed distributions, which takes a twentieth of a bookie's
+start and is of no use to us. So the extension is loaded directly, and the package only if a later version has moved the
+extension. The package can still be imported elsewhere: the two are independent.
 """
 
 from importlib.machinery import PathFinder
@@ -14,7 +14,7 @@ _PACKAGE, _EXTENSION = "crc32c", "_crc32c"
 
 
 def _extension() -> ModuleType | None:
-    """The module that computes, without its package; None where it is not where it was."""
+    """Load the extension without its package; None if it is not where it is expected."""
     package = find_spec(_PACKAGE)
     folders = None if package is None else package.submodule_search_locations
     found = None if folders is None else PathFinder.find_spec(_EXTENSION, list(folders))

@@ -1,7 +1,7 @@
-"""Metrics: one reading, and readings as Prometheus text. Names and values are made by whoever owns the counters.
+"""Defines metrics readings and renders them as Prometheus text. The owners of the counters choose names and values.
 
-Bookies and brokers both render through `render`; nothing is registered and nothing is kept between two scrapes, but
-for the counts of a `LatencyWindow`. Latencies are counted by whoever measures them, in a `LatencyHistogram`.
+Bookies and brokers both use `render`; nothing is registered, and nothing is kept between two scrapes except the counts
+of a `LatencyWindow`. Callers measure latencies and count them in a `LatencyHistogram`.
 Text format: https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
 """
 
@@ -19,43 +19,43 @@ Kind = Literal["counter", "gauge", "histogram", "summary"]
 LATENCY_BOUNDS_S = (
     *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0),
 )
-"""Upper bounds of the buckets: a durable add takes 0.1 to 20 ms, a stalled disk seconds, a client gives up at 30 s."""
+"""Upper bounds of the buckets: a durable add takes 0.1 to 20 ms, a stalled disk seconds; clients time out at 30 s."""
 _QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
 
 
 class LatencyHistogram:
-    """How long something took, in buckets. Cheap enough to be called once per run of entries."""
+    """Counts durations in buckets. Cheap enough to be called once per run of entries."""
 
     __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
-        """Per bucket, not cumulated; the last one is for everything above the largest bound."""
+        """Per bucket, not cumulative; the last one is for durations above the largest bound."""
         self.seconds = 0.0
-        """Sum of all that was observed."""
+        """Sum of all observed durations."""
 
     def observe(self, seconds: float, count: int = 1) -> None:
-        """Count `count` things that took `seconds` each."""
+        """Count `count` events that took `seconds` each."""
         self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += count
         self.seconds += seconds * count
 
     def add(self, other: "LatencyHistogram") -> None:
-        """Count what the other one counted too."""
+        """Add the counts of another histogram."""
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.seconds += other.seconds
 
     @property
     def total(self) -> int:
-        """How many were observed."""
+        """Number of observed events."""
         return sum(self.counts)
 
     def since(self, earlier: Sequence[int] | None) -> list[int]:
-        """The counts that came after an earlier copy of `counts`."""
+        """Return the counts since an earlier copy of `counts`."""
         return list(self.counts) if earlier is None else [n - was for n, was in zip(self.counts, earlier, strict=True)]
 
 
 def quantile_s(counts: Sequence[int], share: float) -> float | None:
-    """The latency, in seconds, that `share` of the counted ones did not exceed; interpolated. None: nothing counted."""
+    """Return the latency in seconds that `share` of the events did not exceed, interpolated. None: no events."""
     total = sum(counts)
     if not total:
         return None
@@ -71,7 +71,7 @@ def quantile_s(counts: Sequence[int], share: float) -> float | None:
 
 
 class LatencyWindow:
-    """Quantiles of the last minute or so, from scrapes of one histogram. Keeps a few copies of its counts."""
+    """Computes quantiles of about the last minute from scrapes of one histogram. Keeps a few copies of its counts."""
 
     __slots__ = ("_copies", "_span_s")
 
@@ -80,9 +80,9 @@ class LatencyWindow:
         self._copies: deque[tuple[float, list[int]]] = deque()
 
     def look(self, histogram: LatencyHistogram, now_s: float) -> list[int]:
-        """The counts of the window that ends now: since the newest look that is at least `span_s` old, else of all."""
+        """Return the counts of the window that ends now: since the newest copy at least `span_s` old, else all."""
         if self._copies and any(count < 0 for count in histogram.since(self._copies[-1][1])):
-            self._copies.clear()  # another histogram took the place of the one that was looked at
+            self._copies.clear()  # the histogram was replaced by a new one
         while len(self._copies) > 1 and self._copies[1][0] <= now_s - self._span_s:
             self._copies.popleft()
         start = self._copies[0][1] if self._copies and self._copies[0][0] <= now_s - self._span_s else None
@@ -93,7 +93,7 @@ class LatencyWindow:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One value at this moment. Readings of one name share kind and text; units are in the name or the text.
+    """One present value. Readings of one name share kind and text; units are in the name or the text.
 
     `suffix`: `_bucket`, `_sum` or `_count` of a histogram or summary, whose name is the family's.
     """
@@ -109,7 +109,7 @@ class Reading:
 def of_stats(
     stats: object, names: Mapping[str, tuple[str, Kind, str]], labels: Mapping[str, str] | None = None
 ) -> list[Reading]:
-    """Readings of a Stats dataclass: `names` maps its attributes to name, kind and text."""
+    """Return readings of a Stats dataclass: `names` maps its attributes to name, kind and text."""
     return [
         Reading(name, kind, text, getattr(stats, attribute), labels or {})
         for attribute, (name, kind, text) in names.items()
@@ -119,7 +119,7 @@ def of_stats(
 def of_histogram(
     histogram: LatencyHistogram, name: str, text: str, labels: Mapping[str, str] | None = None
 ) -> list[Reading]:
-    """A Prometheus histogram in seconds."""
+    """Return a Prometheus histogram in seconds."""
     labels = labels or {}
     found = []
     below = 0
@@ -138,7 +138,7 @@ def of_window(
     text: str,
     labels: Mapping[str, str] | None = None,
 ) -> list[Reading]:
-    """A summary in milliseconds, as BookKeeper's dashboards read it: quantiles of a window; sum and count of all."""
+    """Return a summary in milliseconds, for BookKeeper's dashboards: quantiles of a window; sum and count of all."""
     labels = labels or {}
     found = []
     for share in _QUANTILES:
@@ -151,10 +151,10 @@ def of_window(
 
 
 def render(readings: Iterable[Reading]) -> str:
-    """Prometheus text. Readings of one name are put together, in the order in which names first came.
+    """Render Prometheus text. Readings of one name are grouped, in the order in which the names first appear.
 
-    A value that is not a number, or too large for one, is left out, and `SKIPPED` counts it: the other readings of the
-    process stay in sight.
+    A value that is not a number, or does not fit a double, is omitted and counted by `SKIPPED`, so that the other
+    readings of the process stay visible.
     """
     families: dict[str, list[tuple[Reading, str]]] = {}
     skipped: Counter[str] = Counter()
@@ -165,7 +165,7 @@ def render(readings: Iterable[Reading]) -> str:
         else:
             families.setdefault(reading.name, []).append((reading, value))
     for name, count in skipped.items():
-        found = Reading(SKIPPED, "gauge", "values that this answer leaves out, by metric", count, {"metric": name})
+        found = Reading(SKIPPED, "gauge", "values omitted from this response, by metric", count, {"metric": name})
         families.setdefault(SKIPPED, []).append((found, repr(count)))
     lines: list[str] = []
     for name, members in families.items():
@@ -177,7 +177,7 @@ def render(readings: Iterable[Reading]) -> str:
 
 
 def _number(value: object) -> str | None:
-    """Return the value as Prometheus reads it; None where a double cannot hold it."""
+    """Return the value in Prometheus's format; None if a double cannot represent it."""
     if not isinstance(value, int | float):
         return None
     try:

@@ -113,13 +113,13 @@ class BookieSecurityConfig(RolesConfig):
     def _security_fits(self) -> "BookieSecurityConfig":
         if self.tls_provider_factory_class not in (*NO_PROVIDERS, *TLS_FACTORIES):
             raise ValueError(
-                f"tlsProviderFactoryClass {self.tls_provider_factory_class} : unknown; use {TLS_FACTORIES[0]}"
+                f"tlsProviderFactoryClass {self.tls_provider_factory_class}: unknown; use {TLS_FACTORIES[0]}"
             )
         if self.uses_tls:
             require_pem("tlsKeyStoreType", self.tls_key_store_type)
             require_pem("tlsTrustStoreType", self.tls_trust_store_type)
         if self.own_auth_plugin not in (*NO_PROVIDERS, *TOKEN_PROVIDERS):
-            raise ValueError(f"clientAuthProviderFactoryClass {self.own_auth_plugin} : unknown; use token")
+            raise ValueError(f"clientAuthProviderFactoryClass {self.own_auth_plugin}: unknown; use token")
         if self.own_auth_plugin in TOKEN_PROVIDERS and not self.own_auth_parameters:
             raise ValueError(
                 "clientAuthProviderFactoryClass token needs the token: set clientAuthParameters to "

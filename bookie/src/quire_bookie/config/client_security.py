@@ -78,11 +78,11 @@ class ClientSecurityConfig(ProcessConfig):
     def _client_security_fits(self) -> "ClientSecurityConfig":
         if self.bookkeeper_tls_provider_factory_class not in (*NO_PROVIDERS, *TLS_FACTORIES):
             raise ValueError(
-                f"bookkeeperTLSProviderFactoryClass {self.bookkeeper_tls_provider_factory_class} : unknown; "
+                f"bookkeeperTLSProviderFactoryClass {self.bookkeeper_tls_provider_factory_class}: unknown; "
                 f"use {TLS_FACTORIES[0]}"
             )
         if self.bookkeeper_auth_plugin not in (*NO_PROVIDERS, *TOKEN_PLUGINS):
-            raise ValueError(f"bookkeeperClientAuthenticationPlugin {self.bookkeeper_auth_plugin} : unknown; use token")
+            raise ValueError(f"bookkeeperClientAuthenticationPlugin {self.bookkeeper_auth_plugin}: unknown; use token")
         if self.bookkeeper_auth_plugin in TOKEN_PLUGINS and not self.bookkeeper_auth_parameters:
             raise ValueError(
                 "bookkeeperClientAuthenticationPlugin token needs the token: set "

@@ -68,7 +68,7 @@ class RolesConfig(ProcessConfig):
     def _provider_is_known(self) -> "RolesConfig":
         if self.auth_provider not in (*NO_PROVIDERS, *ROLE_PROVIDERS, *TOKEN_PROVIDERS):
             raise ValueError(
-                f"bookieAuthProviderFactoryClass {self.auth_provider} : unknown; use {ROLE_PROVIDERS[0]} "
+                f"bookieAuthProviderFactoryClass {self.auth_provider}: unknown; use {ROLE_PROVIDERS[0]} "
                 "(roles from certificates) or token"
             )
         return self

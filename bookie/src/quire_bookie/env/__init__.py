@@ -1,1 +1,1 @@
-"""Ports to the outside that asyncio does not already give: disk, index store, wall clock, chance."""
+"""Ports to the environment that asyncio does not provide: disk, index store, wall clock, randomness."""

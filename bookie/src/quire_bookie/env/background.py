@@ -1,6 +1,6 @@
-"""Tasks that belong to nobody's await: each has an owner that names, watches and ends it.
+"""Owns tasks that no caller awaits: each has an owner that names, watches and ends it.
 
-An error of such a task is logged and counted, never lost. What the tasks do is not known here.
+An error of such a task is logged and counted, never lost. Independent of the tasks' work.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from quire_bookie.errors import QuireError
 
 RESTART_PAUSE_S = 1.0
-"""Before a kept task starts again; doubled with each failure in a row."""
+"""Pause before a kept task restarts; doubled with each failure in a row."""
 RESTART_PAUSE_MAX_S = 60.0
 SETTLED_S = 30.0
-"""A kept task that has run for so long since its last failure counts as well again."""
+"""A kept task that has run this long since its last failure counts as healthy again."""
 _log = logging.getLogger("quire.background")
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def start_background(
 
 
 class Background:
-    """The running tasks of one owner. `failures`: how many ended with an error."""
+    """Owns the running tasks of one owner. `failures`: how many ended with an error."""
 
     def __init__(self, log: logging.Logger = _log) -> None:
         self._log = log
@@ -46,7 +46,7 @@ class Background:
         self._closed = False
         self.failures = 0
         self.down: dict[str, str] = {}
-        """Kept tasks that failed and have not settled since -> the last error."""
+        """Kept tasks that failed and have not settled since, with their last error."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -76,12 +76,12 @@ class Background:
             settled = loop.call_later(SETTLED_S, self.down.pop, what, None)
             try:
                 await make()
-            except Exception as error:  # noqa: BLE001  a root: a defect, or an error that the work did not expect
+            except Exception as error:  # noqa: BLE001  root of the task: a defect, or an unexpected error
                 self.failures += 1
                 self.down[what] = f"{type(error).__name__}: {error}"
                 if loop.time() - begun >= SETTLED_S:
                     pause_s = RESTART_PAUSE_S
-                self._log.exception("%s failed; it starts again in %g s", what, pause_s)
+                self._log.exception("%s failed, restarting it in %g s", what, pause_s)
             else:
                 self.down.pop(what, None)
                 return
@@ -104,17 +104,17 @@ class Background:
             self._log.error("%s failed", task.get_name(), exc_info=error)
 
     async def drain(self) -> None:
-        """Wait for what runs now, and for what that starts."""
+        """Wait for the running tasks, and for those that they start."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def settle(self, patience_s: float) -> None:
-        """Wait for what runs, but not longer than `patience_s`."""
+        """Wait for the running tasks, but not longer than `patience_s`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience_s)
 
     async def close(self) -> None:
-        """Cancel what runs and wait for its end. A task that calls this is spared."""
+        """Cancel the running tasks and wait for their end. A task that calls this is not cancelled."""
         self._closed = True
         current = asyncio.current_task()
         while tasks := [task for task in self._tasks if task is not current]:

@@ -12,15 +12,15 @@ class Chance(Protocol):
     """A source of random choices."""
 
     def token(self, size: int) -> bytes:
-        """`size` random bytes, unguessable in production."""
+        """Return `size` random bytes, unguessable in production."""
         ...
 
     def uniform(self, low: float, high: float) -> float:
-        """A float in [low, high]."""
+        """Return a float in [low, high]."""
         ...
 
     def sample(self, population: Sequence[T], count: int) -> list[T]:
-        """`count` distinct members in random order."""
+        """Return `count` distinct members in random order."""
         ...
 
 
@@ -31,13 +31,13 @@ class SystemChance:
         self._random = random.Random(int.from_bytes(os.urandom(16), "big"))
 
     def token(self, size: int) -> bytes:
-        """Bytes from the operating system."""
+        """Return bytes from the operating system."""
         return os.urandom(size)
 
     def uniform(self, low: float, high: float) -> float:
-        """A float in [low, high]."""
+        """Return a float in [low, high]."""
         return self._random.uniform(low, high)
 
     def sample(self, population: Sequence[T], count: int) -> list[T]:
-        """Distinct members in random order."""
+        """Return distinct members in random order."""
         return self._random.sample(population, count)

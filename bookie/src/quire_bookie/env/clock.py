@@ -1,14 +1,14 @@
-"""The wall clock port. Durations use the event loop's own time; this is for timestamps that people see."""
+"""The wall clock port, for timestamps that users see. Durations use the event loop's own time."""
 
 import time
 from typing import Protocol
 
 
 class WallClock(Protocol):
-    """Milliseconds since the epoch."""
+    """Provides milliseconds since the epoch."""
 
     def now_ms(self) -> int:
-        """The present; may jump when the machine's clock is set."""
+        """Return the present time; may jump when the machine's clock is set."""
         ...
 
 
@@ -16,5 +16,5 @@ class SystemClock:
     """The machine's clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return time.time_ns() // 1_000_000

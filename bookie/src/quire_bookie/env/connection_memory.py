@@ -1,28 +1,28 @@
-"""One byte budget for all connections of a process: frames in part, waiting requests, reads, and unsent answers.
+"""Limits the memory of all connections of a process: incomplete frames, waiting requests, reads, and unsent responses.
 
-Owns the counts, the queue of those that wait for room, and the choice of the peers that are closed. Never reads or
-writes a socket: it asks each connection (`Holder`) how much its socket has not sent, and asks it to pause or to close.
+Owns the counts, the queue of waiters for memory, and the choice of the peers that are closed. Never reads or writes a
+socket: it reads from each connection (`Holder`) how much its socket has not sent, and tells it to pause or to close.
 
     class of bytes   counted from, and until
-    receiving        a frame begins to arrive, by the length that it announces; it is complete
-    requests         a request waits for its turn or for room; it is worked on
-    reads            a read is about to begin, by its largest answer; the answer is queued
-    unsent           an answer is queued; the socket has sent it
+    receiving        a frame begins to arrive, by its announced length; it is complete
+    requests         a request waits; its processing starts
+    reads            a read is about to begin, by its largest response; the response is queued
+    unsent           a response is queued; the socket has sent it
 
-A frame whose announced length does not fit is read no further: its socket waits in line. So does every socket that
-brings something while the budget is full, and every read that does not fit. Memory therefore stays below the budget and
-one socket buffer per connection. What frees the line:
+A frame whose announced length does not fit is not read further: its socket waits in the queue. So does every socket
+that receives data while the budget is full, and every read that does not fit. Memory therefore stays below the budget
+plus one socket buffer per connection. Two rules free memory:
 
-    no progress      a peer that sends nothing of the frame it began, or takes nothing of its answers, for `stalled_s`
+    no progress      a peer that sends nothing of a started frame, or reads none of its responses, for `stalled_s`
                      is closed, and so is one that needs longer than `slow_s` for one frame or for one full buffer
     pressure         while a connection waits: peers that held bytes for `pressure_s`, or sent nothing of a frame or
-                     took nothing of their answers for a quarter of it, are closed, the largest product of bytes and
-                     time first, until a quarter of the budget is free, and room for the first in line. One that waits
-                     in line itself cannot go on, whatever its peer does: it is closed only when the line has not moved
-                     for `pressure_s`, and those in line hold what the first of them needs
+                     read none of their responses for a quarter of it, are closed, the largest product of bytes and
+                     time first, until a quarter of the budget and memory for the first waiter are free. A connection
+                     that waits itself cannot proceed, whatever its peer does: it is closed only if the queue has not
+                     moved for `pressure_s`, and the waiters hold the memory that the first of them needs
 
-Sockets do not tell when they have sent something, so the counts of unsent bytes are upper bounds between two looks
-(`_look`), which happen only while something is held.
+Sockets do not report when they have sent data, so the counts of unsent bytes are upper bounds between two checks
+(`_check`), which run only while memory is held.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.metrics import Reading
 
 _log = logging.getLogger("quire.connections")
-_PRESSED_LOOK_S: Final = 0.05
-"""Between two looks while a connection waits for room."""
-_AT_ONCE_LOOK_S: Final = 0.05
-"""Between two relieves that the hard bound asks for: each looks at every connection."""
+_PRESSED_CHECK_S: Final = 0.05
+"""Interval of checks while a connection waits for memory."""
+_AT_ONCE_CHECK_S: Final = 0.05
+"""Shortest interval of reliefs due to the hard limit: each checks every connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """The budget, in bytes, and how long peers may hold parts of it, in seconds. 0 takes a time's bound away."""
+    """The budget, in bytes, and how long peers may hold parts of it, in seconds. 0: no time limit."""
 
     bytes_max: int = limits.CONNECTION_MEMORY_BYTES_MAX
     stalled_s: float = limits.STALLED_PEER_S
@@ -54,12 +54,12 @@ class MemorySettings:
     pressure_s: float = limits.PRESSURE_STALLED_S
 
     def check(self, frame_bytes_max: int) -> None:
-        """ConfigError for a budget that a few frames fill."""
+        """Raise ConfigError for a budget that a few frames fill."""
         needed = limits.CONNECTION_MEMORY_FRAMES_MIN * frame_bytes_max
         if self.bytes_max < needed:
             raise ConfigError(
-                f"the memory of connections is {self.bytes_max} bytes; with frames of {frame_bytes_max} it needs "
-                f"{needed}: raise connectionMemoryMaxMb or lower the frame size"
+                f"the memory of connections is {self.bytes_max} bytes; with frames of {frame_bytes_max} it must be "
+                f"at least {needed}: raise connectionMemoryMaxMb or lower the frame size"
             )
 
 
@@ -77,15 +77,15 @@ class Holder(Protocol):
 
     @property
     def listening(self) -> bool:
-        """False while its socket is not read for reasons that are not the peer's."""
+        """False while its socket is not read for reasons that the peer did not cause."""
         ...
 
     def unsent_bytes(self) -> int:
-        """Return the bytes queued for the socket and those the socket has not sent."""
+        """Return the bytes queued for the socket plus those that the socket has not sent."""
         ...
 
     def wait_for_memory(self, waits: bool, /) -> None:
-        """Stop reading the socket, or go on."""
+        """Stop reading the socket, or continue."""
         ...
 
     def close_at_once(self, why: str, /) -> None:
@@ -94,7 +94,7 @@ class Holder(Protocol):
 
 
 class Account:
-    """What one connection holds. Made by `ConnectionMemory.open`; changed by its methods only."""
+    """Tracks the memory that one connection holds. Created by `ConnectionMemory.open`; changed only by its methods."""
 
     __slots__ = (
         "_drained_mark",
@@ -125,28 +125,28 @@ class Account:
         self.listed = False
         self.waits: _Waiter | None = None
         self.held_bytes = 0
-        """Of the frame that is not complete, what has arrived."""
+        """Received bytes of the incomplete frame."""
         self.receiving_bytes = 0
-        """Bytes charged for it."""
+        """Bytes charged for that frame."""
         self.wanted_bytes = 0
-        """What it announces."""
+        """Announced length of that frame."""
         self.frames = 0
-        """Frames that were begun."""
+        """Number of frames started."""
         self.unsent_bytes = 0
         self.kept_bytes = 0
-        """Bytes charged for answers: those not sent, and the sent part of a large one, which is freed as a whole."""
+        """Bytes charged for responses: the unsent ones, and the sent part of a large one, which is freed as a whole."""
         self.large: deque[tuple[int, int]] = deque()
-        """Large answers that have not left: `queued_bytes` before and after each."""
+        """Large responses that are not fully sent: `queued_bytes` before and after each."""
         self.queued_bytes = 0
-        """Since the connection opened."""
+        """Total since the connection opened."""
         self._frame_seen = -1
         self._received_mark = 0
         self._receive_since_s = self._received_s = 0.0
         self._drained_mark = self._queued_mark = -1
         self._send_since_s = self._sent_s = 0.0
 
-    def look(self, now_s: float) -> None:
-        """Note what moved since the last look."""
+    def update(self, now_s: float) -> None:
+        """Record the progress since the last check."""
         if not self.held_bytes:
             self._frame_seen = -1
         elif self._frame_seen != self.frames or not self.holder.listening:
@@ -159,21 +159,21 @@ class Account:
             return
         drained = self.queued_bytes - self.unsent_bytes
         if self._queued_mark < 0 or drained >= self._queued_mark:
-            # All that was queued at the last mark has left: a new stretch begins.
+            # Everything queued at the last mark has been sent: restart the times.
             self._queued_mark, self._send_since_s, self._sent_s = self.queued_bytes, now_s, now_s
         elif drained > self._drained_mark:
             self._sent_s = now_s
         self._drained_mark = drained
 
     def partly_sent_bytes(self) -> int:
-        """Return how many bytes of the large answer that is leaving have been sent."""
+        """Return how many bytes of the large response that is being sent have been sent."""
         sent = self.queued_bytes - self.unsent_bytes
         while self.large and self.large[0][1] <= sent:
             self.large.popleft()
         return max(0, sent - self.large[0][0]) if self.large else 0
 
     def lingering(self, now_s: float, held_s: float) -> tuple[float, float]:
-        """Byte-seconds of a frame that does not arrive, and of answers that are not taken; 0 before `held_s`."""
+        """Return byte-seconds of a stalled frame, and of responses that are not read; 0 before `held_s`."""
         received_s, sent_s = self.receive_age_s(now_s), self.send_age_s(now_s)
         stays = received_s >= held_s or self.silence_s(now_s) >= held_s / 4
         in_part = self.receiving_bytes * (received_s + 0.001) if stays and self.waits is None else 0.0
@@ -181,27 +181,27 @@ class Account:
         return in_part, self.kept_bytes * (sent_s + 0.001) if clings else 0.0
 
     def granted(self) -> None:
-        """It was kept waiting, and goes on: its times begin again."""
+        """Restart the times, because the connection was kept waiting and continues."""
         self._frame_seen = -1
 
     def silence_s(self, now_s: float) -> float:
-        """How long nothing has come of the frame that is not complete."""
+        """Return how long no byte of the incomplete frame has arrived."""
         return now_s - self._received_s if self._frame_seen >= 0 else 0.0
 
     def receive_age_s(self, now_s: float) -> float:
-        """How long the frame that is not complete has been arriving."""
+        """Return how long the incomplete frame has been arriving."""
         return now_s - self._receive_since_s if self._frame_seen >= 0 else 0.0
 
     def untaken_s(self, now_s: float) -> float:
-        """How long nothing has been taken of the answers that wait to leave."""
+        """Return how long no byte of the queued responses has been sent."""
         return now_s - self._sent_s if self._queued_mark >= 0 else 0.0
 
     def send_age_s(self, now_s: float) -> float:
-        """How long something has been waiting to leave."""
+        """Return how long responses have been queued."""
         return now_s - self._send_since_s if self._queued_mark >= 0 else 0.0
 
     def fault(self, now_s: float, settings: MemorySettings) -> Closed | None:
-        """Return why the connection must be closed, however much room there is; None: it stays."""
+        """Return why the connection must be closed regardless of free memory, or None."""
         stalled_s, slow_s = settings.stalled_s, settings.slow_s
         if self._frame_seen >= 0 and (
             0 < stalled_s <= now_s - self._received_s or 0 < slow_s <= now_s - self._receive_since_s
@@ -215,7 +215,7 @@ class Account:
 
 
 class _Waiter:
-    """A caller that waits for `size_bytes` of room; 0: until the budget is not full."""
+    """A caller that waits for `size_bytes` of memory; 0: until the budget is not full."""
 
     __slots__ = ("grant", "size_bytes")
 
@@ -225,7 +225,7 @@ class _Waiter:
 
 
 class ConnectionMemory:
-    """See the module's text. All methods run on the loop."""
+    """Owns the budget; see the module's docstring. All methods run on the event loop."""
 
     def __init__(self, settings: MemorySettings | None = None) -> None:
         self.settings = settings or MemorySettings()
@@ -237,27 +237,27 @@ class ConnectionMemory:
         self.read_bytes = 0
         self.unsent_bytes = 0
         self.waits = 0
-        """How often something had to wait for room."""
+        """How often a caller had to wait for memory."""
         self.closed = dict.fromkeys(Closed, 0)
         self._listed: dict[Account, None] = {}
-        """Connections that may hold something, in the order in which they began to."""
+        """Connections that may hold memory, in the order in which they began to."""
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._granting = False
         self._relieved_s = float("-inf")
         self._granted_s = float("-inf")
-        """When the line moved last, or began."""
+        """When the queue moved last, or began."""
         self._logged_s = float("-inf")
         self._unlogged = 0
 
-    # ---- connections
+    # ---- accounts of connections
     def open(self, holder: Holder) -> Account:
-        """The account of a new connection; `close` must follow."""
+        """Return the account of a new connection; `close` must follow."""
         return Account(holder)
 
     def close(self, account: Account) -> None:
-        """The connection is gone, or as good as."""
+        """Free the memory of a connection that is closed or about to be."""
         if account.closed:
             return
         account.closed = True
@@ -272,9 +272,9 @@ class ConnectionMemory:
 
     # ---- what arrives
     def received(self, account: Account, held_bytes: int, announced_bytes: int, began: bool) -> None:
-        """After a buffer: of a frame that is not complete `held_bytes` arrived, of the `announced_bytes` it will have.
+        """Count a received buffer: `held_bytes` of an incomplete frame have arrived, of `announced_bytes` in total.
 
-        `began`: it is another frame than after the buffer before. The connection may be paused by this.
+        `began`: the frame is not the one after the previous buffer. The connection may be paused by this call.
         """
         if account.closed:
             return
@@ -301,7 +301,7 @@ class ConnectionMemory:
             self._list(account)
 
     def wait_if_full(self, account: Account) -> None:
-        """A connection brought something: while there is no room it brings no more."""
+        """Make a connection that received data wait while the budget is full."""
         if self.used_bytes >= self.bytes_max and account.waits is None and not account.closed:
             self._wait_in_line(account)
 
@@ -316,25 +316,25 @@ class ConnectionMemory:
         account.waits = self._line_up(max(0, account.wanted_bytes - account.receiving_bytes), grant)
         account.holder.wait_for_memory(True)
 
-    # ---- what waits to be worked on
+    # ---- waiting requests
     def hold(self, size_bytes: int) -> None:
-        """A request waits. Never refuses: it is in memory already."""
+        """Count a waiting request. Never refuses: it is in memory already."""
         self.request_bytes += size_bytes
         self.used_bytes += size_bytes
 
     def let_go(self, size_bytes: int) -> None:
-        """It is worked on, or gone."""
+        """Uncount a request that is being processed or was dropped."""
         self.request_bytes -= size_bytes
         self._freed(size_bytes)
 
     # ---- reads
     @property
     def is_full(self) -> bool:
-        """Whether answers wait to be made."""
+        """Whether the budget is full, so that responses must wait."""
         return self.used_bytes >= self.bytes_max
 
     async def reserve(self, size_bytes: int) -> None:
-        """Wait for room for what a read may bring, and take it; `give_back` must follow."""
+        """Wait for memory for the result of a read, and reserve it; `give_back` must follow."""
         size_bytes = min(size_bytes, self.bytes_max)
         if self._waiting or self.used_bytes + size_bytes > self.bytes_max:
             granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -360,13 +360,13 @@ class ConnectionMemory:
         self.used_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """The answer is queued, or there is none."""
+        """Free the reservation: the response is queued, or there is none."""
         size_bytes = min(size_bytes, self.bytes_max)
         self.read_bytes -= size_bytes
         self._freed(size_bytes)
 
     def on_room(self, callback: Callable[[], None]) -> None:
-        """Call back once when the budget is not full."""
+        """Call `callback` once when the budget is not full."""
         self._line_up(0, callback)
 
     # ---- unsent bytes
@@ -385,7 +385,7 @@ class ConnectionMemory:
             self._list(account)
 
     def settle(self, account: Account, unsent_bytes: int) -> None:
-        """So much is not sent yet, counted again; it may be more than was queued, because TLS adds some."""
+        """Update the unsent bytes; they may exceed the queued ones, because TLS adds some."""
         less = account.unsent_bytes - unsent_bytes
         if not less or account.closed:
             return
@@ -397,14 +397,14 @@ class ConnectionMemory:
         self.unsent_bytes -= less
         self._freed(less)
 
-    # ---- the line
+    # ---- the queue of waiters
     def _line_up(self, size_bytes: int, grant: Callable[[], None]) -> _Waiter:
         waiter = _Waiter(size_bytes, grant)
         if not self._waiting:
             self._granted_s = asyncio.get_running_loop().time()
         self._waiting.append(waiter)
         self.waits += 1
-        self._look_within(_PRESSED_LOOK_S)
+        self._check_within(_PRESSED_CHECK_S)
         return waiter
 
     def _leave(self, waiter: _Waiter) -> None:
@@ -423,7 +423,7 @@ class ConnectionMemory:
             asyncio.get_running_loop().call_soon(self._grant)
 
     def _grant(self) -> None:
-        """Let those go on that fit, in their order."""
+        """Grant memory to the waiters that fit, in order."""
         self._granting = False
         waiting = self._waiting
         while waiting:
@@ -435,39 +435,39 @@ class ConnectionMemory:
                 self._granted_s = asyncio.get_running_loop().time()
             waiting.popleft()
 
-    # ---- looking
+    # ---- checks
     def _list(self, account: Account) -> None:
         account.listed = True
         self._listed[account] = None
-        self._look_within(limits.CONNECTION_LOOK_S)
+        self._check_within(limits.CONNECTION_LOOK_S)
 
-    def _look_within(self, delay_s: float) -> None:
+    def _check_within(self, delay_s: float) -> None:
         if self._timer is not None:
             if self._timer_s <= delay_s:
                 return
             self._timer.cancel()
         self._timer_s = delay_s
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._check)
 
-    def _look(self) -> None:
-        """Count again what sockets have not sent, close who holds it too long, and go on while something is held."""
+    def _check(self) -> None:
+        """Update the unsent bytes, close connections that hold memory too long, and schedule the next check."""
         self._timer = None
         now_s = asyncio.get_running_loop().time()
         for account in list(self._listed):
-            self._look_at(account, now_s)
+            self._check_account(account, now_s)
         if self._waiting:
             self._grant()
         if self._waiting:
             self._relieve(now_s, self.settings.pressure_s)
         if self._waiting:
-            self._look_within(_PRESSED_LOOK_S)
+            self._check_within(_PRESSED_CHECK_S)
         elif self._listed:
-            self._look_within(limits.CONNECTION_LOOK_S)
+            self._check_within(limits.CONNECTION_LOOK_S)
 
-    def _look_at(self, account: Account, now_s: float) -> None:
+    def _check_account(self, account: Account, now_s: float) -> None:
         if account.unsent_bytes:
             self.settle(account, account.holder.unsent_bytes())
-        account.look(now_s)
+        account.update(now_s)
         if not account.held_bytes and not account.unsent_bytes:
             account.listed = False
             self._listed.pop(account, None)
@@ -477,18 +477,18 @@ class ConnectionMemory:
             self._end(account, fault, now_s)
 
     def _relieve_at_once(self) -> None:
-        """More arrived than there may be: do not wait for anybody."""
+        """Relieve without waiting, because more has arrived than the hard limit allows."""
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._relieved_s >= _AT_ONCE_LOOK_S:
+        if now_s - self._relieved_s >= _AT_ONCE_CHECK_S:
             self._relieved_s = now_s
             for account in list(self._listed):
-                self._look_at(account, now_s)
+                self._check_account(account, now_s)
             self._relieve(now_s, 0.0)
 
     def _relieve(self, now_s: float, held_s: float) -> None:
-        """Close those that hold the most for the longest, of those that have held it for `held_s`.
+        """Close the connections that hold the most for the longest, among those that have held it for `held_s`.
 
-        Where the first in line has not gone on for so long, and it would help: those in line, the most bytes first.
+        If the first waiter has not been granted for that long, and it helps, also close waiters, the most bytes first.
         """
         first = next((waiter for waiter in self._waiting if waiter.grant is not None), None)
         wanted = 0 if first is None else first.size_bytes
@@ -505,7 +505,7 @@ class ConnectionMemory:
             self._grant_soon()
 
     def _end_in_line(self, enough: int, now_s: float, *, only_if_it_helps: bool) -> None:
-        """Close those that wait inside a frame, the most bytes first, until no more than `enough` is held."""
+        """Close waiters with an incomplete frame, the most bytes first, until no more than `enough` is held."""
         line = [
             (float(account.receiving_bytes), account, Closed.PRESSURE_FRAME)
             for account in self._listed
@@ -516,7 +516,7 @@ class ConnectionMemory:
             self._end_first(line, enough, now_s)
 
     def _end_first(self, found: list[tuple[float, Account, Closed]], enough: int, now_s: float) -> None:
-        """Close, the largest first, until no more than `enough` is held."""
+        """Close connections, the largest first, until no more than `enough` is held."""
         found.sort(key=lambda each: each[0], reverse=True)
         for _, account, why in found:
             if self.used_bytes <= enough:
@@ -526,9 +526,9 @@ class ConnectionMemory:
     def _end(self, account: Account, reason: Closed, now_s: float) -> None:
         held, unsent = account.held_bytes, account.unsent_bytes
         if reason in (Closed.STALLED_FRAME, Closed.PRESSURE_FRAME):
-            what = f"{held} bytes of a frame arrived, and not the rest in {account.receive_age_s(now_s):.1f} s"
+            what = f"{held} bytes of a frame arrived, but not the rest in {account.receive_age_s(now_s):.1f} s"
         else:
-            what = f"it has not taken {unsent} bytes in {account.send_age_s(now_s):.1f} s"
+            what = f"the peer has not read {unsent} bytes in {account.send_age_s(now_s):.1f} s"
         if reason in (Closed.PRESSURE_FRAME, Closed.PRESSURE_READER):
             what += f", and others wait for memory ({self.used_bytes} bytes held by all)"
         self.closed[reason] += 1
@@ -536,7 +536,7 @@ class ConnectionMemory:
         if now_s - self._logged_s >= limits.CONNECTION_REFUSED_LOG_S:
             self._logged_s = now_s
             if self._unlogged:
-                what += f"; {self._unlogged} more were closed since the last such line"
+                what += f"; {self._unlogged} more were closed since the last such log line"
             self._unlogged = 0
             account.holder.close_at_once(what)
         else:
@@ -544,7 +544,7 @@ class ConnectionMemory:
             account.holder.close_at_once("")
 
     def readings(self, labels: dict[str, str]) -> list[Reading]:
-        """For /metrics."""
+        """Return the readings for /metrics."""
         held = (
             ("receiving", self.receiving_bytes),
             ("requests", self.request_bytes),
@@ -553,9 +553,9 @@ class ConnectionMemory:
         )
         name, text = "quire_connection_memory_bytes", "bytes that connections hold, by class"
         found = [Reading(name, "gauge", text, value, {**labels, "class": each}) for each, value in held]
-        name, text = "quire_connection_memory_max_bytes", "what they may hold together"
+        name, text = "quire_connection_memory_max_bytes", "limit of the bytes that connections hold"
         found.append(Reading(name, "gauge", text, self.bytes_max, labels))
-        name, text = "quire_connection_memory_waits", "sockets and reads that waited for room"
+        name, text = "quire_connection_memory_waits", "sockets and reads that waited for memory"
         found.append(Reading(name, "counter", text, self.waits, labels))
         name, text = "quire_connections_closed_for_memory", "connections closed because they held memory, by reason"
         found += [

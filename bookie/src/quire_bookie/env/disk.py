@@ -1,9 +1,9 @@
-"""The disk port: what a bookie may ask of a file system, and what a crash may take away.
+"""The disk port: operations of a bookie on a file system, and their guarantees after a crash.
 
 Contract, which the simulated disk enforces: bytes written are durable only after `sync` of that file (or a
 durable write of a `JournalFile`) has returned; a created, renamed or removed name is durable only after
 `sync_dir` of its directory. A failed sync leaves the state unknown: never retry it (the page cache may have
-dropped the bytes). All methods raise `DiskFullError` for no space and `OSError` for everything else.
+dropped the bytes). All methods raise `DiskFullError` if there is no space and `OSError` for other errors.
 Nothing here blocks the event loop.
 """
 
@@ -16,36 +16,36 @@ from quire_bookie.model import Buffer
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes of the file system that holds a directory, without those kept back for root: what `df` shows."""
+    """Bytes of a directory's file system, without those reserved for root, as in `df`."""
 
     total_bytes: int
     free_bytes: int
     file_system: int = 0
-    """Which file system it is: two folders with the same number share their bytes. 0: not known."""
+    """Id of the file system: folders with the same id share their space. 0: unknown."""
 
 
 class DiskFile(Protocol):
-    """An open file. Reads and writes are positioned; several may be under way at once."""
+    """An open file. Reads and writes are positioned; several may run at once."""
 
     @property
     def path(self) -> str:
-        """The path it was opened with."""
+        """The path with which it was opened."""
         ...
 
     async def size(self) -> int:
-        """Length in bytes."""
+        """Return the length in bytes."""
         ...
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes at `offset`; fewer only at the end of the file."""
+        """Return up to `size` bytes at `offset`; fewer only at the end of the file."""
         ...
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers one after the other from `offset` on. Not durable before `sync`."""
+        """Write all buffers consecutively from `offset` on. Not durable before `sync`."""
         ...
 
     async def sync(self) -> None:
-        """Make everything written durable, the length included."""
+        """Make all written bytes and the length durable."""
         ...
 
     async def truncate(self, size: int) -> None:
@@ -53,7 +53,7 @@ class DiskFile(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release the handle. Says nothing about durability."""
+        """Close the file. Does not make it durable."""
         ...
 
 
@@ -66,7 +66,7 @@ class JournalFile(Protocol):
 
     @property
     def path(self) -> str:
-        """The path it was opened with."""
+        """The path with which it was opened."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class JournalFile(Protocol):
         ...
 
     async def close(self) -> None:
-        """Wait for the submission in flight, then release the handle."""
+        """Wait for the submission in flight, then close the file."""
         ...
 
 
@@ -87,7 +87,7 @@ class DirectoryLock(Protocol):
     """An exclusive lock of a folder against other processes."""
 
     def release(self) -> None:
-        """Give the folder free. A dead process gives it free by dying."""
+        """Unlock the folder. The lock also ends with the process."""
         ...
 
 
@@ -99,19 +99,19 @@ class Disk(Protocol):
         ...
 
     async def list_dir(self, path: str) -> list[str]:
-        """Names in a folder, sorted; FileNotFoundError when there is none."""
+        """Return the names in a folder, sorted; FileNotFoundError if it does not exist."""
         ...
 
     async def exists(self, path: str) -> bool:
-        """Whether a file or folder has that path."""
+        """Return whether a file or folder has this path."""
         ...
 
     async def modified_ms(self, path: str) -> int | None:
-        """When a file was last written, for people; None when that is not known, or there is no file."""
+        """Return when a file was last written, for display; None if unknown, or if there is no file."""
         ...
 
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open for reading and writing. `create` makes an empty file and fails where one exists."""
+        """Open for reading and writing. `create` creates an empty file and fails if one exists."""
         ...
 
     async def open_read_only(self, path: str) -> DiskFile:
@@ -119,11 +119,11 @@ class Disk(Protocol):
         ...
 
     async def create_journal(self, path: str, size: int) -> None:
-        """Make a file of `size` zeros, all written (not merely allocated) and durable, and its name too."""
+        """Create a file of `size` zeros, all written (not merely allocated); file and name are durable."""
         ...
 
     async def allocate(self, path: str, size: int) -> None:
-        """Make a file that takes `size` bytes of the file system, durably; what it contains does not count."""
+        """Create a file that occupies `size` bytes of the file system, durably; its content is undefined."""
         ...
 
     async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
@@ -134,18 +134,18 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str | None:
-        """Names the memory that holds what was written and not synced: another one, and that is lost.
+        """Return the id of the memory that contains written but unsynced bytes: if it changes, they are lost.
 
-        It outlives a process, and changes when the machine restarts. None: not known.
+        It survives a process, and changes when the machine restarts. None: unknown.
         """
         ...
 
     async def read_file(self, path: str) -> bytes:
-        """The whole content of a small file."""
+        """Return the whole content of a small file."""
         ...
 
     async def replace_file(self, path: str, content: bytes) -> None:
-        """Replace a small file in one step, durably: after a crash the old or the new content is there."""
+        """Replace a small file atomically and durably: after a crash the old or the new content exists."""
         ...
 
     async def rename(self, source: str, target: str) -> None:
@@ -161,9 +161,9 @@ class Disk(Protocol):
         ...
 
     async def usage(self, path: str) -> DiskUsage:
-        """Space of the file system below `path`."""
+        """Return the space of the file system of `path`."""
         ...
 
     def lock_dir(self, path: str) -> DirectoryLock:
-        """Lock a folder; raises BlockingIOError when another process holds it."""
+        """Lock a folder; BlockingIOError if another process has locked it."""
         ...

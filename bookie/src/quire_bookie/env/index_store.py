@@ -1,8 +1,8 @@
 """The index-store port: an ordered key-value store whose commits survive a crash.
 
 Contract, which the simulated store enforces: a batch is atomic; it is durable when `commit(..., sync=True)` has
-returned, and without `sync` once a later synced commit has. An absent key is a claim (*no such entry*): a store
-that cannot prove it, because a page is damaged, raises `DamagedError` and never answers None.
+returned, and without `sync` once a later synced commit has. An absent key is a statement (*no such entry*): a store
+that cannot prove it, because a page is damaged, raises `DamagedError` and never returns None.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -10,28 +10,28 @@ from typing import Protocol
 
 
 class IndexStore(Protocol):
-    """Keys and values are bytes; keys are ordered as bytes."""
+    """Stores byte values under byte keys, which are ordered."""
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value, or None when the key is provably absent."""
+        """Return the value, or None if the key is provably absent."""
         ...
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """One answer per key, in order."""
+        """Return one value or None per key, in order."""
         ...
 
     async def last_at_or_below(self, key: bytes, lower: bytes) -> tuple[bytes, bytes] | None:
-        """The greatest pair with lower <= k <= key."""
+        """Return the greatest pair with lower <= k <= key, or None."""
         ...
 
     def scan(self, start: bytes, end: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < end, ascending, from one snapshot."""
+        """Yield pairs with start <= key < end, ascending, from one snapshot."""
         ...
 
     async def commit(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool = True
     ) -> None:
-        """Apply all of it or nothing."""
+        """Apply all changes or none."""
         ...
 
     async def delete_range(self, start: bytes, end: bytes) -> None:
@@ -39,5 +39,5 @@ class IndexStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Flush and release."""
+        """Flush and close."""
         ...

@@ -1,7 +1,7 @@
-"""What every way to submit to the journal shares: one write in flight at a time, and who is told of its end.
+"""The shared part of all journal submits: one write in flight at a time, and the call of `done` at its end.
 
-Owns the state of the submission, not the file: how bytes get there is for the adapters that build on this. `done` is
-never called inside `submit`, and once for each.
+Owns the state of the submission, not the file: the adapters that build on this write the bytes. `done` is never called
+inside `submit`, and exactly once per submission.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ Done: TypeAlias = Callable[[BaseException | None], None]
 
 
 class JournalSubmission:
-    """The part of a `JournalFile` that is the same for all. Open and use it on one event loop."""
+    """The common part of `JournalFile` implementations. Open and use it on one event loop."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -25,16 +25,16 @@ class JournalSubmission:
 
     @property
     def path(self) -> str:
-        """The path it was opened with."""
+        """The path with which it was opened."""
         return self._path
 
     @property
     def alignment_bytes(self) -> int:
-        """A page, which no device's block exceeds: what is acknowledged never shares one with what comes later."""
+        """A page, which no device's block exceeds: acknowledged bytes never share a block with later ones."""
         return JOURNAL_ALIGNMENT_BYTES
 
     def _begin(self, done: Done) -> None:
-        """A submission begins; `_finish` must follow, in a later step of the loop."""
+        """Start a submission; `_finish` must follow, in a later iteration of the loop."""
         assert self._done is None, "one submission is in flight at a time"
         self._done = done
         self._idle.clear()
@@ -46,5 +46,5 @@ class JournalSubmission:
             done(error)
 
     async def _settled(self) -> None:
-        """Until nothing is in flight."""
+        """Wait until nothing is in flight."""
         await self._idle.wait()

@@ -1,10 +1,10 @@
-"""Journal submit by Linux AIO: O_DIRECT, RWF_DSYNC and an eventfd that the event loop watches. No thread.
+"""Journal submit with Linux AIO: O_DIRECT, RWF_DSYNC and an eventfd that the event loop watches. No thread.
 
 Owns one file handle, one kernel context and one aligned buffer into which a group is copied, so that the caller's
-buffers are free when `submit` returns. Must never be asked for a second submission while one is in flight, and must
-never report success for fewer bytes than were asked for.
+buffers are free when `submit` returns. Must never receive a second submission while one is in flight, and must never
+report success for fewer bytes than requested.
 
-The system calls go through ctypes because the standard library has none of them. Layouts: `man 2 io_submit`,
+The system calls go through ctypes because the standard library lacks them. Layouts: `man 2 io_submit`,
 `linux/aio_abi.h`.
 """
 
@@ -29,7 +29,7 @@ _FIRST_BUFFER_BYTES = 1 << 20
 
 
 class _ControlBlock(ctypes.Structure):
-    """struct iocb of a little-endian machine with 64 bits."""
+    """struct iocb of a 64-bit little-endian machine."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -63,9 +63,9 @@ class _Timespec(ctypes.Structure):
 
 
 class AioContext:
-    """One kernel AIO context with room for one write at a time, and its aligned buffer.
+    """One kernel AIO context with capacity for one write at a time, and its aligned buffer.
 
-    Raises OSError (ENOSYS) where the machine or a sandbox has no AIO.
+    Raises OSError (ENOSYS) if the machine or a sandbox has no AIO.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class AioContext:
         self._address = self._address_of(self._memory)
 
     def start(self, fd: int, offset: int, buffers: Sequence[Buffer], event_fd: int | None) -> int:
-        """Copy the buffers and hand them to the kernel. Returns the bytes submitted; OSError when refused."""
+        """Copy the buffers and submit them to the kernel. Returns the bytes submitted; OSError if refused."""
         size = sum(map(len, buffers))
         if size > len(self._memory):
             # Replaced only while nothing is in flight, so the kernel holds no pointer into the old one.
@@ -103,7 +103,7 @@ class AioContext:
         return size
 
     def result(self, *, wait: bool) -> int | None:
-        """Bytes written by the finished write, or None when it is still under way; OSError when it failed."""
+        """Return the bytes of the finished write, or None while it is in flight; OSError if it failed."""
         timeout = None if wait else ctypes.byref(self._poll)
         found = self._call(
             self._getevents,
@@ -120,7 +120,7 @@ class AioContext:
         return int(self._event.result)
 
     def close(self) -> None:
-        """Give the context back; waits for a write in flight."""
+        """Destroy the context; waits for a write in flight."""
         self._call(self._destroy, self._context)
 
     def _call(self, number: int, *arguments: object) -> int:
@@ -178,7 +178,7 @@ class AioJournalFile(JournalSubmission):
         self._finish(None if written == self._size else short)
 
     async def close(self) -> None:
-        """Wait for the submission in flight, then release the handle."""
+        """Wait for the submission in flight, then close the file."""
         await self._settled()
         self._loop.remove_reader(self._event_fd)
         self._context.close()
@@ -187,7 +187,7 @@ class AioJournalFile(JournalSubmission):
 
 
 def probe(folder: str) -> None:
-    """Write one block in `folder` the way `AioJournalFile` does. Blocks; OSError says why it does not work here."""
+    """Write one block in `folder` like `AioJournalFile`. Blocks; OSError explains why it does not work here."""
     path = f"{folder}/.journal-submit-probe"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_CLOEXEC, 0o600)
     try:

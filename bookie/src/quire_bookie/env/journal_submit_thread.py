@@ -1,6 +1,6 @@
-"""Journal submit by a thread: one `pwritev` with RWF_DSYNC per group, where Linux AIO cannot be had.
+"""Journal submit with a thread: one `pwritev` with RWF_DSYNC per group, for machines without Linux AIO.
 
-Owns one file handle and one thread. Must never touch the event loop but through `call_soon_threadsafe`. The thread
+Owns one file handle and one thread. Must never use the event loop except through `call_soon_threadsafe`. The thread
 competes with the loop for the interpreter lock: opening such a file lowers the interpreter's switch interval to
 0.5 ms for the whole process (measured: docs/decisions/0002-journal-submit.md).
 """
@@ -21,9 +21,9 @@ _Job = tuple[int, Sequence[Buffer]]
 
 
 def write_durably(fd: int, offset: int, buffers: Sequence[Buffer], *, synced: bool = True) -> None:
-    """Blocks until all of it is durable. OSError as the system gives it; the state is then unknown.
+    """Block until all bytes are durable. OSError of the system; the state is then unknown.
 
-    Without `synced` it blocks until all of it is written.
+    Without `synced`, block until all bytes are written.
     """
     flags = getattr(os, "RWF_DSYNC", 0) if synced else 0
     size = sum(map(len, buffers))
@@ -65,13 +65,13 @@ class ThreadJournalFile(JournalSubmission):
             try:
                 self._loop.call_soon_threadsafe(self._finish, failure)
             except RuntimeError:
-                return  # the loop is closed: nobody is left to be told
+                return  # the loop is closed: no caller waits any more
 
     async def close(self) -> None:
-        """Wait for the submission in flight, then end the thread and release the handle."""
+        """Wait for the submission in flight, then end the thread and close the file."""
         await self._settled()
         self._jobs.put(None)
-        self._thread.join()  # it has nothing left to do: returns at once
+        self._thread.join()  # it is idle: returns at once
         try:
             if not self._synced:
                 await self._loop.run_in_executor(None, os.fsync, self._fd)

@@ -1,7 +1,7 @@
 """The disk port on a real file system.
 
-Owns a small pool of threads for everything that blocks, and the choice of how a journal group is submitted. Must
-never acknowledge a name before its folder is synced where the port promises durability, and never retry a sync.
+Owns a small pool of threads for all blocking calls, and the choice of the journal submit. Must never return before a
+name's folder is synced if the port promises durability, and never retry a sync.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _ZEROS = bytes(4 * MIB)
 _BUFFERS_PER_CALL_MAX = 512  # below IOV_MAX everywhere
-_DIRECT_BYTES_MIN = 64 * 1024  # below it the page cache is as cheap
+_DIRECT_BYTES_MIN = 64 * 1024  # below it the page cache is not more expensive
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def _no_space_as_disk_full(path: str) -> Iterator[None]:
 
 
 def _write_all(fd: int, offset: int, buffers: Sequence[Buffer]) -> None:
-    """Write every byte, also where the system takes only a part at a time."""
+    """Write every byte, even if the system accepts only a part per call."""
     for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
         part = buffers[start : start + _BUFFERS_PER_CALL_MAX]
         size = sum(map(len, part))
@@ -96,14 +96,14 @@ def _make_dirs(path: str) -> None:
 
 
 class _Abandoned(Exception):
-    """Nobody waits any more for what a thread does."""
+    """No caller waits any more for the result of a thread."""
 
 
 def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
-            # Allocated in one piece first: fewer extents, and a full disk shows before anything is written.
+            # Allocate in one piece first: fewer extents, and a full disk is detected before anything is written.
             os.posix_fallocate(fd, 0, size)
             for offset in range(0, size, len(_ZEROS)):
                 if abandoned.is_set():
@@ -114,7 +114,7 @@ def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
             os.close(fd)
         _sync_dir(os.path.dirname(path))
     except (OSError, _Abandoned):
-        # Half a file is of no use, and on a full disk it would keep the space.
+        # An incomplete file is useless, and on a full disk it would keep the space.
         os.unlink(path)
         raise
 
@@ -151,7 +151,7 @@ def _read_file(path: str) -> bytes:
 
 
 class _Pool:
-    """Runs blocking calls on threads and names no-space errors."""
+    """Runs blocking calls on threads and maps no-space errors to DiskFullError."""
 
     def __init__(self, threads: int) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="disk")
@@ -165,8 +165,8 @@ class _Pool:
 
 
 class _DirectWrites:
-    """A second handle of a file for writes around the page cache: no copy of the bytes, and no burst of them at the
-    sync. Only for pages of memory at offsets of pages; everything else is refused. Used on several threads at once.
+    """A second handle of a file for writes around the page cache: avoids a copy of the bytes, and a burst at the sync.
+    Only for page-aligned memory and offsets; everything else is refused. Used on several threads at once.
     """
 
     def __init__(self, fd: int) -> None:
@@ -176,7 +176,7 @@ class _DirectWrites:
         self._works = hasattr(os, "O_DIRECT")
 
     def takes(self, offset: int, buffers: Sequence[Buffer]) -> bool:
-        """Whether these bytes lie on pages, and may be worth it."""
+        """Return whether these bytes are page-aligned and large enough to be worth it."""
         if not self._works or len(buffers) != 1:
             return False
         buffer = buffers[0]
@@ -185,7 +185,7 @@ class _DirectWrites:
         return len(buffer) >= _DIRECT_BYTES_MIN and not (len(buffer) % mmap.PAGESIZE or offset % mmap.PAGESIZE)
 
     def write(self, offset: int, buffer: memoryview) -> int:
-        """Bytes written; the rest is the caller's, all of it where the file system refuses."""
+        """Return the bytes written; the caller writes the rest, which is all of it if the file system refuses."""
         try:
             with self._opening:
                 if self._direct_fd is None:
@@ -194,7 +194,7 @@ class _DirectWrites:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTSUP):
                 raise
-            self._works = False  # not here, or memory that does not begin on a page
+            self._works = False  # not supported here, or memory that is not page-aligned
             return 0
 
     def close(self) -> None:
@@ -214,19 +214,19 @@ class LocalFile:
 
     @property
     def path(self) -> str:
-        """The path it was opened with."""
+        """The path with which it was opened."""
         return self._path
 
     async def size(self) -> int:
-        """Length in bytes."""
+        """Return the length in bytes."""
         return (await self._pool.run(self._path, os.fstat, self._fd)).st_size
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes at `offset`; fewer only at the end of the file."""
+        """Return up to `size` bytes at `offset`; fewer only at the end of the file."""
         return await self._pool.run(self._path, _read_all, self._fd, offset, size)
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers one after the other. Not durable before `sync`. Whole pages go around the page cache."""
+        """Write all buffers consecutively. Not durable before `sync`. Whole pages bypass the page cache."""
         if self._direct is not None and self._direct.takes(offset, buffers):
             await self._pool.run(self._path, self._write_pages, offset, buffers[0])
         else:
@@ -239,7 +239,7 @@ class LocalFile:
             _write_all(self._fd, offset + written, [buffer[written:]])
 
     async def sync(self) -> None:
-        """Make everything written durable, the length included."""
+        """Make all written bytes and the length durable."""
         await self._pool.run(self._path, os.fdatasync, self._fd)
 
     async def truncate(self, size: int) -> None:
@@ -247,7 +247,7 @@ class LocalFile:
         await self._pool.run(self._path, os.ftruncate, self._fd, size)
 
     async def close(self) -> None:
-        """Release the handle. Says nothing about durability."""
+        """Close the file. Does not make it durable."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             await self._pool.run(self._path, self._close, fd)
@@ -259,7 +259,7 @@ class LocalFile:
 
 
 class LocalDirectoryLock:
-    """Implements `DirectoryLock` by `flock` on the folder itself: no file is left behind."""
+    """Implements `DirectoryLock` with `flock` on the folder itself: leaves no file behind."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -270,15 +270,15 @@ class LocalDirectoryLock:
             raise
 
     def release(self) -> None:
-        """Give the folder free; a second call changes nothing."""
+        """Unlock the folder; a second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class LocalDisk:
-    """Implements `Disk`. `journal_submit` chooses how groups are submitted; see docs/decisions/0002. `direct_writes`:
-    whole pages of other files go around the page cache."""
+    """Implements `Disk`. `journal_submit` selects how groups are submitted; see docs/decisions/0002. `direct_writes`:
+    whole pages of other files bypass the page cache."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class LocalDisk:
         self._pool.close()
 
     async def folder_bytes(self, path: str) -> int:
-        """Space that the files below a folder take. Not part of the port: for people, not for decisions."""
+        """Return the space used by the files below a folder. Not part of the port: for display, not for decisions."""
         return await self._pool.run(path, _folder_bytes, path)
 
     async def make_dirs(self, path: str) -> None:
@@ -305,22 +305,22 @@ class LocalDisk:
         await self._pool.run(path, _make_dirs, path)
 
     async def list_dir(self, path: str) -> list[str]:
-        """Names in a folder, sorted; FileNotFoundError when there is none."""
+        """Return the names in a folder, sorted; FileNotFoundError if it does not exist."""
         return sorted(await self._pool.run(path, os.listdir, path))
 
     async def exists(self, path: str) -> bool:
-        """Whether a file or folder has that path."""
+        """Return whether a file or folder has this path."""
         return await self._pool.run(path, os.path.exists, path)
 
     async def modified_ms(self, path: str) -> int | None:
-        """The file system's time of the last write."""
+        """Return the file system's time of the last write."""
         try:
             return (await self._pool.run(path, os.stat, path)).st_mtime_ns // 1_000_000
         except FileNotFoundError:
             return None
 
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open for reading and writing. `create` makes an empty file and fails where one exists."""
+        """Open for reading and writing. `create` creates an empty file and fails if one exists."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         fd = await self._pool.run(path, os.open, path, flags, FILE_MODE)
         return LocalFile(self._pool, path, fd, direct_writes=self._direct_writes)
@@ -330,27 +330,27 @@ class LocalDisk:
         return LocalFile(self._pool, path, await self._pool.run(path, os.open, path, os.O_RDONLY | os.O_CLOEXEC))
 
     async def create_journal(self, path: str, size: int) -> None:
-        """Make a file of `size` zeros, all written and durable, and its name too. Nothing is left on an error.
+        """Create a file of `size` zeros, all written; file and name are durable. After an error nothing is left.
 
-        Cancelled, it ends soon, and the file is there in full or not at all.
+        After a cancellation it ends soon, and the file exists completely or not at all.
         """
         abandoned = threading.Event()
         making = asyncio.ensure_future(self._pool.run(path, _create_journal, path, size, abandoned))
         try:
             await asyncio.shield(making)
         except asyncio.CancelledError:
-            # Seconds of zeros for a file that nobody wants: a process that is told to stop does not wait for them.
+            # Do not spend seconds writing zeros to an unwanted file: a process that was asked to stop must not wait.
             abandoned.set()
             with contextlib.suppress(_Abandoned, OSError, DiskFullError):
                 await making
             raise
 
     async def allocate(self, path: str, size: int) -> None:
-        """Make a file that takes `size` bytes, durably. Nothing is left on an error."""
+        """Create a file that occupies `size` bytes, durably. After an error nothing is left."""
         await self._pool.run(path, _allocate, path, size)
 
     async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
-        """Open an existing preallocated file for durable submissions, in the way that was chosen."""
+        """Open an existing preallocated file for durable submissions, with the selected submit."""
         if not synced:
             return ThreadJournalFile(path, synced=False)
         if self._journal_submit != "thread" and await self._aio_is_possible(os.path.dirname(path)):
@@ -358,7 +358,7 @@ class LocalDisk:
         return ThreadJournalFile(path)
 
     def boot_id(self) -> str | None:
-        """The kernel's id of this boot; None where it has none."""
+        """Return the kernel's id of this boot, or None if it has none."""
         try:
             with open(_BOOT_ID_FILE, encoding="ascii") as file:
                 return file.read().strip() or None
@@ -374,16 +374,16 @@ class LocalDisk:
                 await self._pool.run(folder, journal_submit_aio.probe, folder)
             except OSError as error:
                 known = False
-                log.warning("%s: no direct asynchronous writes here (%s); the journal uses a thread", folder, error)
+                log.warning("%s: direct asynchronous writes do not work (%s); the journal uses a thread", folder, error)
             self._aio_works[device] = known
         return known
 
     async def read_file(self, path: str) -> bytes:
-        """The whole content of a small file."""
+        """Return the whole content of a small file."""
         return await self._pool.run(path, _read_file, path)
 
     async def replace_file(self, path: str, content: bytes) -> None:
-        """Replace a small file in one step, durably: after a crash the old or the new content is there."""
+        """Replace a small file atomically and durably: after a crash the old or the new content exists."""
         await self._pool.run(path, _replace_file, path, content)
 
     async def rename(self, source: str, target: str) -> None:
@@ -399,15 +399,15 @@ class LocalDisk:
         await self._pool.run(path, _sync_dir, path)
 
     async def usage(self, path: str) -> DiskUsage:
-        """Space of the file system below `path`."""
+        """Return the space of the file system of `path`."""
         return await self._pool.run(path, _usage, path)
 
     def lock_dir(self, path: str) -> DirectoryLock:
-        """Lock a folder; raises BlockingIOError when another process (or this one) holds it."""
+        """Lock a folder; BlockingIOError if another process (or this one) has locked it."""
         return LocalDirectoryLock(path)
 
 
 def _usage(path: str) -> DiskUsage:
     found = os.statvfs(path)
-    usable = found.f_blocks - found.f_bfree + found.f_bavail  # what is kept back for root is not ours, full or empty
+    usable = found.f_blocks - found.f_bfree + found.f_bavail  # blocks reserved for root do not count
     return DiskUsage(usable * found.f_frsize, found.f_bavail * found.f_frsize, os.stat(path).st_dev)

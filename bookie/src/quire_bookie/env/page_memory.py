@@ -1,7 +1,7 @@
-"""Memory for direct writes: it begins on a page, and is quick to fill and to hand to the kernel.
+"""Allocates memory for direct writes: page-aligned, and fast to fill and to pass to the kernel.
 
-Private, and in huge pages from 2 MiB on: what `mmap` gives by default is shared memory in small pages, whose faults and
-pinning cost a third of what writing it costs.
+Private, and in huge pages from 2 MiB on: by default `mmap` returns shared memory in small pages, whose faults and
+pinning cost a third as much as writing it.
 """
 
 import contextlib
@@ -9,9 +9,9 @@ import mmap
 
 
 def page_memory(size: int) -> mmap.mmap:
-    """Zeros, `size` bytes of them. Goes with the last view of it."""
+    """Return `size` zero bytes. The memory is freed with its last view."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -1,4 +1,4 @@
-"""An index store that finds space for its commits on a full file system: it releases the reserve when it must."""
+"""An index store that releases the space reserve when a commit finds no space on a full file system."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -8,7 +8,7 @@ from quire_bookie.env.space_reserve import SpaceReserves
 
 
 class ReservedIndexStore:
-    """Implements `IndexStore` on another one, whose folder is `path`."""
+    """Implements `IndexStore` on top of another one, whose folder is `path`."""
 
     def __init__(self, index: IndexStore, disk: Disk, reserves: SpaceReserves, path: str) -> None:
         self._index = index
@@ -21,15 +21,15 @@ class ReservedIndexStore:
         self.close = index.close
 
     def scan(self, start: bytes, end: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
-        """As the store below."""
+        """Forward."""
         return self._index.scan(start, end)
 
     async def commit(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool = True
     ) -> None:
-        """As the store below; without space, from the reserve."""
+        """Forward; if there is no space, use the reserve."""
         await self._reserves.retry(self._disk, self._path, lambda: self._index.commit(puts, deletes, sync=sync))
 
     async def delete_range(self, start: bytes, end: bytes) -> None:
-        """As the store below; without space, from the reserve."""
+        """Forward; if there is no space, use the reserve."""
         await self._reserves.retry(self._disk, self._path, lambda: self._index.delete_range(start, end))

@@ -1,4 +1,4 @@
-"""Small files with secrets. Reads them again each time, as a rotation replaces the file; writes them for one owner."""
+"""Small files with secrets: reads them again each time, as a rotation may replace them; writes them for one owner."""
 
 import asyncio
 import contextlib
@@ -9,19 +9,19 @@ _OWNER_ONLY = 0o600
 
 
 async def read_secret(path: str) -> bytes:
-    """The content without white space around it. OSError."""
+    """Return the content without surrounding white space. OSError."""
     return (await asyncio.to_thread(Path(path).read_bytes)).strip()
 
 
 async def write_secret(path: str, content: bytes) -> None:
-    """Make a durable file that only its owner reads, or replace it. OSError."""
+    """Create or replace a durable file that only its owner can read. OSError."""
     await asyncio.to_thread(_write, path, content)
 
 
 def _write(path: str, content: bytes) -> None:
     temporary = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)  # of a start that was cut off; its mode may be another
+        os.unlink(temporary)  # left by an interrupted start; its mode may differ
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
     with open(fd, "wb") as file:
         file.write(content)
@@ -36,12 +36,12 @@ def _write(path: str, content: bytes) -> None:
 
 
 class SecretFiles:
-    """Files with keys, for those who have no Disk."""
+    """Reads files with keys, for callers without a Disk."""
 
     async def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         return await asyncio.to_thread(Path(path).is_file)
 
     async def read_file(self, path: str) -> bytes:
-        """Its content, as it is. OSError."""
+        """Return the unmodified content. OSError."""
         return await asyncio.to_thread(Path(path).read_bytes)

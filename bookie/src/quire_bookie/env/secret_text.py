@@ -1,4 +1,4 @@
-"""A secret of the settings: its text, or the file that a `file:` URL names."""
+"""Resolves a secret of the settings: its text, or the file that a `file:` URL names."""
 
 from quire_bookie.env.secret_file import read_secret
 from quire_bookie.errors import ConfigError
@@ -7,7 +7,7 @@ _FILE = "file:"
 
 
 async def secret_text(value: str, key: str) -> bytes:
-    """The secret without white space around that of a file. ConfigError for a file that is empty or cannot be read."""
+    """Return the secret, stripped if from a file. ConfigError if the file is empty or unreadable."""
     if not value.startswith(_FILE):
         return value.encode()
     path = value.removeprefix(_FILE)
@@ -17,5 +17,5 @@ async def secret_text(value: str, key: str) -> bytes:
     except OSError as error:
         raise ConfigError(f"{key}: {path} cannot be read: {error.strerror}") from error
     if not found:
-        raise ConfigError(f"{key}: {path} is empty; write the secret into it, or leave the setting out")
+        raise ConfigError(f"{key}: {path} is empty; write the secret into it, or remove the setting")
     return found

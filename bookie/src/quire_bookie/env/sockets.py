@@ -1,4 +1,4 @@
-"""What is asked of the operating system for sockets that listen. Never reads or writes one."""
+"""Sets options of listening sockets. Never reads or writes one."""
 
 import socket
 from typing import Protocol
@@ -7,7 +7,7 @@ from quire_bookie.limits import KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIV
 
 
 class ListeningSocket(Protocol):
-    """As a server of asyncio has it."""
+    """A listening socket of an asyncio server."""
 
     def setsockopt(self, level: int, option: int, value: int, /) -> None:
         """See `socket.setsockopt`."""
@@ -15,9 +15,9 @@ class ListeningSocket(Protocol):
 
 
 def notice_dead_peers(listening: ListeningSocket) -> None:
-    """Have idle connections that it accepts probed, and ended when nobody answers: they inherit its options.
+    """Enable keep-alive probes on accepted idle connections, which inherit the option: dead peers are disconnected.
 
-    A client whose machine or network vanished sends nothing that would end its connection.
+    A client whose machine or network has failed sends nothing that would end its connection.
     """
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):

@@ -1,13 +1,12 @@
-"""Space for the work that must go on when a disk is full: files of a fixed size that hold nothing.
+"""Reserves space for work that must continue on a full disk: empty files of a fixed size.
 
     <folder>/reserve.<k>    k from 0; allocated, never read
 
-A threshold on the free bytes is no reserve where other programs fill the same file system; allocated blocks are. Work
-that finds no space releases as many files as it needs (`release`, `ensure`), and `refill` allocates them again when
-there is space. They are released one by one, so that a program that takes all free space does not get the whole
-reserve.
+A threshold of free bytes is not a reserve if other programs fill the same file system; allocated blocks are. Work that
+finds no space releases as many files as it needs (`release`, `ensure`), and `refill` allocates them again once there is
+space. They are released one by one, so that a program that takes all free space does not get the whole reserve.
 
-Owns these files. Must never release more than was asked for, nor take space that leaves less than a margin free.
+Owns these files. Must never release more than requested, nor allocate space that leaves less than a margin free.
 """
 
 import asyncio
@@ -27,23 +26,23 @@ T = TypeVar("T")
 
 
 class SpaceReserve:
-    """The reserve of one file system, in one folder of it. `size_bytes` 0: there is none."""
+    """The reserve of one file system, in one of its folders. `size_bytes` 0: no reserve."""
 
     def __init__(self, disk: Disk, folder: str, size_bytes: int) -> None:
         self._disk = disk
         self.folder = folder
         self.file_system = 0
-        """As `DiskUsage.file_system`; 0 until `open`, or where it is not known."""
+        """As `DiskUsage.file_system`; 0 before `open`, or if unknown."""
         part = -(-size_bytes // FILES)
         self._file_bytes = max(FILE_BYTES_MIN, part + -part % FILE_BYTES_MIN) if size_bytes else 0
         self._count = -(-size_bytes // self._file_bytes) if size_bytes else 0
         self._held: set[int] = set()
         self._lock = asyncio.Lock()
         self.on_release: Callable[[], None] | None = None
-        """Called in the step in which files were released."""
+        """Called when files were released."""
 
     async def open(self) -> None:
-        """See which files are there, and remove those of another size or number. OSError."""
+        """Find the existing files, and remove those with another size or number. OSError."""
         self.file_system = (await self._disk.usage(self.folder)).file_system
         self._held = set()
         for name in await self._disk.list_dir(self.folder):
@@ -62,12 +61,12 @@ class SpaceReserve:
 
     @property
     def size_bytes(self) -> int:
-        """All of it together."""
+        """Total size."""
         return self._count * self._file_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are allocated at the moment."""
+        """Bytes that are allocated now."""
         return len(self._held) * self._file_bytes
 
     @property
@@ -76,12 +75,12 @@ class SpaceReserve:
         return self.size_bytes - self.held_bytes
 
     async def release(self, needed_bytes: int) -> bool:
-        """Give that much free, or the rest. False: nothing was left. OSError."""
+        """Free that many bytes, or the rest. False: nothing was left. OSError."""
         async with self._lock:
             return await self._release(needed_bytes)
 
     async def ensure(self, needed_bytes: int, *, keep_bytes: int = 0) -> None:
-        """Release until that much is free; `keep_bytes` of the reserve stay. OSError."""
+        """Release until `needed_bytes` are free; `keep_bytes` of the reserve stay. OSError."""
         async with self._lock:
             free_bytes = (await self._disk.usage(self.folder)).free_bytes
             spendable = max(0, self.held_bytes - keep_bytes)
@@ -96,14 +95,14 @@ class SpaceReserve:
             await self._disk.remove(f"{self.folder}/reserve.{number}")
             self._held.discard(number)
         await self._disk.sync_dir(self.folder)
-        _log.warning("%s: %d bytes of the reserve are in use now, %d are left", self.folder, files * self._file_bytes,
+        _log.warning("%s: %d bytes of the reserve were released, %d are left", self.folder, files * self._file_bytes,
                      self.held_bytes)  # fmt: skip
         if self.on_release is not None:
             self.on_release()
         return True
 
     async def refill(self, margin_bytes: int) -> bool:
-        """Allocate the missing files, as far as the margin stays free. Whether all of it is there. OSError."""
+        """Allocate the missing files while the margin stays free; return whether the reserve is complete. OSError."""
         async with self._lock:
             added = 0
             for number in range(self._count):
@@ -119,18 +118,18 @@ class SpaceReserve:
                 self._held.add(number)
                 added += 1
             if added:
-                _log.info("%s: %d of %d bytes of the reserve are there", self.folder, self.held_bytes, self.size_bytes)
+                _log.info("%s: %d of %d reserved bytes are allocated", self.folder, self.held_bytes, self.size_bytes)
             return not self.missing_bytes
 
 
 class SpaceReserves:
-    """The reserves of one bookie, one for each file system."""
+    """The reserves of one bookie, one per file system."""
 
     def __init__(self, reserves: Sequence[SpaceReserve] = ()) -> None:
         self.all = tuple(each for each in reserves if each.size_bytes)
 
     async def find(self, disk: Disk, path: str) -> SpaceReserve | None:
-        """The reserve that gives space to a folder and the files in it: that of its file system. OSError."""
+        """Return the reserve for a folder and its files: that of its file system. OSError."""
         below = [each for each in self.all if path == each.folder or path.startswith(each.folder + "/")]
         if below or not self.all:
             return max(below, key=lambda each: len(each.folder), default=None)
@@ -146,21 +145,21 @@ class SpaceReserves:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes that were released and not allocated again, of all."""
+        """Released and not yet allocated bytes of all reserves."""
         return self.size_bytes - self.held_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are allocated, of all."""
+        """Allocated bytes of all reserves."""
         return sum(each.held_bytes for each in self.all)
 
     @property
     def size_bytes(self) -> int:
-        """What ought to be allocated, of all."""
+        """Total size of all reserves."""
         return sum(each.size_bytes for each in self.all)
 
     async def retry(self, disk: Disk, path: str, work: Callable[[], Awaitable[T]], needed_bytes: int = 1) -> T:
-        """Do `work`, and again after each release for as long as it finds no space. It must bear to be repeated.
+        """Run `work`, and again after each release while it finds no space. It must be repeatable.
 
         DiskFullError once nothing is left to release.
         """

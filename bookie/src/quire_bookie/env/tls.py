@@ -1,9 +1,9 @@
-"""TLS contexts out of PEM files, and anew when the files change. Owns every look at those files.
+"""Builds TLS contexts from PEM files, and again when the files change. Owns all access to these files.
 
-Never drops a context that works for one that does not: files that cannot be used, or a certificate that has run out,
-leave the former context in place, with a line in the log and a count. Never logs a key or a password.
+Never replaces a valid context by an invalid one: after unusable files or an expired certificate, the previous context
+stays in use, with a log line and a count. Never logs a key or a password.
 
-Loading reads files and does arithmetic on keys for some milliseconds, so it runs in a thread.
+Loading takes some milliseconds for file reads and key arithmetic, so it runs in a thread.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the parts of one side's TLS are, all PEM. Empty: there is none.
+    """Paths of the TLS files of one side, all PEM. Empty: none.
 
-    `key`: the private key of `certificate`, in the same file or in its own; `key_password`: a file with its password.
-    `trust`: certificates that the other side's must lead to. `protocols`: of TLSv1.2 and TLSv1.3, empty: both.
-    `ciphers`: OpenSSL's names, for TLSv1.2.
+    `key`: the private key of `certificate`, in the same file or a separate one; `key_password`: a file with its
+    password. `trust`: CA certificates that are trusted for the other side. `protocols`: of TLSv1.2 and TLSv1.3, empty:
+    both. `ciphers`: OpenSSL's names, for TLSv1.2.
     """
 
     certificate: str = ""
@@ -50,21 +50,21 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every file that is named."""
+        """Every configured path."""
         return tuple(path for path in (self.certificate, self.key, self.key_password, self.trust) if path)
 
 
 def server_context(files: TlsFiles, *, client_certificates: bool, optional: bool = False) -> ssl.SSLContext:
-    """What a server needs to accept; `client_certificates`: only from clients whose certificate `trust` vouches for.
+    """Return the context of a server; `client_certificates`: accept only clients whose certificate `trust` verifies.
 
-    `optional`: from clients without one, too. ConfigError names the file that cannot be used, and why.
+    `optional`: also clients without a certificate. ConfigError names the file that cannot be used, and why.
     """
     if not files.certificate or not files.key:
         raise ConfigError("TLS needs a certificate (tlsCertificatePath) and its private key (tlsKeyStore)")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _choose_versions(context, files)
-    # A resumed session would outlive the trust in the certificate that began it. A new handshake on an old connection
-    # costs us more than the client.
+    # A resumed session would outlive the trust in its certificate. A new handshake on an existing connection costs us
+    # more than the client.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     _load_own_certificate(context, files)
@@ -77,9 +77,9 @@ def server_context(files: TlsFiles, *, client_certificates: bool, optional: bool
 
 
 def client_context(files: TlsFiles, *, check_host_name: bool) -> ssl.SSLContext:
-    """What a client needs to connect, with a certificate of its own where one is named. ConfigError.
+    """Return the context of a client, with its certificate if there is one. ConfigError.
 
-    Without `trust`: what the system trusts.
+    Without `trust`, the system's trusted certificates are used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = check_host_name
@@ -94,13 +94,13 @@ def client_context(files: TlsFiles, *, check_host_name: bool) -> ssl.SSLContext:
 
 
 def certificate_end_ms(path: str) -> int:
-    """When the first certificate of a PEM file runs out, in ms since the epoch. ConfigError."""
-    from cryptography import x509  # slow to load, and few need it
+    """Return when the first certificate of a PEM file expires, in ms since the epoch. ConfigError."""
+    from cryptography import x509  # slow to import, and few callers need it
 
     try:
         certificate = x509.load_pem_x509_certificate(_read(path))
     except ValueError as error:
-        raise ConfigError(f"{path}: holds no certificate in PEM form") from error
+        raise ConfigError(f"{path}: contains no certificate in PEM format") from error
     return int(certificate.not_valid_after_utc.timestamp() * 1000)
 
 
@@ -109,7 +109,7 @@ def _choose_versions(context: ssl.SSLContext, files: TlsFiles) -> None:
     if files.protocols:
         unknown = [name for name in files.protocols if name not in _VERSIONS]
         if unknown:
-            raise ConfigError(f"TLS protocol {unknown[0]!r} is not offered; choose from {', '.join(_VERSIONS)}")
+            raise ConfigError(f"TLS protocol {unknown[0]!r}: unknown; give one of {', '.join(_VERSIONS)}")
         context.minimum_version = min(_VERSIONS[name] for name in files.protocols)
         context.maximum_version = max(_VERSIONS[name] for name in files.protocols)
     if files.ciphers:
@@ -118,7 +118,7 @@ def _choose_versions(context: ssl.SSLContext, files: TlsFiles) -> None:
         except ssl.SSLError as error:
             raise ConfigError(
                 f"TLS ciphers {files.ciphers!r}: none is known; give OpenSSL's names, e.g. "
-                "ECDHE-RSA-AES256-GCM-SHA384, joined by colons"
+                "ECDHE-RSA-AES256-GCM-SHA384, separated by colons"
             ) from error
 
 
@@ -128,7 +128,7 @@ def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
     _require_pem(certificate)
     _require_pem(key)
     try:
-        # Without a password of ours OpenSSL would ask for one on the terminal.
+        # Without this callback OpenSSL would ask for a password on the terminal.
         context.load_cert_chain(certificate, key, lambda: password)
     except OSError as error:
         raise ConfigError(
@@ -142,11 +142,11 @@ def _load_trust(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(cafile=path)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be used as certificates to trust: {_reason(error)}") from error
+        raise ConfigError(f"{path} cannot be used as trusted certificates: {_reason(error)}") from error
 
 
 def _require_pem(path: str) -> None:
-    """ConfigError for a file that is missing or in a form that only Java reads."""
+    """Raise ConfigError for a file that is missing or in a format that only Java reads."""
     head = _read(path)[:4]
     for magic, words in _CONVERT.items():
         if head.startswith(magic):
@@ -168,7 +168,7 @@ def _reason(error: OSError) -> str:
 
 @dataclass(slots=True)
 class TlsStats:
-    """Counters of one context, for a collector to read. `certificate_end_ms`: since the epoch, 0: no certificate."""
+    """Counters of one context, for a collector. `certificate_end_ms`: since the epoch, 0: no certificate."""
 
     loads: int = 0
     load_failures: int = 0
@@ -176,7 +176,7 @@ class TlsStats:
 
 
 class TlsContext:
-    """The context of one side, as its files last gave one. `refresh_s` 0: files are never looked at again."""
+    """The context of one side, from the latest valid files. `refresh_s` 0: files are never read again."""
 
     def __init__(
         self, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], refresh_s: float, clock: WallClock
@@ -187,43 +187,43 @@ class TlsContext:
         self._clock = clock
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
-        self._looked_s = 0.0
-        self._looking = asyncio.Lock()
+        self._checked_s = 0.0
+        self._checking = asyncio.Lock()
         self.stats = TlsStats()
 
     @property
     def newest(self) -> ssl.SSLContext:
-        """As the files last gave it; looks at nothing."""
+        """The context of the latest valid files; reads nothing."""
         assert self._context is not None, "opened before it is used"
         return self._context
 
     @property
     def refresh_s(self) -> float:
-        """Between two looks at the files; 0: there is none."""
+        """Interval of checks of the files; 0: none."""
         return self._refresh_s
 
     async def open(self) -> None:
-        """Load for the first time. ConfigError. A certificate that has run out is used, and said so."""
+        """Load for the first time. ConfigError. An expired certificate is used, and logged."""
         self._stamp = await asyncio.to_thread(_stamp_of, self._files.paths)
         context, end_ms = await asyncio.to_thread(self._load)
         if end_ms and end_ms <= self._clock.now_ms():
-            _log.error("the certificate %s has run out; peers will refuse it", self._files.certificate)
+            _log.error("the certificate %s has expired; peers will refuse it", self._files.certificate)
         self._take(context, end_ms)
 
     async def current(self) -> ssl.SSLContext:
-        """The context for a handshake that begins now. Looks at the files when the last look is `refresh_s` ago."""
+        """Return the context for a new handshake. Checks the files if the last check is `refresh_s` ago."""
         assert self._context is not None, "opened before it is used"
-        if self._refresh_s > 0 and asyncio.get_running_loop().time() - self._looked_s >= self._refresh_s:
-            async with self._looking:
-                # Whoever waited for the lock finds that another has just looked.
-                if asyncio.get_running_loop().time() - self._looked_s >= self._refresh_s:
+        if self._refresh_s > 0 and asyncio.get_running_loop().time() - self._checked_s >= self._refresh_s:
+            async with self._checking:
+                # Another caller may have checked while this one waited for the lock.
+                if asyncio.get_running_loop().time() - self._checked_s >= self._refresh_s:
                     await self.refresh()
         return self._context
 
     async def refresh(self) -> bool:
-        """Load anew if a file has changed since the last look; whether there is a new context."""
-        self._looked_s = asyncio.get_running_loop().time()
-        # Taken before the files are read: a change in between is seen at the next look.
+        """Reload if a file has changed since the last check; return whether there is a new context."""
+        self._checked_s = asyncio.get_running_loop().time()
+        # Read the stamp before the files: a change in between is detected by the next check.
         stamp = await asyncio.to_thread(_stamp_of, self._files.paths)
         if stamp == self._stamp:
             return False
@@ -231,10 +231,10 @@ class TlsContext:
         try:
             context, end_ms = await asyncio.to_thread(self._load)
             if end_ms and end_ms <= self._clock.now_ms() < self.stats.certificate_end_ms:
-                raise ConfigError(f"the certificate {self._files.certificate} has run out")
+                raise ConfigError(f"the certificate {self._files.certificate} has expired")
         except ConfigError as error:
             self.stats.load_failures += 1
-            _log.error("new TLS files are not taken, the former stay in use: %s", error)
+            _log.error("new TLS files are invalid, the previous ones stay in use: %s", error)
             return False
         self._take(context, end_ms)
         return True
@@ -245,16 +245,16 @@ class TlsContext:
 
     def _take(self, context: ssl.SSLContext, end_ms: int) -> None:
         self._context = context
-        self._looked_s = asyncio.get_running_loop().time()
+        self._checked_s = asyncio.get_running_loop().time()
         self.stats.loads += 1
         self.stats.certificate_end_ms = end_ms
         if end_ms:
             days = (end_ms - self._clock.now_ms()) // 86_400_000
-            _log.info("using the certificate %s, which runs out in %d days", self._files.certificate, days)
+            _log.info("using the certificate %s, which expires in %d days", self._files.certificate, days)
 
 
 class ServedContext:
-    """A context for servers that take one for good: every handshake still gets the one that the files last gave."""
+    """A context for servers that keep one permanently: each handshake still uses the context of the latest files."""
 
     def __init__(self, tls: TlsContext) -> None:
         self._tls = tls
@@ -263,7 +263,7 @@ class ServedContext:
 
     @property
     def refresh_s(self) -> float:
-        """Between two looks at the files; 0: there is none."""
+        """Interval of checks of the files; 0: none."""
         return self._tls.refresh_s
 
     async def open(self) -> None:
@@ -271,7 +271,7 @@ class ServedContext:
         await self._tls.open()
         self._served = self._tls.newest
 
-        # OpenSSL calls it in every handshake, with a name or without, before it chooses a certificate.
+        # OpenSSL calls it in every handshake, with or without a name, before it chooses a certificate.
         def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
             connection.context = self._tls.newest
 
@@ -279,26 +279,26 @@ class ServedContext:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For `create_server` and its like."""
+        """The context to pass to `create_server` and similar functions."""
         assert self._served is not None, "opened before it is used"
         return self._served
 
     async def follow(self) -> None:
-        """Look at the files from now on, until cancelled."""
+        """Check the files periodically, until cancelled."""
         while True:
             await asyncio.sleep(self._tls.refresh_s)
             await self.refresh()
 
     async def refresh(self) -> bool:
-        """Look at the files now; whether there is a new context."""
+        """Check the files now; return whether there is a new context."""
         return await self._tls.refresh()
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str:
-    """The CN in the subject of a certificate, as Python's ssl module gives one; empty without one that can be a role.
+    """Return the CN of a certificate's subject, as Python's ssl module returns it; empty if it cannot be a role.
 
-    Readers of certificates disagree which of several CNs counts, and a long one or one with control characters is made
-    to mislead: such a certificate has none here.
+    Implementations disagree which of several CNs counts, and a long one or one with control characters is meant to
+    mislead: such a certificate has no role.
     """
     names = [value for part in (certificate or {}).get("subject", ()) for name, value in part if name == "commonName"]
     if len(names) != 1 or len(names[0]) > ROLE_CHARACTERS_MAX or has_control_characters(names[0]):
@@ -307,7 +307,7 @@ def common_name(certificate: Mapping[str, Any] | None) -> str:
 
 
 def _stamp_of(paths: Sequence[str]) -> Stamp:
-    """What tells a file from its successor. Links are followed: secrets are often swapped by one."""
+    """Return a value that changes with the files. Links are followed: secrets are often replaced through links."""
     stamps = []
     for path in paths:
         try:

@@ -62,7 +62,7 @@ class Handshakes(Protocol):
         ...
 
     def end_handshake(self, shaking: "TlsSocket", /) -> None:
-        """Forget it. Called again it does nothing."""
+        """Forget it. A second call does nothing."""
         ...
 
 
@@ -110,7 +110,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
 
         The socket may have been used before: it may hold plaintext and have paused its former protocol.
         """
-        self._below = below = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._below = below = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
         below.set_write_buffer_limits(high=0)  # from here on it has paused its protocol exactly while it holds bytes
         self._socket_full = below.get_write_buffer_size() > 0
         below.set_write_buffer_limits(high=_SOCKET_HIGH_BYTES)
@@ -145,7 +145,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._socket_full = True
 
     def resume_writing(self) -> None:
-        """It is not full any more."""
+        """The socket accepts data again."""
         self._socket_full = False
         self._flush()
         self._push()
@@ -183,7 +183,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
                 if not self._feed():
                     return False
         self._flush()
-        self._end_handshake()  # a session counts by itself
+        self._end_handshake()  # a session is counted separately
         self._above = self._accept()
         self._above.connection_made(self)
         return True
@@ -217,12 +217,12 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
                 break
         if ended:
             self.close()
-        # TLS itself may have something to send, as new keys. A client that asks for them and does not read must not
-        # fill the memory.
+        # TLS itself may have data to send, e.g. new keys. A client that requests them and does not read must not fill
+        # the memory.
         if not self._socket_full:
             self._flush()
         elif self._outgoing.pending > _SEALED_BYTES:
-            self._fail("it asks for new keys and does not read")
+            self._fail("it requests new keys and does not read")
 
     def _decrypt(self, into: memoryview) -> int:
         """Read plaintext, at most one record; 0 at the end that the client announced. SSLWantReadError: none yet."""

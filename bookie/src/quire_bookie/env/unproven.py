@@ -1,7 +1,7 @@
-"""Open connections that have not proved yet who they are, for the moment when a limit of connections is reached.
+"""Tracks open connections that have not authenticated yet, for the moment when a limit of connections is reached.
 
-Then the oldest of them gives way to the newest connection, so that they cannot keep clients out that can prove it. Owns
-the order; must never name a connection that was let in. Each step is O(1): a flood asks for one at each connection.
+Then the oldest of them is closed for the newest connection, so that they cannot keep out clients that authenticate.
+Owns the order; must never return an authenticated connection. Each step is O(1): a flood causes one per connection.
 """
 
 from typing import Generic, TypeVar
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 
 class Unproven(Generic[T]):
-    """See the module's text."""
+    """Owns the order of the connections; see the module's docstring."""
 
     def __init__(self) -> None:
         self._all: dict[T, str] = {}
         self._of_address: dict[str, dict[T, None]] = {}
 
     def add(self, connection: T, address: str) -> None:
-        """A connection was opened."""
+        """Record an opened connection."""
         self._all[connection] = address
         self._of_address.setdefault(address, {})[connection] = None
 
     def discard(self, connection: T) -> None:
-        """It was let in, or has ended. Called again it does nothing."""
+        """Forget a connection that has authenticated or ended. A second call does nothing."""
         address = self._all.pop(connection, None)
         if address is not None:
             same = self._of_address[address]
@@ -31,7 +31,7 @@ class Unproven(Generic[T]):
                 del self._of_address[address]
 
     def pop_oldest(self, address: str | None = None) -> T | None:
-        """Take the oldest out, with `address` of that address; None: there is none."""
+        """Remove and return the oldest connection, optionally of one address, or None."""
         found = self._all if address is None else self._of_address.get(address, {})
         oldest = next(iter(found), None)
         if oldest is not None:

@@ -1,4 +1,4 @@
-"""Errors of places.
+"""Errors of storage places (object stores and folders).
 
 QuireError
 |- PlaceError             the place cannot be used; retry after its text's cause is fixed, or once the service answers

@@ -1,1 +1,1 @@
-"""Tokens as Pulsar has them: whose one is, and where the keys are that tell. For bookies and brokers alike."""
+"""Verifies Pulsar's tokens with keys from settings and files. For bookies and brokers."""

@@ -1,8 +1,8 @@
-"""Whose a token is, and until when. No socket, no file.
+"""Verifies tokens: returns their role and end. Uses no socket and no file.
 
 A token is a JWT signed with a secret (HS256 and kin) or a private key (RS256, ES256 and kin), with the claims that
-Pulsar's token authentication uses, or one of a list of opaque tokens. Never logs a token, and no reason says anything
-of one. The algorithm comes from our settings, never from the token.
+Pulsar's token authentication uses, or one of a list of opaque tokens. Never logs a token, and no error text contains
+part of one. The algorithm comes from our settings, never from the token.
 """
 
 import hashlib
@@ -22,41 +22,41 @@ _SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
 _PUBLIC_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 _SECRET_BYTES_MIN = 32  # RFC 7518, 3.2: as long as the hash
 _TOKEN_BYTES_MIN = 16  # of an opaque token: shorter ones can be guessed
-_END_S_MAX = 1e12  # so far ahead that it is for ever, infinity too
+_END_S_MAX = 1e12  # so far ahead that it never ends; also replaces infinity
 _OPTIONS: Any = {
     "verify_signature": True,
-    # Times are checked here, against the clock that was given.
+    # Times are checked here, with the given clock.
     **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss", "verify_sub"), False),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """What a good token gives: a role, and until when, in ms since the epoch. None: for ever."""
+    """Result of a valid token: a role, and until when, in ms since the epoch. None: without end."""
 
     role: str
     end_ms: int | None = None
 
 
 class TokenCheck(Protocol):
-    """Tells whose a token is."""
+    """Verifies tokens."""
 
     def grant_of(self, token: str) -> TokenGrant:
-        """What it gives. `TokenError` with a reason that holds nothing of the token."""
+        """Return the role and end. `TokenError` with a reason that contains nothing of the token."""
         ...
 
     def role_of(self, token: str) -> str:
-        """The role. `TokenError` with a reason that holds nothing of the token."""
+        """Return the role. `TokenError` with a reason that contains nothing of the token."""
         ...
 
 
 class TokenError(Exception):
-    """A token that is not accepted, and why."""
+    """A token is refused; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedTokens:
-    """JSON web tokens. `key`: a secret, or a public key of cryptography's. `audience` empty: any."""
+    """Verifies JSON web tokens. `key`: a secret, or a public key of `cryptography`. `audience` empty: any."""
 
     key: Any = field(repr=False)
     algorithms: Sequence[str]
@@ -73,9 +73,9 @@ class SignedTokens:
         """See TokenCheck."""
         try:
             claims = jwt.decode(token, self.key, algorithms=list(self.algorithms), options=_OPTIONS)
-        except (jwt.exceptions.PyJWTError, ValueError) as error:  # ValueError: text that has no UTF-8
-            # Only the kind: messages may quote what the client sent.
-            raise TokenError(f"not a token of ours ({type(error).__name__})") from None
+        except (jwt.exceptions.PyJWTError, ValueError) as error:  # ValueError: text that cannot be encoded in UTF-8
+            # Only the type of the error: messages may quote the client's data.
+            raise TokenError(f"the token is invalid ({type(error).__name__})") from None
         self._check_time(claims)
         self._check_audience(claims)
         role = claims.get(self.claim)
@@ -88,10 +88,10 @@ class SignedTokens:
         for claim in ("exp", "nbf"):
             value = claims.get(claim, 0)
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TokenError(f"the token's {claim} is no number")
-        # Written so that a time that is not a number refuses.
+                raise TokenError(f"the token's {claim} is not a number")
+        # Written so that NaN is refused.
         if "exp" in claims and not now_s < claims["exp"]:
-            raise TokenError("the token has run out")
+            raise TokenError("the token has expired")
         if "nbf" in claims and not now_s >= claims["nbf"]:
             raise TokenError("the token is not valid yet")
 
@@ -104,17 +104,17 @@ class SignedTokens:
 
 
 class OpaqueTokens:
-    """Tokens from a list. Compared by their hashes, each with all, so that the time says nothing about any."""
+    """Verifies tokens from a list. Compares hashes, each with all, so that the duration reveals nothing about any."""
 
     def __init__(self, roles_by_token: Mapping[str, str]) -> None:
         self._roles = [(hashlib.sha256(token.encode()).digest(), role) for token, role in roles_by_token.items()]
 
     def role_of(self, token: str) -> str:
         """See TokenCheck."""
-        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()  # header lines may hold such
+        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()  # header lines may contain surrogates
         found = [role for known, role in self._roles if hmac.compare_digest(known, digest)]
         if not found:
-            raise TokenError("an unknown token")
+            raise TokenError("the token is unknown")
         return found[0]
 
     def grant_of(self, token: str) -> TokenGrant:
@@ -123,39 +123,39 @@ class OpaqueTokens:
 
 
 def secret_of(data: bytes) -> bytes:
-    """The secret in a key file: the raw bytes. ConfigError when it is too short to be one."""
+    """Return the secret of a key file: the raw bytes. ConfigError if it is too short."""
     if len(data) < _SECRET_BYTES_MIN:
         raise ConfigError(f"tokenSecretKey has {len(data)} bytes; a secret needs at least {_SECRET_BYTES_MIN}")
     return data
 
 
 def public_key_of(data: bytes, algorithm: str) -> Any:
-    """The public key in a key file, PEM or DER. ConfigError, also when it is none of that algorithm's keys."""
+    """Decode the public key of a key file, PEM or DER. ConfigError if it is invalid or not for the algorithm."""
     try:
         key = load_pem_public_key(data) if data.lstrip().startswith(b"-----") else load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError("tokenPublicKey is no public key in PEM or DER form") from error
+        raise ConfigError("tokenPublicKey is not a public key in PEM or DER format") from error
     (name,) = public_algorithm(algorithm)
     try:
         return jwt.get_algorithm_by_name(name).prepare_key(key)
-    except (jwt.exceptions.PyJWTError, TypeError) as error:  # else every token would be refused, without a word why
-        raise ConfigError(f"tokenPublicKey is no key for {name}: see tokenPublicAlg") from error
+    except (jwt.exceptions.PyJWTError, TypeError) as error:  # otherwise every token would be refused silently
+        raise ConfigError(f"tokenPublicKey is not a key for {name}: see tokenPublicAlg") from error
 
 
 def secret_algorithms() -> Sequence[str]:
-    """The algorithms that a secret is good for."""
+    """Return the algorithms that use a secret."""
     return _SECRET_ALGORITHMS
 
 
 def public_algorithm(name: str) -> Sequence[str]:
-    """The one algorithm of a public key: one key must not be good for several. ConfigError."""
+    """Return the one algorithm of a public key: a key must not be valid for several. ConfigError."""
     if name not in _PUBLIC_ALGORITHMS:
-        raise ConfigError(f"tokenPublicAlg {name!r} is not offered; choose from {', '.join(_PUBLIC_ALGORITHMS)}")
+        raise ConfigError(f"tokenPublicAlg {name!r}: unknown; give one of {', '.join(_PUBLIC_ALGORITHMS)}")
     return (name,)
 
 
 def parse_tokens(text: str) -> dict[str, str]:
-    """The roles by token of a file with lines `role token`; `#` begins a comment. ConfigError names the line."""
+    """Parse a file with lines `role token` into roles by token; `#` starts a comment. ConfigError names the line."""
     roles: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         parts = line.split()
@@ -168,5 +168,5 @@ def parse_tokens(text: str) -> dict[str, str]:
             raise ConfigError(f"tokenStaticFile line {number}: the token has fewer than {_TOKEN_BYTES_MIN} bytes")
         roles[token] = role
     if not roles:
-        raise ConfigError("tokenStaticFile holds no tokens")
+        raise ConfigError("tokenStaticFile contains no tokens")
     return roles

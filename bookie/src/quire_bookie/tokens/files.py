@@ -1,7 +1,7 @@
-"""The file that tells which tokens are good, and anew when it changes: a secret, a public key, or a list of tokens.
+"""Follows the file with the token key or list: a secret, a public key, or a list of tokens.
 
-Never drops keys that work for a file that does not: one that cannot be read or used leaves the former in place, with a
-line in the log and a count. Never logs what the file holds.
+Never replaces valid keys by an invalid file: if it cannot be read or used, the previous keys stay in use, with a log
+line and a count. Never logs content of the file.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ _log = logging.getLogger("quire.server.security")
 
 @dataclass(slots=True)
 class TokenFileStats:
-    """Counters since the start, for a collector to read."""
+    """Counters since the start, for a collector."""
 
     loads: int = 0
     load_failures: int = 0
 
 
 class TokenFile:
-    """A token check that follows its file. `read` gives the content (ConfigError), `make` the check (ConfigError)."""
+    """A token check that follows its file. `read` returns the content (ConfigError), `make` the check (ConfigError)."""
 
     def __init__(self, name: str, read: Callable[[], Awaitable[bytes]], make: "Callable[[bytes], TokenCheck]") -> None:
         self._name = name
@@ -53,7 +53,7 @@ class TokenFile:
         return self._check.grant_of(token)
 
     async def refresh(self) -> bool:
-        """Read anew; whether other tokens may be good now."""
+        """Read again; return whether the set of valid tokens may have changed."""
         try:
             data = await self._read()
             if hashlib.sha256(data).digest() == self._digest:
@@ -62,12 +62,12 @@ class TokenFile:
             self._take(data)
         except ConfigError as error:
             self.stats.load_failures += 1
-            if str(error) != self._failure:  # once, not at every look
+            if str(error) != self._failure:  # once, not at every check
                 self._failure = str(error)
-                _log.error("the changed %s is not taken, the former stays in use: %s", self._name, error)
+                _log.error("the changed %s is invalid, the previous one stays in use: %s", self._name, error)
             return False
         self._failure = ""
-        _log.info("%s has changed and is in use", self._name)
+        _log.info("using the changed %s", self._name)
         return True
 
     def _take(self, data: bytes) -> None:

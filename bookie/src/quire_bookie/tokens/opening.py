@@ -1,4 +1,4 @@
-"""Reads the keys that settings name, and says how to again. Imports what is slow to load: import it when needed."""
+"""Opens the keys that settings name, and follows their files. Its imports are slow: import it when needed."""
 
 import base64
 import binascii
@@ -23,19 +23,19 @@ from quire_bookie.tokens.settings import TokenSettings
 
 
 class KeyFiles(Protocol):
-    """Reads files whole; a Disk is one."""
+    """Reads whole files; a Disk is one."""
 
     async def exists(self, path: str, /) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         ...
 
     async def read_file(self, path: str, /) -> bytes:
-        """Its content. OSError."""
+        """Return the content. OSError."""
         ...
 
 
 async def open_tokens(settings: TokenSettings, disk: KeyFiles, clock: WallClock) -> TokenFile:
-    """What checks tokens by the key or list that settings name, read once. ConfigError."""
+    """Return the verifier for the key or list of the settings, after the first read. ConfigError."""
 
     def listed(data: bytes) -> TokenCheck:
         try:
@@ -66,7 +66,7 @@ async def open_tokens(settings: TokenSettings, disk: KeyFiles, clock: WallClock)
 
 
 async def _key(value: str, setting: str, disk: KeyFiles) -> bytes:
-    """A key as Pulsar lets one be given: a `data:` URL, a `file:` URL, a path, or the key itself in base64."""
+    """Read a key in one of Pulsar's forms: a `data:` URL, a `file:` URL, a path, or the key itself in base64."""
     data = inline_data(value)
     if data is not None:
         return data
@@ -76,8 +76,8 @@ async def _key(value: str, setting: str, disk: KeyFiles) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (ValueError, binascii.Error):
-        # Not quoted: it may be a secret that was cut off.
-        raise ConfigError(f"{setting} names no file that exists, and is no key in base64") from None
+        # Do not quote the value: it may be a secret that was cut off.
+        raise ConfigError(f"{setting} is neither the path of an existing file nor a key in base64") from None
 
 
 async def _read(path: str, setting: str, disk: KeyFiles) -> bytes:

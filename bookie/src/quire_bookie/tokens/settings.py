@@ -1,4 +1,4 @@
-"""How tokens are checked. Values only."""
+"""Settings of token verification. Values only."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,10 @@ from quire_bookie.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """How tokens are checked. Keys are `file:` or `data:` URLs or paths, as Pulsar has them; one of the three is set.
+    """Settings of token verification. Keys are `file:` or `data:` URLs or paths, as in Pulsar; one of the three is set.
 
-    `claim`: holds the role. `audience`: must be among the token's `audience_claim` unless empty.
-    `tokens_path`: a file with lines `role token`. The file, whichever it is, is read anew every `refresh_s`; 0: never.
+    `claim`: contains the role. `audience`: must be in the token's `audience_claim` unless empty. `tokens_path`: a file
+    with lines `role token`. The file of the key or list is read again every `refresh_s`; 0: never.
     """
 
     secret_key: str = field(default="", repr=False)
@@ -24,7 +24,7 @@ class TokenSettings:
     refresh_s: float = limits.TOKEN_REFRESH_S
 
     def __post_init__(self) -> None:
-        """ConfigError unless exactly one kind of key is there."""
+        """Raise ConfigError unless exactly one kind of key is set."""
         given = [name for name in ("secret_key", "public_key", "tokens_path") if getattr(self, name)]
         if len(given) != 1:
             raise ConfigError(

@@ -46,7 +46,8 @@ async def test_a_decommission_is_asked_for_as_in_bookkeeper(server: Server) -> N
     assert (wish.bookie, wish.wish, wish.leaving) == (X, Wish.DECOMMISSION, False)
     assert (await server.ask("PUT", "/api/v1/autorecovery/decommission", {}))[0] == 400
     status, answer = await server.ask("PUT", "/api/v1/autorecovery/decommission", {"bookie_src": "nobody"})
-    assert status == 404 and f"the known bookies are: {', '.join(sorted(await Cookies(server.store).bookies()))}" in str(answer)
+    known_ids = ", ".join(sorted(await Cookies(server.store).bookies()))
+    assert status == 404 and f"the known bookies are: {known_ids}" in str(answer)
 
 
 async def test_wishes_are_said_shown_and_taken_back(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -216,7 +216,7 @@ def test_a_peer_that_does_not_read_is_closed_and_one_that_reads_is_not() -> None
             await asyncio.sleep(1.0)
             reader.unsent = 10  # never empty, and what was queued has left
             slow.unsent -= 1
-        assert len(stuck.closed) == 1 and "has not taken 100 bytes" in stuck.closed[0]
+        assert len(stuck.closed) == 1 and "has not read 100 bytes" in stuck.closed[0]
         assert not reader.closed and not slow.closed
         memory.close(reader.account)
         for _ in range(530):
