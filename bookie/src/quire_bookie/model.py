@@ -1,4 +1,4 @@
-"""Ids and value types of the ledger store. No behaviour except what is derived from the values.
+"""Ids and value types of the ledger store. Their methods only derive values.
 
 The terms are those of BookKeeper's protocol (ensemble E, write quorum Qw, ack quorum Qa, last add confirmed LAC).
 """

@@ -79,7 +79,7 @@ class BookieChoice:
     def additions(
         self, ensemble: Sequence[BookieId], count: int, shunned: Collection[BookieId], write_quorum: int
     ) -> tuple[BookieId, ...]:
-        """Choose bookies to append to an ensemble: `count` of them, or as many as there are.
+        """Choose up to `count` bookies to append to an ensemble.
 
         `shunned`: bookies to exclude. `write_quorum`: of the ensemble including the additions.
         """

@@ -10,6 +10,7 @@ import logging
 from typing import Protocol
 
 from quire_bookie.env.background import start_background
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import MetadataError
 from quire_bookie.limits import HOLE_MARKS_CLOSE_S, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata.under_replication import UnderReplication
@@ -58,8 +59,7 @@ class HoleMarks:
             )
 
     async def _write(self) -> None:
-        low, high = METADATA_RETRY_BACKOFF_S
-        delay_s = low
+        backoff = Backoff(METADATA_RETRY_BACKOFF_S)
         while self._due:
             ledger, bookies = next(iter(self._due.items()))
             del self._due[ledger]
@@ -73,9 +73,8 @@ class HoleMarks:
                 )
                 # Behind the others, so that a mark that never succeeds does not block them.
                 self._due.setdefault(ledger, set()).update(bookies)
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, high)
+                await backoff.wait()
             else:
                 self.written += 1
-                delay_s = low
+                backoff.reset()
         self._task = None

@@ -50,7 +50,7 @@ def with_replacements(metadata: LedgerMetadata, start: EntryId, replacements: Ma
 
 
 def after_lost_change(base: LedgerMetadata, proposed: LedgerMetadata, found: LedgerMetadata) -> AfterLostChange:
-    """Interpret a lost compare-and-set. `base`: what `proposed` was built on; `found`: what is stored now."""
+    """Interpret a lost compare-and-set. `base`: the metadata that `proposed` changed; `found`: the stored metadata."""
     if found.state is LedgerState.CLOSED:
         return AfterLostChange.CLOSED
     if found.state is LedgerState.IN_RECOVERY:

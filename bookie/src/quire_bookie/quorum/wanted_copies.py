@@ -35,7 +35,7 @@ def wanted_copies(metadata: LedgerMetadata, unmarked: int = 0) -> int:
     """Return how many copies each entry must have: at least Qw, and more for a narrow ledger.
 
     `unmarked`: the wanted copies of a broker's ledger whose metadata do not contain them, because an older version
-    created it; 0: as many as it has.
+    created it; 0: the copies that it has.
     """
     if metadata.ensemble_size != metadata.write_quorum:
         return metadata.write_quorum

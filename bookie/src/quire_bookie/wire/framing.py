@@ -1,4 +1,4 @@
-"""Frames of the bookie protocol in a stream of buffers: int32 length, then that many bytes. Never decodes a frame.
+"""Frames of the bookie protocol in a stream of buffers: int32 length, then the bytes. Never decodes a frame.
 
 The codec walks a buffer in place; only a frame that straddles buffers is assembled here.
 """

@@ -1,4 +1,4 @@
-"""The adds and reads of a client: both makers of the steps against the codec, and against each other."""
+"""Tests the client's steps for adds and reads: native and plain ones against the codec and each other."""
 
 from types import ModuleType
 
@@ -32,7 +32,7 @@ _payload = st.one_of(_part, st.lists(_part, max_size=4).map(tuple))
     length=st.integers(0, 2**62),
     payloads=st.lists(_payload, max_size=6),
 )
-def test_the_frames_are_those_of_the_codec(
+def test_the_frames_equal_those_of_the_codec(
     steps: ModuleType, ledger: int, first: int, lac: int, length: int, payloads: list[bytes | tuple[bytes, ...]]
 ) -> None:
     found = steps.encode_adds(PREFIX, ledger, first, lac, length, 1000, payloads)
@@ -47,7 +47,7 @@ def test_the_frames_are_those_of_the_codec(
 
 
 @BOTH
-def test_a_payload_may_be_as_large_as_the_limit_and_no_larger(steps: ModuleType) -> None:
+def test_a_payload_above_the_limit_is_refused(steps: ModuleType) -> None:
     frames, length = steps.encode_adds(PREFIX, 1, 0, -1, 0, 10, [b"x" * 10, (b"y" * 4, b"z" * 6)])
     assert (len(frames), length) == (2 * (4 + 24 + 32 + 4 + 10), 20)
     for payload in (b"x" * 11, (b"y" * 4, b"z" * 7)):
@@ -56,7 +56,7 @@ def test_a_payload_may_be_as_large_as_the_limit_and_no_larger(steps: ModuleType)
 
 
 @BOTH
-def test_what_is_no_buffer_is_refused(steps: ModuleType) -> None:
+def test_an_object_that_is_not_a_buffer_is_refused(steps: ModuleType) -> None:
     for payload in (7, "text", None, (b"part", 7)):
         with pytest.raises(TypeError):
             steps.encode_adds(PREFIX, 1, 0, -1, 0, 100, [payload])
@@ -91,7 +91,7 @@ def _stored(first: int, payloads: list[bytes]) -> list[bytes]:
 
 @COPIES
 @given(first=st.integers(0, 2**60), payloads=st.lists(_bytes, min_size=1, max_size=6), data=st.data())
-def test_entries_are_good_up_to_the_first_that_differs_in_a_bit(
+def test_entries_are_valid_up_to_the_first_with_a_flipped_bit(
     steps: ModuleType, first: int, payloads: list[bytes], data: st.DataObject
 ) -> None:
     entries = _stored(first, payloads)
@@ -117,7 +117,7 @@ def test_no_entry_follows_the_highest_id(steps: ModuleType) -> None:
 
 @STORED
 @given(entries=st.lists(_part, max_size=6))
-def test_stored_entries_are_added_as_they_are(steps: ModuleType, entries: list[bytes]) -> None:
+def test_stored_entries_are_added_unchanged(steps: ModuleType, entries: list[bytes]) -> None:
     assert steps.encode_stored(PREFIX, entries) == b"".join(v2_adds(KEY, [(bytes(one),) for one in entries]))
 
 

@@ -1,4 +1,4 @@
-"""The steps of a flush: plain and native ones against the block index and the log's own encoder, and each other."""
+"""Tests the steps of a flush: plain and native ones against the block index, the log's encoder and each other."""
 
 import mmap
 from array import array
@@ -37,7 +37,7 @@ patterns = st.one_of(
 
 @st.composite
 def blocks(draw: st.DrawFn) -> tuple[int, list[int], list[int]]:
-    """A ledger, the ids of one block, and their sizes; those above 1 KiB are kept as objects."""
+    """Draw a ledger, the ids of one block, and their sizes; entries above 1 KiB are kept as objects."""
     block, lows = draw(st.integers(0, 1 << 50)), draw(patterns)
     size = st.sampled_from([0, 1, 100, 1000, 65_535, 65_536])
     sizes = [draw(size)] * len(lows) if draw(st.booleans()) else [draw(size) for _ in lows]
@@ -45,7 +45,7 @@ def blocks(draw: st.DrawFn) -> tuple[int, list[int], list[int]]:
 
 
 def stored(found: list[tuple[int, list[int], list[int]]]) -> tuple[list[FlushRun], list[bytearray], list[Buffer]]:
-    """The runs of some blocks, as a half of the write cache holds them, with others' entries around them."""
+    """Return the runs of some blocks as in a half of the write cache, surrounded by entries of other blocks."""
     chunk, end = bytearray(range(256)) * (CHUNK_BYTES // 256), 7
     kept: list[Buffer] = [b"another's"]
     runs: list[FlushRun] = []
@@ -66,7 +66,7 @@ def stored(found: list[tuple[int, list[int], list[int]]]) -> tuple[list[FlushRun
 @BOTH
 @settings(deadline=None, max_examples=60)
 @given(st.lists(blocks(), min_size=1, max_size=6))
-def test_segments_are_those_of_the_block_index_and_records_those_of_the_log(
+def test_segments_equal_those_of_the_block_index_and_records_those_of_the_log(
     steps: ModuleType, found: list[tuple[int, list[int], list[int]]]
 ) -> None:
     runs, chunks, kept = stored(found)
@@ -91,18 +91,18 @@ def test_segments_are_those_of_the_block_index_and_records_those_of_the_log(
 
 
 def place(start: int, size: int) -> int:
-    """Of an entry in a chunk."""
+    """Return the place of an entry in a chunk."""
     return start << PLACE_SIZE_BITS | size
 
 
 def run_of(ids: list[int], places: list[int], ledger: int = 77) -> FlushRun:
-    """All of these entries."""
+    """Return a run of all these entries."""
     return ledger, array("q", ids), array("q", places), 0, len(ids)
 
 
 @BOTH
 @pytest.mark.parametrize("target", [bytearray(9000), memoryview(bytearray(9000)), mmap.mmap(-1, 9000)])
-def test_records_of_several_chunks_are_what_the_log_format_checks(steps: ModuleType, target: Any) -> None:
+def test_records_of_several_chunks_are_valid_in_the_log_format(steps: ModuleType, target: Any) -> None:
     chunks = [bytearray(CHUNK_BYTES), bytearray(CHUNK_BYTES)]
     chunks[0][10:15] = b"small"
     chunks[1][-6:] = b"second"
@@ -124,13 +124,13 @@ def test_records_of_several_chunks_are_what_the_log_format_checks(steps: ModuleT
 @pytest.mark.parametrize(
     "wrong", [PLACE_KEPT | 7, place(CHUNK_BYTES - 3, 4), place(7 * CHUNK_BYTES, 4), place(CHUNK_BYTES, 0)]
 )
-def test_places_that_cannot_be_are_refused(steps: ModuleType, wrong: int) -> None:
+def test_invalid_places_are_refused(steps: ModuleType, wrong: int) -> None:
     with pytest.raises((IndexError, ValueError)):
         steps.encode_runs(bytearray(500), 0, 0, [run_of([1], [wrong])], [bytearray(CHUNK_BYTES)], [b"kept"])
 
 
 @BOTH
-def test_records_never_run_over_the_end_of_their_target(steps: ModuleType) -> None:
+def test_records_are_never_written_beyond_the_end_of_their_target(steps: ModuleType) -> None:
     runs, target = [run_of([1], [PLACE_KEPT])], bytearray(100)
     assert steps.encode_runs(target, 0, 0, runs, [], [b"x" * 76]) == 100
     with pytest.raises((IndexError, ValueError)):
@@ -140,7 +140,7 @@ def test_records_never_run_over_the_end_of_their_target(steps: ModuleType) -> No
 
 @BOTH
 def test_no_buffer_is_held_after_records_were_written_or_refused(steps: ModuleType) -> None:
-    """One whose buffer is held cannot change its size."""
+    """An object whose buffer is held cannot change its size."""
     chunk, body, target = bytearray(CHUNK_BYTES), bytearray(b"body"), bytearray(100)
     run = run_of([1, 2], [place(0, 4), PLACE_KEPT])
     steps.encode_runs(target, 0, 0, [run], [chunk], [body])
@@ -155,7 +155,7 @@ def test_no_buffer_is_held_after_records_were_written_or_refused(steps: ModuleTy
 
 
 @BOTH
-def test_only_as_many_runs_are_looked_at_as_fit_together(steps: ModuleType) -> None:
+def test_only_runs_that_fit_the_limit_together_are_processed(steps: ModuleType) -> None:
     runs, _chunks, kept = stored([(1, [0, 1], [100, 100]), (2, [0], [100]), (3, [0], [10])])
     assert [size for size, _tail in steps.run_segments(runs, kept, 248 + 124)] == [248, 124]
     assert [size for size, _tail in steps.run_segments(runs, kept, 248 + 123)] == [248]
@@ -165,7 +165,7 @@ def test_only_as_many_runs_are_looked_at_as_fit_together(steps: ModuleType) -> N
 
 @BOTH
 @pytest.mark.parametrize("wrong", ["empty", "outside", "two blocks", "places missing", "kept missing", "chunk missing"])
-def test_what_is_no_run_is_an_error_and_nothing_outside_is_read(steps: ModuleType, wrong: str) -> None:
+def test_an_invalid_run_is_an_error_and_nothing_outside_is_read(steps: ModuleType, wrong: str) -> None:
     ids, places, start, stop = array("q", [255, 256]), array("q", [0, 0]), 0, 1
     if wrong == "empty":
         stop = 0
@@ -194,7 +194,7 @@ def segment_of(log: int, lows: list[int]) -> bytes:
 @BOTH
 @settings(deadline=None, max_examples=60)
 @given(st.lists(patterns, min_size=2, max_size=4), st.booleans())
-def test_values_are_those_of_the_block_index_or_left_to_it(
+def test_values_equal_those_of_the_block_index_or_are_left_to_it(
     steps: ModuleType, patterns_of_flushes: list[list[int]], lost: bool
 ) -> None:
     value = merge_encoded(KEY, None, segment_of(1, patterns_of_flushes[0]), lost=lost)
@@ -210,7 +210,7 @@ def test_values_are_those_of_the_block_index_or_left_to_it(
 
 
 @BOTH
-def test_a_first_value_needs_no_thought_and_a_damaged_one_is_left_to_the_block_index(steps: ModuleType) -> None:
+def test_a_first_value_is_merged_and_a_damaged_one_is_left_to_the_block_index(steps: ModuleType) -> None:
     fresh = segment_of(2, [7, 8])
     assert steps.merge_blocks([KEY], [None], [fresh]) == [merge_encoded(KEY, None, fresh)]
     value = merge_encoded(KEY, None, segment_of(1, [1, 5, 6]))

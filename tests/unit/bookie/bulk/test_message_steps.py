@@ -1,4 +1,4 @@
-"""From stored entries to columns: both makers of the steps against what they mean."""
+"""Tests the steps from stored entries to columns: native and plain ones against their specification."""
 
 from array import array
 from itertools import accumulate
@@ -20,7 +20,7 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 
 
 def stored(count: int, first: int = 7) -> list[bytes]:
-    """Entries of ledger 3 as a bookie stores them."""
+    """Return entries of ledger 3 as a bookie stores them."""
     payloads = [b"%d" % number * number for number in range(count)]
     return [
         DIGEST.encode_entry(LedgerId(3), EntryId(first + at), EntryId(-1), 1, (payload,)) + payload
@@ -29,13 +29,13 @@ def stored(count: int, first: int = 7) -> list[bytes]:
 
 
 def packed(entries: list[bytes]) -> bytes:
-    """As the body of a batch's answer."""
+    """Return the entries as the body of a batch response."""
     return b"".join(len(entry).to_bytes(4, "big") + entry for entry in entries)
 
 
 @JOINED
 @given(entries=st.lists(st.binary(min_size=3, max_size=9), max_size=6), skip=st.integers(0, 3))
-def test_payloads_are_joined_behind_their_heads(steps: ModuleType, entries: list[bytes], skip: int) -> None:
+def test_payloads_are_joined_without_their_heads(steps: ModuleType, entries: list[bytes], skip: int) -> None:
     wanted = [entry[skip:] for entry in entries]
     offsets = array("i", accumulate(map(len, wanted), initial=0)).tobytes()
     for found in (
@@ -55,7 +55,7 @@ def test_an_entry_shorter_than_its_head_is_refused(steps: ModuleType) -> None:
 
 
 @BATCHES
-def test_a_batch_is_good_up_to_the_entry_that_is_not(steps: ModuleType) -> None:
+def test_a_batch_is_valid_up_to_the_first_invalid_entry(steps: ModuleType) -> None:
     entries = stored(6)
     assert steps.count_batch(packed(entries)) == steps.check_batch(3, 7, packed(entries)) == 6
     assert steps.check_batch(4, 7, packed(entries)) == steps.check_batch(3, 8, packed(entries)) == 0
@@ -67,7 +67,7 @@ def test_a_batch_is_good_up_to_the_entry_that_is_not(steps: ModuleType) -> None:
 
 
 @BATCHES
-def test_an_entry_that_runs_over_the_end_of_its_batch_is_refused(steps: ModuleType) -> None:
+def test_an_entry_that_extends_beyond_the_end_of_its_batch_is_refused(steps: ModuleType) -> None:
     body = packed(stored(3))
     for cut in (1, 5, len(body) - 1):
         with pytest.raises(ValueError, match="runs over the end"):

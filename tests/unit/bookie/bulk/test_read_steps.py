@@ -1,4 +1,4 @@
-"""The steps of reads over whole buffers: one set of tests for plain and native ones, and that both agree."""
+"""Tests the steps of reads over whole buffers: the same tests for plain and native ones, and that both agree."""
 
 from array import array
 from typing import Any
@@ -35,7 +35,7 @@ def ids_of(taken: bytes) -> list[int]:
 
 
 class Records:
-    """A stretch of some entries."""
+    """Builds a stretch of some entries."""
 
     def __init__(self, bodies: dict[int, bytes]) -> None:
         self.ids, self.starts, self.sizes = array("q", sorted(bodies)), array("q"), array("q")
@@ -58,7 +58,7 @@ class Records:
 
 
 def answers(bodies: dict[int, bytes], entries: list[int]) -> bytes:
-    """What the codec makes of single reads."""
+    """Return the codec's responses to single reads."""
     origin = V2Origin(HEADER)
     parts = [server_v2.encode_read(origin, LEDGER, EntryId(each), Status.OK, bodies[each]) for each in entries]
     return b"".join(buffer for part in parts for buffer in part)
@@ -71,7 +71,7 @@ BODIES = {entry: bytes([entry]) * (entry * 7 % 50) for entry in (3, 4, 5, 8, 11,
 
 
 @both
-def test_reads_of_one_ledger_are_taken_with_their_ids_whatever_these_are(steps: Any) -> None:
+def test_reads_of_one_ledger_are_decoded_with_any_ids(steps: Any) -> None:
     ids = [5, 6, 6, 1 << 60, -1, 0]
     data = b"xx" + b"".join(read_frame(7, entry) for entry in ids)
     position, taken = steps.take_reads(data, 2)
@@ -90,7 +90,7 @@ def test_reads_of_one_ledger_are_taken_with_their_ids_whatever_these_are(steps: 
         b"\0" * 24,
     ],
 )
-def test_reads_end_at_what_does_not_continue_them(steps: Any, other: bytes) -> None:
+def test_reads_end_at_a_frame_that_does_not_continue_them(steps: Any, other: bytes) -> None:
     run = read_frame(7, 0) + read_frame(7, 1)
     position, taken = steps.take_reads(run + other, 0)
     assert (position, ids_of(taken)) == (len(run), [0, 1])
@@ -98,11 +98,11 @@ def test_reads_end_at_what_does_not_continue_them(steps: Any, other: bytes) -> N
 
 @both
 @pytest.mark.parametrize("position", [0, 3, 500])
-def test_nothing_is_taken_where_no_whole_read_is(steps: Any, position: int) -> None:
+def test_nothing_is_decoded_without_a_complete_read(steps: Any, position: int) -> None:
     assert steps.take_reads(read_frame(7, 0)[:20], position) == (position, b"")
 
 
-def test_a_read_of_our_own_client_is_what_is_taken() -> None:
+def test_a_read_of_the_client_is_decoded() -> None:
     assert client_codec.v2_read(LEDGER, EntryId(9)) == read_frame(7, 9)
 
 
@@ -110,7 +110,7 @@ def test_a_read_of_our_own_client_is_what_is_taken() -> None:
 
 
 @both
-def test_intact_records_are_found_intact_and_those_of_another_log_or_ledger_are_not(steps: Any) -> None:
+def test_records_are_intact_but_not_as_those_of_another_log_or_ledger(steps: Any) -> None:
     records = Records(BODIES)
     assert records.damaged(steps) == []
     assert records.damaged(steps, salt=SALT + 1) == list(range(len(BODIES)))
@@ -119,7 +119,7 @@ def test_intact_records_are_found_intact_and_those_of_another_log_or_ledger_are_
 
 
 @both
-def test_a_flipped_bit_anywhere_damages_the_one_record_that_it_is_in(steps: Any) -> None:
+def test_a_flipped_bit_damages_only_its_record(steps: Any) -> None:
     records = Records(BODIES)
     starts = [start - log_format.RECORD_HEADER_BYTES for start in records.starts]
     for at in range(len(records.data)):
@@ -130,7 +130,7 @@ def test_a_flipped_bit_anywhere_damages_the_one_record_that_it_is_in(steps: Any)
 
 @both
 @pytest.mark.parametrize(("start", "size"), [(23, 1), (24, 1000), (5000, 1), (24, -1), (-30, 5)])
-def test_a_place_outside_of_the_bytes_is_refused(steps: Any, start: int, size: int) -> None:
+def test_a_record_outside_of_the_bytes_is_refused(steps: Any, start: int, size: int) -> None:
     with pytest.raises(IndexError):
         steps.check_records(bytes(100), SALT, 7, array("q", [1]), array("q", [start]), array("q", [size]))
 
@@ -139,7 +139,7 @@ def test_a_place_outside_of_the_bytes_is_refused(steps: Any, start: int, size: i
 
 
 @both
-def test_the_answers_of_a_run_are_those_of_its_single_reads(steps: Any) -> None:
+def test_the_responses_to_a_run_equal_those_to_its_single_reads(steps: Any) -> None:
     wanted = [3, 4, 5, 8, 11, 3, 14, 13]
     joined, count = steps.read_replies(
         *Records(BODIES).all, HEADER, LEDGER, array("q", wanted), 0, len(wanted), 1 << 20
@@ -161,7 +161,7 @@ def test_the_answers_of_a_run_are_those_of_its_single_reads(steps: Any) -> None:
         ([-1, 3], 0, 10, 1 << 20, []),
     ],
 )
-def test_answers_end_at_what_the_stretch_has_not_and_at_their_bounds(
+def test_responses_end_at_an_entry_outside_of_the_stretch_and_at_their_limits(
     steps: Any, wanted: list[int], at: int, count_max: int, bytes_max: int, answered: list[int]
 ) -> None:
     found = steps.read_replies(*Records(BODIES).all, HEADER, LEDGER, array("q", wanted), at, count_max, bytes_max)
@@ -187,7 +187,7 @@ def test_answers_end_at_what_the_stretch_has_not_and_at_their_bounds(
         (99, 10, 1 << 20, []),
     ],
 )
-def test_a_batch_has_what_follows_without_a_gap_within_its_bounds(
+def test_a_batch_has_the_entries_that_follow_without_a_gap_within_its_limits(
     steps: Any, first: int, entries_max: int, bytes_max: int, found: list[int]
 ) -> None:
     joined = b"".join(len(BODIES[each]).to_bytes(4, "big") + BODIES[each] for each in found)
@@ -195,7 +195,7 @@ def test_a_batch_has_what_follows_without_a_gap_within_its_bounds(
 
 
 @both
-def test_places_outside_of_the_bytes_give_nothing_of_the_neighbourhood(steps: Any) -> None:
+def test_records_outside_of_the_bytes_return_no_other_memory(steps: Any) -> None:
     for start, size in ((95, 10), (0, 101), (1 << 62, 1 << 62)):
         stretch = (bytes(100), array("q", [1]), array("q", [start]), array("q", [size]))
         if steps is plain_reads:
@@ -204,7 +204,7 @@ def test_places_outside_of_the_bytes_give_nothing_of_the_neighbourhood(steps: An
             steps.read_replies(*stretch, HEADER, LEDGER, array("q", [1]), 0, 1, 1 << 20)
 
 
-# both alike
+# both agree
 
 
 @pytest.mark.skipif(native("take_reads") is None, reason="not built: `make native`")
@@ -229,7 +229,7 @@ def test_native_and_plain_steps_agree(
 
 @pytest.mark.skipif(native("take_reads") is None, reason="not built: `make native`")
 @given(st.lists(st.integers(-2, 3), max_size=12), st.data())
-def test_native_and_plain_take_the_same_reads_of_damaged_frames(ids: list[int], data: st.DataObject) -> None:
+def test_native_and_plain_steps_decode_the_same_reads_from_damaged_frames(ids: list[int], data: st.DataObject) -> None:
     other: Any = native("take_reads")
     frames = bytearray(b"".join(read_frame(7, entry) for entry in ids))
     for _ in range(data.draw(st.integers(0, 3))):

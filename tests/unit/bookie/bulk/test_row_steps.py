@@ -1,4 +1,4 @@
-"""The steps over adds of many ledgers: one set of tests for the plain ones and the native ones, and that both agree."""
+"""Tests the steps over adds of many ledgers: the same tests for plain and native ones, and that both agree."""
 
 import struct
 from array import array
@@ -22,7 +22,7 @@ both = steps_of(plain)
 
 
 def runs_in(records: bytes) -> list[Run]:
-    """What a replay of these journal records would deliver."""
+    """Return the runs that a replay of these journal records delivers."""
     found = list(decode_body(records))
     assert all(isinstance(record, EntryRecord) for record in found)
     return [record.run for record in found if isinstance(record, EntryRecord)]
@@ -53,7 +53,7 @@ def test_adds_of_several_ledgers_become_a_row_and_a_journal_record_for_each_run(
 
 
 @both
-def test_each_row_has_the_key_that_its_adds_came_with(steps: Any) -> None:
+def test_each_row_has_the_key_of_its_adds(steps: Any) -> None:
     other = bytes(20)
     data = add_frame(7, 0, 0, b"") + add_frame(7, 1, 0, b"", key=other) + add_frame(7, 1, 0, b"")
     _position, rows, _records, entries, _size = steps.take_add_rows(data, 0, FRAME_MAX)
@@ -75,7 +75,7 @@ def test_each_row_has_the_key_that_its_adds_came_with(steps: Any) -> None:
         b"",
     ],
 )
-def test_rows_end_before_what_is_no_small_add_of_the_same_kind(steps: Any, other: bytes) -> None:
+def test_rows_end_before_a_frame_that_is_not_a_small_add_of_the_same_kind(steps: Any, other: bytes) -> None:
     first = add_frame(7, 40, 12, b"first")
     position, rows, records, entries, _size = steps.take_add_rows(first + other, 0, FRAME_MAX)
     assert (position, entries, len(rows)) == (len(first), 1, 1)
@@ -83,7 +83,7 @@ def test_rows_end_before_what_is_no_small_add_of_the_same_kind(steps: Any, other
 
 
 @both
-def test_an_entry_of_the_largest_size_is_still_taken_and_nothing_where_the_first_is_larger(steps: Any) -> None:
+def test_an_entry_of_the_largest_size_is_decoded_and_none_if_the_first_is_larger(steps: Any) -> None:
     largest = add_frame(7, 41, 0, bytes(plain.BATCHED_ENTRY_BYTES_MAX - 32))
     assert steps.take_add_rows(largest, 0, FRAME_MAX)[3] == 1
     larger = add_frame(7, 41, 0, bytes(plain.BATCHED_ENTRY_BYTES_MAX - 31))
@@ -100,7 +100,7 @@ def test_a_row_ends_at_the_highest_id(steps: Any) -> None:
 
 
 @both
-def test_rows_are_stored_one_behind_the_other_and_those_left_out_are_not(steps: Any) -> None:
+def test_rows_are_stored_consecutively_without_those_removed(steps: Any) -> None:
     frames = [add_frame(ledger, 0, 0, bytes([ledger]) * ledger) for ledger in range(1, 6)]
     _position, rows, records, _entries, _size = steps.take_add_rows(b"".join(frames), 0, FRAME_MAX)
     more = add_frame(9, 0, 0, b"x") + add_frame(9, 1, 0, b"yy")
@@ -155,7 +155,7 @@ def test_every_add_of_some_rows_is_answered(steps: Any) -> None:
     damage=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3),
     frame_max=st.sampled_from([60, 80, FRAME_MAX]),
 )
-def test_both_take_the_same_rows_out_of_any_bytes(
+def test_both_decode_the_same_rows_from_any_bytes(
     adds: list[tuple[int, int, int, bytes, bool]], cut: int, damage: list[tuple[int, int]], frame_max: int
 ) -> None:
     data = bytearray(b"".join(add_frame(*add[:4], key=KEY if add[4] else bytes(20)) for add in adds))

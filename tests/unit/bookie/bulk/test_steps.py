@@ -1,4 +1,4 @@
-"""The steps over whole buffers: one set of tests for the plain ones and the native ones, and that both agree."""
+"""Tests the steps over whole buffers: the same tests for plain and native ones, and that both agree."""
 
 import os
 import struct
@@ -28,7 +28,7 @@ both = steps_of(plain)
 
 
 @both
-def test_adds_of_one_run_are_taken_with_their_bytes_and_highest_lac(steps: Any) -> None:
+def test_adds_of_one_run_are_decoded_with_their_bytes_and_highest_lac(steps: Any) -> None:
     frames = [add_frame(7, 40 + n, lac, bytes([n]) * n) for n, lac in enumerate((3, 9, 5))]
     entries: list[Buffer] = []
     position, size, lac = steps.take_adds(b"xx" + b"".join(frames), 2, FRAME_MAX, 40, -1, entries)
@@ -53,7 +53,7 @@ def test_adds_of_one_run_are_taken_with_their_bytes_and_highest_lac(steps: Any) 
         b"",
     ],
 )
-def test_a_run_ends_before_what_does_not_continue_it(steps: Any, other: bytes) -> None:
+def test_a_run_ends_before_a_frame_that_does_not_continue_it(steps: Any, other: bytes) -> None:
     first = add_frame(7, 40, 12, b"first")
     entries: list[Buffer] = []
     assert steps.take_adds(first + other, 0, FRAME_MAX, 40, 20, entries) == (len(first), len(first) - 28, 20)
@@ -62,7 +62,7 @@ def test_a_run_ends_before_what_does_not_continue_it(steps: Any, other: bytes) -
 
 @both
 @pytest.mark.parametrize("size", [16 * 1024 - 33, 16 * 1024 - 32, 16 * 1024, 100_000])
-def test_large_entries_come_out_whole_too(steps: Any, size: int) -> None:
+def test_large_entries_are_complete_too(steps: Any, size: int) -> None:
     frames = [add_frame(1, n, 0, bytes([n + 1]) * size) for n in range(3)]
     entries: list[Buffer] = []
     assert steps.take_adds(b"".join(frames), 0, FRAME_MAX, 0, -1, entries)[0] == sum(map(len, frames))
@@ -70,7 +70,7 @@ def test_large_entries_come_out_whole_too(steps: Any, size: int) -> None:
 
 
 @both
-def test_nothing_is_taken_at_or_behind_the_end(steps: Any) -> None:
+def test_nothing_is_decoded_at_or_after_the_end(steps: Any) -> None:
     entries: list[Buffer] = []
     assert steps.take_adds(b"short", 0, FRAME_MAX, 0, -1, entries) == (0, 0, -1)
     assert steps.take_adds(b"short", 5, FRAME_MAX, 0, -1, entries) == (5, 0, -1)
@@ -79,8 +79,8 @@ def test_nothing_is_taken_at_or_behind_the_end(steps: Any) -> None:
 
 
 @both
-def test_a_run_ends_at_the_highest_id_and_does_not_go_on_at_the_lowest(steps: Any) -> None:
-    """Its ids would be no numbers that the write cache holds, and no flush after it would end."""
+def test_a_run_ends_at_the_highest_id_and_does_not_continue_at_the_lowest(steps: Any) -> None:
+    """Otherwise its ids would exceed those of the write cache, and no later flush would end."""
     highest, lowest = (1 << 63) - 1, -(1 << 63)
     first, second = bytearray(add_frame(7, 0, 0, b"first")), bytearray(add_frame(7, 0, 0, b"second"))
     first[36:44], second[36:44] = highest.to_bytes(8, "big"), lowest.to_bytes(8, "big", signed=True)
@@ -95,7 +95,7 @@ ID_EDGES = [-(1 << 63), -(1 << 63) + 1, -2, -1, 0, 1, (1 << 31) - 1, 1 << 31, (1
 
 @both
 @given(data=st.data())
-def test_runs_at_the_edges_of_ids_and_lengths_are_the_same_from_both_cut_anywhere(
+def test_both_decode_the_same_runs_at_the_limits_of_ids_and_lengths_for_any_cut(
     steps: Any, data: st.DataObject
 ) -> None:
     first = data.draw(st.sampled_from(ID_EDGES))
@@ -120,7 +120,7 @@ def test_runs_at_the_edges_of_ids_and_lengths_are_the_same_from_both_cut_anywher
 
 @both
 @given(data=st.data())
-def test_no_bytes_make_taking_adds_read_outside_or_differ_from_plain(steps: Any, data: st.DataObject) -> None:
+def test_arbitrary_bytes_give_the_same_adds_and_never_cause_reads_outside(steps: Any, data: st.DataObject) -> None:
     frames = data.draw(
         st.lists(
             st.builds(
@@ -152,14 +152,14 @@ def test_no_bytes_make_taking_adds_read_outside_or_differ_from_plain(steps: Any,
 
 @both
 @pytest.mark.parametrize("count", [0, 1, 2, 300])
-def test_every_add_of_a_run_gets_its_answer(steps: Any, count: int) -> None:
+def test_every_add_of_a_run_gets_its_response(steps: Any, count: int) -> None:
     header = v2.answer_header(2, v2.ADD)
     expected = b"".join(v2.RESPONSE.pack(24, header, 101, 1 << 40, (1 << 33) + n) for n in range(count))
     assert steps.add_replies(24, header, 101, 1 << 40, 1 << 33, count) == expected
 
 
 @both
-def test_answers_never_count_beyond_the_highest_id(steps: Any) -> None:
+def test_responses_beyond_the_highest_id_are_refused(steps: Any) -> None:
     highest = (1 << 63) - 1
     assert steps.add_replies(24, 1, 0, 7, highest, 1)[20:] == highest.to_bytes(8, "big")
     with pytest.raises((struct.error, ValueError)):
@@ -171,7 +171,7 @@ def test_answers_never_count_beyond_the_highest_id(steps: Any) -> None:
 
 @both
 @pytest.mark.parametrize("size", [1, 100, 3000])
-def test_entries_are_copied_side_by_side_and_their_places_say_where(steps: Any, size: int) -> None:
+def test_entries_are_copied_consecutively_and_their_places_locate_them(steps: Any, size: int) -> None:
     chunk = bytearray(plain.CHUNK_BYTES)
     entries: list[Buffer] = [bytes([n]) * (size + n) for n in range(20)]
     entries[3] = memoryview(entries[3])
@@ -214,7 +214,7 @@ def test_a_chunk_never_grows(steps: Any) -> None:
         max_size=8,
     )
 )
-def test_a_body_is_the_same_from_both_and_holds_every_run(steps: Any, items: list[Run | bytes]) -> None:
+def test_both_encode_the_same_body_with_every_run(steps: Any, items: list[Run | bytes]) -> None:
     body = steps.encode_body(items)
     assert body == plain.encode_body(items)
     runs = b"".join(plain.encode_body([item]) for item in items)
@@ -222,7 +222,7 @@ def test_a_body_is_the_same_from_both_and_holds_every_run(steps: Any, items: lis
 
 
 @both
-def test_a_body_reads_back_as_the_runs_it_was_made_of(steps: Any) -> None:
+def test_a_body_decodes_to_its_runs(steps: Any) -> None:
     run = Run(LedgerId(5), EntryId(9), [b"one", memoryview(b"xtwo")[1:], bytearray(b"three")], EntryId(7), 11)
     single = Run(LedgerId(6), EntryId(1), (b"alone",), EntryId(-1), 5)
     found = list(records.decode_body(steps.encode_body([run, records.fence_record(LedgerId(6)), single])))
@@ -265,7 +265,7 @@ def test_no_buffer_is_held_after_a_step_succeeded_or_failed(steps: Any) -> None:
 
 
 @both
-def test_a_view_that_was_let_go_is_an_error(steps: Any) -> None:
+def test_a_released_view_is_an_error(steps: Any) -> None:
     gone = memoryview(b"gone")
     gone.release()
     with pytest.raises(ValueError, match="released"):
@@ -278,7 +278,7 @@ def test_a_view_that_was_let_go_is_an_error(steps: Any) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "native_is_used"), [("0", False), ("1", True)])
-def test_the_environment_chooses(wanted: str, native_is_used: bool) -> None:
+def test_the_environment_selects_the_steps(wanted: str, native_is_used: bool) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", "import quire_bookie.bulk as bulk; print(bulk.IS_NATIVE)"],
         env=os.environ | {"QUIRE_NATIVE": wanted},

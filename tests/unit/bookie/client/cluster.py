@@ -24,7 +24,7 @@ class _Clock:
 
 
 class SeededChance:
-    """Chance from a seed."""
+    """Provides randomness from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -35,7 +35,7 @@ class SeededChance:
 
 @dataclass
 class Listener:
-    """Records what a writer says."""
+    """Records the callbacks of a writer."""
 
     confirmed: list[EntryId] = field(default_factory=list)
     failures: list[LedgerError] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Listener:
     def on_confirmed(self, up_to: EntryId) -> None:
         """See WriterListener."""
         assert not self.failures, "nothing is acknowledged after a failure"
-        assert up_to > (self.confirmed[-1] if self.confirmed else -1), "progress only moves forward"
+        assert up_to > (self.confirmed[-1] if self.confirmed else -1), "the LAC only advances"
         self.confirmed.append(up_to)
 
     def on_failed(self, error: LedgerError) -> None:
@@ -52,7 +52,7 @@ class Listener:
 
 
 class Cluster:
-    """Bookies b0, b1, ... each a node of its own, and a metadata server."""
+    """Runs bookies b0, b1, ... on separate nodes, and a metadata server."""
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self.loop = loop
@@ -63,7 +63,7 @@ class Cluster:
         self._seed = seed
 
     async def start_bookie(self, name: str) -> FakeBookie:
-        """A bookie that listens and is registered."""
+        """Start a bookie that listens and is registered."""
         bookie = FakeBookie(name)
         self.bookies[BookieId(name)] = bookie
         await self.restart_bookie(name)
@@ -78,11 +78,11 @@ class Cluster:
         self.metadata.write(layout.writable_path(BookieId(name)), encode_service_info(info), None)
 
     def kill_bookie(self, bookie: BookieId) -> None:
-        """Its process dies; its registration stays, as a lease does for a while."""
+        """Kill the process of a bookie; its registration remains, as a lease does for a while."""
         self.loop.kill(self._nodes[bookie])
 
     async def client(self, settings: ClientSettings = QUICK) -> LedgerClient:
-        """One more client, with connections of its own."""
+        """Create another client with separate connections."""
         seed = self._seed + len(self._clients)
         client = await LedgerClient.open(
             SimMetadataStore(self.metadata), settings, clock=_Clock(), chance=SeededChance(seed)
@@ -96,7 +96,7 @@ class Cluster:
             await client.close()
 
     def copies(self, writer: LedgerWriter, entry: int) -> int:
-        """How many bookies hold an entry."""
+        """Return how many bookies hold an entry."""
         stored = [bookie.ledgers.get(writer.ledger_id) for bookie in self.bookies.values()]
         return sum(ledger is not None and entry in ledger.entries for ledger in stored)
 

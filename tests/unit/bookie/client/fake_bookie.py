@@ -1,6 +1,6 @@
-"""A bookie in memory that speaks through the real server codec, with faults for each request. For tests only.
+"""A bookie in memory that uses the real server codec, with configurable faults for each request. For tests only.
 
-It keeps the rules that the client relies on: the master key, the fence, the fence of an unknown ledger, duplicates
+Implements the rules that the client relies on: the master key, the fence, the fence of an unknown ledger, duplicates
 acknowledged with the newer bytes, explicit LACs, long polls, adds that are not durable before a force.
 """
 
@@ -34,12 +34,12 @@ from quire_bookie.wire.status import status_of
 
 Asked: TypeAlias = AddRequest | ReadRequest | BatchReadRequest | ReadLacRequest | WriteLacRequest | ForceRequest
 Fault: TypeAlias = Callable[[Asked], Status | float | None]
-"""A status to answer instead, seconds to wait before answering, a negative number for never, None for no fault."""
+"""A status to respond with, seconds to wait before the response, a negative number for never, None for no fault."""
 
 
 @dataclass(slots=True)
 class StoredLedger:
-    """What the bookie has of one ledger."""
+    """The state of one ledger at the bookie."""
 
     master_key: bytes
     fenced: bool = False
@@ -51,7 +51,7 @@ class StoredLedger:
 
 
 class FakeBookie:
-    """Storage that outlives `stop`, and a server."""
+    """Has storage that survives `stop`, and a server."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class FakeBookie:
         self.batch_bytes_max = 5 * 1024 * 1024
         self.polls: list[Callable[[], None]] = []
         self.seen: IdCounters | None = IdCounters()
-        """What it says of counters; None: it is of another make, and says nothing of ids."""
+        """The counters that it reports; None: it acts as a Java bookie and does not report ids."""
         self.deleted: set[int] = set()
         self.inquiries: list[LedgerId | None] = []
         self.silent_on_ids = False
@@ -69,13 +69,13 @@ class FakeBookie:
         self._connections: set[_Connection] = set()
 
     async def start(self, port: int = 0) -> int:
-        """Listen; returns the port."""
+        """Listen. Return the port."""
         self._server = await asyncio.get_running_loop().create_server(lambda: _Connection(self), "127.0.0.1", port)
         name: tuple[str, int] = self._server.sockets[0].getsockname()
         return name[1]
 
     def stop(self) -> None:
-        """Hang up on everybody and listen no more."""
+        """Break all connections and stop listening."""
         assert self._server is not None
         self._server.close()
         self.hang_up()
@@ -101,20 +101,20 @@ class FakeBookie:
         return Status.OK
 
     def moved(self, ledger: StoredLedger, lac: int) -> None:
-        """The bookie heard of a LAC: polls that wait for it are answered."""
+        """Record a LAC and answer the polls that wait for it."""
         ledger.lac = max(ledger.lac, lac)
         for answer in list(self.polls):
             answer()
 
     def lose_unsynced(self) -> None:
-        """What a crash does to adds that no force covered."""
+        """Drop adds not covered by a force, as a crash does."""
         for ledger in self.ledgers.values():
             for entry in ledger.unsynced:
                 del ledger.entries[entry]
             ledger.unsynced.clear()
 
     def read(self, request: ReadRequest) -> bytes:
-        """The stored bytes, after the fence. LedgerError."""
+        """Fence if requested, then return the stored bytes. LedgerError."""
         if request.fence:
             assert request.master_key is not None
             ledger = self.ledgers.setdefault(request.ledger, StoredLedger(request.master_key))
@@ -124,7 +124,7 @@ class FakeBookie:
         return self._entry(request.ledger, request.entry)
 
     def read_batch(self, request: BatchReadRequest) -> list[bytes]:
-        """Consecutive stored entries. LedgerError."""
+        """Return consecutive stored entries. LedgerError."""
         entries = [self._entry(request.ledger, request.first)]
         budget = entry_bytes_within(request, self.batch_bytes_max) - len(entries[0]) - 4
         stored = self.ledgers[request.ledger].entries
@@ -161,7 +161,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for request in self._codec.feed(data):
             if isinstance(request, BookieInfoRequest):
-                self._tell_ids(request)
+                self._answer_ids(request)
                 continue
             assert isinstance(request, Asked), request
             self._bookie.asked.append(request)
@@ -193,7 +193,7 @@ class _Connection(asyncio.Protocol):
         except LedgerError as error:
             self._answer(request, status_of(error))
 
-    def _tell_ids(self, request: BookieInfoRequest) -> None:
+    def _answer_ids(self, request: BookieInfoRequest) -> None:
         bookie = self._bookie
         if request.token is None:
             bookie.inquiries.append(request.ledger)
@@ -215,21 +215,21 @@ class _Connection(asyncio.Protocol):
             self.transport.write(server_v3.encode_info(info))
 
     def _parked(self, request: ReadRequest) -> bool:
-        """Whether the poll has to wait; it is served when the LAC moves or its time is over."""
+        """Park a poll that has to wait until the LAC advances or its time is over. Return whether it was parked."""
         ledger, previous_lac = self._bookie.ledgers.get(request.ledger), request.previous_lac
         if ledger is None or previous_lac is None or ledger.lac > previous_lac:
             return False
 
         def over() -> None:
-            if look in self._bookie.polls:
-                self._bookie.polls.remove(look)
+            if serve in self._bookie.polls:
+                self._bookie.polls.remove(serve)
                 self._serve(replace(request, previous_lac=None))
 
-        def look() -> None:
+        def serve() -> None:
             if ledger.lac > previous_lac:
                 over()
 
-        self._bookie.polls.append(look)
+        self._bookie.polls.append(serve)
         asyncio.get_running_loop().call_later((request.timeout_ms or 0) / 1000, over)
         return True
 

@@ -1,4 +1,4 @@
-"""Ledgers with deferred sync on bookies that forget what no force covered."""
+"""Tests ledgers with deferred sync on bookies that lose entries not covered by a force."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ def test_only_a_force_confirms(quorums: tuple[int, int, int]) -> None:
         assert writer.last_add_confirmed == -1
         assert listener.confirmed == []
         reader = await client.open_ledger(writer.ledger_id, recover=False)
-        assert reader.last_add_confirmed == -1, "no header may vouch for what is not durable"
+        assert reader.last_add_confirmed == -1, "no header may contain a LAC that is not durable"
         assert await writer.force() == 9
         assert writer.last_add_confirmed == 9
         assert listener.confirmed[-1] == 9
@@ -85,7 +85,7 @@ def test_closing_forces_first(quorums: tuple[int, int, int]) -> None:
     run(scenario, bookies=5)
 
 
-def test_a_force_with_nothing_new_asks_nobody() -> None:
+def test_a_force_without_new_entries_sends_no_request() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         assert await writer.force() == -1
@@ -99,8 +99,8 @@ def test_a_force_with_nothing_new_asks_nobody() -> None:
     run(scenario)
 
 
-def test_what_a_crashed_bookie_forgot_is_not_counted() -> None:
-    """Two bookies acknowledge an entry and both crash before the force: nothing may call it confirmed."""
+def test_entries_that_a_crashed_bookie_lost_are_not_counted() -> None:
+    """Two bookies acknowledge an entry and both crash before the force: it must not be confirmed."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
@@ -119,7 +119,7 @@ def test_what_a_crashed_bookie_forgot_is_not_counted() -> None:
     run(scenario)
 
 
-def test_one_crashed_bookie_does_not_end_the_ledger_but_counts_no_more() -> None:
+def test_writing_continues_after_one_bookie_crashed_but_it_no_longer_counts() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         for i in range(5):
@@ -143,7 +143,7 @@ def test_one_crashed_bookie_does_not_end_the_ledger_but_counts_no_more() -> None
     run(scenario, bookies=5)
 
 
-def test_an_idle_connection_may_break_when_everything_was_forced() -> None:
+def test_an_idle_connection_may_break_after_everything_was_forced() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         await writer.append(b"entry 0")
@@ -160,7 +160,7 @@ def test_an_idle_connection_may_break_when_everything_was_forced() -> None:
 
 
 @pytest.mark.parametrize("fault", [Status.IO_ERROR, -1.0])
-def test_a_bookie_that_cannot_force_leaves_the_ledger(fault: Status | float) -> None:
+def test_a_bookie_that_cannot_force_is_given_up(fault: Status | float) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         _holders(cluster, writer)[0].fault = _forces(fault)
@@ -185,13 +185,13 @@ def test_a_force_without_a_quorum_of_durable_copies_fails_the_writer() -> None:
         with pytest.raises(QuorumError):
             await writer.force()
         metadata = await writer.close()
-        assert metadata.last_entry == 0, "only what was durable"
+        assert metadata.last_entry == 0, "only durable entries"
         assert metadata.length == len(b"entry 0")
 
     run(scenario)
 
 
-def test_a_recovery_keeps_what_was_forced() -> None:
+def test_a_recovery_keeps_the_forced_entries() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         for i in range(8):
@@ -208,7 +208,7 @@ def test_a_recovery_keeps_what_was_forced() -> None:
     run(scenario)
 
 
-def test_an_explicit_lac_tells_what_was_forced() -> None:
+def test_an_explicit_lac_is_the_last_forced_entry() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         await writer.append(b"entry 0")
@@ -223,7 +223,7 @@ def test_an_explicit_lac_tells_what_was_forced() -> None:
     run(scenario)
 
 
-def test_a_force_covers_what_is_still_on_its_way_when_it_is_called() -> None:
+def test_a_force_covers_entries_that_are_in_flight_when_it_is_called() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         for bookie in _holders(cluster, writer):
@@ -251,11 +251,11 @@ def test_force_of_an_ordinary_ledger_waits_for_its_acknowledgements() -> None:
     run(scenario)
 
 
-def _forces_asked(cluster: Cluster) -> int:
+def _forces_received(cluster: Cluster) -> int:
     return sum(isinstance(r, ForceRequest) for bookie in cluster.bookies.values() for r in bookie.asked)
 
 
-def test_a_slow_force_is_asked_for_once() -> None:
+def test_a_slow_force_is_requested_once() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         for bookie in _holders(cluster, writer):
@@ -263,29 +263,29 @@ def test_a_slow_force_is_asked_for_once() -> None:
         writer.submit([b"entry %d" % i for i in range(5)])
         assert list(await asyncio.gather(writer.force(), writer.force())) == [4, 4]
         await writer.close()
-        assert _forces_asked(cluster) == 3
+        assert _forces_received(cluster) == 3
 
     run(scenario)
 
 
-def test_a_replica_that_left_makes_nobody_force_what_nobody_asked_for() -> None:
+def test_losing_a_replica_does_not_cause_a_force() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         _holders(cluster, writer)[0].fault = _forces(Status.IO_ERROR)
         await writer.append(b"entry 0")
         assert await writer.force() == 0
         await asyncio.sleep(1)
-        asked = _forces_asked(cluster)
+        asked = _forces_received(cluster)
         for i in range(1, 10):
             await writer.append(b"entry %d" % i)
             await asyncio.sleep(0.1)
-        assert (_forces_asked(cluster), writer.last_add_confirmed) == (asked, 0)
+        assert (_forces_received(cluster), writer.last_add_confirmed) == (asked, 0)
 
     run(scenario)
 
 
-def test_a_force_goes_on_with_whoever_acknowledges_later() -> None:
-    """The second replica cannot force, the third is late, the fourth silent: nothing but an answer says so."""
+def test_a_force_includes_bookies_that_acknowledge_later() -> None:
+    """The second replica cannot force, the third is late, the fourth is silent."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client, (4, 4, 2))
@@ -300,7 +300,7 @@ def test_a_force_goes_on_with_whoever_acknowledges_later() -> None:
     run(scenario, bookies=4)
 
 
-def test_a_force_of_a_failed_writer_says_so_whatever_its_bookies_answer_later() -> None:
+def test_a_force_of_a_failed_writer_fails_despite_later_responses() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client)
         for bookie in _holders(cluster, writer):
@@ -319,8 +319,8 @@ def test_a_force_of_a_failed_writer_says_so_whatever_its_bookies_answer_later() 
     run(scenario)
 
 
-def test_a_broken_connection_costs_nothing_where_nothing_was_left_to_force() -> None:
-    """The entry that is not forced yet lies on the two others."""
+def test_a_broken_connection_is_harmless_if_nothing_was_left_to_force() -> None:
+    """The entry that is not forced yet is on the two other bookies."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _create(client, (3, 2, 2))

@@ -1,4 +1,4 @@
-"""Ids of new ledgers: none from metadata that went back, none that a bookie knows; stock clients block nobody."""
+"""Tests ids of new ledgers: none from metadata that went back in time, none that a bookie knows."""
 
 import asyncio
 
@@ -19,12 +19,12 @@ async def create(client: LedgerClient) -> LedgerWriter:
 
 
 def counted(cluster: Cluster, number: int) -> None:
-    """The counter has given out so many ids."""
+    """Set the counter as after allocating `number` ids."""
     while cluster.metadata.write(layout.ID_COUNTER, b"", None) < number:
         continue
 
 
-def test_bookies_are_asked_once_before_the_first_id_of_a_run() -> None:
+def test_bookies_are_asked_once_before_the_first_id() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         ids = [(await create(client)).ledger_id for _ in range(5)]
         assert ids == [1, 2, 3, 4, 5]
@@ -40,7 +40,7 @@ def test_bookies_are_asked_once_before_the_first_id_of_a_run() -> None:
 
 
 @pytest.mark.parametrize("seen", [IdCounters(0, 50, -1), IdCounters(0, -1, 1 << 33), IdCounters(7, -1, -1)])
-def test_metadata_below_what_one_bookie_saw_give_out_no_id_until_they_begin_a_new_epoch(seen: IdCounters) -> None:
+def test_metadata_older_than_a_bookie_saw_allocate_no_id_until_they_begin_a_new_epoch(seen: IdCounters) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         counted(cluster, 10)
         bookie = next(iter(cluster.bookies.values()))
@@ -54,7 +54,7 @@ def test_metadata_below_what_one_bookie_saw_give_out_no_id_until_they_begin_a_ne
     run(scenario)
 
 
-def test_ids_that_bookies_know_are_skipped_and_ids_of_stock_clients_above_the_counter_block_nobody() -> None:
+def test_ids_that_bookies_know_are_skipped_and_ids_above_the_counter_do_no_harm() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         one, two, _ = cluster.bookies.values()
         one.deleted |= {2, 3}
@@ -66,7 +66,7 @@ def test_ids_that_bookies_know_are_skipped_and_ids_of_stock_clients_above_the_co
     run(scenario)
 
 
-def test_a_client_that_lives_on_gives_out_no_id_of_an_older_copy_that_is_put_in_place() -> None:
+def test_a_running_client_allocates_no_id_from_an_older_copy_that_is_put_in_place() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         await create(client)
         older = cluster.metadata.snapshot()
@@ -74,14 +74,14 @@ def test_a_client_that_lives_on_gives_out_no_id_of_an_older_copy_that_is_put_in_
         for bookie in cluster.bookies.values():
             bookie.seen = IdCounters(0, 10, -1)
         cluster.metadata.put_back(older)
-        # The answer to the count shows the older copy; by then the registrations are gone.
+        # The response of the counter shows the older copy; by then the registrations are gone.
         with pytest.raises(MetadataOutdatedError, match="was at 10"):
             await create(client)
 
     run(scenario)
 
 
-def test_an_older_copy_that_brings_its_leases_along_is_noticed_by_the_broken_connection() -> None:
+def test_an_older_copy_with_its_leases_is_noticed_by_the_broken_connection() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         older = cluster.metadata.snapshot()
         assert (await create(client)).ledger_id == 1
@@ -96,7 +96,7 @@ def test_an_older_copy_that_brings_its_leases_along_is_noticed_by_the_broken_con
     run(scenario)
 
 
-def test_bookies_of_another_make_are_no_obstacle() -> None:
+def test_ids_are_allocated_despite_java_bookies() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         for bookie in cluster.bookies.values():
             bookie.seen = None
@@ -105,7 +105,7 @@ def test_bookies_of_another_make_are_no_obstacle() -> None:
     run(scenario)
 
 
-def test_half_of_the_registered_bookies_must_answer_and_the_others_are_asked_again_later() -> None:
+def test_half_of_the_registered_bookies_must_respond_and_the_others_are_asked_again_later() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         one, two, _ = cluster.bookies.values()
         one.silent_on_ids = two.silent_on_ids = True
@@ -124,7 +124,7 @@ def test_half_of_the_registered_bookies_must_answer_and_the_others_are_asked_aga
     run(scenario)
 
 
-def test_a_counter_that_falls_while_a_client_runs_is_noticed_without_any_bookie() -> None:
+def test_a_counter_that_decreases_while_a_client_runs_is_noticed_without_any_bookie() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         counted(cluster, 20)
         assert (await create(client)).ledger_id == 21
@@ -137,7 +137,7 @@ def test_a_counter_that_falls_while_a_client_runs_is_noticed_without_any_bookie(
     run(scenario)
 
 
-def test_a_first_add_that_a_bookie_refuses_as_anothers_ends_the_writer_and_leaves_the_ledger_empty() -> None:
+def test_if_a_bookie_refuses_the_first_add_for_another_key_the_writer_fails_and_the_ledger_is_empty() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await create(client)
         for bookie in cluster.bookies.values():
@@ -151,7 +151,7 @@ def test_a_first_add_that_a_bookie_refuses_as_anothers_ends_the_writer_and_leave
 
 
 @pytest.mark.parametrize("recovered", [False, True])
-def test_a_fenced_writer_without_entries_closes_its_ledger_only_while_it_is_its_own(recovered: bool) -> None:
+def test_a_fenced_writer_without_entries_closes_its_ledger_unless_another_client_recovered_it(recovered: bool) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await create(client)
         if recovered:

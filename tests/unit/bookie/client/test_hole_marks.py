@@ -1,4 +1,4 @@
-"""Marks that a client owes the metadata store are written, whatever goes wrong on the way."""
+"""Tests that due marks of under-replicated ledgers are written despite errors."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ A, B = BookieId("a"), BookieId("b")
 
 
 class Store:
-    """Takes marks, or raises what a test says first."""
+    """Records marks, after raising the errors of the test."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -32,7 +32,7 @@ def marks_of(store: Store) -> HoleMarks:
     return HoleMarks(stand_in)
 
 
-def test_an_error_that_nobody_foresaw_does_not_end_the_marking() -> None:
+def test_an_unexpected_error_does_not_end_the_marking() -> None:
     async def scenario(_: SimLoop) -> None:
         store = Store(ValueError("a broken mark"), MetadataUnavailableError("away"))
         marks = marks_of(store)
@@ -44,13 +44,13 @@ def test_an_error_that_nobody_foresaw_does_not_end_the_marking() -> None:
         assert (marks.written, marks.failures) == (2, 2)
         marks.mark(LedgerId(3), B)
         await asyncio.sleep(1)
-        assert store.written[-1] == (3, ("b",)), "the task is there again for what comes later"
+        assert store.written[-1] == (3, ("b",)), "a new task writes later marks"
         await marks.close()
 
     simulate(scenario, seed=1)
 
 
-def test_one_mark_that_always_fails_holds_up_no_other() -> None:
+def test_one_mark_that_always_fails_blocks_no_other() -> None:
     async def scenario(_: SimLoop) -> None:
         store = Store()
         original = store.mark

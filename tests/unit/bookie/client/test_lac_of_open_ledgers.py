@@ -1,4 +1,4 @@
-"""How a reader learns what is confirmed in a ledger that is still written: explicit LACs and long polls."""
+"""Tests how a reader finds the LAC of a ledger that is being written: explicit LACs and long polls."""
 
 import asyncio
 from dataclasses import replace
@@ -21,7 +21,7 @@ QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
 async def _open(
     cluster: Cluster, client: LedgerClient, quorums: tuple[int, int, int] = (3, 3, 2), entries: int = 5
 ) -> tuple[LedgerWriter, LedgerReader]:
-    """A ledger that is being written, and a reader of another client."""
+    """Create a ledger that is being written, and open a reader in another client."""
     writer = await client.create_ledger(ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2])
     for i in range(entries):
         await writer.append(b"entry %d" % i)
@@ -33,13 +33,13 @@ def _holders(cluster: Cluster, writer: LedgerWriter) -> list[FakeBookie]:
     return [cluster.bookies[bookie] for bookie in writer.metadata.segments[-1].ensemble]
 
 
-def _lacs_told(cluster: Cluster) -> list[int]:
+def _lacs_received(cluster: Cluster) -> list[int]:
     return [r.lac for bookie in cluster.bookies.values() for r in bookie.asked if isinstance(r, WriteLacRequest)]
 
 
 # ---- explicit LACs
 @pytest.mark.parametrize("quorums", QUORUMS)
-def test_a_writer_that_pauses_tells_its_last_entry(quorums: tuple[int, int, int]) -> None:
+def test_a_writer_that_pauses_publishes_its_last_entry(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         _, reader = await _open(cluster, client, quorums)
         assert reader.last_add_confirmed < 4
@@ -47,14 +47,14 @@ def test_a_writer_that_pauses_tells_its_last_entry(quorums: tuple[int, int, int]
         assert await reader.read_last_add_confirmed() < 4, "no entry carries it"
         assert await reader.read_explicit_lac() == 4
         assert bytes((await reader.read(EntryId(4), EntryId(4)))[0]) == b"entry 4"
-        assert _lacs_told(cluster) == [4] * quorums[0], "once, to each bookie"
+        assert _lacs_received(cluster) == [4] * quorums[0], "once, to each bookie"
         await asyncio.sleep(5)
-        assert len(_lacs_told(cluster)) == quorums[0]
+        assert len(_lacs_received(cluster)) == quorums[0]
 
     run(scenario, bookies=5, settings=TELLING)
 
 
-def test_a_writer_tells_nothing_while_entries_follow_and_nothing_by_default() -> None:
+def test_a_writer_publishes_no_lac_while_entries_follow_and_none_by_default() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         talking = await cluster.client(TELLING)
         writers = [(await _open(cluster, each, entries=1))[0] for each in (client, talking)]
@@ -62,27 +62,27 @@ def test_a_writer_tells_nothing_while_entries_follow_and_nothing_by_default() ->
             await asyncio.sleep(0.1)
             for writer in writers:
                 await writer.append(b"more")
-        assert _lacs_told(cluster) == []
+        assert _lacs_received(cluster) == []
         await writers[0].close()
         await asyncio.sleep(2)
-        assert len(_lacs_told(cluster)) == 3
+        assert len(_lacs_received(cluster)) == 3
 
     run(scenario)
 
 
-def test_what_is_not_confirmed_is_not_told() -> None:
+def test_unconfirmed_entries_are_not_published() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _open(cluster, client)
         for bookie in _holders(cluster, writer)[:2]:
             bookie.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
-        writer.submit([b"on its way"])
+        writer.submit([b"in flight"])
         await asyncio.sleep(1.5)
-        assert set(_lacs_told(cluster)) == {4}
+        assert set(_lacs_received(cluster)) == {4}
 
     run(scenario, settings=TELLING)
 
 
-def test_a_lac_that_too_few_bookies_took_is_told_again() -> None:
+def test_a_lac_that_too_few_bookies_stored_is_published_again() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         for bookie in _holders(cluster, writer)[:2]:
@@ -97,7 +97,7 @@ def test_a_lac_that_too_few_bookies_took_is_told_again() -> None:
     run(scenario)
 
 
-def test_a_closed_or_failed_writer_tells_no_more() -> None:
+def test_a_closed_or_failed_writer_publishes_no_lac() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _open(cluster, client)
         await writer.close()
@@ -106,12 +106,12 @@ def test_a_closed_or_failed_writer_tells_no_more() -> None:
         other, _ = await _open(cluster, client)
         other.abandon()
         await asyncio.sleep(3)
-        assert _lacs_told(cluster) == []
+        assert _lacs_received(cluster) == []
 
     run(scenario, settings=TELLING)
 
 
-def test_a_damaged_explicit_lac_is_not_believed() -> None:
+def test_a_damaged_explicit_lac_is_ignored() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         await writer.tell_lac()
@@ -126,7 +126,7 @@ def test_a_damaged_explicit_lac_is_not_believed() -> None:
     run(scenario)
 
 
-def test_one_good_replica_of_an_explicit_lac_suffices_where_the_others_answer() -> None:
+def test_one_valid_replica_of_an_explicit_lac_suffices_if_the_others_respond() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         await writer.tell_lac()
@@ -152,7 +152,7 @@ def test_a_password_protects_explicit_lacs_too() -> None:
 
 # ---- long polls
 @pytest.mark.parametrize("quorums", QUORUMS)
-def test_a_waiting_reader_hears_of_an_entry_when_the_next_one_comes(quorums: tuple[int, int, int]) -> None:
+def test_a_waiting_reader_finds_an_entry_when_the_next_one_is_written(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         loop = asyncio.get_running_loop()
         writer, reader = await _open(cluster, client, quorums)
@@ -167,7 +167,7 @@ def test_a_waiting_reader_hears_of_an_entry_when_the_next_one_comes(quorums: tup
     run(scenario, bookies=5)
 
 
-def test_a_waiting_reader_hears_of_an_explicit_lac() -> None:
+def test_a_waiting_reader_finds_an_explicit_lac() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         waiting = asyncio.ensure_future(reader.wait_for_lac(EntryId(3), 60.0))
@@ -192,7 +192,7 @@ def test_waiting_ends_with_its_time() -> None:
     run(scenario)
 
 
-def test_an_idle_wait_asks_neither_bookies_nor_metadata_often() -> None:
+def test_an_idle_wait_sends_few_requests_to_bookies_and_metadata() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         _, reader = await _open(cluster, client)
         before = sum(len(bookie.asked) for bookie in cluster.bookies.values())
@@ -215,7 +215,7 @@ def test_a_waiting_reader_notices_that_the_ledger_was_closed() -> None:
     run(scenario)
 
 
-def test_a_waiting_reader_says_that_its_ledger_was_deleted() -> None:
+def test_a_waiting_reader_fails_if_its_ledger_was_deleted() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         waiting = asyncio.ensure_future(reader.wait_for_lac(EntryId(3), 60.0))
@@ -227,7 +227,7 @@ def test_a_waiting_reader_says_that_its_ledger_was_deleted() -> None:
     run(scenario)
 
 
-def test_a_reader_does_not_take_another_ledger_of_the_same_id_for_its_own() -> None:
+def test_a_reader_does_not_accept_another_ledger_with_the_same_id() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         assert writer.metadata.c_token
@@ -245,7 +245,7 @@ def test_a_reader_does_not_take_another_ledger_of_the_same_id_for_its_own() -> N
 
 
 @pytest.mark.parametrize("fault", [-1.0, Status.IO_ERROR, "dead"])
-def test_polls_move_on_from_a_bookie_that_fails(fault: float | Status | str) -> None:
+def test_polls_continue_at_the_next_bookie_after_a_failure(fault: float | Status | str) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         loop = asyncio.get_running_loop()
         writer, reader = await _open(cluster, client)
@@ -264,8 +264,8 @@ def test_polls_move_on_from_a_bookie_that_fails(fault: float | Status | str) -> 
     run(scenario)
 
 
-def test_a_bookie_that_boasts_of_a_lac_is_not_believed() -> None:
-    """Its answer is not protected by a digest; the others know better."""
+def test_a_reported_lac_without_a_digest_is_ignored() -> None:
+    """One bookie reports a LAC that is too high; the others report the right one."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
@@ -280,7 +280,7 @@ def test_a_bookie_that_boasts_of_a_lac_is_not_believed() -> None:
     run(scenario)
 
 
-def test_waiting_for_a_ledger_without_entries_hears_of_the_first() -> None:
+def test_waiting_on_a_ledger_without_entries_finds_the_first() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         loop = asyncio.get_running_loop()
         writer, reader = await _open(cluster, client, entries=0)
@@ -295,7 +295,7 @@ def test_waiting_for_a_ledger_without_entries_hears_of_the_first() -> None:
     run(scenario)
 
 
-def test_waiting_goes_on_while_the_metadata_cannot_be_read() -> None:
+def test_waiting_continues_while_the_metadata_cannot_be_read() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         cluster.metadata.away = True
@@ -310,7 +310,7 @@ def test_waiting_goes_on_while_the_metadata_cannot_be_read() -> None:
 
 # ---- iterating
 @pytest.mark.parametrize("quorums", QUORUMS)
-def test_a_reader_is_iterated_up_to_what_is_confirmed(quorums: tuple[int, int, int]) -> None:
+def test_iterating_over_a_reader_ends_at_the_lac(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client, quorums)
         await writer.tell_lac()
@@ -345,7 +345,7 @@ def test_a_tail_follows_the_writer_to_the_end_in_order() -> None:
     run(scenario)
 
 
-def test_a_tail_goes_on_through_a_recovery_and_ends_where_the_ledger_does() -> None:
+def test_a_tail_continues_through_a_recovery_and_ends_at_the_end_of_the_ledger() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, reader = await _open(cluster, client)
         following = asyncio.ensure_future(_payloads(reader))
@@ -361,6 +361,6 @@ async def _payloads(reader: LedgerReader) -> list[bytes]:
     return [bytes(entry) async for entry in reader.tail()]
 
 
-def test_an_interval_below_nothing_is_refused() -> None:
+def test_a_negative_interval_is_refused() -> None:
     with pytest.raises(ConfigError):
         ClientSettings(explicit_lac_interval_s=-1.0)

@@ -1,4 +1,4 @@
-"""Creating, listing and deleting ledgers, and which bookies they are placed on."""
+"""Tests creating, listing and deleting ledgers, and the choice of their bookies."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ def test_a_new_ledger_is_open_empty_and_on_distinct_bookies() -> None:
     run(scenario)
 
 
-def test_ledger_ids_are_unique_among_clients() -> None:
+def test_ledger_ids_are_unique_across_clients() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         clients = [client, await cluster.client(), await cluster.client()]
         ids = await asyncio.gather(*(_create(one) for one in clients for _ in range(10)))
@@ -39,16 +39,16 @@ def test_ledger_ids_are_unique_among_clients() -> None:
     run(scenario)
 
 
-def test_a_taken_id_is_passed_over() -> None:
+def test_a_taken_id_is_skipped() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         first = await _create(client)
-        cluster.metadata.write(layout.ledger_path(LedgerId(first + 1)), b"somebody else's", None)
+        cluster.metadata.write(layout.ledger_path(LedgerId(first + 1)), b"of another client", None)
         assert await _create(client) == first + 2
 
     run(scenario)
 
 
-def test_a_create_is_settled_when_the_metadata_store_loses_answers() -> None:
+def test_a_create_succeeds_when_the_metadata_store_loses_responses() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         cluster.metadata.unknown_chance = 0.1
         ids = [await _create(client) for _ in range(5)]
@@ -77,7 +77,7 @@ def test_impossible_quorums_are_refused(quorums: tuple[int, int, int]) -> None:
     run(scenario)
 
 
-def test_a_bookie_that_could_not_be_reached_is_avoided_and_comes_back() -> None:
+def test_an_unreachable_bookie_is_avoided_until_it_is_reachable_again() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         changes: list[frozenset[BookieId]] = []
         remove = client.on_bookies_changed(lambda: changes.append(client.writable_bookies))
@@ -128,12 +128,12 @@ def test_a_deleted_ledger_cannot_be_opened() -> None:
         {"retry_backoff_s": (2.0, 1.0)},
     ],
 )
-def test_settings_that_cannot_work_are_refused_with_their_value(wrong: dict[str, object]) -> None:
+def test_invalid_settings_are_refused_with_their_value(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="ledger client"):
         ClientSettings(**wrong)  # type: ignore[arg-type]
 
 
-def test_one_client_recovers_a_ledger_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_client_runs_one_recovery_of_a_ledger_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     under_way: list[int] = []
     most: list[int] = []
 
@@ -151,7 +151,7 @@ def test_one_client_recovers_a_ledger_once_at_a_time(monkeypatch: pytest.MonkeyP
         other = await cluster.client()
         first, second = (asyncio.create_task(other.open_ledger(ledger, recover=True)) for _ in range(2))
         await first
-        await other.open_ledger(ledger, recover=True)  # the lock is on its way from the first to the second
+        await other.open_ledger(ledger, recover=True)  # released by the first, not yet acquired by the second
         await second
         assert most == [1, 1, 1]
 

@@ -1,4 +1,4 @@
-"""Ledgers and clients by `await` and by `async with`."""
+"""Tests opening ledgers and clients by `await` and by `async with`."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_a_writer_is_closed_at_the_end_of_its_block() -> None:
     run(scenario)
 
 
-def test_an_error_in_the_block_closes_the_ledger_and_stays_the_error() -> None:
+def test_an_error_in_the_block_closes_the_ledger_and_is_raised() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         with pytest.raises(ZeroDivisionError):
             async with client.create_ledger() as writer:
@@ -39,7 +39,7 @@ def test_an_error_in_the_block_closes_the_ledger_and_stays_the_error() -> None:
     run(scenario)
 
 
-def test_an_error_of_closing_does_not_hide_the_one_in_the_block() -> None:
+def test_an_error_during_the_close_does_not_hide_the_one_in_the_block() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         with pytest.raises(ZeroDivisionError):
             async with client.create_ledger() as writer:
@@ -77,7 +77,7 @@ def test_a_cancelled_block_leaves_its_ledger_to_a_recovery() -> None:
     run(scenario)
 
 
-def test_what_cannot_be_opened_raises_at_the_beginning_of_the_block() -> None:
+def test_an_error_of_opening_is_raised_at_the_beginning_of_the_block() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         with pytest.raises(NotEnoughBookiesError):
             async with client.create_ledger(ensemble_size=7):
@@ -86,19 +86,19 @@ def test_what_cannot_be_opened_raises_at_the_beginning_of_the_block() -> None:
     run(scenario)
 
 
-def test_an_opening_is_a_coroutine_to_tasks_and_time_limits() -> None:
+def test_an_opening_works_as_a_coroutine_in_tasks_and_timeouts() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await asyncio.wait_for(client.create_ledger(), 10)
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(client.open_ledger(writer.ledger_id, recover=False))
         assert reading.result().ledger_id == writer.ledger_id
-        client.create_ledger().close()  # never begun: no ledger, and no complaint
+        client.create_ledger().close()  # never started: no ledger and no warning
         assert [ledger async for ledger in client.list_ledgers()] == [writer.ledger_id]
 
     run(scenario)
 
 
-def test_a_client_that_connected_by_itself_closes_its_metadata(tmp_path: Path) -> None:
+def test_a_client_that_connected_itself_closes_its_metadata_store(tmp_path: Path) -> None:
     async def work() -> None:
         async with LedgerClient.connect(f"local:{tmp_path}/metadata") as client:
             assert client.writable_bookies == frozenset()

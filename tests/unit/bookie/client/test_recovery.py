@@ -1,4 +1,4 @@
-"""Recovery against bookies in memory: what was confirmed stays, the old writer is finished, gaps end the ledger."""
+"""Tests recovery with bookies in memory: confirmed entries remain, the old writer is fenced, gaps end the ledger."""
 
 import asyncio
 from dataclasses import replace
@@ -21,7 +21,7 @@ _ALL_QUORUMS = [(1, 1, 1), (2, 2, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 1)
 async def _open_writer(
     client: LedgerClient, entries: int, quorums: tuple[int, int, int] = (3, 3, 2), password: bytes = b""
 ) -> LedgerWriter:
-    """A writer that wrote and then fell silent."""
+    """Create a writer that has written entries and is then idle."""
     writer = await client.create_ledger(
         ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2], password=password
     )
@@ -90,7 +90,7 @@ def test_recovery_in_the_client_of_the_writer_fences_it_too() -> None:
         run(scenario, seed=seed)
 
 
-def test_an_entry_on_one_replica_is_kept_when_the_others_cannot_deny_it() -> None:
+def test_an_entry_on_one_replica_is_kept_unless_enough_others_lack_it() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 3)
         holders = _holders(cluster, writer)
@@ -98,7 +98,7 @@ def test_an_entry_on_one_replica_is_kept_when_the_others_cannot_deny_it() -> Non
             holder.fault = lambda request: -1.0
         writer.submit([b"on one replica"])
         await asyncio.sleep(1)
-        # One replica has it, one says no, the third is silent: no verdict is possible without it.
+        # One replica has the entry, one lacks it, the third is silent: the entry cannot be proved missing.
         holders[1].fault = lambda request: None
         reader = await _recover(cluster, writer)
         assert await _contents(reader) == [b"entry 0", b"entry 1", b"entry 2", b"on one replica"]
@@ -107,18 +107,18 @@ def test_an_entry_on_one_replica_is_kept_when_the_others_cannot_deny_it() -> Non
     run(scenario)
 
 
-def test_re_added_entries_carry_the_lac_that_was_found_and_vouch_for_no_other_re_add() -> None:
+def test_re_added_entries_carry_the_lac_that_was_found_and_confirm_no_other_re_add() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 3)
         for holder in _holders(cluster, writer)[1:]:
             holder.fault = lambda request: -1.0
-        writer.submit([b"a", b"b", b"c"])  # on one replica: recovery finds and re-adds them
+        writer.submit([b"a", b"b", b"c"])  # on one replica: the recovery finds and re-adds them
         await asyncio.sleep(1)
         re_added: list[tuple[int, int]] = []
 
         def watch(request: Asked) -> float | None:
             if not isinstance(request, AddRequest):
-                return 0.3  # behind the replica that has them: two that miss an entry end the ledger before it
+                return 0.3  # after the others, or two replicas without it would end the ledger
             if request.recovery:
                 for entry, data in enumerate(request.run.entries, request.run.first):
                     re_added.append((entry, int.from_bytes(bytes(data[16:24]), "big", signed=True)))
@@ -145,7 +145,7 @@ def test_an_entry_that_two_of_three_replicas_lack_may_be_dropped_but_never_one_t
         await asyncio.sleep(1)
         for holder in holders[1:]:
             holder.fault = lambda request: None
-        # The bookie with the only copy is dead: the others deny the entry.
+        # The bookie with the only copy is dead, and the others lack the entry.
         cluster.kill_bookie(writer.metadata.segments[0].ensemble[0])
         reader = await _recover(cluster, writer)
         assert reader.last_add_confirmed == 4
@@ -157,7 +157,7 @@ def test_an_entry_that_two_of_three_replicas_lack_may_be_dropped_but_never_one_t
 def test_a_gap_ends_the_ledger_and_nothing_beyond_it_is_kept(hole: int) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 3)
-        # Entries from `hole` on the way to some replicas only; the entry at the hole reaches none.
+        # Entries from `hole` on are sent to some replicas only; the entry at the hole reaches none.
         for holder in _holders(cluster, writer):
             holder.fault = lambda request: -1.0 if isinstance(request, AddRequest) else None
         for entry in range(3, 10):
@@ -195,7 +195,7 @@ def test_recovery_works_with_one_bookie_dead(quorums: tuple[int, int, int]) -> N
     run(scenario, bookies=4)
 
 
-def test_a_recovery_that_failed_goes_on_when_the_bookies_are_back() -> None:
+def test_a_failed_recovery_can_be_repeated_when_the_bookies_are_back() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 5)
         for holder in _holders(cluster, writer)[:2]:
@@ -217,7 +217,7 @@ def test_a_damaged_replica_neither_ends_the_ledger_nor_is_copied() -> None:
             stored[entry] = stored[entry][:-1] + b"!"
         reader = await _recover(cluster, writer)
         assert await _contents(reader) == [b"entry %d" % entry for entry in range(6)]
-        assert not stored[5].endswith(b"!"), "the re-add repaired what it read forward"
+        assert not stored[5].endswith(b"!"), "the re-add repaired the entries that were read forward"
 
     run(scenario)
 
@@ -231,7 +231,7 @@ def test_re_added_replicas_keep_ids_lengths_and_payloads() -> None:
         await asyncio.sleep(0.5)
         for holder in _holders(cluster, writer)[1:]:
             holder.fault = lambda request: None
-        # Two replicas lack the tail, but only one is asked to deny: the other cannot be reached.
+        # Two replicas lack the tail, but only one responds: the other cannot be reached.
         cluster.kill_bookie(writer.metadata.segments[0].ensemble[2])
         reader = await _recover(cluster, writer)
         assert reader.last_add_confirmed == 8
@@ -271,10 +271,10 @@ def test_every_read_of_a_recovery_fences_and_is_a_single_read() -> None:
     run(scenario)
 
 
-def test_a_long_tail_is_re_added_whole_and_little_is_asked_beyond_it() -> None:
+def test_a_long_tail_is_re_added_completely_and_few_reads_go_beyond_it() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        writer.submit([b"entry %d" % entry for entry in range(500)])  # nobody is told that they are confirmed
+        writer.submit([b"entry %d" % entry for entry in range(500)])  # no entry carries a LAC that confirms them
         await asyncio.sleep(1)
         for holder in _holders(cluster, writer):
             holder.asked.clear()
@@ -289,7 +289,7 @@ def test_a_long_tail_is_re_added_whole_and_little_is_asked_beyond_it() -> None:
     run(scenario)
 
 
-def test_a_short_tail_asks_for_little_that_is_not_there() -> None:
+def test_few_reads_go_beyond_a_short_tail() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 3)
         for holder in _holders(cluster, writer):
@@ -302,7 +302,7 @@ def test_a_short_tail_asks_for_little_that_is_not_there() -> None:
 
 
 def test_a_recovery_follows_its_last_entry_to_other_bookies() -> None:
-    """They are moved, and deleted where they were, after the recovery has read who holds them."""
+    """The replicas are moved, and deleted at their former bookies, after the recovery has read the metadata."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 4)
@@ -311,7 +311,7 @@ def test_a_recovery_follows_its_last_entry_to_other_bookies() -> None:
 
         def fault(request: Asked) -> Status | None:
             if isinstance(request, ReadRequest) and request.entry == 3:
-                return Status.NO_ENTRY  # nothing lies beyond the LAC: its own length is read
+                return Status.NO_ENTRY  # so the length is read from the entry of the LAC
             if isinstance(request, ReadRequest) and not request.fence and ledger in holders[0].ledgers:
                 for holder, spare in zip(holders, spares, strict=True):
                     spare.ledgers[ledger] = holder.ledgers.pop(ledger)
@@ -330,7 +330,7 @@ def test_a_recovery_follows_its_last_entry_to_other_bookies() -> None:
     run(scenario, bookies=6)
 
 
-def test_two_recoverers_at_once_agree() -> None:
+def test_two_concurrent_recoveries_agree() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 10)
         for holder in _holders(cluster, writer)[1:]:
@@ -353,7 +353,7 @@ def test_two_recoverers_at_once_agree() -> None:
         run(scenario, seed=seed)
 
 
-def test_a_writer_that_goes_on_while_it_is_recovered_loses_nothing_that_was_confirmed() -> None:
+def test_a_writer_that_continues_during_a_recovery_loses_no_confirmed_entry() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
         listener = Listener()
@@ -387,7 +387,7 @@ def test_a_writer_that_goes_on_while_it_is_recovered_loses_nothing_that_was_conf
         run(scenario, seed=seed)
 
 
-def test_recovery_is_settled_when_the_metadata_store_loses_answers() -> None:
+def test_recovery_succeeds_when_the_metadata_store_loses_responses() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 5)
         other = await cluster.client()
@@ -406,7 +406,7 @@ def test_a_wrong_password_is_refused_before_anything_is_fenced() -> None:
         for recover in (False, True):
             with pytest.raises(UnauthorizedError):
                 await other.open_ledger(writer.ledger_id, password=b"wrong", recover=recover)
-        await writer.append(b"still the writer")
+        await writer.append(b"not fenced")
         reader = await other.open_ledger(writer.ledger_id, password=b"right", recover=True)
         assert reader.last_add_confirmed == 2
 
@@ -453,11 +453,11 @@ def test_late_refusals_of_the_old_writers_adds_do_not_disturb_a_recovery_in_the_
 def test_a_bookie_that_fails_at_a_re_add_is_replaced_in_the_closed_ledger_or_marked(spares: int, seed: int) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _open_writer(client, 3)
-        writer.submit([b"entry %d" % entry for entry in range(3, 20)])  # their headers say: confirmed up to 2
+        writer.submit([b"entry %d" % entry for entry in range(3, 20)])  # the LAC in their headers is 2
         await asyncio.sleep(1)
         full = writer.metadata.segments[0].ensemble[1]
         cluster.bookies[full].fault = _refuse_adds
-        if spares == 2:  # the first to be tried may be the one that fails as well
+        if spares == 2:  # the first replacement may be the bookie that fails as well
             bad = next(bookie for bookie in cluster.bookies if bookie not in writer.metadata.segments[0].ensemble)
             cluster.bookies[bad].fault = _refuse_adds
         reader = await _recover(cluster, writer)
@@ -483,7 +483,7 @@ def test_a_bookie_that_fails_at_a_re_add_is_replaced_in_the_closed_ledger_or_mar
 
 
 @pytest.mark.parametrize(("answers_after_s", "is_marked"), [(0.02, False), (1.5, True), (-1.0, True)])
-def test_a_bookie_that_is_slow_at_a_re_add_is_marked_and_holds_up_nobody(
+def test_a_bookie_that_is_slow_at_a_re_add_is_marked_and_does_not_delay_the_recovery(
     answers_after_s: float, is_marked: bool
 ) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:

@@ -1,4 +1,4 @@
-"""The order in which replicas are asked."""
+"""Tests the order in which replicas are read."""
 
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.limits import KIB, READ_FAILURE_AVOIDED_S, REPLICA_LATENCY_REMEMBERED_S
@@ -8,7 +8,7 @@ A, B, C = BookieId("a"), BookieId("b"), BookieId("c")
 
 
 class World:
-    """A clock and what the pool would know."""
+    """Provides a clock, suspects and quarantined bookies."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -24,13 +24,13 @@ class World:
         return self.health.order([A, B, C], preferred)
 
 
-def test_without_knowledge_the_write_set_keeps_its_order_behind_the_preferred_one() -> None:
+def test_without_observations_the_write_set_keeps_its_order_after_the_preferred_one() -> None:
     world = World()
     assert world.order() == [A, B, C]
     assert world.order(C) == [C, A, B]
 
 
-def test_a_replica_that_is_much_slower_is_asked_last_even_if_preferred() -> None:
+def test_a_replica_that_is_much_slower_is_read_last_even_if_preferred() -> None:
     world = World()
     world.answers(A, 0.5)
     world.answers(B, 0.001)
@@ -42,20 +42,20 @@ def test_small_differences_do_not_change_the_order() -> None:
     world = World()
     world.answers(A, 0.009)
     world.answers(B, 0.0001)
-    assert world.order() == [A, B, C], "below what counts as slow at all"
+    assert world.order() == [A, B, C], "below the threshold of a slow replica"
     world.answers(A, 0.3, times=100)
     world.answers(B, 0.1, times=100)
     world.answers(C, 0.1, times=100)
     assert world.order() == [A, B, C], "all of them have slow disks"
 
 
-def test_who_was_never_asked_is_tried_when_the_known_ones_are_slow() -> None:
+def test_a_replica_of_unknown_latency_is_tried_if_the_others_are_slow() -> None:
     world = World()
     world.answers(A, 1.0)
     assert world.order(A) == [B, C, A]
 
 
-def test_one_slow_answer_among_many_quick_ones_counts_little() -> None:
+def test_one_slow_response_among_many_fast_ones_counts_little() -> None:
     world = World()
     world.answers(A, 0.001, times=50)
     world.answers(A, 0.05)
@@ -63,7 +63,7 @@ def test_one_slow_answer_among_many_quick_ones_counts_little() -> None:
     assert world.order() == [A, B, C]
 
 
-def test_a_large_answer_counts_by_its_share() -> None:
+def test_the_time_of_a_large_response_is_scaled_down() -> None:
     world = World()
     world.answers(A, 0.1, size_bytes=20 * 256 * KIB)
     world.answers(B, 0.004)
@@ -78,10 +78,10 @@ def test_slowness_is_forgotten_so_that_the_replica_is_tried_again() -> None:
     assert world.order() == [A, B, C]
     assert world.health.latency_s(A) is None
     world.answers(A, 0.001)
-    assert world.health.latency_s(A) == 0.001, "what was forgotten is no part of the mean"
+    assert world.health.latency_s(A) == 0.001, "expired observations are not part of the mean"
 
 
-def test_a_failure_puts_a_replica_behind_the_slow_ones_for_a_while() -> None:
+def test_a_failure_orders_a_replica_after_the_slow_ones_for_a_while() -> None:
     world = World()
     world.answers(B, 1.0)
     world.health.failed(A)
@@ -90,14 +90,14 @@ def test_a_failure_puts_a_replica_behind_the_slow_ones_for_a_while() -> None:
     assert world.order(A) == [A, C, B]
 
 
-def test_quarantine_counts_as_a_failure_and_who_cannot_be_reached_comes_last() -> None:
+def test_quarantine_counts_as_a_failure_and_unreachable_replicas_come_last() -> None:
     world = World()
     world.quarantined = {A}
     world.suspects = {B}
     assert world.order() == [C, A, B]
 
 
-def test_whatever_may_change_an_order_changes_the_version() -> None:
+def test_every_observation_that_may_change_an_order_changes_the_version() -> None:
     world = World()
     seen = [world.health.version]
 
@@ -108,7 +108,7 @@ def test_whatever_may_change_an_order_changes_the_version() -> None:
     world.answers(A, 0.001)
     assert changed()
     world.answers(A, 0.001)
-    assert not changed(), "nothing per answer"
+    assert not changed(), "a normal response changes nothing"
     world.answers(A, 5.0)
     assert changed()
     world.health.failed(B)

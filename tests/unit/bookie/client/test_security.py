@@ -1,4 +1,4 @@
-"""Our client at a secured port of ours, over real sockets: TLS, certificates, tokens, and what is said when refused."""
+"""Tests the client at a secured bookie port over real sockets: TLS, certificates, tokens, and errors of refusals."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ from tests.support.certificates import Authority, Pem
 from tests.support.loops import LOOPS, run_on
 from tests.unit.bookie.server.security.served import ENTRY, FIRST, LEDGER, Port, served
 
-SECRET = b"a secret that nobody should ever see in a log"
+SECRET = b"a secret that must never appear in a log"
 TOKEN = jwt.encode({"sub": "broker"}, SECRET, "HS256")
 BOOKIE = BookieId("bookie")
 Read: TypeAlias = Callable[[], Awaitable[Buffer | LedgerError]]
@@ -42,13 +42,13 @@ both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 
 def tokens() -> AuthProvider:
-    """Tokens signed with SECRET."""
+    """Return authentication by tokens signed with SECRET."""
     return TokenAuthentication(SignedTokens(SECRET, secret_algorithms(), SystemClock()))
 
 
 @asynccontextmanager
 async def reader(port: Port, security: ClientSecuritySettings, host: str = "localhost", v3: bool = False):  # type: ignore[no-untyped-def]
-    """A function that reads the entry through a pool of its own, by V2 or by V3."""
+    """Yield a function that reads the entry through a separate pool, by V2 or V3."""
     pool = ConnectionPool(
         lambda _: BookieAddress(host, port.number),
         ClientSettings(connect_timeout_s=5),
@@ -58,9 +58,9 @@ async def reader(port: Port, security: ClientSecuritySettings, host: str = "loca
     async def read() -> Buffer | LedgerError:
         answer: asyncio.Future[Buffer | LedgerError] = asyncio.get_running_loop().create_future()
         if v3:
-            told: asyncio.Future[Response | LedgerError] = asyncio.get_running_loop().create_future()
-            pool.v3_link(BOOKIE).ask(lambda transaction: v3_read(transaction, LEDGER, FIRST), told.set_result)
-            found = await told
+            response: asyncio.Future[Response | LedgerError] = asyncio.get_running_loop().create_future()
+            pool.v3_link(BOOKIE).ask(lambda transaction: v3_read(transaction, LEDGER, FIRST), response.set_result)
+            found = await response
             return cast(bytes, found.data) if isinstance(found, ReadResponse) else cast(LedgerError, found)
         pool.link(BOOKIE, Purpose.READ).read(LEDGER, FIRST, answer.set_result, fence_key=None, high_priority=False)
         return await answer
@@ -84,7 +84,7 @@ def first_answers(
     limits: ConnectionLimitSettings | None = None,
     v3: bool = False,
 ) -> list[bytes | str]:
-    """What reads of the entry one after the other give: its bytes, or the error's words."""
+    """Read the entry several times. Return its bytes or the error text of each read."""
 
     async def go() -> list[bytes | str]:
         tls = None
@@ -118,7 +118,7 @@ def test_with_tls_and_a_token(loop: str, tmp_path: Path) -> None:
 @both_loops
 @pytest.mark.parametrize("with_tls", [True, False])
 def test_a_token_over_v3(loop: str, with_tls: bool, tmp_path: Path) -> None:
-    """A bookie takes no V3 from a connection that spoke V2: the token comes in V3 as well."""
+    """A bookie accepts no V3 requests on a connection that has used V2, so the token is sent in V3 as well."""
     authority = Authority(tmp_path)
     security = ClientSecuritySettings(TlsFiles(trust=authority.trust) if with_tls else None, token=TOKEN)
     pem = authority.issue("bookie") if with_tls else None
@@ -127,7 +127,7 @@ def test_a_token_over_v3(loop: str, with_tls: bool, tmp_path: Path) -> None:
 
 @both_loops
 @pytest.mark.parametrize("with_token", [True, False])
-def test_a_single_question_is_secured_as_well(loop: str, with_token: bool, tmp_path: Path) -> None:
+def test_a_single_request_is_secured_as_well(loop: str, with_token: bool, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pem = authority.issue("bookie")
 
@@ -151,8 +151,8 @@ def test_a_single_question_is_secured_as_well(loop: str, with_token: bool, tmp_p
 @both_loops
 def test_a_wrong_token_over_v3(loop: str) -> None:
     wrong = jwt.encode({"sub": "broker"}, b"another secret that is long enough", "HS256")
-    (said,) = first_answers(loop, ClientSecuritySettings(token=wrong), provider=tokens(), v3=True)
-    assert isinstance(said, str) and "refused this client's token" in said
+    (answer,) = first_answers(loop, ClientSecuritySettings(token=wrong), provider=tokens(), v3=True)
+    assert isinstance(answer, str) and "refused this client's token" in answer
 
 
 @both_loops
@@ -176,9 +176,7 @@ def test_a_certificate_without_the_role_is_named_as_the_reason(loop: str, tmp_pa
 
 
 @both_loops
-def test_a_bookie_that_is_not_whom_we_trust_gets_no_token(
-    loop: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_untrusted_bookie_gets_no_token(loop: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     authority = Authority(tmp_path)
     foreign = Authority(tmp_path, "foreign").issue("stranger")
@@ -192,13 +190,13 @@ def test_a_bookie_that_is_not_whom_we_trust_gets_no_token(
     assert first_answers(loop, lax, pem=elsewhere) == [ENTRY]
 
 
-def test_a_bookie_without_tls_is_not_spoken_to_in_clear_where_tls_is_wanted(tmp_path: Path) -> None:
+def test_no_plaintext_request_is_sent_to_a_bookie_without_tls_if_tls_is_configured(tmp_path: Path) -> None:
     security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust), token=TOKEN)
     (answer,) = first_answers("asyncio", security, provider=tokens())
     assert isinstance(answer, str) and "does not offer TLS" in answer
 
 
-def test_a_bookie_that_is_refused_is_hung_up_on(tmp_path: Path) -> None:
+def test_the_connection_to_a_refused_bookie_is_closed(tmp_path: Path) -> None:
     async def go() -> None:
         security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust))
         async with served(Guard()) as port, reader(port, security) as read:
@@ -208,11 +206,11 @@ def test_a_bookie_that_is_refused_is_hung_up_on(tmp_path: Path) -> None:
     run_on("asyncio", go(), timeout_s=5)
 
 
-def test_a_token_in_clear_where_nothing_else_is_offered() -> None:
+def test_a_token_is_sent_as_plaintext_without_tls() -> None:
     assert first_answers("asyncio", ClientSecuritySettings(token=TOKEN), provider=tokens(), reads=2) == [ENTRY] * 2
 
 
-def test_a_bookie_without_authentication_takes_a_client_with_a_token() -> None:
+def test_a_bookie_without_authentication_accepts_a_client_with_a_token() -> None:
     assert first_answers("asyncio", ClientSecuritySettings(token=TOKEN)) == [ENTRY]
 
 
@@ -231,7 +229,7 @@ def test_another_plugin_is_named_as_the_reason() -> None:
     assert isinstance(answer, str) and "refused this client's token" in answer
 
 
-def test_a_token_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+def test_a_token_file_is_read_for_each_connection(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(jwt.encode({"sub": "x"}, SECRET[::-1], "HS256"))
 
@@ -247,27 +245,27 @@ def test_a_token_is_read_anew_for_each_connection(tmp_path: Path) -> None:
             await port.open.wait_until_none()
             failure = await read()
             while "No such file" not in str(failure):
-                failure = await read()  # the first may still have met the connection that ended
+                failure = await read()  # the first read may still have used the connection that ended
 
     run_on("asyncio", go())
 
 
 @both_loops
-def test_a_bookie_that_hangs_up_or_says_nothing_is_given_up(loop: str, tmp_path: Path) -> None:
+def test_a_bookie_that_closes_the_connection_or_is_silent_is_given_up(loop: str, tmp_path: Path) -> None:
     security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust))
 
     class Deaf(asyncio.Protocol):
-        """Never answers."""
+        """Never responds."""
 
     class Rude(asyncio.Protocol):
-        """Hangs up at the first byte."""
+        """Closes the connection at the first byte."""
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             """Remember the socket."""
             self.transport = transport
 
         def data_received(self, data: bytes) -> None:
-            """Hang up."""
+            """Close the connection."""
             self.transport.close()
 
     async def go(kind: type[asyncio.Protocol], timeout_s: float) -> str:
@@ -290,20 +288,20 @@ def test_a_bookie_that_hangs_up_or_says_nothing_is_given_up(loop: str, tmp_path:
     assert "closed the connection" in run_on(loop, go(Rude, 20.0))
 
 
-def test_answers_in_clear_behind_start_tls_are_not_taken_for_protected_ones(tmp_path: Path) -> None:
+def test_plaintext_responses_after_start_tls_are_not_accepted(tmp_path: Path) -> None:
     security = ClientSecuritySettings(TlsFiles(trust=Authority(tmp_path).trust), token=TOKEN)
     clear = server_v3.encode_start_tls(V3Origin(9, 0))
     forged = server_v3.encode_auth(V3Origin(5, 1), AuthResponse(Status.OK, "token", b""))
 
     class Forger(asyncio.Protocol):
-        """Answers START_TLS, and at once what the client will ask inside TLS."""
+        """Responds to START_TLS, and at once to the request that the client will send in TLS."""
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             """Remember the socket."""
             self.transport = cast(asyncio.Transport, transport)
 
         def data_received(self, data: bytes) -> None:
-            """One buffer."""
+            """Send both responses in one buffer."""
             self.transport.write(clear + forged)
 
     async def go() -> str:
@@ -319,7 +317,7 @@ def test_answers_in_clear_behind_start_tls_are_not_taken_for_protected_ones(tmp_
     assert "plaintext bytes after its response to START_TLS" in run_on("asyncio", go())
 
 
-async def test_nothing_asked_for_is_no_security_at_all(tmp_path: Path) -> None:
+async def test_without_settings_there_is_no_security_and_invalid_settings_are_refused(tmp_path: Path) -> None:
     assert await ClientSecurity.open(ClientSecuritySettings(), SystemClock()) is None
     with pytest.raises(ConfigError, match="set only one of them"):
         ClientSecuritySettings(token="a", token_path="b")

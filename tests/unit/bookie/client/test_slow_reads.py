@@ -1,4 +1,4 @@
-"""Reads while replicas are slow or silent: a further one is asked, and the first good answer wins."""
+"""Tests reads while replicas are slow or silent: a further one is read, and the first valid response wins."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ def test_a_silent_replica_delays_a_read_by_the_first_wait_only(last: int) -> Non
         _holders(cluster, writer)[0].fault = _reads(-1.0)
         reader = await client.open_ledger(writer.ledger_id, recover=False)
         assert 0.5 <= await _timed(reader, 0, last) < 0.7
-        assert await _timed(reader, 0, last) < 0.1, "who was slow is not asked first again"
+        assert await _timed(reader, 0, last) < 0.1, "the slow replica is not read first again"
         assert client.replica_health.speculative_reads == 1
 
     run(scenario, settings=SETTINGS)
@@ -71,7 +71,7 @@ def test_striped_reads_are_speculated_entry_by_entry() -> None:
     run(scenario, settings=SETTINGS)
 
 
-def test_each_further_replica_is_asked_after_a_longer_wait() -> None:
+def test_each_further_replica_is_read_after_a_longer_wait() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 1, (3, 3, 2))
         first, second, _ = _holders(cluster, writer)
@@ -82,14 +82,14 @@ def test_each_further_replica_is_asked_after_a_longer_wait() -> None:
     run(scenario, settings=SETTINGS)
 
 
-def test_a_read_is_not_kept_waiting_by_the_longer_wait_of_another() -> None:
+def test_a_read_is_not_delayed_by_the_longer_wait_of_another() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 2, (3, 3, 2))
         first, second, _ = _holders(cluster, writer)
         first.fault = second.fault = _reads(-1.0)
         reader = await client.open_ledger(writer.ledger_id, recover=False)
         waiting = asyncio.ensure_future(reader.read(EntryId(0), EntryId(0)))
-        await asyncio.sleep(0.6)  # the second one was asked, and is given a whole second
+        await asyncio.sleep(0.6)  # the second replica was read, and may take a whole second
         assert await _timed(reader, 1, 1) < 0.6
         assert not waiting.done()
         await waiting
@@ -97,7 +97,7 @@ def test_a_read_is_not_kept_waiting_by_the_longer_wait_of_another() -> None:
     run(scenario, settings=SETTINGS)
 
 
-def test_without_speculation_only_an_answer_or_a_timeout_moves_a_read_on() -> None:
+def test_without_speculation_only_a_response_or_a_timeout_continues_a_read() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 1, (3, 3, 2))
         _holders(cluster, writer)[0].fault = _reads(3.0)
@@ -108,7 +108,7 @@ def test_without_speculation_only_an_answer_or_a_timeout_moves_a_read_on() -> No
     run(scenario, settings=NEVER)
 
 
-def test_quick_replicas_are_asked_once() -> None:
+def test_fast_replicas_are_read_once() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 20, (3, 3, 2))
         reader = await client.open_ledger(writer.ledger_id, recover=False)
@@ -121,7 +121,7 @@ def test_quick_replicas_are_asked_once() -> None:
 
 
 @pytest.mark.parametrize("last", [0, 5])
-def test_a_damaged_answer_does_not_win_over_a_later_good_one(last: int) -> None:
+def test_a_damaged_response_does_not_win_over_a_later_valid_one(last: int) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 6, (3, 3, 2))
         slow, damaged, silent = _holders(cluster, writer)
@@ -135,8 +135,8 @@ def test_a_damaged_answer_does_not_win_over_a_later_good_one(last: int) -> None:
 
 
 @pytest.mark.parametrize("last", [0, 5])
-def test_nothing_is_called_missing_while_a_slow_replica_may_hold_it(last: int) -> None:
-    """The others, asked meanwhile, lack it; the slow one has it."""
+def test_no_entry_is_reported_as_missing_while_a_slow_replica_may_hold_it(last: int) -> None:
+    """The other replicas lack the entry; the slow one has it."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 6, (3, 3, 2))
@@ -150,7 +150,7 @@ def test_nothing_is_called_missing_while_a_slow_replica_may_hold_it(last: int) -
     run(scenario, settings=SETTINGS)
 
 
-def test_the_error_says_what_each_replica_said() -> None:
+def test_the_error_contains_the_response_of_each_replica() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, 1, (3, 3, 2))
         gone, broken, damaged = _holders(cluster, writer)
@@ -196,6 +196,6 @@ def test_a_cancelled_read_leaves_nothing_behind() -> None:
         {"speculative_read_growth": 0.5},
     ],
 )
-def test_waits_that_do_not_grow_are_refused(wrong: dict[str, float]) -> None:
+def test_speculative_waits_that_do_not_grow_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         ClientSettings(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Batches whose stored bytes are wanted: nothing leaves a reader whose digest was not right."""
+"""Tests reads of stored bytes: a reader returns no entry whose digest does not match."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.unit.bookie.client.cluster import Cluster, run
 
 @pytest.mark.parametrize("digest", list(DigestType))
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
-def test_stored_entries_come_as_far_as_one_replica_has_them_right(
+def test_stored_entries_are_returned_as_far_as_one_replica_has_valid_ones(
     digest: DigestType, quorums: tuple[int, int, int]
 ) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
@@ -27,7 +27,7 @@ def test_stored_entries_come_as_far_as_one_replica_has_them_right(
         good = dict(stored[0])
         for position, entry in ((0, 3), (1, 4), (2, 4), (0, 9), (1, 9), (2, 9)):
             if entry in stored[position]:
-                at = 0 if digest is DigestType.DUMMY else -1  # that one protects nothing but the ids
+                at = 0 if digest is DigestType.DUMMY else -1  # this type protects only the ids
                 spoiled = bytearray(stored[position][entry])
                 spoiled[at] ^= 1
                 stored[position][entry] = bytes(spoiled)

@@ -1,4 +1,4 @@
-"""Acknowledgements against a brute-force model."""
+"""Tests the ack trackers against a brute-force model."""
 
 import pytest
 from hypothesis import given, settings
@@ -63,7 +63,7 @@ def _quorums(draw: st.DrawFn) -> tuple[int, int, int]:
 
 @settings(max_examples=400, deadline=None)
 @given(_quorums(), st.integers(0, 7), st.data())
-def test_random_acknowledgements_confirm_exactly_what_the_definition_says(
+def test_random_acknowledgements_confirm_exactly_the_entries_of_the_definition(
     quorums: tuple[int, int, int], first: int, data: st.DataObject
 ) -> None:
     tracker, model = ack_tracker(*quorums, EntryId(first)), _Model(quorums, first)
@@ -144,7 +144,7 @@ def test_a_replaced_position_counts_only_what_its_new_bookie_acknowledges(
             model.acked(start, count, position)
             tracker.acked(EntryId(start), count, position)
         assert tracker.confirmed == model.confirmed
-        # It may lag behind until the next acknowledgement, but never releases what somebody still needs.
+        # It may lag behind until the next acknowledgement, but never releases bytes that are still needed.
         assert tracker.settled <= model.settled
         if step > 1 and position not in model.failed and not model.failed:
             assert tracker.first_unanswered(position) > tracker.settled
@@ -154,7 +154,7 @@ def _three_two(write_quorum: int) -> AckTracker:
     return ack_tracker(3, write_quorum, 2, EntryId(0))
 
 
-def test_equal_quorums_take_the_tracker_that_works_on_ranges() -> None:
+def test_equal_quorums_use_the_tracker_of_ranges() -> None:
     assert isinstance(_three_two(3), PrefixAckTracker)
     assert isinstance(_three_two(2), StripedAckTracker)
 
@@ -203,7 +203,7 @@ def test_late_acknowledgements_of_a_failed_position_are_ignored(write_quorum: in
     assert tracker.acked(EntryId(0), 1, 1) == -1
 
 
-def test_acknowledgements_from_different_replicas_beyond_holes_add_up() -> None:
+def test_acknowledgements_of_different_replicas_beyond_gaps_add_up() -> None:
     tracker = ack_tracker(3, 3, 1, EntryId(0))
     tracker.push(4)
     tracker.acked(EntryId(1), 1, 0)

@@ -1,4 +1,4 @@
-"""LAC coverage: the table of BookKeeper's rule, and its meaning by brute force."""
+"""Tests LAC coverage against the table of BookKeeper's rule, and its meaning by brute force."""
 
 from itertools import combinations, product
 
@@ -29,7 +29,7 @@ _ALL_QUORUMS = [(e, w, a) for e in range(1, 6) for w in range(1, e + 1) for a in
         ((5, 3, 2), {0, 1, 3, 4}, True),
     ],
 )
-def test_coverage_needs_fewer_than_the_ack_quorum_silent_in_every_write_quorum(
+def test_coverage_needs_fewer_silent_bookies_than_the_ack_quorum_in_every_write_set(
     quorums: tuple[int, int, int], answered: set[int], covered: bool
 ) -> None:
     coverage = LacCoverage(*quorums)
@@ -54,7 +54,7 @@ def test_covered_means_that_no_confirmed_entry_can_be_hidden(quorums: tuple[int,
         assert coverage.is_covered is not hidden
 
 
-def test_a_round_is_hopeless_once_enough_positions_failed() -> None:
+def test_a_round_is_hopeless_when_enough_positions_failed() -> None:
     coverage = LacCoverage(3, 3, 2)
     coverage.failed(0)
     assert not coverage.is_hopeless
@@ -64,7 +64,7 @@ def test_a_round_is_hopeless_once_enough_positions_failed() -> None:
 
 
 @pytest.mark.parametrize("quorums", _ALL_QUORUMS)
-def test_after_all_answers_a_round_is_covered_or_hopeless(quorums: tuple[int, int, int]) -> None:
+def test_after_all_responses_a_round_is_covered_or_hopeless(quorums: tuple[int, int, int]) -> None:
     for answers in product([False, True], repeat=quorums[0]):
         coverage = LacCoverage(*quorums)
         for position, good in enumerate(answers):

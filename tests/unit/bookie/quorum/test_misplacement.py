@@ -1,4 +1,4 @@
-"""Ensembles that break the rules of racks and zones, and the move that mends them."""
+"""Tests ensembles that break the rules of racks and zones, and the moves that correct them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ RACKS = Cluster({bookie: f"/zone{number % 2}/rack{number % 4}" for number, booki
     zones=st.integers(1, 2),
     seed=st.integers(0, 9),
 )
-def test_moves_only_ever_lessen_the_lack_and_end(
+def test_each_move_reduces_the_missing_racks_and_zones_until_none_helps(
     members: list[BookieId], size: int, quorum: int, places: list[str], racks: int, zones: int, seed: int
 ) -> None:
     quorum = min(quorum, size)
@@ -41,7 +41,7 @@ def test_moves_only_ever_lessen_the_lack_and_end(
         assert left < lack
         lack = left
     else:
-        raise AssertionError("it never ends")
+        raise AssertionError("the moves do not end")
 
 
 def test_equally_good_moves_are_spread_over_the_bookies() -> None:
@@ -49,5 +49,5 @@ def test_equally_good_moves_are_spread_over_the_bookies() -> None:
     ensemble = (BOOKIES[0], BOOKIES[4])
     chosen = {best_move(ensemble, 2, BOOKIES, SimChance(seed), RACKS, rules) for seed in range(40)}
     assert len(chosen) > 4
-    assert best_move(ensemble, 2, ensemble, SimChance(1), RACKS, rules) is None, "nobody is free"
+    assert best_move(ensemble, 2, ensemble, SimChance(1), RACKS, rules) is None, "no bookie is free"
     assert best_move((BOOKIES[0], BOOKIES[1]), 2, BOOKIES, SimChance(1), RACKS, rules) is None, "it is spread"

@@ -1,4 +1,4 @@
-"""The choice of an ensemble."""
+"""Tests the choice of ensembles and replacements."""
 
 import random
 
@@ -35,19 +35,19 @@ def test_members_are_distinct_candidates() -> None:
         assert set(chosen) <= _bookies("a", "b", "c", "d")
 
 
-def test_every_candidate_gets_its_turn_in_every_position() -> None:
+def test_every_candidate_is_chosen_for_every_position() -> None:
     seen = {choose_ensemble(_bookies("a", "b", "c"), 2, _chance(seed)) for seed in range(200)}
     assert len(seen) == 6
 
 
-def test_equal_chance_gives_equal_choice_whatever_the_order_of_the_candidates() -> None:
+def test_equal_randomness_gives_equal_choices_in_any_order_of_the_candidates() -> None:
     names = [f"b{i}" for i in range(20)]
     one = choose_ensemble([BookieId(n) for n in names], 5, _chance(3))
     other = choose_ensemble([BookieId(n) for n in reversed(names)], 5, _chance(3))
     assert one == other
 
 
-def test_bookies_to_avoid_are_taken_only_when_the_others_do_not_suffice() -> None:
+def test_bookies_to_avoid_are_chosen_only_if_the_others_do_not_suffice() -> None:
     for seed in range(50):
         assert BookieId("d") not in choose_ensemble(_bookies("a", "b", "c", "d"), 3, _chance(seed), avoid=_bookies("d"))
     chosen = choose_ensemble(_bookies("a", "b", "c"), 3, _chance(), avoid=_bookies("b", "c"))
@@ -63,13 +63,13 @@ def test_too_few_candidates_are_refused_with_both_numbers() -> None:
 _A, _B, _C, _D, _E = (BookieId(name) for name in "abcde")
 
 
-def test_a_replacement_is_never_a_member_that_kept_its_place() -> None:
+def test_a_replacement_is_never_a_member_that_kept_its_position() -> None:
     for seed in range(50):
         chosen = choose_replacements(_bookies("a", "b", "d", "e"), (_A, _B, _C), {2}, _chance(seed))
         assert chosen in ({2: _D}, {2: _E})
 
 
-def test_several_places_get_distinct_bookies_as_far_as_there_are_any() -> None:
+def test_several_positions_get_distinct_bookies_as_far_as_there_are_any() -> None:
     for seed in range(50):
         both = choose_replacements(_bookies("c", "d", "e"), (_A, _B, _C), {0, 1}, _chance(seed))
         assert both.keys() == {0, 1}
@@ -78,7 +78,7 @@ def test_several_places_get_distinct_bookies_as_far_as_there_are_any() -> None:
     assert choose_replacements(_bookies("c"), (_A, _B, _C), {0, 1}, _chance()) == {}
 
 
-def test_the_former_bookie_is_preferred_for_its_own_place_unless_it_is_to_be_avoided() -> None:
+def test_the_former_bookie_is_preferred_for_its_position_unless_it_is_to_be_avoided() -> None:
     for seed in range(20):
         assert choose_replacements(_bookies("b", "d"), (_A, _B, _C), {1}, _chance(seed)) == {1: _B}
         avoiding = choose_replacements(_bookies("b", "d"), (_A, _B, _C), {1}, _chance(seed), avoid=_bookies("b"))
@@ -95,7 +95,7 @@ _TWO_RACKS = _in_racks(a="/r1", b="/r1", c="/r1", d="/r2")
 _ZONES = _in_racks(a="/z1/r1", b="/z1/r2", c="/z2/r1", d="/z2/r2", e="/z3/r1", f="/z3/r2")
 
 
-def test_a_lone_rack_is_always_in_the_ensemble_when_two_are_wanted() -> None:
+def test_the_second_rack_is_always_in_the_ensemble_if_two_are_wanted() -> None:
     rules = SpreadRules(racks_min=2)
     for seed in range(50):
         chosen = choose_ensemble(_bookies("a", "b", "c", "d"), 2, _chance(seed), cluster=_TWO_RACKS, rules=rules)
@@ -109,12 +109,12 @@ def test_three_zones_hold_one_bookie_each() -> None:
         assert {_ZONES.zone_of(bookie) for bookie in chosen} == {"z1", "z2", "z3"}
 
 
-def test_racks_of_one_name_in_two_zones_are_two_racks() -> None:
+def test_racks_of_the_same_name_in_two_zones_are_two_racks() -> None:
     assert _ZONES.rack_of(_A) != _ZONES.rack_of(_C)
     assert _ZONES.zone_of(_A) != _ZONES.zone_of(_C)
 
 
-def test_rules_that_cannot_be_kept_are_a_preference_unless_they_are_enforced() -> None:
+def test_rules_that_cannot_be_satisfied_are_a_preference_unless_they_are_enforced() -> None:
     one_rack = _in_racks(a="/r1", b="/r1", c="/r1")
     wanted = SpreadRules(racks_min=2)
     assert len(choose_ensemble(_bookies("a", "b", "c"), 3, _chance(), cluster=one_rack, rules=wanted)) == 3
@@ -124,7 +124,7 @@ def test_rules_that_cannot_be_kept_are_a_preference_unless_they_are_enforced() -
         )
 
 
-def test_an_enforced_rule_is_worth_more_than_a_bookie_that_should_be_avoided() -> None:
+def test_an_enforced_rule_has_priority_over_avoiding_a_bookie() -> None:
     rules = SpreadRules(racks_min=2, enforce=True)
     for seed in range(20):
         candidates = _bookies("a", "b", "c", "d")
@@ -132,7 +132,7 @@ def test_an_enforced_rule_is_worth_more_than_a_bookie_that_should_be_avoided() -
         assert _D in chosen
 
 
-def test_an_enforced_rule_leaves_a_place_empty_rather_than_break_it() -> None:
+def test_a_position_stays_empty_if_an_enforced_rule_allows_no_candidate() -> None:
     rules = SpreadRules(racks_min=2, enforce=True)
     cluster = _in_racks(a="/r1", b="/r2", c="/r1", d="/r2")
     replace = {"cluster": cluster, "rules": rules}
@@ -171,7 +171,7 @@ def test_enforced_choices_satisfy_the_rules_or_are_refused(
 
 
 # ---- weights
-def test_a_bookie_with_more_room_gets_more_but_not_more_than_three_medians() -> None:
+def test_a_bookie_with_more_space_gets_more_ledgers_but_at_most_three_times_the_median() -> None:
     cluster = Cluster(weights={_A: 100.0, _B: 100.0, _C: 100.0, _D: 1e9})
     chance = _chance()
     turns = [choose_ensemble(_bookies("a", "b", "c", "d"), 1, chance, cluster=cluster)[0] for _ in range(3000)]
@@ -179,7 +179,7 @@ def test_a_bookie_with_more_room_gets_more_but_not_more_than_three_medians() -> 
     assert 0.12 < turns.count(_A) / len(turns) < 0.21
 
 
-def test_a_bookie_of_unknown_room_counts_as_the_median_and_a_full_one_hardly_ever() -> None:
+def test_a_bookie_of_unknown_space_counts_as_the_median_and_a_full_one_is_rarely_chosen() -> None:
     cluster = Cluster(weights={_A: 1000.0, _B: 0.0, _C: 1000.0})
     chance = _chance()
     turns = [choose_ensemble(_bookies("a", "b", "c", "d"), 1, chance, cluster=cluster)[0] for _ in range(3000)]

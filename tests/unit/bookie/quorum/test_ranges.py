@@ -1,4 +1,4 @@
-"""Disjoint ranges of ids against a plain set."""
+"""Tests disjoint ranges of ids against a plain set."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ _range = st.tuples(st.integers(0, 60), st.integers(1, 12))
 
 
 @given(st.lists(_range, max_size=30), st.integers(0, 80))
-def test_ranges_hold_what_a_set_would_hold(added: list[tuple[int, int]], probe: int) -> None:
+def test_ranges_contain_the_same_ids_as_a_set(added: list[tuple[int, int]], probe: int) -> None:
     ranges = IdRanges()
     expected: set[int] = set()
     for start, size in added:
@@ -20,10 +20,10 @@ def test_ranges_hold_what_a_set_would_hold(added: list[tuple[int, int]], probe: 
         end += 1
     assert ranges.end_of(probe) == end
     holes = len([entry for entry in expected if entry - 1 not in expected])
-    assert len(ranges) == holes, "ranges that touch are one"
+    assert len(ranges) == holes, "adjacent ranges are merged"
 
 
-def test_dropping_keeps_a_range_that_reaches_beyond() -> None:
+def test_dropping_keeps_a_range_that_extends_beyond() -> None:
     ranges = IdRanges()
     ranges.add(0, 5)
     ranges.add(10, 20)
@@ -33,7 +33,7 @@ def test_dropping_keeps_a_range_that_reaches_beyond() -> None:
     assert ranges.end_of(15) == 20
 
 
-def test_cleared_ranges_hold_nothing() -> None:
+def test_cleared_ranges_are_empty() -> None:
     ranges = IdRanges()
     ranges.add(1, 3)
     ranges.clear()

@@ -1,4 +1,4 @@
-"""The verdict on an entry and the end of a recovered ledger."""
+"""Tests the verdict on an entry and the end of a recovered ledger."""
 
 from itertools import product
 
@@ -14,7 +14,7 @@ def _verdict(quorums: tuple[int, int], answers: str) -> Verdict:
     search = EntrySearch(*quorums)
     for answer in answers:
         said = {"m": search.missing, "x": search.failed}[answer]()
-        assert said is search.verdict, "a read goes on by the verdict that each answer brings"
+        assert said is search.verdict, "a read continues according to the verdict after each response"
     return search.verdict
 
 
@@ -37,7 +37,7 @@ def _verdict(quorums: tuple[int, int], answers: str) -> Verdict:
         ((2, 1), "mx", Verdict.UNDECIDED),
     ],
 )
-def test_an_entry_is_missing_only_when_so_many_replicas_say_so(
+def test_an_entry_is_missing_only_if_enough_replicas_lack_it(
     quorums: tuple[int, int], answers: str, verdict: Verdict
 ) -> None:
     assert _verdict(quorums, answers) is verdict
@@ -56,7 +56,7 @@ def test_a_missing_entry_can_never_have_been_confirmed(quorums: tuple[int, int])
     st.integers(1, 8),
     st.randoms(use_true_random=False),
 )
-def test_entries_pass_in_order_up_to_the_first_missing_whatever_the_order_of_answers(
+def test_entries_are_passed_on_in_order_up_to_the_first_missing_in_any_order_of_responses(
     present: list[bool], in_flight_max: int, chance: object
 ) -> None:
     held = [*present, False]
@@ -79,7 +79,7 @@ def test_entries_pass_in_order_up_to_the_first_missing_whatever_the_order_of_ans
     assert frontier.to_read(in_flight_max) == []
 
 
-def test_what_lies_beyond_a_gap_never_matters() -> None:
+def test_entries_beyond_a_gap_never_matter() -> None:
     frontier: Frontier[str] = Frontier(EntryId(0))
     assert frontier.to_read(2) == [0, 1]
     assert frontier.to_read(4) == [2, 3]

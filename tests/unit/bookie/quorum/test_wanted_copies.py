@@ -1,4 +1,4 @@
-"""How many copies a ledger wants, and what raising one changes."""
+"""Tests the wanted copies of ledgers, and the metadata of ledgers with more copies."""
 
 from dataclasses import replace
 
@@ -59,12 +59,12 @@ def test_a_narrow_ledger_keeps_its_ack_quorum_and_is_never_striped_below_its_wri
         (replace(NARROW, ensemble_size=3, write_quorum=3), 0, 3),
     ],
 )
-def test_the_metadata_say_how_many_copies_a_ledger_wants(metadata: LedgerMetadata, unmarked: int, wanted: int) -> None:
+def test_the_wanted_copies_are_found_in_the_metadata(metadata: LedgerMetadata, unmarked: int, wanted: int) -> None:
     assert wanted_copies(metadata, unmarked) == wanted
     assert missing_copies(metadata, unmarked) == wanted - metadata.write_quorum
 
 
-def test_raising_names_a_further_bookie_in_each_segment_and_nothing_else_changes() -> None:
+def test_raising_adds_a_bookie_to_each_segment_and_changes_nothing_else() -> None:
     plan = {EntryId(0): (C,), EntryId(5): (D,), EntryId(10): (B,)}
     raised = with_more_copies(NARROW, plan)
     assert raised is not None
@@ -77,7 +77,7 @@ def test_raising_names_a_further_bookie_in_each_segment_and_nothing_else_changes
 
 
 @given(st.integers(0, 14))
-def test_a_reader_with_the_old_metadata_finds_every_entry_where_it_looks(number: int) -> None:
+def test_a_reader_with_the_old_metadata_finds_every_entry(number: int) -> None:
     raised = with_more_copies(NARROW, {EntryId(0): (C,), EntryId(5): (D,), EntryId(10): (B,)})
     assert raised is not None
     entry = EntryId(number)
@@ -101,7 +101,7 @@ def test_a_reader_with_the_old_metadata_finds_every_entry_where_it_looks(number:
         (NARROW, {EntryId(0): (D, D), EntryId(5): (D, E), EntryId(10): (D, E)}),
     ],
 )
-def test_what_may_not_be_raised_is_left_alone(
+def test_a_ledger_that_may_not_be_raised_is_unchanged(
     metadata: LedgerMetadata, plan: dict[EntryId, tuple[BookieId, ...]]
 ) -> None:
     assert with_more_copies(metadata, plan) is None

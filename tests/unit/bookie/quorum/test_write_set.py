@@ -1,4 +1,4 @@
-"""Round-robin striping."""
+"""Tests round-robin striping."""
 
 from itertools import combinations
 
@@ -63,7 +63,7 @@ def test_the_quorum_is_reachable_while_each_write_set_keeps_enough(
     assert can_reach(failed, *quorums) is reachable
 
 
-def test_losing_up_to_the_difference_of_the_quorums_is_always_survived() -> None:
+def test_losing_up_to_the_difference_of_the_quorums_keeps_the_ack_quorum_reachable() -> None:
     for ensemble_size in range(1, 6):
         for write_quorum in range(1, ensemble_size + 1):
             for ack_quorum in range(1, write_quorum + 1):

@@ -1,4 +1,4 @@
-"""Lists of the entries that a bookie holds: the stock form is written, both forms are read, nothing else is."""
+"""Tests entry lists of bookies: the stock form is written, both forms are read, other bytes are refused."""
 
 import struct
 from pathlib import Path
@@ -19,7 +19,7 @@ SETS = st.sets(st.integers(0, 400), max_size=200)
 
 
 def ranges_of(ids: set[int], *, split_every: int = 0) -> list[EntryRange]:
-    """Ascending ranges over the ids; `split_every`: in pieces, as an index that works in blocks gives them."""
+    """Return ascending ranges of the ids; `split_every`: split at blocks, as an index returns them."""
     found: list[EntryRange] = []
     for entry in sorted(ids):
         joins = found and found[-1][1] == entry - 1 and not (split_every and entry % split_every == 0)
@@ -31,19 +31,19 @@ def ranges_of(ids: set[int], *, split_every: int = 0) -> list[EntryRange]:
 
 
 def encoded(ids: set[int]) -> bytes:
-    """The list of some ids in the stock form."""
+    """Return the list of some ids in the stock form."""
     data = encode(ranges_of(ids), PLENTY_BYTES)
     assert data is not None
     return data
 
 
 def raw(*groups: tuple[int, int, int, int], version: int = 0) -> bytes:
-    """A list as a peer may send it."""
+    """Return a list as a peer may send it."""
     head = struct.pack(">ii", version, len(groups)).ljust(64, b"\0")
     return head + b"".join(struct.pack(">qqii", *group) for group in groups)
 
 
-def test_every_list_of_the_stock_bookie_is_read_and_written_again_byte_for_byte() -> None:
+def test_every_list_of_the_stock_bookie_decodes_and_encodes_to_the_same_bytes() -> None:
     frames = [bytes.fromhex(line[2:]) for line in GOLDEN.read_text().splitlines() if line.startswith("< ")]
     lists = [
         answer.availability
@@ -59,13 +59,13 @@ def test_the_example_of_the_format_has_two_groups() -> None:
     assert encoded({0, 1, 2, 5, 6, 7}) == raw((0, 0, 3, 0), (5, 5, 3, 0))
 
 
-def test_a_ledger_without_entries_is_a_bare_header() -> None:
+def test_the_list_of_a_ledger_without_entries_is_only_a_header() -> None:
     assert encoded(set()) == bytes(64)
     assert decode(bytes(64)).entries == 0
 
 
 @given(SETS, st.sampled_from([0, 8, 64]))
-def test_what_was_written_is_read_back(ids: set[int], split_every: int) -> None:
+def test_encoded_ids_decode_to_the_same_ids(ids: set[int], split_every: int) -> None:
     data = encode(ranges_of(ids, split_every=split_every), PLENTY_BYTES)
     assert data == encoded(ids)
     found = decode(data)
@@ -75,7 +75,7 @@ def test_what_was_written_is_read_back(ids: set[int], split_every: int) -> None:
 
 
 @given(SETS)
-def test_the_short_form_says_the_same(ids: set[int]) -> None:
+def test_the_short_form_contains_the_same_ids(ids: set[int]) -> None:
     stock = encoded(ids)
     short = encode(ranges_of(ids), len(stock) - 1)
     if short is None:
@@ -86,17 +86,17 @@ def test_the_short_form_says_the_same(ids: set[int]) -> None:
     assert {entry for entry in range(410) if EntryId(entry) in found} == ids
 
 
-def test_a_striped_ledger_that_would_not_fit_takes_one_group() -> None:
+def test_the_list_of_a_striped_ledger_that_would_not_fit_has_one_group() -> None:
     ranges = [(EntryId(start), EntryId(start + 2)) for start in range(0, 5_000_000, 5)]
     data = encode(ranges, PLENTY_BYTES)
     assert data == raw((0, 4_999_995, 3, 5))
 
 
-def test_what_has_no_form_that_fits_is_not_cut_off() -> None:
+def test_a_list_that_fits_in_no_form_is_not_truncated() -> None:
     assert encode(ranges_of({0, 1, 5, 8, 9, 10}), 64 + 24) is None
 
 
-def test_a_run_longer_than_its_size_field_comes_in_pieces() -> None:
+def test_a_run_longer_than_its_size_field_is_split() -> None:
     largest = (1 << 31) - 1
     data = encode([(EntryId(0), EntryId(largest))], PLENTY_BYTES)
     assert data == raw((0, 0, largest, 0), (largest, largest, 1, 0))
@@ -131,13 +131,13 @@ def test_groups_of_several_runs_are_read() -> None:
         raw((0, 0, 3, 0), (2, 2, 3, 0)),
     ],
 )
-def test_what_is_no_list_is_refused(data: bytes) -> None:
+def test_an_invalid_list_is_refused(data: bytes) -> None:
     with pytest.raises(PeerProtocolError):
         decode(data)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_list_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_a_list_or_refused(data: bytes) -> None:
     try:
         found = decode(data)
     except PeerProtocolError:

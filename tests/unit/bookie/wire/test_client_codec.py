@@ -1,4 +1,4 @@
-"""A client's end of a connection: answers joined, and what ends it."""
+"""Tests the client's end of a connection: how responses are joined, and which bytes end the connection."""
 
 import pytest
 from hypothesis import given
@@ -15,12 +15,12 @@ READ_HEADER = v2.header_word(v2.READ)
 
 
 def ack(ledger: int, entry: int, code: int = 0) -> bytes:
-    """A V2 answer to an add."""
+    """Return a V2 response to an add."""
     return v2.RESPONSE.pack(24, ADD_HEADER, code, ledger, entry)
 
 
 def expand(responses: list[Response]) -> list[tuple[int, int, Status]]:
-    """One tuple an acknowledged entry."""
+    """Return one tuple for each acknowledged entry."""
     found: list[tuple[int, int, Status]] = []
     for response in responses:
         assert isinstance(response, AddResponse)
@@ -46,7 +46,7 @@ def test_another_ledger_a_gap_or_another_status_begins_a_new_response() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 2), st.integers(0, 5), st.sampled_from([0, 101, 104])), max_size=20), st.data()
 )
-def test_every_ack_comes_out_in_order_whatever_the_pieces(
+def test_every_ack_is_returned_in_order_for_any_split_of_the_bytes(
     acks: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     stream = b"".join(ack(*one) for one in acks)
@@ -62,7 +62,7 @@ def test_every_ack_comes_out_in_order_whatever_the_pieces(
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 50, 98, 99])
-def test_one_ack_of_many_that_is_another_one_ends_the_response_there(wrong: int) -> None:
+def test_a_response_ends_at_an_ack_that_does_not_continue_it(wrong: int) -> None:
     acks = [ack(1, entry) for entry in range(100)]
     for other in (ack(2, wrong), ack(1, wrong, 104), ack(1, wrong + 1)):
         changed = [*acks[:wrong], other, *acks[wrong + 1 :]]
@@ -72,7 +72,7 @@ def test_one_ack_of_many_that_is_another_one_ends_the_response_there(wrong: int)
         assert len(found) == (2 if wrong in (0, 99) else 3)
 
 
-def test_a_read_between_acks_is_not_mistaken_for_one() -> None:
+def test_a_read_response_between_acks_is_not_decoded_as_an_ack() -> None:
     read = v2.RESPONSE.pack(24, READ_HEADER, 2, 1, 1)
     first, between, last = ClientCodec(2).feed(ack(1, 0) + read + ack(1, 1))
     assert isinstance(first, AddResponse)
@@ -80,7 +80,7 @@ def test_a_read_between_acks_is_not_mistaken_for_one() -> None:
     assert isinstance(last, AddResponse)
 
 
-def test_an_entry_is_a_view_into_what_was_received() -> None:
+def test_an_entry_is_a_view_into_the_received_bytes() -> None:
     data = v2.RESPONSE.pack(24 + 5, READ_HEADER, 0, 1, 1) + b"entry"
     (response,) = ClientCodec(2).feed(data)
     assert isinstance(response, ReadResponse)
@@ -101,11 +101,11 @@ def test_an_entry_is_a_view_into_what_was_received() -> None:
     ],
     ids=["empty", "oversized", "no header", "short", "unknown opcode", "entry beyond its batch"],
 )
-def test_an_answer_that_the_protocol_does_not_know_ends_the_connection(data: bytes) -> None:
+def test_a_response_that_violates_the_protocol_ends_the_connection(data: bytes) -> None:
     with pytest.raises(PeerProtocolError):
         ClientCodec(2).feed(data)
 
 
-def test_a_v3_answer_that_does_not_parse_ends_the_connection() -> None:
+def test_a_v3_response_that_does_not_parse_ends_the_connection() -> None:
     with pytest.raises(PeerProtocolError):
         ClientCodec(3).feed(b"\x00\x00\x00\x03\x0a\xff\xff")

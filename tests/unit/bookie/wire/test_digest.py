@@ -1,4 +1,4 @@
-"""Digests and keys: the vectors of the protocol, and what must not pass for an entry."""
+"""Tests digests and keys: the vectors of the protocol, and bytes that must not be accepted as an entry."""
 
 import pytest
 from hypothesis import given
@@ -19,13 +19,13 @@ ids = st.integers(0, 2**63 - 1)
 digests = st.builds(Digest, st.sampled_from(list(DigestType)), st.binary(max_size=20))
 
 
-def test_the_master_key_is_that_of_the_protocol_also_for_an_empty_password() -> None:
+def test_the_master_key_matches_the_protocol_even_for_an_empty_password() -> None:
     assert master_key(b"secret").hex() == "e793cbc379107648537183605cd361d3bb789a39"
     assert master_key(b"").hex() == "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
 
 
 @pytest.mark.parametrize("kind", list(DigestType))
-def test_heads_and_lac_packets_are_those_of_the_protocol(kind: DigestType) -> None:
+def test_heads_and_lac_packets_match_the_protocol(kind: DigestType) -> None:
     entry, lac = VECTORS[kind]
     digest = Digest(kind, b"secret")
     head = digest.encode_entry(LedgerId(1), EntryId(5), EntryId(4), 36, (b"hel", memoryview(b"lo!")))
@@ -35,7 +35,7 @@ def test_heads_and_lac_packets_are_those_of_the_protocol(kind: DigestType) -> No
 
 
 @given(digests, ids, ids, st.integers(-1, 2**63 - 1), ids, st.lists(st.binary(max_size=50), max_size=3))
-def test_what_was_encoded_decodes_to_the_same(
+def test_an_encoded_entry_decodes_to_the_same_values(
     digest: Digest, ledger: int, entry: int, lac: int, length: int, parts: list[bytes]
 ) -> None:
     head = digest.encode_entry(LedgerId(ledger), EntryId(entry), EntryId(lac), length, parts)
@@ -46,7 +46,7 @@ def test_what_was_encoded_decodes_to_the_same(
 
 
 @given(st.sampled_from([DigestType.CRC32, DigestType.CRC32C, DigestType.HMAC]), st.binary(max_size=60), st.data())
-def test_a_flipped_bit_anywhere_is_found(kind: DigestType, payload: bytes, data: st.DataObject) -> None:
+def test_a_flipped_bit_at_any_position_is_detected(kind: DigestType, payload: bytes, data: st.DataObject) -> None:
     digest = Digest(kind, b"pw")
     entry = bytearray(digest.encode_entry(LedgerId(3), EntryId(4), EntryId(3), 99, (payload,)) + payload)
     at = data.draw(st.integers(0, len(entry) - 1))

@@ -1,4 +1,4 @@
-"""The one frame that straddles buffers: put together whatever the cuts, keeping no more than its bytes."""
+"""Tests that a frame that straddles buffers is assembled for any split, without keeping more than its bytes."""
 
 import sys
 from itertools import pairwise
@@ -10,7 +10,7 @@ from quire_bookie.wire.framing import Straddler
 
 
 @given(st.binary(min_size=1, max_size=64), st.lists(st.integers(0, 67), max_size=5))
-def test_a_frame_comes_whole_out_of_any_pieces(body: bytes, cuts: list[int]) -> None:
+def test_a_frame_is_assembled_from_any_parts(body: bytes, cuts: list[int]) -> None:
     frame = len(body).to_bytes(4, "big") + body
     straddler = Straddler(64)
     whole: bytes | None = None
@@ -23,7 +23,7 @@ def test_a_frame_comes_whole_out_of_any_pieces(body: bytes, cuts: list[int]) -> 
     assert not straddler.pending
 
 
-def test_the_beginning_of_a_frame_does_not_keep_the_buffer_that_it_came_in() -> None:
+def test_the_beginning_of_a_frame_does_not_keep_its_buffer_alive() -> None:
     buffer = bytes(200_000) + (1000).to_bytes(4, "big") + b"begun"
     references = sys.getrefcount(buffer)
     straddler = Straddler(5000)

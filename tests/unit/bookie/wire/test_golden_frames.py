@@ -1,4 +1,4 @@
-"""Every captured frame of the stock client and bookie decodes; what we encode ourselves has the same bytes."""
+"""Tests that captured frames of the stock client and bookie decode, and that Quire encodes the same bytes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,13 +42,13 @@ CAPTURES = sorted(path for path in GOLDEN.glob("*.txt") if "probes" not in path.
 
 
 def frames(path: Path, direction: str) -> list[bytes]:
-    """The frames of one direction, in order."""
+    """Return the frames of one direction, in order."""
     lines = path.read_text().splitlines()
     return [bytes.fromhex(line[2:]) for line in lines if line.startswith(direction + " ")]
 
 
 def encode_request(request: Request) -> bytes:
-    """The same request as our client would send it."""
+    """Encode the request as Quire's client does."""
     match request:
         case AddRequest(transactions=None):
             entry = request.run.entries[0]
@@ -112,7 +112,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def encode_response(request: Request, response: Response) -> bytes:
-    """The same answer to `request` as our bookie would send it."""
+    """Encode the response to `request` as Quire's bookie does."""
     status = response.status
     match request, response:
         case RefusedRequest(answer=answer), _:
@@ -141,7 +141,7 @@ def encode_response(request: Request, response: Response) -> bytes:
 
 
 def key_of_request(request: Request) -> object:
-    """By what an answer is matched."""
+    """Return the key with which a response is matched to the request."""
     match request:
         case AddRequest(transactions=None):
             return ("add", request.reply_ledger, request.reply_first)
@@ -155,13 +155,13 @@ def key_of_request(request: Request) -> object:
             return "auth"
         case RefusedRequest():
             return None
-    assert not isinstance(request, AddBatch | ReadRun)  # only where batches are asked for
+    assert not isinstance(request, AddBatch | ReadRun)  # only with `batches`
     assert isinstance(request.origin, V3Origin)
     return request.origin.transaction
 
 
 def key_of_response(response: Response) -> object:
-    """By what a client finds the request."""
+    """Return the key with which a client finds the request."""
     match response:
         case AddResponse(transaction=None):
             return ("add", response.ledger, response.first)
@@ -176,7 +176,7 @@ def key_of_response(response: Response) -> object:
 
 
 def decode_requests(path: Path) -> list[Request]:
-    """One request a frame, each from a codec of its own so that runs stay single entries."""
+    """Decode one request from each frame, each with a separate codec so that runs have single entries."""
     requests = []
     for frame in frames(path, ">"):
         codec = ServerCodec()
@@ -202,15 +202,15 @@ def test_captured_responses_decode_and_encode_to_the_same_bytes(path: Path) -> N
         (response,) = codec.feed(frame)
         request = asked[key_of_response(response)]
         if isinstance(response, ReadLacResponse) and response.status is Status.IO_ERROR:
-            continue  # the stock bookie's EIO with a body, which we answer with EOK instead
+            continue  # the stock bookie's EIO with a body, where Quire responds with EOK
         if isinstance(request, ReadRequest) and request.piggyback:
             assert isinstance(response, ReadResponse)
-            request = replace(request, entry=response.entry)  # the one answer that names another entry
+            request = replace(request, entry=response.entry)  # the only response with another entry id
         assert encode_response(request, response) == frame
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
-def test_a_capture_decodes_the_same_whatever_the_pieces_it_arrives_in(path: Path) -> None:
+def test_a_capture_decodes_the_same_for_any_split_of_its_bytes(path: Path) -> None:
     stream = b"".join(frames(path, ">"))
     whole = ServerCodec().feed(stream)
     for size in (1, 7, 61, 1000):
@@ -223,7 +223,7 @@ def test_a_capture_decodes_the_same_whatever_the_pieces_it_arrives_in(path: Path
 
 
 def entries_of(requests: list[Request]) -> list[object]:
-    """Adds one by one, grouped by ledger, everything else as it is: how adds are joined depends on the pieces."""
+    """Return single adds, grouped by ledger, and other requests unchanged: how adds are joined depends on the split."""
     flat: list[object] = []
     requests = sorted(requests, key=lambda request: request.run.ledger if isinstance(request, AddRequest) else -1)
     for request in requests:

@@ -1,4 +1,4 @@
-"""Plain reads that stand one behind the other come as runs, and mean what they mean one by one."""
+"""Tests that consecutive plain reads are decoded to runs that are equivalent to the single reads."""
 
 from array import array
 
@@ -15,16 +15,16 @@ ORIGIN = V2Origin(v2.answer_header(v2.VERSION, v2.READ))
 
 
 def read(ledger: int, entry: int, *, high_priority: bool = False) -> bytes:
-    """A read of V2."""
+    """Return a V2 read."""
     return client_codec.v2_read(LedgerId(ledger), EntryId(entry), high_priority=high_priority)
 
 
 def one_by_one(requests: list[Request]) -> list[Request]:
-    """Runs as the reads that they are of."""
+    """Replace runs by their single reads."""
     return [one for each in requests for one in (each.requests() if isinstance(each, ReadRun) else [each])]
 
 
-def test_reads_of_one_ledger_come_together_and_a_single_one_by_itself() -> None:
+def test_reads_of_one_ledger_become_a_run_but_a_single_read_does_not() -> None:
     data = read(7, 1) + read(7, 2) + read(7, 2) + read(8, 3) + read(7, 4)
     run, other, last = ServerCodec(batches=True).feed(data)
     assert run == ReadRun(ORIGIN, LedgerId(7), array("q", [1, 2, 2]))
@@ -32,7 +32,7 @@ def test_reads_of_one_ledger_come_together_and_a_single_one_by_itself() -> None:
     assert last == ReadRequest(ORIGIN, LedgerId(7), EntryId(4))
 
 
-def test_other_requests_stay_in_their_place_between_runs() -> None:
+def test_other_requests_keep_their_order_between_runs() -> None:
     batch = client_codec.v2_batch_read(LedgerId(7), EntryId(0), 1, 2, 3)
     fence = client_codec.v2_read(LedgerId(7), EntryId(5), fence_with=bytes(20))
     urgent = read(7, 6, high_priority=True)
@@ -50,7 +50,7 @@ def test_a_part_of_a_run_has_its_ids_and_its_time() -> None:
 
 
 @pytest.mark.parametrize("more", [1, 24, 100])
-def test_longer_frames_of_reads_are_read_as_ever(more: int) -> None:
+def test_longer_frames_of_reads_are_decoded_as_single_reads(more: int) -> None:
     frame = read(7, 1)
     longer = (20 + more).to_bytes(4, "big") + frame[4:] + bytes(more)
     found = ServerCodec(batches=True).feed(longer * 3)
@@ -61,7 +61,7 @@ def test_longer_frames_of_reads_are_read_as_ever(more: int) -> None:
     st.lists(st.tuples(st.integers(-1, 2), st.integers(-1, 5), st.booleans()), max_size=20),
     st.lists(st.integers(1, 60), max_size=20),
 )
-def test_runs_hold_the_same_reads_in_the_same_order_whatever_the_pieces_they_arrive_in(
+def test_runs_have_the_same_reads_in_the_same_order_for_any_split_of_the_bytes(
     wanted: list[tuple[int, int, bool]], pieces: list[int]
 ) -> None:
     data = b"".join(read(ledger, entry, high_priority=urgent) for ledger, entry, urgent in wanted)

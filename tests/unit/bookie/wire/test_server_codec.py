@@ -1,4 +1,4 @@
-"""The bookie's end of a connection: how adds become runs, and what ends a connection."""
+"""Tests the bookie's end of a connection: how adds become runs, and which bytes end a connection."""
 
 import tracemalloc
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 
 
 def entry_bytes(ledger: int, entry: int, payload: bytes = b"p", lac: int | None = None) -> bytes:
-    """A complete entry."""
+    """Return a complete entry."""
     confirmed = EntryId(entry - 1 if lac is None else lac)
     return DIGEST.encode_entry(LedgerId(ledger), EntryId(entry), confirmed, 9, (payload,)) + payload
 
@@ -47,7 +47,7 @@ def v3_add(transaction: int, ledger: int, entry: int, **options: bool) -> bytes:
 
 
 def runs(requests: Sequence[Request]) -> list[tuple[int, int, int]]:
-    """(ledger, first, count) of each add request."""
+    """Return (ledger, first, count) of each add request."""
     found: list[tuple[int, int, int]] = []
     for request in requests:
         assert isinstance(request, AddRequest)
@@ -84,7 +84,7 @@ def test_a_gap_a_repetition_another_key_and_other_flags_begin_a_new_run() -> Non
     assert runs(ServerCodec().feed(data)) == [(1, 0, 1), (1, 2, 1), (1, 2, 1), (1, 3, 1), (1, 4, 1)]
 
 
-def test_a_run_never_grows_across_another_request() -> None:
+def test_a_run_never_continues_after_another_request() -> None:
     data = add(1, 0) + client_codec.v2_read(LedgerId(1), EntryId(0)) + add(1, 1)
     first, read, second = ServerCodec().feed(data)
     assert runs([first, second]) == [(1, 0, 1), (1, 1, 1)]
@@ -101,7 +101,7 @@ def test_v3_adds_become_runs_too_and_keep_their_transactions() -> None:
     assert answers == [AddResponse(Status.OK, LedgerId(1), EntryId(e), 1, 100 + e) for e in range(5)]
 
 
-def test_the_answers_of_a_run_are_one_frame_an_entry_and_join_again_at_the_client() -> None:
+def test_the_response_to_a_run_has_one_frame_per_entry_and_the_client_joins_them() -> None:
     (request,) = ServerCodec().feed(b"".join(add(1, entry) for entry in range(3, 9)))
     assert isinstance(request, AddRequest)
     answers = server_codec.encode_adds(request, Status.FENCED)
@@ -120,7 +120,7 @@ adds = st.tuples(
 
 @settings(max_examples=60)
 @given(st.lists(adds, max_size=12), st.lists(st.integers(1, 120), max_size=12))
-def test_adds_come_out_whatever_the_pieces_they_arrive_in(
+def test_adds_are_decoded_for_any_split_of_the_bytes(
     wanted: list[tuple[int, int, bytes, bytes, bool]], sizes: list[int]
 ) -> None:
     data = b"".join(add(ledger, entry, payload, key=key, recovery=r) for ledger, entry, payload, key, r in wanted)
@@ -138,7 +138,7 @@ def test_adds_come_out_whatever_the_pieces_they_arrive_in(
         for offset, body in enumerate(request.run.entries):
             found.append((request.run.ledger, request.run.first + offset, bytes(body), request.master_key))
     asked = [(ledger, entry, entry_bytes(ledger, entry, payload), key) for ledger, entry, payload, key, _ in wanted]
-    # Adds of different ledgers, keys or flags may overtake each other; those that belong together may not.
+    # Only adds of different ledgers, keys or flags may overtake each other.
     for ledger in (1, 2, -3):
         for key in (KEY, bytes(20)):
             mine = [one for one in found if one[0] == ledger and one[3] == key]
@@ -153,20 +153,20 @@ def test_arbitrary_bytes_never_raise(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [0, -1, 1001, 2**31 - 1])
-def test_a_length_out_of_bounds_ends_the_connection_before_its_bytes_are_there(length: int) -> None:
+def test_an_invalid_length_ends_the_connection_before_its_bytes_arrive(length: int) -> None:
     codec = ServerCodec(frame_bytes_max=1000)
     assert codec.feed(length.to_bytes(4, "big", signed=True)) == []
     assert codec.failure is not None
     assert codec.feed(add(1, 0)) == []
 
 
-def test_what_precedes_a_failure_is_still_handed_out() -> None:
+def test_requests_before_a_failure_are_still_returned() -> None:
     codec = ServerCodec()
     assert runs(codec.feed(add(1, 0) + add(1, 1) + bytes(8))) == [(1, 0, 2)]
     assert codec.failure is not None
 
 
-def test_a_connection_that_spoke_v2_does_not_speak_v3_any_more() -> None:
+def test_a_v3_request_on_a_v2_connection_is_a_failure() -> None:
     codec = ServerCodec()
     assert len(codec.feed(v3_add(1, 1, 0) + add(1, 1))) == 2
     assert codec.failure is None
@@ -174,7 +174,7 @@ def test_a_connection_that_spoke_v2_does_not_speak_v3_any_more() -> None:
     assert codec.failure is not None
 
 
-def test_a_version_above_two_is_refused_with_its_own_version_in_the_answer() -> None:
+def test_a_version_above_two_is_refused_with_that_version_in_the_response() -> None:
     frame = bytearray(add(1, 0))
     frame[4] = 3
     (request,) = ServerCodec().feed(bytes(frame))
@@ -182,7 +182,7 @@ def test_a_version_above_two_is_refused_with_its_own_version_in_the_answer() -> 
     assert request.answer[4:12].hex() == "0301000000000067"
 
 
-def test_a_batch_read_and_its_answer_survive_the_way_there_and_back() -> None:
+def test_a_batch_read_and_its_response_decode_to_the_same_values() -> None:
     frame = client_codec.v2_batch_read(LedgerId(1), EntryId(2), 77, 5, 4096, fence_with=KEY)
     (request,) = ServerCodec().feed(frame)
     assert request == BatchReadRequest(V2Origin(0x02070000), LedgerId(1), EntryId(2), 77, 5, 4096, True, False, KEY)
@@ -193,14 +193,14 @@ def test_a_batch_read_and_its_answer_survive_the_way_there_and_back() -> None:
     assert (answer.status, answer.request_id, [bytes(e) for e in answer.entries]) == (Status.OK, 77, entries)
 
 
-def test_the_budget_of_a_batch_counts_the_head_of_the_frame() -> None:
+def test_the_limit_of_a_batch_includes_the_head_of_the_frame() -> None:
     request = BatchReadRequest(V2Origin(0), LedgerId(1), EntryId(0), 1, 0, 1000)
     assert server_codec.entry_bytes_within(request, 5000) == 964
     assert server_codec.entry_bytes_within(request, 500) == 464
 
 
-def test_a_frame_that_comes_byte_by_byte_takes_about_its_bytes_of_memory() -> None:
-    """Two objects for each byte made a frame of the largest size a gigabyte."""
+def test_a_frame_that_arrives_byte_by_byte_uses_little_more_memory_than_its_bytes() -> None:
+    """With two objects for each byte, a frame of the largest size used a gigabyte."""
     frame = add(1, 0, bytes(50_000))
     codec = ServerCodec()
     codec.feed(add(1, 0) + frame[:10])

@@ -1,4 +1,4 @@
-"""The one table of outcomes."""
+"""Tests the table of statuses."""
 
 import pytest
 
@@ -26,13 +26,13 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_codes_are_those_of_the_protocol_in_both_directions(name: str) -> None:
+def test_codes_match_the_protocol_in_both_directions(name: str) -> None:
     status = Status(name)
     assert (V2_CODES[status], V3_CODES[status]) == NAMED[name]
     assert status_of_v2(NAMED[name][0]) is status_of_v3(NAMED[name][1]) is status
 
 
-def test_limbo_is_never_sent_over_v2_because_the_stock_client_throws_on_it() -> None:
+def test_limbo_is_never_sent_over_v2_because_the_stock_client_fails_on_it() -> None:
     assert V2_CODES[Status.UNKNOWN_LEDGER_STATE] == V2_CODES[Status.IO_ERROR]
     assert V3_CODES[Status.UNKNOWN_LEDGER_STATE] == 507
     assert status_of_v2(107) is Status.UNKNOWN_LEDGER_STATE
@@ -43,7 +43,7 @@ def test_an_unknown_code_is_an_io_error() -> None:
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in (Status.OK, Status.BAD_VERSION)])
-def test_a_status_and_its_error_stand_for_each_other(status: Status) -> None:
+def test_a_status_and_its_error_map_to_each_other(status: Status) -> None:
     error = error_of(status, "entry 3 of ledger 4")
     assert status_of(error) is status or status_of(error) is Status.BAD_REQUEST
     assert "entry 3 of ledger 4" in str(error)

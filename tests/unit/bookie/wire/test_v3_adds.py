@@ -1,4 +1,4 @@
-"""Adds of V3 without protobuf messages: what they say is what the messages say, and the rest is left alone."""
+"""Tests that V3 adds decoded without protobuf messages equal the messages, and that other frames are left alone."""
 
 import pytest
 from hypothesis import given
@@ -18,13 +18,13 @@ INT64 = st.one_of(st.integers(-3, 300), st.integers(-(1 << 63), (1 << 63) - 1))
 
 
 def entry_bytes(ledger: int, entry: int, lac: int, more: bytes = b"") -> bytes:
-    """An entry with its complete header."""
+    """Return an entry with its complete header."""
     return b"".join(each.to_bytes(8, "big", signed=True) for each in (ledger, entry, lac, 0)) + more
 
 
 @st.composite
 def requests_of_adds(draw: st.DrawFn) -> pb.Request:
-    """Any add, most of them as the stock client writes them."""
+    """Draw any add, mostly in the form of the stock client."""
     message = pb.Request(
         header=pb.PacketHeader(
             version=pb.VERSION_THREE, operation=pb.ADD_ENTRY, txnId=draw(st.integers(0, (1 << 64) - 1))
@@ -48,7 +48,7 @@ def requests_of_adds(draw: st.DrawFn) -> pb.Request:
 
 
 def values(requests: list[Request]) -> list[object]:
-    """Requests in a form that compares: bodies as bytes."""
+    """Return requests in a comparable form: bodies as bytes."""
     found: list[object] = []
     for request in requests:
         if isinstance(request, AddRequest):
@@ -61,7 +61,7 @@ def values(requests: list[Request]) -> list[object]:
 
 
 def through_messages(messages: list[pb.Request]) -> list[Request]:
-    """What the general path makes of them."""
+    """Decode the messages by the general path."""
     requests: list[Request] = []
     for message in messages:
         request = server_v3.request_of(message)
@@ -72,7 +72,7 @@ def through_messages(messages: list[pb.Request]) -> list[Request]:
 
 
 @given(st.lists(requests_of_adds(), min_size=1, max_size=4))
-def test_any_adds_come_out_as_the_messages_say(messages: list[pb.Request]) -> None:
+def test_any_adds_decode_as_in_the_general_path(messages: list[pb.Request]) -> None:
     data = b"".join(server_v3.frame(message) for message in messages)
     assert values(ServerCodec().feed(data)) == values(through_messages(messages))
 
@@ -99,7 +99,7 @@ def test_runs_grow_as_in_the_general_path(data: st.DataObject, count: int, ledge
     assert values(ServerCodec().feed(buffer)) == values(through_messages(messages))
 
 
-def test_the_stock_form_takes_the_short_way() -> None:
+def test_the_stock_form_takes_the_fast_path() -> None:
     for options in ({}, {"recovery": True}, {"deferred_sync": True}, {"priority": 100}):
         frame = client_codec.v3_add(300, LedgerId(5), EntryId(200), KEY, entry_bytes(5, 200, -1), **options)
         assert take_add(frame, 4, len(frame), [])
@@ -115,19 +115,19 @@ def test_the_stock_form_takes_the_short_way() -> None:
     ],
     ids=["another operation", "a short key", "a short entry", "a negative id"],
 )
-def test_what_deviates_is_left_to_the_general_path(frame: bytes) -> None:
+def test_other_forms_are_left_to_the_general_path(frame: bytes) -> None:
     requests: list[Request] = []
     assert not take_add(frame, 4, len(frame), requests)
     assert requests == []
 
 
 @given(st.binary(max_size=60), st.integers(0, 59), st.integers(0, 255))
-def test_flipped_and_cut_bytes_do_what_the_general_path_does(tail: bytes, at: int, value: int) -> None:
+def test_flipped_and_truncated_bytes_decode_as_in_the_general_path(tail: bytes, at: int, value: int) -> None:
     frame = bytearray(client_codec.v3_add(7, LedgerId(5), EntryId(6), KEY, entry_bytes(5, 6, 5, tail)))
     frame[4 + at % (len(frame) - 4)] = value
     try:
         message = pb.Request.FromString(bytes(frame[4:]))
-    except Exception:  # noqa: BLE001 - whatever the library says: the general path would close the connection
+    except Exception:  # noqa: BLE001 - any error of the library: the general path would close the connection
         assert not take_add(bytes(frame), 4, len(frame), [])
         return
     if not message.IsInitialized():
@@ -139,7 +139,7 @@ def test_flipped_and_cut_bytes_do_what_the_general_path_does(tail: bytes, at: in
 
 
 @given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=5), INT64, INT64, st.sampled_from(list(Status)))
-def test_answers_are_the_bytes_of_the_messages(
+def test_responses_have_the_bytes_of_the_messages(
     transactions: list[int], ledger: int, first: int, status: Status
 ) -> None:
     first = min(first, (1 << 63) - 10)

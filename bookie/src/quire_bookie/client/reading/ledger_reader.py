@@ -72,7 +72,7 @@ class LedgerReader:
         return self._length
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[LedgerEntry]:
-        """Return entries `first` to `last` in order, or as many as fit `bytes_max`, at least one.
+        """Return entries `first` to `last` in order, or those that fit `bytes_max`, at least one.
 
         NoSuchEntryError for ids beyond `last_add_confirmed`. If a replica is damaged or silent, another one is read. If
         no replica returns a confirmed entry, the error has the reasons; it is a NoSuchEntryError only if all of them

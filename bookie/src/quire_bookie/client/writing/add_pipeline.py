@@ -18,6 +18,7 @@ from typing import Protocol
 from quire_bookie.client.links.bookie_link import Links, Purpose
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.client.writing.sent_runs import SentRun
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
     BookieUnavailableError,
     LedgerError,
@@ -73,9 +74,9 @@ class LostReplica:
 
 @dataclass(slots=True)
 class _Retry:
+    backoff: Backoff
     refused: list[tuple[int, int]] = field(default_factory=list)
     """First entry of each range and the entry after its last."""
-    delay_s: float = 0.0
     timer: TimerHandle | None = None
 
 
@@ -413,7 +414,7 @@ class AddPipeline:
         return next((run for run in self._kept if run.end > self.confirmed + 1), None)
 
     def _release(self) -> None:
-        # Settled may be ahead of what was reported to the owner, which happens at the end of the buffer of responses.
+        # Settled may be ahead of `confirmed`, which is updated at the end of each buffer of responses.
         kept, end = self._kept, min(self._tracker.settled, self.confirmed) + 1
         if not kept or kept[0].end > end:
             return
@@ -448,12 +449,12 @@ class AddPipeline:
             self.require_quorum()
 
     def _retry_later(self, bookie: BookieId, first: EntryId, count: int) -> None:
-        low, high = self._settings.retry_backoff_s
-        retry = self._retries.setdefault(bookie, _Retry())
+        retry = self._retries.get(bookie)
+        if retry is None:
+            retry = self._retries[bookie] = _Retry(Backoff(self._settings.retry_backoff_s))
         retry.refused.append((first, first + count))
         if retry.timer is None:
-            retry.delay_s = min(retry.delay_s * 2, high) if retry.delay_s else low
-            retry.timer = self._source.call_later(retry.delay_s, lambda: self._send_again(bookie))
+            retry.timer = self._source.call_later(retry.backoff.grow(), lambda: self._send_again(bookie))
 
     def _send_again(self, bookie: BookieId) -> None:
         retry = self._retries[bookie]

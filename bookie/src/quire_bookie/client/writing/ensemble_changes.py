@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.writing.add_pipeline import AddPipeline, LostReplica
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
     BadVersionError,
     BookieReadOnlyError,
@@ -196,8 +197,7 @@ class EnsembleChanges:
 
     async def _store(self, start: EntryId, plan: dict[int, BookieId]) -> Versioned[LedgerMetadata]:
         """Write the new segment. Raises an error only if the outcome is known."""
-        low, high = METADATA_RETRY_BACKOFF_S
-        delay_s = low
+        backoff = Backoff(METADATA_RETRY_BACKOFF_S)
         base = self.stored
         self._unreachable_since_s = None
         while True:
@@ -209,8 +209,7 @@ class EnsembleChanges:
                     found = await self._handle.nodes.read(self._handle.ledger)
             except (MetadataUnavailableError, MetadataUnknownError) as error:
                 self._check_quorum(error)
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, high)
+                await backoff.wait()
                 continue
             outcome = after_lost_change(base.value, proposed, found.value)
             if outcome is AfterLostChange.TOOK_EFFECT:

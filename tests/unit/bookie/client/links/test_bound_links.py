@@ -1,4 +1,4 @@
-"""Ledgers whose id names another ledger at bookies: nothing of that one reaches a writer, a reader or a recovery."""
+"""Tests ledgers with the id of another ledger at bookies: no data of that one reach a writer, reader or recovery."""
 
 import asyncio
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ ours_or_stock = pytest.mark.parametrize("token", [b"newer", b""], ids=["ours", "
 
 
 async def written(client: LedgerClient, payloads: list[bytes]) -> LedgerWriter:
-    """An open ledger on three bookies, with these entries on all of them."""
+    """Create an open ledger on three bookies, with these entries on all of them."""
     writer = await client.create_ledger()
     if payloads:
         writer.submit(payloads)
@@ -33,7 +33,7 @@ async def written(client: LedgerClient, payloads: list[bytes]) -> LedgerWriter:
 
 
 def goes_back(cluster: Cluster, writer: LedgerWriter, token: bytes) -> LedgerMetadata:
-    """The metadata name a new ledger under the id, with this token, open and without an entry."""
+    """Replace the metadata by those of a new ledger with the same id and this token, open and without entries."""
     custom = {LEDGER_TOKEN: token} if token else {}
     metadata = replace(writer.metadata, custom=custom, c_token=77)
     cluster.metadata.write(layout.ledger_path(writer.ledger_id), encode_ledger_metadata(metadata), None)
@@ -45,7 +45,7 @@ def holders(cluster: Cluster, metadata: LedgerMetadata) -> list[FakeBookie]:
 
 
 @ours_or_stock
-def test_a_reader_gets_neither_lac_nor_entries_of_the_older_ledger(token: bytes) -> None:
+def test_a_reader_receives_neither_lac_nor_entries_of_the_older_ledger(token: bytes) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await written(client, OLD)
         metadata = goes_back(cluster, writer, token)
@@ -65,7 +65,7 @@ def test_a_reader_gets_neither_lac_nor_entries_of_the_older_ledger(token: bytes)
 
 
 @ours_or_stock
-def test_a_recovery_neither_fences_the_older_ledger_nor_closes_the_new_one_by_it(token: bytes) -> None:
+def test_a_recovery_neither_fences_the_older_ledger_nor_uses_it_to_close_the_new_one(token: bytes) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await written(client, OLD)
         goes_back(cluster, writer, token)
@@ -74,7 +74,7 @@ def test_a_recovery_neither_fences_the_older_ledger_nor_closes_the_new_one_by_it
         assert not any(bookie.ledgers[writer.ledger_id].fenced for bookie in cluster.bookies.values())
         writer.submit([b"old 3"])
         await asyncio.sleep(1)
-        assert writer.last_add_confirmed == 3, "its writer goes on"
+        assert writer.last_add_confirmed == 3, "its writer continues"
 
     run(scenario)
 
@@ -89,7 +89,7 @@ def test_one_bookie_with_the_older_ledger_stops_neither_readers_nor_a_recovery(t
             del bookie.ledgers[writer.ledger_id]
         handle = client._handle_of(writer.ledger_id, metadata, b"", None)
         payloads = [b"new 0", b"new 1"]
-        for bookie in others:  # as a writer without tokens leaves them
+        for bookie in others:  # as written by a client without tokens
             frames, _ = writer._frames.encode(EntryId(0), EntryId(-1), 0, payloads)
             client._pool.link(BookieId(bookie.name), Purpose.ADD).send_adds(writer.ledger_id, frames, writer._pipeline)
         await asyncio.sleep(1)
@@ -97,18 +97,18 @@ def test_one_bookie_with_the_older_ledger_stops_neither_readers_nor_a_recovery(t
         reader = await client.open_ledger(writer.ledger_id, recover=True)
         assert [bytes(entry.payload) for entry in await reader.read(EntryId(0), EntryId(1))] == payloads
         assert reader.last_add_confirmed == 1
-        assert foreign.ledgers[writer.ledger_id].entries == dict(enumerate(OLD)), "no copy was put among them"
+        assert foreign.ledgers[writer.ledger_id].entries == dict(enumerate(OLD)), "no copy was added to them"
         assert not foreign.ledgers[writer.ledger_id].fenced
         del handle
 
     run(scenario)
 
 
-def test_a_new_ledger_takes_no_id_under_which_a_bookie_holds_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_ledger_gets_no_id_under_which_a_bookie_holds_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         first = await written(client, OLD)
         for bookie in cluster.bookies.values():
-            bookie.ledgers[first.ledger_id].token = None  # from before there were tokens
+            bookie.ledgers[first.ledger_id].token = None  # created by a version without tokens
             bookie.deleted.add(int(first.ledger_id) + 1)
             bookie.ledgers.pop(LedgerId(int(first.ledger_id) + 1), None)
 
@@ -120,15 +120,15 @@ def test_a_new_ledger_takes_no_id_under_which_a_bookie_holds_anything(monkeypatc
         monkeypatch.setattr(client._ids, "next_id", counted)
         writer = await client.create_ledger()
         assert writer.ledger_id == first.ledger_id + 1 or writer.ledger_id == first.ledger_id + 2
-        assert layout.ledger_path(first.ledger_id) not in cluster.metadata.nodes, "nothing is left of the attempt"
+        assert layout.ledger_path(first.ledger_id) not in cluster.metadata.nodes, "the attempt leaves nothing behind"
         for bookie in cluster.bookies.values():
             assert len(bookie.ledgers[first.ledger_id].entries) == 3
 
     run(scenario)
 
 
-def test_bookies_without_tokens_are_taken_at_their_word() -> None:
-    """Java bookies leave the question out; what stock clients wrote has no token anywhere."""
+def test_bookies_without_tokens_are_trusted() -> None:
+    """Java bookies ignore the request for the token, and ledgers of stock clients have no token."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         for bookie in cluster.bookies.values():
@@ -149,11 +149,11 @@ def test_bookies_without_tokens_are_taken_at_their_word() -> None:
 def test_each_bookie_is_asked_once_by_a_writer_and_once_by_a_reader() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         asked: list[tuple[BookieId, bool]] = []
-        judge = BoundLinks._verdict
+        verdict = BoundLinks._verdict
 
         def counted(self: BoundLinks, bookie: BookieId, declares: bool, answer: object) -> object:
             asked.append((bookie, declares))
-            return judge(self, bookie, declares, answer)  # type: ignore[arg-type]
+            return verdict(self, bookie, declares, answer)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(BoundLinks, "_verdict", counted)
@@ -171,9 +171,9 @@ def test_each_bookie_is_asked_once_by_a_writer_and_once_by_a_reader() -> None:
     run(scenario)
 
 
-def test_the_first_add_waits_for_the_token_and_a_bookie_that_does_not_answer_is_replaced() -> None:
+def test_the_first_add_waits_for_the_token_and_a_bookie_that_does_not_respond_is_replaced() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
-        await client.create_ledger(ensemble_size=4, write_quorum=4)  # everybody was asked for ids
+        await client.create_ledger(ensemble_size=4, write_quorum=4)  # every bookie was asked for ids
         chosen = tuple(sorted(cluster.bookies))[:3]
         mute = cluster.bookies[chosen[0]]
         mute.silent_on_ids = True
@@ -201,7 +201,7 @@ def test_an_ensemble_change_declares_the_token_to_the_new_bookie_before_its_firs
     run(scenario, bookies=4)
 
 
-def test_an_ensemble_change_keeps_away_from_a_bookie_that_holds_another_ledger() -> None:
+def test_an_ensemble_change_does_not_use_a_bookie_that_holds_another_ledger() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await written(client, OLD)
         spare = next(bookie for bookie in cluster.bookies if bookie not in writer.ensemble)
@@ -216,7 +216,7 @@ def test_an_ensemble_change_keeps_away_from_a_bookie_that_holds_another_ledger()
     run(scenario, bookies=4)
 
 
-def test_an_answer_whose_bookie_cannot_be_asked_is_not_used() -> None:
+def test_a_response_of_a_bookie_that_does_not_report_its_token_is_not_used() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await written(client, OLD)
         for bookie in cluster.bookies.values():
@@ -231,7 +231,7 @@ def test_an_answer_whose_bookie_cannot_be_asked_is_not_used() -> None:
     run(scenario)
 
 
-def test_a_ledger_that_comes_between_question_and_read_is_asked_about_again() -> None:
+def test_the_token_is_requested_again_if_a_ledger_appears_between_request_and_read() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await written(client, [])
         other = await cluster.client()
@@ -256,7 +256,7 @@ def test_a_ledger_that_comes_between_question_and_read_is_asked_about_again() ->
     run(scenario)
 
 
-def test_an_explicit_lac_of_the_older_ledger_is_not_believed() -> None:
+def test_an_explicit_lac_of_the_older_ledger_is_ignored() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await written(client, OLD)
         await writer.tell_lac()

@@ -1,4 +1,4 @@
-"""One connection to a bookie in memory: matching of answers, losses, timeouts, lazy connecting."""
+"""Tests one connection to a bookie in memory: matching of responses, losses, timeouts, lazy connecting."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -101,7 +101,7 @@ def test_a_connection_is_made_when_first_used_and_shared() -> None:
     _run(scenario)
 
 
-def test_what_one_step_sends_arrives_as_one_run() -> None:
+def test_adds_of_one_loop_iteration_arrive_as_one_run() -> None:
     async def scenario(world: _World) -> None:
         sink = _Sink()
         await world.read(0)
@@ -109,7 +109,7 @@ def test_what_one_step_sends_arrives_as_one_run() -> None:
             world.link.send_adds(LedgerId(1), _frames(1, first, 10), sink)
         await asyncio.sleep(1)
         assert sum(count for _, count in sink.stored) == 30
-        # The simulated network may cut the bytes; without cuts one run comes of three.
+        # The simulated network may split the bytes; otherwise the three sends arrive as one run.
         assert len([r for r in world.bookie.asked if isinstance(r, AddRequest)]) <= 3 + 3
         assert sink.batches >= 1
 
@@ -127,7 +127,7 @@ def test_refusals_reach_the_sink_with_their_error() -> None:
     _run(scenario)
 
 
-def test_a_forgotten_sink_hears_nothing() -> None:
+def test_a_forgotten_sink_is_not_called() -> None:
     async def scenario(world: _World) -> None:
         forgotten, kept = _Sink(), _Sink()
         world.link.send_adds(LedgerId(1), _frames(1, 0, 3), forgotten)
@@ -156,7 +156,7 @@ def test_a_fencing_read_is_never_answered_by_a_plain_read_of_the_same_entry() ->
     _run(scenario)
 
 
-def test_a_lost_connection_fails_what_is_unanswered_and_the_next_request_makes_a_new_one() -> None:
+def test_a_lost_connection_fails_unanswered_requests_and_the_next_request_makes_a_new_one() -> None:
     async def scenario(world: _World) -> None:
         world.bookie.fault = lambda request: -1.0
         sink = _Sink()
@@ -173,7 +173,7 @@ def test_a_lost_connection_fails_what_is_unanswered_and_the_next_request_makes_a
     _run(scenario)
 
 
-def test_a_read_without_an_answer_fails_after_its_timeout() -> None:
+def test_a_read_without_a_response_fails_after_its_timeout() -> None:
     async def scenario(world: _World) -> None:
         world.bookie.fault = lambda request: -1.0
         started = world.loop.time()
@@ -183,7 +183,7 @@ def test_a_read_without_an_answer_fails_after_its_timeout() -> None:
     _run(scenario)
 
 
-def test_sinks_are_asked_about_their_overdue_adds_from_time_to_time() -> None:
+def test_sinks_check_their_overdue_adds_periodically() -> None:
     async def scenario(world: _World) -> None:
         sink = _Sink()
         world.link.send_adds(LedgerId(1), _frames(1, 0, 1), sink)
@@ -198,7 +198,7 @@ def test_sinks_are_asked_about_their_overdue_adds_from_time_to_time() -> None:
     _run(scenario)
 
 
-def test_an_unreachable_bookie_is_suspect_until_it_answers_again() -> None:
+def test_an_unreachable_bookie_is_suspect_until_it_is_reachable_again() -> None:
     async def scenario(world: _World) -> None:
         changes: list[bool] = []
         world.pool.on_suspects_changed(lambda: changes.append(bool(world.pool.suspects)))
@@ -208,7 +208,7 @@ def test_an_unreachable_bookie_is_suspect_until_it_answers_again() -> None:
         assert set(world.pool.suspects) == {BookieId("b")}
         await world.listen()
         await asyncio.sleep(2)
-        assert not world.pool.suspects, "asked again without anybody's request"
+        assert not world.pool.suspects, "probed without a request"
         assert changes == [True, False]
 
     _run(scenario)
@@ -224,7 +224,7 @@ def test_suspicion_ends_after_its_time() -> None:
     _run(scenario)
 
 
-def test_a_bookie_that_nobody_knows_fails_at_once() -> None:
+def test_requests_to_an_unknown_bookie_fail_at_once() -> None:
     async def scenario(world: _World) -> None:
         world.known = False
         answer = await world.read(1)
@@ -234,7 +234,7 @@ def test_a_bookie_that_nobody_knows_fails_at_once() -> None:
     _run(scenario)
 
 
-def test_a_peer_that_breaks_the_protocol_is_hung_up_on() -> None:
+def test_a_peer_that_violates_the_protocol_is_disconnected() -> None:
     async def scenario(world: _World) -> None:
         class Babbler(asyncio.Protocol):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -271,7 +271,7 @@ def test_a_bookie_that_a_sink_gave_up_and_that_is_silent_is_disconnected() -> No
         assert world.link.stats.losses == 0, "it has not been silent for long enough"
         await asyncio.sleep(1.2)
         assert world.link.stats.losses == 1
-        assert len(other.lost) == 1, "every ledger on that connection learns it"
+        assert len(other.lost) == 1, "every ledger on that connection is notified"
         assert "b" in world.pool.suspects
 
     _run(scenario)
@@ -292,7 +292,7 @@ def test_a_bookie_that_answers_other_ledgers_keeps_its_connection() -> None:
     _run(scenario)
 
 
-def test_an_address_that_cannot_be_is_a_failure_like_any_other() -> None:
+def test_an_invalid_address_fails_requests_as_an_unreachable_bookie_does() -> None:
     async def scenario(world: _World) -> None:
         async def refuse(*_: object, **__: object) -> None:
             raise UnicodeError("label empty or too long")
@@ -304,7 +304,7 @@ def test_an_address_that_cannot_be_is_a_failure_like_any_other() -> None:
     _run(scenario)
 
 
-def test_who_has_the_address_by_the_time_the_connection_is_there_is_not_asked_for_what_another_one_had() -> None:
+def test_no_request_is_sent_to_an_address_that_belongs_to_another_bookie_when_connected() -> None:
     async def scenario(world: _World) -> None:
         await world.pool.close()
         known = [BookieAddress("b", 3181)]

@@ -1,4 +1,4 @@
-"""The V3 connection to a bookie in memory: matching by transaction, time, losses, deferred adds."""
+"""Tests the V3 connection to a bookie in memory: matching by transaction, timeouts, losses, deferred adds."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -77,7 +77,7 @@ def _read(entry: int) -> BuildRequest:
     return lambda transaction: v3_read(transaction, LedgerId(1), EntryId(entry))
 
 
-def test_v3_and_v2_have_connections_of_their_own_each_made_when_first_used() -> None:
+def test_v3_and_v2_have_separate_connections_created_at_first_use() -> None:
     async def scenario(world: _World) -> None:
         assert isinstance(world.pool.link(_B, Purpose.READ), BookieConnection)
         assert not isinstance(world.pool.link(_B, Purpose.READ), V3Connection)
@@ -90,7 +90,7 @@ def test_v3_and_v2_have_connections_of_their_own_each_made_when_first_used() -> 
     _run(scenario)
 
 
-def test_answers_find_their_questions_in_whatever_order_they_come() -> None:
+def test_responses_in_any_order_are_matched_with_their_requests() -> None:
     async def scenario(world: _World) -> None:
         link = world.pool.v3_link(_B, Purpose.DEFERRED_ADD)
         link.send_adds(LedgerId(1), _frames(0, 4), _Sink())
@@ -112,7 +112,7 @@ def test_answers_find_their_questions_in_whatever_order_they_come() -> None:
     _run(scenario)
 
 
-def test_an_overdue_question_fails_alone_and_its_late_answer_disturbs_nobody() -> None:
+def test_an_overdue_request_fails_alone_and_its_late_response_is_ignored() -> None:
     async def scenario(world: _World) -> None:
         delays = {0: 9.0, 1: 11.0}
         world.bookie.fault = lambda request: delays.get(request.entry) if isinstance(request, ReadRequest) else None
@@ -127,7 +127,7 @@ def test_an_overdue_question_fails_alone_and_its_late_answer_disturbs_nobody() -
     _run(scenario)
 
 
-def test_a_bookie_that_sends_nothing_at_all_is_connected_to_anew() -> None:
+def test_a_bookie_that_sends_nothing_at_all_is_reconnected() -> None:
     async def scenario(world: _World) -> None:
         world.bookie.fault = lambda request: -1.0
         assert isinstance(await world.ask(_read(0)), BookieUnavailableError)
@@ -140,7 +140,7 @@ def test_a_bookie_that_sends_nothing_at_all_is_connected_to_anew() -> None:
     _run(scenario)
 
 
-def test_losing_the_socket_fails_every_question() -> None:
+def test_losing_the_socket_fails_every_request() -> None:
     async def scenario(world: _World) -> None:
         world.bookie.fault = lambda request: -1.0
         questions = [world.ask(_read(entry)) for entry in range(3)]
@@ -153,7 +153,7 @@ def test_losing_the_socket_fails_every_question() -> None:
     _run(scenario)
 
 
-def test_a_forgotten_question_is_not_answered() -> None:
+def test_a_forgotten_request_gets_no_response() -> None:
     async def scenario(world: _World) -> None:
         said: list[object] = []
         world.link.forget(world.link.ask(_read(0), said.append))
@@ -164,7 +164,7 @@ def test_a_forgotten_question_is_not_answered() -> None:
     _run(scenario)
 
 
-def test_v2_frames_leave_as_deferred_adds_with_the_same_bytes() -> None:
+def test_v2_frames_are_sent_as_deferred_adds_with_the_same_bytes() -> None:
     async def scenario(world: _World) -> None:
         sink = _Sink()
         link = world.pool.v3_link(_B, Purpose.DEFERRED_ADD)

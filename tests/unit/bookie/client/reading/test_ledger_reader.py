@@ -1,4 +1,4 @@
-"""Reads against bookies in memory, some of them damaged, silent or dead."""
+"""Tests reads from bookies in memory, some of them damaged, silent or dead."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ def _payloads(entries: list[LedgerEntry]) -> list[bytes]:
 
 
 def _holders(cluster: Cluster, writer: LedgerWriter) -> list[FakeBookie]:
-    """The bookies of the ledger in ensemble order."""
+    """Return the bookies of the ledger in ensemble order."""
     return [cluster.bookies[bookie] for bookie in writer.metadata.segments[0].ensemble]
 
 
@@ -82,7 +82,7 @@ def test_a_closed_ledger_is_read_in_order_and_in_part(quorums: tuple[int, int, i
 
 
 def test_a_reader_follows_its_ledger_to_other_bookies() -> None:
-    """As auto-recovery moves it, replica by replica, while the reader stays open for months."""
+    """Auto-recovery moves the ledger replica by replica while the reader remains open."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         written = [b"%d" % i for i in range(30)]
@@ -104,8 +104,8 @@ def test_a_reader_follows_its_ledger_to_other_bookies() -> None:
     run(scenario, bookies=6)
 
 
-def test_where_the_replicas_are_must_be_known_before_an_entry_is_called_missing() -> None:
-    """They were moved and the former bookies deleted them; the metadata that say so cannot be read for a while."""
+def test_the_current_replicas_must_be_known_before_an_entry_is_reported_as_missing() -> None:
+    """The replicas were moved, the former bookies deleted them, and the metadata cannot be read for a while."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         written = [b"%d" % i for i in range(5)]
@@ -128,7 +128,7 @@ def test_where_the_replicas_are_must_be_known_before_an_entry_is_called_missing(
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
-def test_a_read_stops_at_its_byte_limit_but_gives_at_least_one_entry(quorums: tuple[int, int, int]) -> None:
+def test_a_read_stops_at_its_byte_limit_but_returns_at_least_one_entry(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         written = [b"x" * 1000 for _ in range(50)]
         reader = await _reader(client, await _written(client, written, quorums))
@@ -157,7 +157,7 @@ def test_equal_quorums_are_read_in_batches_from_one_replica() -> None:
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
-def test_a_damaged_replica_is_passed_over(quorums: tuple[int, int, int]) -> None:
+def test_a_damaged_replica_is_skipped(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         written = [b"entry %d" % i for i in range(30)]
         writer = await _written(client, written, quorums)
@@ -172,7 +172,7 @@ def test_a_damaged_replica_is_passed_over(quorums: tuple[int, int, int]) -> None
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
-def test_reads_go_on_when_one_bookie_is_dead(quorums: tuple[int, int, int]) -> None:
+def test_reads_succeed_when_one_bookie_is_dead(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         written = [b"entry %d" % i for i in range(30)]
         writer = await _written(client, written, quorums)
@@ -197,7 +197,7 @@ def test_reads_go_on_when_one_bookie_is_dead(quorums: tuple[int, int, int]) -> N
     ],
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_no_such_entry_is_said_only_when_all_replicas_say_it(
+def test_no_such_entry_is_reported_only_if_all_replicas_report_it(
     faults: tuple[Status | float | str, ...], expected: type[LedgerError], count: int
 ) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
@@ -214,7 +214,7 @@ def test_no_such_entry_is_said_only_when_all_replicas_say_it(
     run(scenario)
 
 
-def test_an_error_behind_readable_entries_shortens_the_answer() -> None:
+def test_an_error_after_readable_entries_shortens_the_result() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, [b"%d" % i for i in range(10)])
         for bookie in _holders(cluster, writer):
@@ -227,7 +227,7 @@ def test_an_error_behind_readable_entries_shortens_the_answer() -> None:
     run(scenario)
 
 
-def test_an_open_ledger_is_read_up_to_what_its_bookies_know_to_be_confirmed() -> None:
+def test_an_open_ledger_is_read_up_to_the_lac_that_its_bookies_know() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
         for i in range(5):
@@ -235,7 +235,7 @@ def test_an_open_ledger_is_read_up_to_what_its_bookies_know_to_be_confirmed() ->
         other = await cluster.client()
         reader = await _reader(other, writer)
         assert not reader.is_closed
-        assert reader.last_add_confirmed == 3, "the LAC travels with the following entry"
+        assert reader.last_add_confirmed == 3, "the LAC is in the following entry"
         assert _payloads(await reader.read(EntryId(0), EntryId(3))) == [b"0", b"1", b"2", b"3"]
         with pytest.raises(NoSuchEntryError):
             await reader.read(EntryId(4), EntryId(4))
@@ -260,7 +260,7 @@ def test_an_empty_open_ledger_has_nothing_to_read() -> None:
     run(scenario)
 
 
-def test_an_open_ledger_cannot_be_opened_when_its_confirmed_end_may_be_hidden() -> None:
+def test_an_open_ledger_cannot_be_opened_if_its_confirmed_end_may_be_hidden() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
         await writer.append(b"entry")
@@ -272,7 +272,7 @@ def test_an_open_ledger_cannot_be_opened_when_its_confirmed_end_may_be_hidden() 
     run(scenario)
 
 
-def test_two_reads_of_one_entry_at_once_both_get_their_answer() -> None:
+def test_two_concurrent_reads_of_one_entry_both_get_their_response() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer = await _written(client, [b"entry"])
         reader = await _reader(client, writer)
@@ -284,7 +284,7 @@ def test_two_reads_of_one_entry_at_once_both_get_their_answer() -> None:
     run(scenario)
 
 
-def test_a_closed_reader_reads_no_more() -> None:
+def test_a_closed_reader_refuses_reads() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         reader = await _reader(client, await _written(client, [b"entry"]))
         await reader.close()
@@ -296,7 +296,7 @@ def test_a_closed_reader_reads_no_more() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_random_damage_never_gives_wrong_data_nor_hides_a_readable_entry(data: st.DataObject) -> None:
+def test_random_damage_never_returns_wrong_data_nor_hides_a_readable_entry(data: st.DataObject) -> None:
     quorums = data.draw(st.sampled_from([(3, 3, 2), (3, 2, 2), (4, 3, 2)]))
     count = data.draw(st.integers(1, 12))
     faults = data.draw(
@@ -334,7 +334,7 @@ def test_random_damage_never_gives_wrong_data_nor_hides_a_readable_entry(data: s
     run(scenario, bookies=quorums[0])
 
 
-def test_single_reads_ask_for_little_more_than_the_byte_limit() -> None:
+def test_single_reads_request_little_more_than_the_byte_limit() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         reader = await _reader(client, await _written(client, [b"x" * 20_000] * 100, (3, 2, 2)))
         assert len(await reader.read(EntryId(0), EntryId(99), bytes_max=100_000)) == 5
@@ -345,7 +345,7 @@ def test_single_reads_ask_for_little_more_than_the_byte_limit() -> None:
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
-def test_a_byte_limit_of_nothing_still_gives_one_entry(quorums: tuple[int, int, int]) -> None:
+def test_a_byte_limit_of_zero_still_returns_one_entry(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         reader = await _reader(client, await _written(client, [b"x"] * 10, quorums))
         assert len(await reader.read(EntryId(0), EntryId(9), bytes_max=0)) == 1
@@ -353,7 +353,7 @@ def test_a_byte_limit_of_nothing_still_gives_one_entry(quorums: tuple[int, int, 
     run(scenario)
 
 
-def test_an_iteration_reads_ahead_once_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iteration_reads_ahead_after_its_first_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_reader, "ITERATED_READ_BYTES", 10_000)
     answers_after_s, uses_an_entry_s = 0.1, 0.02
 
@@ -369,7 +369,7 @@ def test_an_iteration_reads_ahead_once_it_goes_on(monkeypatch: pytest.MonkeyPatc
         async for entry in reader:
             before = asked()
             await asyncio.sleep(1)
-            assert (entry.entry_id, asked()) == (0, before), "nobody said that more is wanted"
+            assert (entry.entry_id, asked()) == (0, before), "nothing is read ahead before the first read is used up"
             break
         began_s, found = cluster.loop.time(), []
         async for entry in reader.entries():
@@ -383,7 +383,7 @@ def test_an_iteration_reads_ahead_once_it_goes_on(monkeypatch: pytest.MonkeyPatc
     run(scenario)
 
 
-def test_what_is_read_ahead_ends_with_the_iteration_and_its_error_comes_behind_what_was_read(
+def test_reading_ahead_ends_with_the_iteration_and_its_error_follows_the_entries_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ledger_reader, "ITERATED_READ_BYTES", 1_000)

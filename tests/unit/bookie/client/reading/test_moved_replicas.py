@@ -1,4 +1,4 @@
-"""A read whose replicas are moved under it again and again ends, and what stays unknown is not called missing."""
+"""Tests that a read whose replicas move repeatedly ends, and that unknown entries are not reported as missing."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ def _moves() -> Iterator[LedgerMetadata]:
 
 @dataclass
 class _Moving:
-    """Stands in for a handle and its nodes."""
+    """Replaces a handle and its nodes."""
 
     ledger: LedgerId = field(default=LedgerId(1))
     moves: Iterator[LedgerMetadata] = field(default_factory=_moves)
@@ -34,12 +34,12 @@ class _Moving:
         return Versioned(next(self.moves), 1)
 
 
-async def test_an_entry_is_not_called_missing_while_it_is_moved_again_and_again() -> None:
+async def test_an_entry_is_not_reported_as_missing_while_its_replicas_move_repeatedly() -> None:
     moving, asked = _Moving(), list[BookieId]()
 
     async def read(known: LedgerMetadata) -> list[LedgerEntry]:
         asked.extend(known.segments[0].ensemble)
-        raise NoSuchEntryError("it is not here")
+        raise NoSuchEntryError("the entry is missing")
 
     with pytest.raises(QuorumError, match="moved"):
         await read_where_stored(cast(LedgerHandle, moving), next(moving.moves), read)
@@ -47,7 +47,7 @@ async def test_an_entry_is_not_called_missing_while_it_is_moved_again_and_again(
 
 
 @pytest.mark.parametrize(("token", "follows"), [(7, True), (0, True), (None, True), (8, False)])
-async def test_replicas_are_followed_within_one_ledger_though_java_drops_its_token(
+async def test_replicas_are_followed_within_one_ledger_even_if_java_dropped_its_token(
     token: int | None, follows: bool
 ) -> None:
     here, there, *_ = _moves()
@@ -56,7 +56,7 @@ async def test_replicas_are_followed_within_one_ledger_though_java_drops_its_tok
 
     async def read(by: LedgerMetadata) -> list[LedgerEntry]:
         if by is known:
-            raise NoSuchEntryError("it is not here")
+            raise NoSuchEntryError("the entry is missing")
         return []
 
     if follows:

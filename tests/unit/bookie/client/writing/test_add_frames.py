@@ -1,4 +1,4 @@
-"""Runs of ADD frames against the codec's own, entry by entry, and against the vector of the protocol."""
+"""Tests runs of ADD frames against those of the codec, entry by entry, and against the vector of the protocol."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_a_run_equals_its_entries_encoded_one_by_one(
     assert end == length
 
 
-def test_the_frame_is_that_of_the_protocols_test_vector() -> None:
+def test_the_frame_equals_the_test_vector_of_the_protocol() -> None:
     adds = AddFrames(LedgerId(1), Digest(DigestType.CRC32C, b"secret"), master_key(b"secret"), 6)
     frames, length = adds.encode(EntryId(5), EntryId(4), 30, [b"hello!"])
     assert length == 36

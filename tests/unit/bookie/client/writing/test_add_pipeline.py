@@ -1,4 +1,4 @@
-"""The pipeline alone, with links that only record: lengths, releases, retries."""
+"""Tests the pipeline alone, with links that only record: lengths, releases, retries."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,16 +42,16 @@ class _Link:
     def read(
         self, ledger: LedgerId, entry: EntryId, answer: EntryAnswer, *, fence_key: bytes | None, high_priority: bool
     ) -> None:
-        raise AssertionError("a pipeline reads nothing")
+        raise AssertionError("a pipeline does not read")
 
     def read_batch(
         self, ledger: LedgerId, first: EntryId, entries_max: int, bytes_max: int, answer: BatchAnswer
     ) -> None:
-        raise AssertionError("a pipeline reads nothing")
+        raise AssertionError("a pipeline does not read")
 
 
 class _World:
-    """Owner and links of one pipeline."""
+    """Implements the owner and the links of one pipeline."""
 
     def __init__(self, quorums: tuple[int, int, int] = (3, 3, 2)) -> None:
         self.confirmed: list[int] = []
@@ -97,14 +97,14 @@ class _World:
         return self.links[bookie]
 
     def v3_link(self, bookie: BookieId, purpose: Purpose = Purpose.V3) -> V3Link:
-        raise AssertionError("a pipeline speaks V2")
+        raise AssertionError("a pipeline uses V2")
 
     @property
     def health(self) -> ReplicaHealth:
-        raise AssertionError("a pipeline reads nothing")
+        raise AssertionError("a pipeline does not read")
 
     def note_failure(self, bookie: BookieId) -> None:
-        raise AssertionError("a pipeline keeps no book of failures")
+        raise AssertionError("a pipeline does not count failures")
 
     def now_s(self) -> float:
         return self.time_s
@@ -128,7 +128,7 @@ class _World:
         self.released += 1
 
 
-async def test_the_length_is_that_of_the_last_confirmed_entry_even_inside_a_run() -> None:
+async def test_the_length_is_that_of_the_last_confirmed_entry_even_within_a_run() -> None:
     world = _World()
     world.push(1, 10, 100)
     world.push(1000, 10000)
@@ -141,14 +141,14 @@ async def test_the_length_is_that_of_the_last_confirmed_entry_even_inside_a_run(
     assert world.confirmed == [0, 1, 2, 3, 4]
 
 
-async def test_the_length_stays_that_of_what_was_told_when_more_is_settled_already() -> None:
+async def test_the_length_is_that_of_the_reported_entries_even_if_more_are_settled() -> None:
     world = _World()
     world.push(1)
     world.push(10)
     world.ack(_A, 0, 2)
     world.ack(_B, 0)
-    world.pipeline.adds_stored(_B, EntryId(1), 1)  # its buffer of answers goes on ...
-    world.refuse(_C, BookieIoError("disk"), 0, 2)  # ... and the only one that owed anything leaves
+    world.pipeline.adds_stored(_B, EntryId(1), 1)  # its buffer of responses continues ...
+    world.refuse(_C, BookieIoError("disk"), 0, 2)  # ... and the only bookie with unacknowledged entries is lost
     world.pipeline.stop(LedgerClosedError("enough"))
     assert (world.pipeline.confirmed, world.pipeline.confirmed_length) == (1, 11)
     other = _World()
@@ -162,17 +162,17 @@ async def test_the_length_stays_that_of_what_was_told_when_more_is_settled_alrea
     assert (other.pipeline.confirmed, other.pipeline.confirmed_length) == (0, 1)
 
 
-async def test_what_a_bookie_stored_before_its_connection_broke_is_confirmed() -> None:
+async def test_entries_that_a_bookie_stored_before_its_connection_broke_are_confirmed() -> None:
     world = _World()
     world.waits = True
     world.push(10)
     world.ack(_A, 0)
-    world.pipeline.adds_stored(_B, EntryId(0), 1)  # the rest of the buffer breaks the protocol
+    world.pipeline.adds_stored(_B, EntryId(0), 1)  # the rest of the buffer violates the protocol
     world.pipeline.link_lost(_B, BookieIoError("nonsense"))
     assert world.confirmed == [0]
 
 
-async def test_bytes_are_kept_until_every_living_replica_answered() -> None:
+async def test_bytes_are_kept_until_every_living_replica_acknowledged() -> None:
     world = _World()
     world.push(10, 10)
     world.ack(_A, 0, 2)
@@ -184,7 +184,7 @@ async def test_bytes_are_kept_until_every_living_replica_answered() -> None:
     assert world.released == 1
 
 
-async def test_a_failed_replica_gets_nothing_more_and_holds_no_bytes() -> None:
+async def test_a_failed_replica_is_sent_nothing_more_and_no_bytes_are_kept_for_it() -> None:
     world = _World()
     world.push(10)
     world.ack(_A, 0)
@@ -213,7 +213,7 @@ async def test_without_the_ack_quorum_the_pipeline_fails_once_and_confirms_nothi
     assert all(link.forgotten for link in world.links.values())
 
 
-async def test_a_fence_of_one_replica_ends_everything() -> None:
+async def test_a_fence_at_one_replica_fails_the_pipeline() -> None:
     world = _World()
     world.push(10)
     world.refuse(_A, LedgerFencedError("fenced"), 0)
@@ -226,7 +226,7 @@ async def test_a_fence_of_one_replica_ends_everything() -> None:
 @pytest.mark.parametrize(
     ("quorums", "first", "again"), [((3, 3, 2), [0, 1, 2, 3], [1, 2, 3]), ((3, 2, 2), [0, 2, 3], [2, 3])]
 )
-async def test_entries_refused_for_lack_of_room_are_sent_again_alone(
+async def test_only_entries_refused_by_an_overloaded_bookie_are_sent_again(
     quorums: tuple[int, int, int], first: list[int], again: list[int]
 ) -> None:
     world = _World(quorums)
@@ -242,7 +242,7 @@ async def test_entries_refused_for_lack_of_room_are_sent_again_alone(
     assert not world.dropped
 
 
-async def test_a_silent_replica_is_dropped_after_the_timeout_but_not_one_that_answered() -> None:
+async def test_a_silent_replica_is_given_up_after_the_timeout_but_not_one_that_responded() -> None:
     world = _World()
     world.push(1)
     world.ack(_A, 0)
@@ -257,7 +257,7 @@ async def test_a_silent_replica_is_dropped_after_the_timeout_but_not_one_that_an
     assert world.dropped == [_C]
 
 
-async def test_a_lost_link_costs_only_replicas_that_owe_an_answer() -> None:
+async def test_a_lost_link_fails_only_replicas_with_unacknowledged_entries() -> None:
     world = _World()
     world.push(1)
     world.ack(_A, 0)
@@ -268,7 +268,7 @@ async def test_a_lost_link_costs_only_replicas_that_owe_an_answer() -> None:
     assert world.dropped == [_B]
 
 
-async def test_a_stopped_pipeline_is_silent() -> None:
+async def test_a_stopped_pipeline_calls_its_owner_no_more() -> None:
     world = _World()
     world.push(1)
     world.pipeline.stop(LedgerClosedError("closed"))

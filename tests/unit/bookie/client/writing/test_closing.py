@@ -1,4 +1,4 @@
-"""What a lost compare-and-set means for a close."""
+"""Tests the consequences of a lost compare-and-set for a close."""
 
 from dataclasses import replace
 
@@ -41,5 +41,5 @@ def test_a_writer_accepts_only_its_own_end(theirs: LedgerMetadata, outcome: Afte
         (replace(_RECOVERING, segments=(_B,)), AfterConflict.START_OVER),
     ],
 )
-def test_a_recovery_accepts_what_another_one_closed(theirs: LedgerMetadata, outcome: AfterConflict) -> None:
+def test_a_recovery_accepts_the_close_of_another_one(theirs: LedgerMetadata, outcome: AfterConflict) -> None:
     assert recovery_conflict(_RECOVERING, theirs, EntryId(5), 50) is outcome

@@ -1,4 +1,4 @@
-"""A writer whose bookies fail, return, lag and refuse: what it replaces, marks and acknowledges meanwhile."""
+"""Tests a writer whose bookies fail, return, lag and refuse: what it replaces, marks and acknowledges meanwhile."""
 
 import asyncio
 from dataclasses import replace
@@ -50,7 +50,7 @@ def _adds(answer: Status | float) -> Fault:
 
 
 def _missing(cluster: Cluster, metadata: LedgerMetadata, ledger: LedgerId, last: int) -> dict[int, set[str]]:
-    """By entry: bookies of its write set that do not have it."""
+    """Return by entry the bookies of its write set that do not have it."""
     lacking: dict[int, set[str]] = {}
     for entry in range(last + 1):
         ensemble = metadata.ensemble_of(EntryId(entry))
@@ -63,7 +63,7 @@ def _missing(cluster: Cluster, metadata: LedgerMetadata, ledger: LedgerId, last:
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3), (4, 3, 2)])
-def test_a_lost_bookie_is_replaced_and_every_entry_of_the_new_segment_is_there(quorums: tuple[int, int, int]) -> None:
+def test_a_lost_bookie_is_replaced_and_has_every_entry_of_the_new_segment(quorums: tuple[int, int, int]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client, quorums)
         writer.submit([b"%d" % i for i in range(10)])
@@ -88,7 +88,7 @@ def test_a_lost_bookie_is_replaced_and_every_entry_of_the_new_segment_is_there(q
     run(scenario, bookies=5)
 
 
-def test_acknowledgements_go_on_while_the_change_waits_for_the_metadata() -> None:
+def test_entries_are_acknowledged_while_the_change_waits_for_the_metadata() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"before")
@@ -106,8 +106,8 @@ def test_acknowledgements_go_on_while_the_change_waits_for_the_metadata() -> Non
     run(scenario, bookies=4)
 
 
-def test_nothing_the_lost_bookie_alone_completed_counts_in_the_new_segment() -> None:
-    """3/3/2: B holds the entry and is lost; then A has it as well. B is no bookie of the entry's segment any more."""
+def test_acknowledgements_of_a_lost_bookie_do_not_count_in_the_new_segment() -> None:
+    """3/3/2: B has the entry and is lost; then A has it as well. B no longer belongs to the entry's segment."""
 
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
@@ -127,7 +127,7 @@ def test_nothing_the_lost_bookie_alone_completed_counts_in_the_new_segment() -> 
         assert writer.metadata.segments[-1] == Segment(EntryId(1), (a, spare, c))
         for bookie in (a, b):
             assert 1 in cluster.bookies[bookie].ledgers[writer.ledger_id].entries
-        assert listener.confirmed == [0], "A alone has the entry: what B had is void"
+        assert listener.confirmed == [0], "only A has the entry: the acknowledgement of B is void"
 
     run(scenario, bookies=4)
 
@@ -170,7 +170,7 @@ def test_a_change_that_finds_the_ledger_in_recovery_fences_the_writer() -> None:
     run(scenario, bookies=4)
 
 
-def test_a_repair_of_older_segments_is_merged() -> None:
+def test_an_ensemble_change_keeps_repairs_of_older_segments() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"before")
@@ -194,7 +194,7 @@ def test_a_repair_of_older_segments_is_merged() -> None:
     run(scenario, bookies=5)
 
 
-def test_a_writer_reads_older_segments_from_where_they_were_repaired_to() -> None:
+def test_a_writer_reads_repaired_older_segments_from_their_new_bookies() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"before")
@@ -219,7 +219,7 @@ def test_a_writer_reads_older_segments_from_where_they_were_repaired_to() -> Non
     run(scenario, bookies=6)
 
 
-def test_several_failures_and_a_replacement_that_fails_too() -> None:
+def test_several_bookies_and_a_replacement_may_fail() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client, (3, 3, 2))
         await writer.append(b"before")
@@ -242,7 +242,7 @@ def test_several_failures_and_a_replacement_that_fails_too() -> None:
     run(scenario, bookies=7)
 
 
-def test_three_bookies_go_on_with_two_mark_what_is_missing_and_take_the_third_back() -> None:
+def test_with_three_bookies_a_writer_continues_on_two_and_uses_the_third_again() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         await writer.append(b"before")
@@ -261,7 +261,7 @@ def test_three_bookies_go_on_with_two_mark_what_is_missing_and_take_the_third_ba
         closed = await writer.close()
         await asyncio.sleep(1)
         assert listener.failures == []
-        # The bookie came back to its place: what it lacks lies in the segment before.
+        # The bookie took its position again: the entries that it lacks are in the segment before.
         assert [segment.ensemble for segment in closed.segments] == [closed.segments[0].ensemble] * 2
         lacking = _missing(cluster, closed, writer.ledger_id, closed.last_entry)
         assert lacking
@@ -270,7 +270,7 @@ def test_three_bookies_go_on_with_two_mark_what_is_missing_and_take_the_third_ba
     run(scenario, bookies=3)
 
 
-def test_without_a_quorum_and_without_the_metadata_the_writer_fails_in_the_end() -> None:
+def test_without_a_quorum_and_without_the_metadata_the_writer_fails_after_a_while() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         await writer.append(b"before")
@@ -280,7 +280,7 @@ def test_without_a_quorum_and_without_the_metadata_the_writer_fails_in_the_end()
         cluster.kill_bookie(other)
         writer.submit([b"lost"])
         await asyncio.sleep(QUICK.add_timeout_s / 2)
-        assert listener.failures == [], "the metadata may come back"
+        assert listener.failures == [], "the metadata may become available again"
         await asyncio.sleep(QUICK.add_timeout_s + 3)
         assert [type(error) for error in listener.failures] == [QuorumError]
         cluster.metadata.away = False
@@ -291,11 +291,11 @@ def test_without_a_quorum_and_without_the_metadata_the_writer_fails_in_the_end()
     run(scenario, bookies=5)
 
 
-def test_a_quorum_that_was_lost_is_found_again_with_new_bookies() -> None:
+def test_a_lost_quorum_is_restored_with_new_bookies() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         await writer.append(b"before")
-        await asyncio.sleep(0.5)  # two bookies have it for sure; the third must too, as two are killed
+        await asyncio.sleep(0.5)  # at least two bookies have the entry; all three must, because two are killed
         cluster.metadata.away = True
         one, other, _ = writer.metadata.segments[0].ensemble
         cluster.kill_bookie(one)
@@ -312,7 +312,7 @@ def test_a_quorum_that_was_lost_is_found_again_with_new_bookies() -> None:
     run(scenario, bookies=5)
 
 
-def test_after_its_last_change_a_writer_goes_on_and_says_that_a_new_ledger_would_be_better() -> None:
+def test_after_its_last_change_a_writer_continues_and_is_beyond_repair() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"before")
@@ -362,7 +362,7 @@ def test_a_bookie_that_turned_read_only_is_replaced_at_once(delay: bool) -> None
     run(scenario, bookies=4, settings=replace(QUICK, delay_ensemble_change=delay))
 
 
-def test_a_slow_bookie_is_replaced_when_it_owes_what_the_others_have_for_too_long() -> None:
+def test_a_slow_bookie_is_replaced_when_it_lacks_confirmed_entries_for_too_long() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         slow = writer.metadata.segments[0].ensemble[1]
@@ -377,7 +377,7 @@ def test_a_slow_bookie_is_replaced_when_it_owes_what_the_others_have_for_too_lon
 
 
 @pytest.mark.parametrize("bookies", [3, 4])
-def test_a_bookie_that_is_many_bytes_behind_neither_stops_the_writer_nor_fills_memory(bookies: int) -> None:
+def test_a_bookie_that_lags_by_many_bytes_neither_stops_the_writer_nor_fills_memory(bookies: int) -> None:
     settings = replace(
         QUICK,
         add_timeout_s=60.0,
@@ -401,7 +401,7 @@ def test_a_bookie_that_is_many_bytes_behind_neither_stops_the_writer_nor_fills_m
     run(scenario, bookies=bookies, settings=settings)
 
 
-@pytest.mark.parametrize("seed", range(6))  # rounding of the clock decides how often it looks
+@pytest.mark.parametrize("seed", range(6))  # rounding of the clock determines how often the quorum is checked
 def test_a_writer_fails_when_a_quorum_takes_longer_than_configured(seed: int) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client, (3, 3, 3))
@@ -450,7 +450,7 @@ def test_a_close_waits_in_the_background_for_the_last_replica_or_marks_it() -> N
     run(scenario)
 
 
-def test_a_close_during_a_change_of_unknown_outcome_closes_on_what_holds() -> None:
+def test_a_close_during_a_change_of_unknown_outcome_uses_the_stored_metadata() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"before")
@@ -463,11 +463,11 @@ def test_a_close_during_a_change_of_unknown_outcome_closes_on_what_holds() -> No
         cluster.metadata.unknown_chance = 0.0
         try:
             closed = await closing
-        except Exception:  # noqa: BLE001  of unknown outcome: the second attempt settles it
+        except Exception:  # noqa: BLE001  the outcome is unknown: the second attempt settles it
             closed = await writer.close()
         await asyncio.sleep(5)  # the marks are repeated every two seconds
         assert closed.last_entry == 1
-        assert not client._writers, "nobody waits for a bookie that will never be sent anything"
+        assert not client._writers, "no writer waits for a bookie that will never be sent anything"
         lacking = _missing(cluster, closed, writer.ledger_id, 1)
         assert set().union(*lacking.values()) <= await _marked(cluster, writer.ledger_id)
 

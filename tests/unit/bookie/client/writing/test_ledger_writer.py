@@ -1,4 +1,4 @@
-"""The writer against bookies in memory."""
+"""Tests the writer with bookies in memory."""
 
 import asyncio
 from dataclasses import replace
@@ -76,7 +76,7 @@ def test_each_entry_carries_the_lac_known_when_it_was_sent() -> None:
     run(scenario)
 
 
-def test_a_ledger_of_three_survives_the_loss_of_one_bookie() -> None:
+def test_a_ledger_on_three_bookies_survives_the_loss_of_one() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         dropped: list[BookieId] = []
@@ -95,7 +95,7 @@ def test_a_ledger_of_three_survives_the_loss_of_one_bookie() -> None:
     run(scenario)
 
 
-def test_losing_the_ack_quorum_fails_the_writer_and_close_keeps_what_was_confirmed() -> None:
+def test_losing_the_ack_quorum_fails_the_writer_and_close_keeps_the_confirmed_entries() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         await writer.append(b"before")
@@ -114,7 +114,7 @@ def test_losing_the_ack_quorum_fails_the_writer_and_close_keeps_what_was_confirm
     run(scenario)
 
 
-def test_a_bookie_that_never_answers_is_given_up_after_the_add_timeout() -> None:
+def test_a_bookie_that_never_responds_is_given_up_after_the_add_timeout() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         silent = writer.metadata.segments[0].ensemble[0]
@@ -131,7 +131,7 @@ def test_a_bookie_that_never_answers_is_given_up_after_the_add_timeout() -> None
     run(scenario)
 
 
-def test_an_idle_writer_does_not_mind_a_broken_connection() -> None:
+def test_an_idle_writer_survives_a_broken_connection() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"one")
@@ -146,7 +146,7 @@ def test_an_idle_writer_does_not_mind_a_broken_connection() -> None:
     run(scenario)
 
 
-def test_too_many_requests_is_retried_until_the_bookie_has_room() -> None:
+def test_adds_are_retried_while_the_bookie_answers_too_many_requests() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client, (2, 2, 2))
         full = cluster.bookies[writer.metadata.segments[0].ensemble[0]]
@@ -181,7 +181,7 @@ def test_only_refused_entries_are_sent_again() -> None:
 @pytest.mark.parametrize(
     ("status", "expected"), [(Status.FENCED, LedgerFencedError), (Status.UNAUTHORIZED, LedgerIdInUseError)]
 )
-def test_a_fenced_or_refused_writer_is_finished_at_once(status: Status, expected: type[LedgerError]) -> None:
+def test_a_fenced_or_refused_writer_fails_at_once(status: Status, expected: type[LedgerError]) -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, listener = await _writer(client)
         await writer.append(b"fine")
@@ -200,20 +200,20 @@ def test_a_fenced_or_refused_writer_is_finished_at_once(status: Status, expected
     run(scenario)
 
 
-def test_a_writer_whose_ledger_was_closed_by_another_client_learns_it_at_its_close() -> None:
+def test_closing_a_ledger_that_another_client_closed_at_the_same_entry_succeeds() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"kept")
         other = await cluster.client()
         reader = await other.open_ledger(writer.ledger_id, recover=True)
         assert reader.last_add_confirmed == 0
-        # Same end and same length: nothing was lost, so nothing is wrong.
+        # Same end and same length: nothing was lost.
         assert (await writer.close()).last_entry == 0
 
     run(scenario)
 
 
-def test_a_writer_that_lost_entries_to_a_recovery_is_told_so_at_its_close() -> None:
+def test_the_close_of_a_writer_that_lost_entries_to_a_recovery_fails() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"kept")
@@ -227,7 +227,7 @@ def test_a_writer_that_lost_entries_to_a_recovery_is_told_so_at_its_close() -> N
     run(scenario)
 
 
-def test_closing_is_settled_when_the_metadata_store_loses_answers() -> None:
+def test_closing_succeeds_when_the_metadata_store_loses_responses() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         await writer.append(b"entry")
@@ -242,7 +242,7 @@ def test_closing_is_settled_when_the_metadata_store_loses_answers() -> None:
         run(scenario, seed=seed)
 
 
-def test_nothing_is_taken_after_close_began() -> None:
+def test_no_entry_is_accepted_after_close_began() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         writer.submit([b"in time"])
@@ -268,7 +268,7 @@ def test_a_slow_replica_makes_the_writer_unwritable_until_it_catches_up() -> Non
         await asyncio.sleep(1)
         assert listener.confirmed[-1] == 19, "confirmed by the others"
         assert not writer.is_writable
-        assert await writer.append(b"waits for room") == 20
+        assert await writer.append(b"waits for bytes") == 20
         assert cluster.loop.time() > 5
         assert drained == [True]
         assert writer.is_writable
@@ -276,7 +276,7 @@ def test_a_slow_replica_makes_the_writer_unwritable_until_it_catches_up() -> Non
     run(scenario, settings=settings)
 
 
-def test_an_entry_that_fits_no_frame_is_refused_and_nothing_is_sent() -> None:
+def test_an_entry_larger_than_a_frame_is_refused_and_nothing_is_sent() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
         with pytest.raises(LedgerError, match="limit"):
@@ -293,7 +293,7 @@ def test_an_entry_that_fits_no_frame_is_refused_and_nothing_is_sent() -> None:
 def test_only_confirmed_entries_can_be_read() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
-        writer.submit([b"on its way"])
+        writer.submit([b"in flight"])
         with pytest.raises(NoSuchEntryError):
             await writer.read(EntryId(0), EntryId(0))
 
@@ -344,7 +344,7 @@ def test_random_delays_never_confirm_an_entry_with_fewer_than_the_ack_quorum() -
         run(scenario, seed=seed)
 
 
-def test_an_append_that_waits_for_a_slow_replica_learns_of_the_close() -> None:
+def test_an_append_that_waits_for_a_slow_replica_fails_at_the_close() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         cluster.bookies[BookieId("b2")].fault = lambda request: -1 if _adds(request) else None
         writer, _ = await _writer(client)
@@ -359,7 +359,7 @@ def test_an_append_that_waits_for_a_slow_replica_learns_of_the_close() -> None:
     run(scenario, settings=replace(QUICK, writer_pending_bytes_max=1000))
 
 
-def test_a_bookie_that_hangs_is_avoided_and_its_connection_given_up() -> None:
+def test_a_bookie_that_hangs_is_avoided_and_its_connection_is_closed() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         cluster.bookies[BookieId("b2")].fault = lambda request: -1 if _adds(request) else None
         writer, listener = await _writer(client)
