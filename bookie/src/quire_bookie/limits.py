@@ -12,7 +12,7 @@ FRAME_BYTES_MAX = 5_253_120 - FRAME_LENGTH_BYTES  # nettyMaxFrameSizeBytes as Pu
 BATCH_READ_BYTES_MAX = 5 * MIB  # maxBatchReadSize
 SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # per connection; above it, reading from that socket pauses
 ADDS_IN_FLIGHT_BYTES_MAX = 64 * MIB  # per bookie, received and not yet answered
-BACKPRESSURE_PAUSE_S = 3.0  # how long an add waits below that limit, its socket paused, before ETOOMANYREQUESTS
+BACKPRESSURE_PAUSE_S = 3.0  # how long an add above that limit waits, its socket paused, before ETOOMANYREQUESTS
 
 # Memory of connections: incomplete frames, waiting requests, reads in flight and unsent responses of one process
 CONNECTION_MEMORY_BYTES_MAX = 512 * MIB  # or a quarter of the machine's memory, if that is less
@@ -23,7 +23,7 @@ SLOW_PEER_S = 600.0  # the same for slow progress: one frame, or all responses t
 PRESSURE_STALLED_S = 2.0  # replaces STALLED_PEER_S for a large user of the budget while other connections wait for it
 FIRST_REQUEST_S = 60.0  # a connection to a bookie without a request by then is closed
 LARGE_ANSWER_BYTES = 64 * KIB  # a partly sent response of this size counts fully, because it is freed as a whole
-CONNECTION_LOOK_S = 1.0  # between two checks of the memory of connections
+CONNECTION_CHECK_S = 1.0  # between two checks of the memory of connections
 WAITING_REQUEST_BYTES = 512  # charged for a waiting request without an entry
 
 # Journal
@@ -74,12 +74,12 @@ BOOKIE_ID_CHARACTERS_MAX = 255
 DISK_CHECK_INTERVAL_S = 10.0
 LOCAL_DISK_THREADS = 8  # for blocking file calls of one process
 GC_INTERVAL_S = 900.0
-METADATA_LOOK_INTERVAL_S = 30.0  # between two reads of the epoch and the counters of ledger ids by a bookie
+METADATA_CHECK_INTERVAL_S = 30.0  # between two reads of the epoch and the counters of ledger ids by a bookie
 LEDGER_TOKEN_WAIT_S = 0.5  # how long the creation of a ledger waits for its bookies to store its token
 ID_INQUIRY_TIMEOUT_S = 2.0  # for a bookie's response to the question which ledger ids it knows
 ID_INQUIRY_AGAIN_S = 30.0  # before a bookie that did not respond is asked again
 LEDGER_IDS_SKIPPED_MAX = 10_000  # consecutive ids that bookies know
-METADATA_LOOK_PAUSE_S = 1.0  # the shortest time between two such reads, however many ledgers are created
+METADATA_CHECK_PAUSE_S = 1.0  # the shortest time between two such reads, however many ledgers are created
 SCRUB_INTERVAL_S = 7 * 86_400.0  # from the end of one scrub to the start of the next
 SCRUB_BYTES_PER_SECOND = 8 * MIB  # a log of 1 GiB takes two minutes
 SCRUB_ENTRIES_PER_SECOND = 4000  # regardless of the byte rate: one costs 14 us of the loop

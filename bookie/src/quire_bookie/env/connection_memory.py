@@ -439,7 +439,7 @@ class ConnectionMemory:
     def _list(self, account: Account) -> None:
         account.listed = True
         self._listed[account] = None
-        self._check_within(limits.CONNECTION_LOOK_S)
+        self._check_within(limits.CONNECTION_CHECK_S)
 
     def _check_within(self, delay_s: float) -> None:
         if self._timer is not None:
@@ -462,7 +462,7 @@ class ConnectionMemory:
         if self._waiting:
             self._check_within(_PRESSED_CHECK_S)
         elif self._listed:
-            self._check_within(limits.CONNECTION_LOOK_S)
+            self._check_within(limits.CONNECTION_CHECK_S)
 
     def _check_account(self, account: Account, now_s: float) -> None:
         if account.unsent_bytes:

@@ -14,7 +14,7 @@ import logging
 from typing import Final, Protocol
 
 from quire_bookie.errors import MetadataError, StorageError
-from quire_bookie.limits import METADATA_LOOK_INTERVAL_S, METADATA_LOOK_PAUSE_S
+from quire_bookie.limits import METADATA_CHECK_INTERVAL_S, METADATA_CHECK_PAUSE_S
 from quire_bookie.metadata.initialise import read_instance_id
 from quire_bookie.metadata.ledger_ids import read_counters
 from quire_bookie.metadata.store import MetadataStore
@@ -63,9 +63,9 @@ class MetadataDoubt:
                 await self.look()
             except (MetadataError, StorageError, OSError) as error:
                 _log.info("could not check whether the metadata went back in time: %s", error)
-            await asyncio.sleep(METADATA_LOOK_PAUSE_S)
+            await asyncio.sleep(METADATA_CHECK_PAUSE_S)
             try:
-                async with asyncio.timeout(METADATA_LOOK_INTERVAL_S):
+                async with asyncio.timeout(METADATA_CHECK_INTERVAL_S):
                     await self._wanted.wait()
             except TimeoutError:
                 continue
@@ -76,7 +76,7 @@ class MetadataDoubt:
         MetadataError, StorageError, OSError: unknown, `reason` stays.
         """
         async with self._comparing:
-            if self._loop.time() - self._compared_s < METADATA_LOOK_PAUSE_S:
+            if self._loop.time() - self._compared_s < METADATA_CHECK_PAUSE_S:
                 return self.reason
             self._wanted.clear()
             if await read_instance_id(self._store) != self._instance_id:

@@ -7,7 +7,7 @@ import pytest
 
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import MetadataFormatError
-from quire_bookie.limits import METADATA_LOOK_PAUSE_S
+from quire_bookie.limits import METADATA_CHECK_PAUSE_S
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.epoch import EPOCH_PATH
 from quire_bookie.metadata.initialise import initialise, read_instance_id
@@ -28,8 +28,8 @@ from tests.unit.bookie.storage.store import Store, open_store
 
 @pytest.fixture(autouse=True)
 def _look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_doubt, "METADATA_LOOK_PAUSE_S", 0.0)
-    assert METADATA_LOOK_PAUSE_S > 0
+    monkeypatch.setattr(metadata_doubt, "METADATA_CHECK_PAUSE_S", 0.0)
+    assert METADATA_CHECK_PAUSE_S > 0
 
 
 @pytest.fixture
