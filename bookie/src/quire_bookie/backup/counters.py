@@ -54,7 +54,7 @@ def high_path(high: int) -> str:
 def high_of(path: str) -> int | None:
     """Return the high half whose counter is at `path`; None for any other path."""
     name = path.removeprefix(f"{layout.LONG_ID_COUNTERS}/HOB-")
-    return int(name) if name != path and len(name) == 10 and name.isdigit() else None
+    return int(name) if name != path and len(name) == 10 and name.isascii() and name.isdigit() else None
 
 
 def reserve_puts(high: int) -> list[Put]:

@@ -20,10 +20,19 @@ from struct import Struct
 from typing import Any, Final
 
 from quire_bookie.errors import QuireError
+from quire_bookie.limits import MIB
 from quire_bookie.metadata.store import Node
 
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
+MANIFEST_BYTES_MAX: Final = 64 * MIB
+PART_BYTES_MAX: Final = 1088 * MIB
+"""Size of a part, before and after decompression: 16 MiB, and a page of 1,000 nodes with the largest values."""
+VERSION_MAX: Final = 100_000_000
+"""Version of a counter in a backup. A restore writes a counter so many times, so a higher one would take days."""
+_TIME_MS_MAX: Final = 253_402_300_799_999
+_NUMBER_MAX: Final = (1 << 63) - 1
+_PART_NAME = re.compile(r"part-[0-9]{5,10}\.gz")
 _FIRST_LINE = b"quire-metadata-backup 1\n"
 _HEAD = Struct("<IIq")
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
@@ -73,7 +82,13 @@ def backup_name(now_ms: int, token: bytes) -> str:
 
 def is_backup_name(name: str) -> bool:
     """Return whether a folder has the name of a backup."""
-    return _NAME.fullmatch(name) is not None
+    if _NAME.fullmatch(name) is None:
+        return False
+    try:
+        begun_ms(name)
+    except ValueError:  # such as month 13
+        return False
+    return True
 
 
 def begun_ms(name: str) -> int:
@@ -95,10 +110,13 @@ def encode_part(records: Iterable[bytes]) -> bytes:
 
 def decode_part(name: str, data: bytes) -> Iterator[Node]:
     """Yield the nodes of a part. DamagedBackupError."""
+    unpacker = zlib.decompressobj(wbits=31)
     try:
-        body = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
+        body = unpacker.decompress(data, PART_BYTES_MAX)
+    except zlib.error as error:
         raise DamagedBackupError(f"{name} cannot be unpacked: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise DamagedBackupError(f"{name} cannot be unpacked to at most {PART_BYTES_MAX} bytes")
     if not body.startswith(_FIRST_LINE):
         raise DamagedBackupError(f"{name} does not have format version {FORMAT_VERSION}")
     at = len(_FIRST_LINE)
@@ -142,9 +160,29 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
             raise DamagedBackupError(f"the manifest of backup {name} does not match its checksum")
         del fields["format"]
         parts = tuple(Part(**part) for part in fields.pop("parts"))
-        return Manifest(name=name, parts=parts, **fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        made = Manifest(name=name, parts=parts, **fields)
+        _check(made)
+        return made
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedBackupError(f"the manifest of backup {name} cannot be read: {error}") from error
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise ValueError for a field that no backup has: whoever may write to the place may write a manifest."""
+    numbers = [manifest.nodes, manifest.value_bytes, manifest.ledgers, manifest.left_out, *manifest.roots.values()]
+    numbers += [0 if manifest.revision is None else manifest.revision, manifest.created_ms]
+    numbers += [number for part in manifest.parts for number in (part.nodes, part.size_bytes)]
+    texts = [manifest.instance_id, manifest.quire_version, *manifest.roots]
+    texts += [text for part in manifest.parts for text in (part.name, part.sha256)]
+    if any(type(number) is not int or not 0 <= number <= _NUMBER_MAX for number in numbers):
+        raise ValueError("a number is not an integer of 63 bits")
+    if any(type(text) is not str or len(text) > 200 for text in texts):
+        raise ValueError("a text is not one of at most 200 characters")
+    if manifest.created_ms > _TIME_MS_MAX:
+        raise ValueError("its time is after the year 9999")
+    for part in manifest.parts:
+        if _PART_NAME.fullmatch(part.name) is None or part.size_bytes > PART_BYTES_MAX:
+            raise ValueError(f"{part.name!r} of {part.size_bytes} bytes is not a part")
 
 
 def _canonical(fields: Mapping[str, Any]) -> bytes:

@@ -3,8 +3,11 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from quire_bookie.backup.counters import is_counter
 from quire_bookie.backup.format import (
     MANIFEST,
+    MANIFEST_BYTES_MAX,
+    VERSION_MAX,
     BackupError,
     DamagedBackupError,
     Manifest,
@@ -13,7 +16,10 @@ from quire_bookie.backup.format import (
     decode_part,
     is_backup_name,
 )
+from quire_bookie.errors import MetadataError
+from quire_bookie.metadata.contract import check_value, is_key
 from quire_bookie.metadata.store import Node
+from quire_bookie.places.errors import ObjectMissingError
 from quire_bookie.places.place import Place
 
 
@@ -48,7 +54,7 @@ async def list_backups(place: Place) -> list[FoundBackup]:
 
 async def read_manifest(place: Place, name: str) -> Manifest:
     """Return the manifest of a backup. BackupError when there is none, DamagedBackupError when it is invalid."""
-    data = await place.get(f"{name}/{MANIFEST}") if is_backup_name(name) else None
+    data = await _content(place, f"{name}/{MANIFEST}", MANIFEST_BYTES_MAX) if is_backup_name(name) else None
     if data is None:
         raise BackupError(f"{place.url} has no complete backup named {name}; `quire metadata list` shows the backups")
     return decode_manifest(name, data)
@@ -77,11 +83,12 @@ async def choose_backup(place: Place, name: str | None) -> Manifest:
 async def read_nodes(place: Place, manifest: Manifest) -> AsyncIterator[list[Node]]:
     """Yield the nodes of a backup, ascending by key, one list a part. A part is checked before it is yielded.
 
-    DamagedBackupError.
+    DamagedBackupError, also for nodes that no store has: a restore must not meet them half way.
     """
+    before = ""
     for part in manifest.parts:
         name = f"{manifest.name}/{part.name}"
-        data = await place.get(name)
+        data = await _content(place, name, part.size_bytes)
         if data is None:
             raise DamagedBackupError(f"{place.url}: {name} is missing: the backup cannot be used")
         if len(data) != part.size_bytes or checksum(data) != part.sha256:
@@ -89,18 +96,39 @@ async def read_nodes(place: Place, manifest: Manifest) -> AsyncIterator[list[Nod
         nodes = list(decode_part(name, data))
         if len(nodes) != part.nodes:
             raise DamagedBackupError(f"{place.url}: {name} holds {len(nodes)} nodes instead of {part.nodes}")
+        for node in nodes:
+            _check_node(manifest, node, before)
+            before = node.key
         yield nodes
 
 
 async def verify(place: Place, manifest: Manifest) -> None:
     """Read and check the whole backup. DamagedBackupError."""
     count = 0
-    before = ""
     async for nodes in read_nodes(place, manifest):
-        for node in nodes:
-            if node.key <= before:
-                raise DamagedBackupError(f"backup {manifest.name}: {node.key} comes after {before}")
-            before = node.key
         count += len(nodes)
     if count != manifest.nodes:
         raise DamagedBackupError(f"backup {manifest.name} holds {count} nodes instead of {manifest.nodes}")
+
+
+async def _content(place: Place, name: str, bytes_max: int) -> bytes | None:
+    """Return an object, or one byte more than `bytes_max` of a larger one; None when it does not exist."""
+    try:
+        return bytes(await place.get_range(name, 0, bytes_max + 1))
+    except ObjectMissingError:
+        return None
+
+
+def _check_node(manifest: Manifest, node: Node, before: str) -> None:
+    """Raise DamagedBackupError for a node that no store has, or that is not in order after the key `before`."""
+    where = f"backup {manifest.name}: {node.key!r}"
+    if node.key <= before:
+        raise DamagedBackupError(f"{where} comes after {before!r}")
+    if not is_key(node.key):
+        raise DamagedBackupError(f"{where} is not a path")
+    if node.version < 0 or (is_counter(node) and node.version > VERSION_MAX):
+        raise DamagedBackupError(f"{where} has version {node.version}; of a counter at most {VERSION_MAX} is restored")
+    try:
+        check_value(node.key, node.value)
+    except MetadataError as error:
+        raise DamagedBackupError(f"{where}: {error}") from error

@@ -23,7 +23,7 @@ from quire_bookie.backup.counters import (
     raise_counter,
     reserve_puts,
 )
-from quire_bookie.backup.format import BackupError, Manifest
+from quire_bookie.backup.format import BackupError, DamagedBackupError, Manifest
 from quire_bookie.backup.reading import read_nodes
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, MetadataUnknownError
@@ -49,6 +49,8 @@ TRANSACTION_BYTES: Final = 512 * KIB
 TRANSACTIONS_AT_ONCE: Final = 8
 HIGH_MARGIN: Final = 2
 """The high half of long ids may have risen by one since the backup, after two thousand million ledgers."""
+HIGH_END: Final = 1 << 31
+"""Ledger ids have 63 bits, so this high half is above all."""
 _OWN = frozenset((RESTORATION, HOLD_PATH, DISABLE, EPOCH_PATH, layout.INSTANCE_ID))
 _FRESH = frozenset((layout.ROOT, layout.AVAILABLE, layout.READ_ONLY, layout.INSTANCE_ID))
 _MEANWHILE = "another client wrote to the metadata store meanwhile; run this again"
@@ -121,6 +123,8 @@ async def inspect_backup(place: Place, manifest: Manifest) -> Found:
                 found = replace(found, high=max(found.high, 1))
             elif (high := high_of(node.key)) is not None:
                 found = replace(found, high=max(found.high, high))
+    if found.high >= HIGH_END - HIGH_MARGIN:
+        raise DamagedBackupError(f"backup {manifest.name}: no ledger id is above its high half {found.high}")
     if reviewed is None:
         return found
     # The backup was taken during the review of an earlier restore, which had switched auto-recovery off and not raised

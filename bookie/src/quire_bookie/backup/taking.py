@@ -29,6 +29,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.limits import MIB
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.contract import is_key
 from quire_bookie.metadata.store import MetadataStore, Node
 from quire_bookie.places.place import Place
 
@@ -89,8 +90,8 @@ async def _write(store: MetadataStore, place: Place, name: str, now_ms: int) -> 
             if node.ephemeral:
                 found.left_out += 1
                 continue
-            if "\ufffd" in node.key:
-                raise BackupError(f"the key {node.key!r} is not UTF-8; delete it first")
+            if "\ufffd" in node.key or not is_key(node.key):
+                raise BackupError(f"the key {node.key!r} is not a path in UTF-8; delete it first")
             if node.key == layout.INSTANCE_ID:
                 found.instance_id = node.value.decode("utf-8", "replace")
             roots["/" + node.key.split("/")[1]] += 1

@@ -11,9 +11,14 @@ from quire_bookie.limits import METADATA_TRANSACTION_OPERATIONS_MAX, METADATA_VA
 from quire_bookie.metadata.store import Check, Operation, Put
 
 
+def is_key(key: str) -> bool:
+    """Return whether a key is a path: it starts with `/` and does not end with one."""
+    return key.startswith("/") and not key.endswith("/")
+
+
 def check_key(key: str) -> None:
-    """Check that a key is a path: it starts with `/` and does not end with one."""
-    assert key.startswith("/") and not key.endswith("/"), key
+    """Check that a key is a path."""
+    assert is_key(key), key
 
 
 def check_value(key: str, value: bytes) -> None:

@@ -57,8 +57,11 @@ def decode_restoration(value: bytes) -> Restoration:
     """Decode the node's value. MetadataFormatError."""
     try:
         fields = json.loads(value)
-        return Restoration(**fields | {"state": RestorationState(fields["state"])})
-    except (ValueError, TypeError, KeyError) as error:
+        made = Restoration(**fields | {"state": RestorationState(fields["state"])})
+        if any(type(number) is not int for number in (made.since_ms, made.reserved_high, made.short_ids_given)):
+            raise ValueError("a number is not an integer")
+        return made
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MetadataFormatError(f"{RESTORATION} is not a known restore: {error}") from error
 
 
