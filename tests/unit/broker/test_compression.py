@@ -1,4 +1,4 @@
-"""Every codec, and bytes that lie about their size."""
+"""Every codec, and bytes with a wrong declared size."""
 
 import zlib
 
@@ -25,26 +25,26 @@ def compressed(codec: Codec, plain: bytes) -> bytes:
 
 
 @given(st.sampled_from(Codec), st.binary(min_size=1, max_size=300))
-def test_what_was_compressed_comes_back(codec: Codec, plain: bytes) -> None:
+def test_compressed_bytes_are_restored(codec: Codec, plain: bytes) -> None:
     assert decompress(compressed(codec, plain), codec, len(plain)) == plain
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
 @pytest.mark.parametrize("size", [0, 999, 1001, -1, PLAIN_BYTES_MAX + 1])
-def test_another_size_than_was_said_is_refused(codec: Codec, size: int) -> None:
+def test_a_size_other_than_declared_is_refused(codec: Codec, size: int) -> None:
     with pytest.raises(CompressionError):
         decompress(compressed(codec, bytes(1000)), codec, size)
 
 
 @pytest.mark.parametrize("codec", [Codec.ZLIB, Codec.ZSTD, Codec.SNAPPY])
-def test_a_few_bytes_that_hold_a_great_many_are_refused_before_they_are_made(codec: Codec) -> None:
+def test_a_decompression_bomb_is_refused_before_it_is_expanded(codec: Codec) -> None:
     bomb = compressed(codec, bytes(32 << 20))
     with pytest.raises(CompressionError):
         decompress(bomb, codec, 100)
 
 
 @given(st.sampled_from([codec for codec in Codec if codec]), st.binary(max_size=60), st.integers(0, 200))
-def test_garbage_is_refused_or_has_the_size_that_was_said(codec: Codec, body: bytes, size: int) -> None:
+def test_garbage_is_refused_or_has_the_declared_size(codec: Codec, body: bytes, size: int) -> None:
     try:
         plain = decompress(body, codec, size)
     except CompressionError:

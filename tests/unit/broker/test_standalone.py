@@ -30,7 +30,7 @@ def test_quorums_suit_the_number_of_bookies(bookies: int, expected: tuple[int, i
     assert (settings.ensemble_size, settings.write_quorum, settings.ack_quorum) == expected
 
 
-async def test_fewer_bookies_than_hold_data_are_refused() -> None:
+async def test_fewer_bookies_than_those_with_data_are_refused() -> None:
     disk = SimDisk()
 
     async def check(bookies: int) -> None:
@@ -88,7 +88,7 @@ async def test_a_drain_makes_the_bookies_of_this_process_read_only_without_an_ht
 
     async def until(read_only: bool) -> None:
         async with asyncio.timeout(20):
-            while (bookie.state is BookieState.READ_ONLY) is not read_only:  # noqa: ASYNC110  it tells nobody
+            while (bookie.state is BookieState.READ_ONLY) is not read_only:  # noqa: ASYNC110  it has no event
                 await asyncio.sleep(0.01)
 
     wish = Drain(bookie.bookie_id, Wish.DRAIN, 1)

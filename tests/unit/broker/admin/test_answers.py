@@ -1,4 +1,4 @@
-"""Errors as HTTP codes, positions out of JSON, checks of policies."""
+"""Errors as HTTP codes, positions in JSON, checks of policies."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_the_code_of_an_error(error: QuireError, code: int) -> None:
         ({"ledgerId": 2**63 - 1, "entryId": 2**63 - 1}, LATEST),
     ],
 )
-def test_positions_out_of_json(value: Any, position: Position) -> None:
+def test_positions_are_parsed_from_json(value: Any, position: Position) -> None:
     assert position_of(value) == position
 
 
@@ -74,13 +74,13 @@ def test_positions_out_of_json(value: Any, position: Position) -> None:
         {"ledgerId": 1, "entryId": 10**400},
     ],
 )
-def test_what_is_no_position_is_refused(value: Any) -> None:
+def test_invalid_positions_are_refused(value: Any) -> None:
     with pytest.raises(NotAllowedError):
         position_of(value)
 
 
 @pytest.mark.parametrize("text", ["-1", "9" * 19, "9" * 5000, "x", "1e3"])
-async def test_a_count_that_is_none_is_refused_before_anything_is_done(text: str) -> None:
+async def test_an_invalid_count_is_refused_before_any_change(text: str) -> None:
     request = make_mocked_request("POST", "/", match_info={"count": text, "time_ms": text * 2, "version": text * 2})
     for handler, name in ((skip, "count"), (reset_to_time, "time_ms"), (one_version, "version")):
         with pytest.raises(RefusedError, match=f"{name}=.* is not an integer from") as error:

@@ -1,4 +1,4 @@
-"""Where a request for another broker's topic is sent, and that one over TLS is never sent on to a port in clear."""
+"""Redirects to the broker that owns a topic; a request over TLS is never redirected to a plaintext port."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +36,7 @@ def _request(owner: Owner | None, *, secure: bool) -> Any:
         ("", "https://b:2", False, "https://b:2"),
     ],
 )
-async def test_a_request_goes_on_to_the_owner(http: str, https: str, secure: bool, there: str) -> None:
+async def test_a_request_is_redirected_to_the_owner(http: str, https: str, secure: bool, there: str) -> None:
     owner = Owner(BrokerUrls("pulsar://b:3", http, http_tls=https), ours=False)
     with pytest.raises(web.HTTPTemporaryRedirect) as raised:
         await require_owner(_request(owner, secure=secure), TOPIC)
@@ -44,12 +44,12 @@ async def test_a_request_goes_on_to_the_owner(http: str, https: str, secure: boo
 
 
 @pytest.mark.parametrize(("http", "secure"), [("http://b:1", True), ("", True), ("", False)])
-async def test_where_it_cannot_go_safely_it_is_refused(http: str, secure: bool) -> None:
+async def test_a_request_without_a_safe_redirect_is_refused(http: str, secure: bool) -> None:
     owner = Owner(BrokerUrls("pulsar://b:3", http), ours=False)
     with pytest.raises(ServiceNotReadyError, match="owns"):
         await require_owner(_request(owner, secure=secure), TOPIC)
 
 
 @pytest.mark.parametrize("owner", [None, Owner(BrokerUrls("pulsar://a:3", ""), ours=True)])
-async def test_what_is_ours_or_may_be_goes_nowhere(owner: Owner | None) -> None:
+async def test_a_request_for_an_owned_or_free_topic_is_not_redirected(owner: Owner | None) -> None:
     await require_owner(_request(owner, secure=True), TOPIC)

@@ -11,7 +11,7 @@ from quire_broker.security.settings import AccessSettings
 from tests.support.unreadable_requests import check_refusals
 
 
-async def test_a_request_that_is_no_http_shows_and_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_http_request_neither_shows_nor_logs_a_token(caplog: pytest.LogCaptureFixture) -> None:
     server = WebServer(cast(Any, SimpleNamespace(more_routes=list, settings=SimpleNamespace(access=AccessSettings()))))
     listening = listen("127.0.0.1", 0)
     await server.serve(listening, None)

@@ -1,4 +1,4 @@
-"""Every configured key of a broker and of a standalone reaches its room."""
+"""Every configured key of a broker and of a standalone reaches its package."""
 
 import socket
 from typing import Any
@@ -20,7 +20,7 @@ from quire_broker.server.broker import BrokerSettings
 from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
 
 OFFLOAD = set(OffloadConfig.model_fields)
-"""In test_offload_settings."""
+"""Tested in test_offload_settings."""
 SERVING: dict[str, Any] = {
     "ensemble_size": 5,
     "write_quorum": 2,
@@ -78,7 +78,7 @@ STANDALONE: dict[str, Any] = (
     }
 )
 OF_A_LIMIT = {"backlog_quota_default_policy"}
-"""Without a limit it changes nothing."""
+"""Has no effect without a limit."""
 ELSEWHERE = {
     "managed_ledger_password",
     "journal_submit",
@@ -89,12 +89,12 @@ ELSEWHERE = {
 
 
 def broker(**values: Any) -> BrokerConfig:
-    """A checked configuration of a broker."""
+    """Return a validated configuration of a broker."""
     return BrokerConfig.model_validate(values)
 
 
 def standalone(**values: Any) -> StandaloneConfig:
-    """A checked configuration of a standalone."""
+    """Return a validated configuration of a standalone."""
     return StandaloneConfig.model_validate({"acknowledge_data_loss_risk": True} | values)
 
 
@@ -122,7 +122,7 @@ def test_a_field_changes_the_settings_of_a_standalone(field: str) -> None:
     assert standalone_settings(standalone(**base)) != standalone_settings(changed)
 
 
-def test_values_arrive_in_the_units_of_their_rooms() -> None:
+def test_values_arrive_in_the_units_of_their_packages() -> None:
     settings = broker_settings(broker(**SERVING))
     ledger = settings.topics.ledger
     assert (ledger.ensemble_size, ledger.write_quorum, ledger.ack_quorum) == (5, 2, 1)
@@ -170,7 +170,7 @@ def test_the_bounds_of_http_connections_arrive() -> None:
         assert made.access.http == HttpLimits(1.5, 7)
 
 
-def test_a_broker_is_asked_by_the_names_that_it_tells_clients_and_by_those_that_were_allowed() -> None:
+def test_a_broker_accepts_its_published_and_its_allowed_host_names() -> None:
     listeners = "a:pulsar://a.example:6650,b:pulsar+ssl://b.example:6651"
     made = broker_settings(
         broker(advertise="own.example", advertised_listeners=listeners, http_allowed_hosts="c.example")
@@ -179,7 +179,7 @@ def test_a_broker_is_asked_by_the_names_that_it_tells_clients_and_by_those_that_
     assert standalone_settings(standalone()).broker.access.allowed_hosts == ()
 
 
-def test_defaults_are_those_of_the_rooms() -> None:
+def test_defaults_are_those_of_the_packages() -> None:
     settings = broker_settings(broker(advertise="localhost"))
     assert settings == BrokerSettings()
     assert settings.topics.ledger == ManagedLedgerSettings()
@@ -198,13 +198,13 @@ def test_defaults_are_those_of_the_rooms() -> None:
         (3, {"ack_quorum": 3}, (3, 3, 3)),
     ],
 )
-def test_quorums_follow_the_bookies_where_nothing_is_set(
+def test_unset_quorums_follow_the_number_of_bookies(
     bookies: int, given: dict[str, int], expected: tuple[int, int, int]
 ) -> None:
     assert chosen_quorums(broker(**given), bookies) == expected
 
 
-def test_quorums_that_cannot_be_are_refused() -> None:
+def test_impossible_quorums_are_refused() -> None:
     with pytest.raises(ConfigError, match="E >= Qw >= Qa"):
         chosen_quorums(broker(write_quorum=3), 1)
     with pytest.raises(ValueError, match="needs as many bookies"):
@@ -219,7 +219,7 @@ def test_bookies_of_a_standalone_need_no_name_unless_others_share_the_metadata()
     assert standalone_settings(shared).bookie.advertise == "localhost"
 
 
-def test_a_standalone_listens_on_loopback_and_a_broker_of_its_own_everywhere() -> None:
+def test_a_standalone_listens_on_loopback_and_a_separate_broker_everywhere() -> None:
     alone = standalone_settings(standalone())
     assert (alone.broker.listen, alone.bookie.listen, alone.broker.advertise) == ("127.0.0.1", "127.0.0.1", "localhost")
     assert broker_settings(broker()).listen == "0.0.0.0"
@@ -236,7 +236,7 @@ def test_a_standalone_listens_on_loopback_and_a_broker_of_its_own_everywhere() -
         ({"listen": "0.0.0.0", "advertise": "public.example"}, "public.example"),
     ],
 )
-def test_an_opened_standalone_tells_clients_a_host_that_they_reach(given: dict[str, str], advertised: str) -> None:
+def test_an_opened_standalone_publishes_a_reachable_host(given: dict[str, str], advertised: str) -> None:
     assert standalone_settings(standalone(**given)).broker.advertise == advertised
 
 
@@ -253,6 +253,6 @@ def test_bookies_in_a_shared_etcd_are_registered_where_they_listen(given: dict[s
     assert standalone_settings(standalone(metadata="etcd://h:1", **given)).bookie.advertise == registered
 
 
-def test_metadata_is_kept_with_the_data_unless_it_is_named() -> None:
+def test_metadata_is_beside_the_data_unless_a_url_is_configured() -> None:
     assert metadata_url(standalone(data="/d")) == "local:/d/metadata"
     assert metadata_url(standalone(metadata="etcd://h:1")) == "etcd://h:1"

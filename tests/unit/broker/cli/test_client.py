@@ -1,4 +1,4 @@
-"""Where the command-line client goes on to after a lookup: over TLS only when it began so."""
+"""The command-line client continues after a lookup over TLS only if it began with TLS."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 
 class _Client(Client):
-    """Answers its own lookups, and notes where it connects to."""
+    """Answers its own lookups, and records where it connects to."""
 
     def __init__(self, url: str, reply: pb.CommandLookupTopicResponse) -> None:
         super().__init__(url)
@@ -39,7 +39,7 @@ def _client(url: str, plain: str, tls: str, kind: LookupType = LookupType.CONNEC
         ("pulsar+ssl://a:1", "pulsar://b:1", "pulsar+ssl://b:2", "pulsar+ssl://b:2"),
     ],
 )
-async def test_the_owner_is_reached_as_the_first_broker_was(began: str, plain: str, tls: str, reached: str) -> None:
+async def test_the_owner_is_reached_by_the_first_brokers_scheme(began: str, plain: str, tls: str, reached: str) -> None:
     client = _client(began, plain, tls)
     await client.owner("t")
     assert client.reached == [began, reached]
@@ -47,7 +47,7 @@ async def test_the_owner_is_reached_as_the_first_broker_was(began: str, plain: s
 
 @pytest.mark.parametrize("kind", [LookupType.CONNECT, LookupType.REDIRECT])
 @pytest.mark.parametrize("tls", ["", "pulsar://b:1"])
-async def test_who_began_with_tls_never_goes_on_in_clear(kind: LookupType, tls: str) -> None:
+async def test_a_client_with_tls_never_continues_in_plaintext(kind: LookupType, tls: str) -> None:
     client = _client("pulsar+ssl://a:1", "pulsar://b:1", tls, kind)
     with pytest.raises(BrokerRefusedError, match="no port with TLS"):
         await client.owner("t")

@@ -1,4 +1,4 @@
-"""The password of a broker's ledgers: configured, or kept in the data folder of a standalone."""
+"""The password of a broker's ledgers: configured, or stored in the data folder of a standalone."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ async def drawn(folder: Path, **values: Any) -> bytes:
     return await standalone_password(StandaloneConfig.model_validate(values), str(folder), SystemChance())
 
 
-async def test_a_standalone_draws_one_password_and_keeps_it_for_its_owner(tmp_path: Path) -> None:
+async def test_a_standalone_generates_one_password_that_only_its_owner_can_read(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     first = await drawn(tmp_path / "a")
@@ -24,7 +24,7 @@ async def test_a_standalone_draws_one_password_and_keeps_it_for_its_owner(tmp_pa
     assert file.stat().st_mode & 0o777 == 0o600 and file.read_bytes().strip() == first
 
 
-async def test_a_configured_password_counts_and_draws_none(tmp_path: Path) -> None:
+async def test_a_configured_password_is_used_and_none_is_generated(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("sesame\n")
     folder = tmp_path / "data"
     folder.mkdir()

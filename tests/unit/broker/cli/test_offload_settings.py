@@ -1,4 +1,4 @@
-"""What a person configures about offloading reaches topics and broker, and what cannot be meant is refused."""
+"""The configuration of offloading reaches topics and broker, and invalid values are refused."""
 
 from typing import Any
 
@@ -35,12 +35,12 @@ def config(**values: Any) -> OffloadConfig:
 
 
 @pytest.mark.parametrize("field", sorted(OffloadConfig.model_fields))
-def test_every_field_changes_what_it_says(field: str) -> None:
+def test_every_field_changes_its_setting(field: str) -> None:
     base, changed = config(**BUCKET), config(**(BUCKET | {field: CHANGES[field]}))
     assert (offload_settings(base), tier_settings(base)) != (offload_settings(changed), tier_settings(changed))
 
 
-def test_nothing_set_offloads_nothing() -> None:
+def test_default_settings_offload_nothing() -> None:
     assert offload_settings(config()).target is None
 
 
@@ -57,6 +57,6 @@ def test_a_negative_lag_keeps_the_bookies_copies() -> None:
         ({"offload_read_cache_mb": 1}, "must hold 4 times"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(values: dict[str, Any], says: str) -> None:
+def test_invalid_settings_are_refused(values: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         config(**values)

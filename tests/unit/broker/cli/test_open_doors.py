@@ -1,4 +1,4 @@
-"""The warnings of a standalone's start about who reaches its ports."""
+"""Warnings about ports at the start of a standalone and of a broker."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SECURED = {"authentication_enabled": True, "authentication_providers": "token", 
         ({"metadata": "etcd://h:1", "bookie_host": "0.0.0.0"}, ["may read all entries"]),
     ],
 )
-def test_each_open_door_has_one_warning(given: dict[str, object], expected: list[str]) -> None:
+def test_each_open_port_has_one_warning(given: dict[str, object], expected: list[str]) -> None:
     found = open_doors(StandaloneConfig.model_validate(given))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))
@@ -51,5 +51,5 @@ def test_bookies_of_a_standalone_with_authentication_stay_on_loopback() -> None:
         ),
     ],
 )
-def test_a_broker_that_proves_nothing_to_bookies_is_warned_of(given: dict[str, object], warned: bool) -> None:
+def test_a_broker_without_credentials_for_bookies_gets_a_warning(given: dict[str, object], warned: bool) -> None:
     assert (unproved_towards_bookies(BrokerConfig.model_validate(given)) is not None) is warned

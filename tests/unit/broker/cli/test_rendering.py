@@ -1,4 +1,4 @@
-"""What people see: the status line, the banner, tables, entries."""
+"""Output of the commands: the status line, the banner, tables, entries."""
 
 import base64
 import logging
@@ -31,11 +31,11 @@ def test_the_status_line_has_rates_totals_and_storage() -> None:
     )
 
 
-def test_two_looks_at_the_same_moment_divide_nothing_by_zero() -> None:
+def test_two_samples_at_the_same_time_do_not_divide_by_zero() -> None:
     assert "0 msg/s" in describe(IDLE, IDLE)
 
 
-def test_the_log_is_quiet_while_nothing_moves(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_without_traffic(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         log_status(logging.getLogger("quire.test"), IDLE, IDLE)
         assert not caplog.records
@@ -55,13 +55,13 @@ def test_sizes_are_in_units(size: int, text: str) -> None:
     assert in_units(size) == text
 
 
-def test_the_banner_says_what_listens_where_and_how_to_connect() -> None:
+def test_the_banner_names_the_ports_and_how_to_connect() -> None:
     text = standalone_banner(BrokerUrls("pulsar://h:1", "http://h:2"), [("b-1", 3181)], "/data", "/data/metadata")
     for part in ("pulsar://h:1", "http://h:2/healthz", "b-1", "3181", "/data/metadata", "quire produce"):
         assert part in text
 
 
-def test_the_banner_leads_the_commands_to_a_process_that_they_would_not_find() -> None:
+def test_the_banner_exports_addresses_that_differ_from_the_defaults() -> None:
     def shown(clients: str, web: str) -> str:
         return standalone_banner(BrokerUrls(clients, web), [], "/data", "/data/metadata")
 
@@ -88,7 +88,7 @@ def test_markup_in_a_name_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[bold]x[/bold]" in capsys.readouterr().out
 
 
-def test_facts_stand_in_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_are_printed_in_a_column(capsys: pytest.CaptureFixture[str]) -> None:
     print_facts({"a": 1, "long name": None})
     assert capsys.readouterr().out == "a          1\nlong name  -\n"
 

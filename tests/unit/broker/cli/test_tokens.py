@@ -1,4 +1,4 @@
-"""Keys and tokens made by the command, and judged by what brokers judge them by."""
+"""Keys and tokens created by the command, checked by the code that brokers use."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out.strip()
 
 
-def test_a_secret_signs_tokens_that_it_takes_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_secret_verifies_the_tokens_that_it_signs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     key = tmp_path / "secret.key"
     said(capsys, "create-secret-key", "--output", str(key))
     assert key.stat().st_mode & 0o777 == 0o600
@@ -63,7 +63,7 @@ def test_a_mistake_is_one_line_without_any_secret(
     assert "ssss" not in error and "Traceback" not in error
 
 
-def test_a_token_that_ran_out_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_expired_token_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     key = tmp_path / "KEY"
     key.write_bytes(b"s" * 32)
     token = jwt.encode({"sub": "a", "exp": 1}, b"s" * 32)
@@ -71,7 +71,7 @@ def test_a_token_that_ran_out_is_refused(capsys: pytest.CaptureFixture[str], tmp
     assert "has expired" in capsys.readouterr().err
 
 
-def test_clients_take_what_they_show_out_of_the_environment(tmp_path: Path) -> None:
+def test_clients_take_their_credentials_from_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("abc\n")
     assert client_access({}).headers == {}

@@ -1,4 +1,4 @@
-"""A closed ledger for tests of offloading, its entries made from a seed."""
+"""A closed ledger for tests of offloading, its entries generated from a seed."""
 
 import random
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ UUID = "0a1b2c3d-4e5f-4789-8abc-def012345678"
 
 
 def closed_metadata(entries: int, length: int) -> LedgerMetadata:
-    """As a topic's closed ledger has it."""
+    """Return metadata like those of a topic's closed ledger."""
     return LedgerMetadata(
         ensemble_size=3,
         write_quorum=2,
@@ -39,12 +39,12 @@ class ClosedLedger:
 
     @classmethod
     def random(cls, seed: int, entries: int, size_max: int) -> "ClosedLedger":
-        """Entries of 0 to `size_max` bytes."""
+        """Return a ledger with entries of 0 to `size_max` bytes."""
         chance = random.Random(seed)
         return cls([chance.randbytes(chance.randint(0, size_max)) for _ in range(entries)])
 
     async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredRun | None:
-        """In one piece, with heads; every other time nobody gives it so."""
+        """Return entries in one piece, with heads; None at every other call."""
         self.stored_reads += 1
         if self.stored_reads % 2:
             return None
@@ -53,7 +53,7 @@ class ClosedLedger:
         return StoredRun(first, stored, sum(len(entry.payload) for entry in found))
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[SegmentEntry]:
-        """Entries, at least one."""
+        """Return entries, at least one."""
         found: list[SegmentEntry] = []
         room = 1 << 60 if bytes_max is None else bytes_max
         for entry_id in range(first, last + 1):

@@ -1,4 +1,4 @@
-"""Bytes of blocks and of the index, drawn by hand; names; and what damaged ones are told."""
+"""Bytes of blocks and of the index, written by hand; names of objects; errors of damaged ones."""
 
 import struct
 
@@ -48,7 +48,7 @@ def test_a_ledger_that_fits_one_block_has_no_padding() -> None:
 
 
 def test_a_block_that_the_next_entry_does_not_fit_is_padded() -> None:
-    encoder = SegmentEncoder(3, 40, 168)  # 40 bytes of entries a block
+    encoder = SegmentEncoder(3, 40, 168)  # 40 bytes of entries per block
     data = encoder.encode(0, [b"a" * 10, b"b" * 10, b"c" * 10, b"d" * 10])
     encoder.finish()
     blocks = [
@@ -77,7 +77,7 @@ def test_a_block_that_is_exactly_full_has_no_padding() -> None:
         (0, 200, [bytes(200)], "set a larger block"),
     ],
 )
-def test_entries_that_are_not_what_the_ledger_says_are_refused(
+def test_entries_that_do_not_match_the_ledgers_metadata_are_refused(
     last: int, length: int, payloads: list[bytes], says: str
 ) -> None:
     encoder = SegmentEncoder(last, length, 300)
@@ -86,12 +86,12 @@ def test_entries_that_are_not_what_the_ledger_says_are_refused(
         encoder.finish()
 
 
-def test_an_entry_out_of_turn_is_refused() -> None:
+def test_an_entry_out_of_order_is_refused() -> None:
     with pytest.raises(OffloadError, match="got entry 1 instead of entry 0"):
         SegmentEncoder(1, 1, 300).encode(1, [b"x"])
 
 
-def test_an_index_is_its_head_the_ledger_metadata_and_a_row_per_block() -> None:
+def test_an_index_has_a_head_the_ledger_metadata_and_a_row_per_block() -> None:
     metadata = closed_metadata(9, 40)
     index = SegmentIndex(654, metadata, (Block(0, 1, 0), Block(5, 2, 400)))
     value = encode_index(index)
@@ -106,12 +106,12 @@ def test_an_index_is_its_head_the_ledger_metadata_and_a_row_per_block() -> None:
     assert read.metadata.digest_type is metadata.digest_type
 
 
-def test_the_ledger_metadata_is_written_as_the_stock_system_writes_it() -> None:
+def test_the_ledger_metadata_is_written_as_pulsar_writes_it() -> None:
     value = encode_index(SegmentIndex(654, closed_metadata(9, 40), (Block(0, 1, 0),)))
     assert value[32:-20] == STOCK_METADATA
 
 
-def test_the_kept_metadata_has_no_password() -> None:
+def test_the_stored_metadata_has_no_password() -> None:
     value = encode_index(SegmentIndex(654, closed_metadata(9, 40), (Block(0, 1, 0),)))
     assert not decode_kept_metadata(value[32:-20]).has_password
 
@@ -128,7 +128,7 @@ def test_the_kept_metadata_has_no_password() -> None:
         (lambda value: value[:-32] + struct.pack(">q", 7) + value[-24:], "does not begin with entry 0|do not ascend"),
     ],
 )
-def test_a_damaged_index_is_told_and_never_read(change: object, says: str) -> None:
+def test_a_damaged_index_is_reported_and_never_read(change: object, says: str) -> None:
     value = encode_index(SegmentIndex(654, closed_metadata(9, 40), (Block(0, 1, 0), Block(5, 2, 400))))
     assert callable(change)
     with pytest.raises(SegmentDamagedError, match=says):
@@ -142,7 +142,7 @@ def test_a_block_is_checked_against_the_index() -> None:
             check_block(head, 9, 500)
 
 
-def test_uuids_have_the_two_halves_of_the_stock_system() -> None:
+def test_uuids_have_the_same_two_halves_as_in_pulsar() -> None:
     assert uuid_halves("ffffffff-ffff-4fff-8000-000000000001") == (-45057, -9223372036854775807)
     assert uuid_text(*uuid_halves(UUID)) == UUID
     assert uuid_text(-45057, -9223372036854775807) == "ffffffff-ffff-4fff-8000-000000000001"
@@ -151,7 +151,7 @@ def test_uuids_have_the_two_halves_of_the_stock_system() -> None:
         uuid_halves("0a1b2c3d4e5f47898abcdef012345678")
 
 
-def test_names_of_objects_and_back() -> None:
+def test_names_of_objects_can_be_parsed_again() -> None:
     assert data_key(UUID, 12) == f"{UUID}-ledger-12"
     assert index_key(UUID, 12) == f"{UUID}-ledger-12-index"
     assert parse_key(f"{UUID}-ledger-12") == (UUID, 12, False)

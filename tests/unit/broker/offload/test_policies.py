@@ -19,18 +19,18 @@ OWN = {
 }
 
 
-def test_a_namespace_that_says_nothing_changes_nothing() -> None:
+def test_a_namespace_without_policies_changes_nothing() -> None:
     assert with_policies(BASE, {"offload_threshold": -1, "offload_threshold_in_seconds": -1}) is BASE
 
 
-def test_its_own_policies_count_before_its_thresholds() -> None:
+def test_offload_policies_take_precedence_over_thresholds() -> None:
     found = with_policies(BASE, {"offload_policies": OWN, "offload_threshold": 99, "offload_threshold_in_seconds": 60})
     assert found.target is not None and found.target.url == "s3://old" and found.target.region == "eu-north-1"
     assert (found.threshold_bytes, found.threshold_s, found.deletion_lag_s) == (5, 60.0, 0.0)
     assert found.read_first is ReadFirst.BOOKIES
 
 
-def test_thresholds_alone_count_for_the_brokers_target() -> None:
+def test_thresholds_alone_apply_to_the_brokers_target() -> None:
     found = with_policies(BASE, {"offload_threshold": 0, "offload_deletion_lag_ms": -1})
     assert (found.target, found.threshold_bytes, found.deletion_lag_s) == (None, 0, -1)
 
@@ -46,7 +46,7 @@ def test_thresholds_alone_count_for_the_brokers_target() -> None:
         (OWN | {"managedLedgerOffloadThresholdInBytes": "5"}, "not an integer"),
     ],
 )
-def test_policies_that_cannot_be_kept_are_refused(value: Any, says: str) -> None:
+def test_invalid_policies_are_refused(value: Any, says: str) -> None:
     check_policies(OWN)
     with pytest.raises(ConfigError, match=says):
         check_policies(value)

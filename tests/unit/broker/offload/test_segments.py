@@ -1,4 +1,4 @@
-"""Segments written to a folder and read back, whole, in ranges, damaged and gone. A bucket: tests/integration."""
+"""Segments written to a folder and read back: whole, in ranges, damaged, missing. Buckets: tests/integration."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ async def opened(place: Place, cache: WindowCache, ledger: int = 7) -> SegmentRe
 
 
 @pytest.mark.parametrize(("seed", "entries", "size_max"), [(1, 1, 10), (2, 3000, 5000), (3, 40, 600_000), (4, 900, 0)])
-async def test_a_ledger_comes_back_as_it_was(tmp_path: Path, seed: int, entries: int, size_max: int) -> None:
+async def test_a_ledger_is_read_back_unchanged(tmp_path: Path, seed: int, entries: int, size_max: int) -> None:
     place, ledger, cache = place_in(tmp_path), ClosedLedger.random(seed, entries, size_max), WindowCache(WINDOWS)
     summary = await write_segment(place, ledger, UUID, SMALL)
     reader = await opened(place, cache)
@@ -48,7 +48,7 @@ async def test_a_ledger_comes_back_as_it_was(tmp_path: Path, seed: int, entries:
     await cache.close()
 
 
-async def test_any_range_is_read_from_anywhere(tmp_path: Path) -> None:
+async def test_any_range_can_be_read(tmp_path: Path) -> None:
     place, ledger, cache = place_in(tmp_path), ClosedLedger.random(5, 4000, 4000), WindowCache(WINDOWS)
     await write_segment(place, ledger, UUID, SMALL)
     reader = await opened(place, cache)
@@ -63,7 +63,7 @@ async def test_any_range_is_read_from_anywhere(tmp_path: Path) -> None:
     await cache.close()
 
 
-async def test_a_read_keeps_to_its_bytes_but_gives_one_entry(tmp_path: Path) -> None:
+async def test_a_read_stays_within_its_bytes_but_returns_at_least_one_entry(tmp_path: Path) -> None:
     place, ledger, cache = place_in(tmp_path), ClosedLedger([bytes(100)] * 10), WindowCache(WINDOWS)
     await write_segment(place, ledger, UUID, SMALL)
     reader = await opened(place, cache)
@@ -88,7 +88,7 @@ async def test_a_search_reads_a_block_once(tmp_path: Path) -> None:
     await cache.close()
 
 
-async def test_an_object_that_is_gone_is_a_named_error(tmp_path: Path) -> None:
+async def test_a_missing_object_is_named_in_the_error(tmp_path: Path) -> None:
     place, cache = place_in(tmp_path), WindowCache(WINDOWS)
     await write_segment(place, ClosedLedger([b"x"]), UUID, SMALL)
     reader = await opened(place, cache)
@@ -107,7 +107,7 @@ async def test_an_object_that_is_gone_is_a_named_error(tmp_path: Path) -> None:
     [(130, b"\1"), (128 + 11, b"\7"), (128, b"\x7f"), (5 * 1024 * 1024, b"\0")],
     ids=["length", "entry id", "length beyond the block", "second block"],
 )
-async def test_data_that_is_not_what_it_should_be_is_damage(tmp_path: Path, at: int, value: bytes) -> None:
+async def test_unexpected_data_is_damage(tmp_path: Path, at: int, value: bytes) -> None:
     place, cache = place_in(tmp_path), WindowCache(WINDOWS)
     await write_segment(place, ClosedLedger([bytes(1000)] * 6000), UUID, SMALL)
     with (tmp_path / data_key(UUID, 7)).open("r+b") as file:
@@ -131,7 +131,7 @@ async def test_data_that_ends_early_is_damage(tmp_path: Path) -> None:
     await cache.close()
 
 
-async def test_a_ledger_that_is_not_what_its_metadata_says_leaves_no_objects(tmp_path: Path) -> None:
+async def test_a_ledger_that_does_not_match_its_metadata_leaves_no_objects(tmp_path: Path) -> None:
     place = place_in(tmp_path)
     for length in (999, 1001):
         with pytest.raises(OffloadError, match=f"10 entries of {length} bytes"):
@@ -141,7 +141,7 @@ async def test_a_ledger_that_is_not_what_its_metadata_says_leaves_no_objects(tmp
         await write_segment(place, ClosedLedger([]), UUID, SMALL)
 
 
-async def test_the_pace_sees_every_byte_before_it_goes_on(tmp_path: Path) -> None:
+async def test_the_pace_is_awaited_for_every_byte_before_reading_continues(tmp_path: Path) -> None:
     seen: list[int] = []
 
     async def pace(size_bytes: int) -> None:
@@ -152,6 +152,6 @@ async def test_the_pace_sees_every_byte_before_it_goes_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("settings", [{"block_bytes_max": 1000}, {"part_bytes": 1000}, {"parts_at_once": 0}])
-def test_settings_that_no_service_takes_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(OffloadError, match="bytes: use|: use parts"):
+def test_settings_that_no_service_accepts_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(OffloadError, match=r"bytes: use|: use parts"):
         WriteSettings(**settings)

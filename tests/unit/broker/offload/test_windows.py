@@ -1,4 +1,4 @@
-"""Windows over an object: fetched once, ahead where a reader goes on, never above their bound."""
+"""Windows over an object: fetched once, ahead for sequential readers, never above their limit."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ def cache_of(windows: int, ahead: int) -> WindowCache:
     return WindowCache(WindowSettings(windows * WIDTH, WIDTH, ahead))
 
 
-async def test_a_reader_that_goes_on_finds_the_next_windows_fetched() -> None:
+async def test_a_sequential_reader_finds_the_next_windows_fetched() -> None:
     stored, cache = Object(20), cache_of(8, 2)
     windows = cache.open(len(stored.data), stored.fetch)
     await windows.window(0)
@@ -54,7 +54,7 @@ async def test_a_jump_fetches_nothing_ahead() -> None:
     await cache.close()
 
 
-async def test_one_fetch_serves_all_who_want_it() -> None:
+async def test_one_fetch_serves_all_waiting_readers() -> None:
     stored, cache = Object(4), cache_of(8, 0)
     windows = cache.open(len(stored.data), stored.fetch)
     stored.gate.clear()
@@ -85,7 +85,7 @@ async def test_many_readers_stay_within_the_bound() -> None:
     await cache.close()
 
 
-async def test_a_failed_fetch_is_tried_again_by_the_next_who_asks() -> None:
+async def test_the_next_reader_tries_a_failed_fetch_again() -> None:
     cache, failures = cache_of(8, 0), [SegmentMissingError("gone")]
 
     async def fetch(start: int, end: int) -> bytes:
@@ -102,6 +102,6 @@ async def test_a_failed_fetch_is_tried_again_by_the_next_who_asks() -> None:
 
 
 @pytest.mark.parametrize("values", [(WIDTH, WIDTH, 1), (10 * WIDTH, 100, 1), (10 * WIDTH, WIDTH, -1)])
-def test_bounds_that_contradict_are_refused(values: tuple[int, int, int]) -> None:
+def test_contradicting_limits_are_refused(values: tuple[int, int, int]) -> None:
     with pytest.raises(ConfigError, match="use 65536 bytes or more"):
         WindowSettings(*values)

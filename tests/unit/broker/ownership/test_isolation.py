@@ -1,4 +1,4 @@
-"""Namespace isolation policies: which brokers may serve a namespace, and who is sent where."""
+"""Namespace isolation policies: which brokers may serve a namespace, and where clients are redirected."""
 
 import random
 import re
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Broker:
-    """A broker's part of ownership."""
+    """The parts of a broker that concern ownership."""
 
     def __init__(self, server: SimMetadata, host: str) -> None:
         session = SimMetadataStore(server)
@@ -37,7 +37,7 @@ class Broker:
 
 @pytest.fixture
 async def brokers() -> tuple[Broker, Broker]:
-    """One that may serve the orders, and another."""
+    """Return a broker that may serve the orders, and another."""
     server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
     ours, other = Broker(server, "orders-0.shop"), Broker(server, "audit-0.shop")
     for broker in (ours, other):
@@ -65,7 +65,7 @@ def test_a_pattern_cannot_keep_the_broker_busy() -> None:
     assert policy_for("a" * 200, policies) is not None
 
 
-def test_a_stored_policy_that_is_not_used_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_skipped_stored_policy_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     policies = {"of another broker": ORDERS | {"namespaces": ["(?!x).*"]}, "usual": ORDERS}
     for _ in range(3):
         assert policy_for("shop/orders", policies) == policy_of(ORDERS)
@@ -73,7 +73,7 @@ def test_a_stored_policy_that_is_not_used_is_logged_once(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("host", ["Orders-0.Shop", "::1", "10.0.0.7"])
-async def test_a_broker_knows_itself_by_whatever_it_advertises(host: str) -> None:
+async def test_a_broker_recognises_itself_by_any_advertised_host(host: str) -> None:
     server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
     broker = Broker(server, host)
     await broker.registration.register()
@@ -82,10 +82,10 @@ async def test_a_broker_knows_itself_by_whatever_it_advertises(host: str) -> Non
     await broker.policies.set_isolation("orders", ORDERS | {"primary": [re.escape(host)]})
     found = await broker.lookups.find(TOPIC)
     assert found is not None
-    assert found.ours, "else clients are sent from here to here"
+    assert found.ours, "otherwise clients are redirected to the same broker"
 
 
-async def test_brokers_that_read_policies_at_different_times_do_not_send_clients_to_and_fro(
+async def test_brokers_that_read_policies_at_different_times_do_not_redirect_clients_in_a_circle(
     brokers: tuple[Broker, Broker],
 ) -> None:
     ours, other = brokers
@@ -99,7 +99,7 @@ async def test_brokers_that_read_policies_at_different_times_do_not_send_clients
     assert found.ours
 
 
-async def test_without_a_broker_that_may_nobody_takes_it(brokers: tuple[Broker, Broker]) -> None:
+async def test_without_a_permitted_broker_no_broker_takes_the_bundle(brokers: tuple[Broker, Broker]) -> None:
     ours, other = brokers
     await ours.registration.close()
     with pytest.raises(ServiceNotReadyError, match="isolation"):
@@ -110,7 +110,7 @@ async def test_without_a_broker_that_may_nobody_takes_it(brokers: tuple[Broker, 
     assert found.ours, "a secondary one may, while no primary one is up"
 
 
-async def test_an_owner_stays_one_whatever_the_policies_come_to_say(brokers: tuple[Broker, Broker]) -> None:
+async def test_an_owner_stays_owner_when_policies_change(brokers: tuple[Broker, Broker]) -> None:
     ours, other = brokers
     await ours.policies.set_isolation("orders", None)
     await other.lookups.find(TOPIC)
@@ -120,7 +120,7 @@ async def test_an_owner_stays_one_whatever_the_policies_come_to_say(brokers: tup
     assert (found.ours, found.urls) == (False, other.owners.urls)
 
 
-async def test_policies_are_added_replaced_and_forgotten(brokers: tuple[Broker, Broker]) -> None:
+async def test_policies_are_added_replaced_and_deleted(brokers: tuple[Broker, Broker]) -> None:
     policies = brokers[0].policies
     await policies.set_isolation("more", ORDERS)
     await policies.set_isolation("orders", None)
@@ -136,7 +136,7 @@ def test_secondary_brokers_count_while_too_few_primary_ones_are_up(hosts: set[st
     assert IsolationPolicy(("a/b",), ("p[0-9]",), ("s[0-9]",), min_limit=2).allowed(hosts) == allowed
 
 
-def test_the_first_policy_by_name_counts_and_nonsense_is_passed_over() -> None:
+def test_the_first_policy_by_name_applies_and_invalid_ones_are_skipped() -> None:
     policies: dict[str, Any] = {"b": ORDERS, "a": {"namespaces": ["("]}, "c": ORDERS | {"primary": ["x"]}}
     found = policy_for("shop/orders", policies)
     assert found is not None
@@ -154,6 +154,6 @@ def test_the_first_policy_by_name_counts_and_nonsense_is_passed_over() -> None:
         (ORDERS | {"auto_failover_policy": {"parameters": {"min_limit": "many"}}}, "an integer"),
     ],
 )
-def test_what_makes_no_sense_is_said(wrong: Any, said: str) -> None:
+def test_the_error_of_an_invalid_policy_names_the_reason(wrong: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         policy_of(wrong)

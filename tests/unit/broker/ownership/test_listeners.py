@@ -1,4 +1,4 @@
-"""Further addresses of brokers: as they are written, as they stand in nodes, as clients get them."""
+"""Further addresses of brokers: in the configuration, in nodes, and in answers to clients."""
 
 import random
 
@@ -18,7 +18,7 @@ LISTENERS = (
 )
 
 
-def test_listeners_are_read_and_come_back_from_nodes() -> None:
+def test_listeners_are_parsed_and_read_back_from_nodes() -> None:
     assert parse_listeners(TEXT) == LISTENERS
     assert parse_listeners("") == ()
     assert listeners_of(listeners_json(LISTENERS)) == LISTENERS
@@ -29,12 +29,12 @@ def test_listeners_are_read_and_come_back_from_nodes() -> None:
 @pytest.mark.parametrize(
     "wrong", ["pulsar://h:1", "a:http://h:1", "a:pulsar://h", "a:pulsar://h:x", "a:pulsar://h:1,a:pulsar://i:1"]
 )
-def test_what_is_no_listener_is_refused(wrong: str) -> None:
+def test_invalid_listeners_are_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"listener|[Pp]ort"):
         parse_listeners(wrong)
 
 
-async def test_others_learn_the_listeners_of_an_owner() -> None:
+async def test_other_brokers_read_the_listeners_of_an_owner() -> None:
     server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
     ours = BrokerUrls("pulsar://a:1", "http://a:2", listeners=LISTENERS)
     bundle = Bundle(NamespaceName("public", "default"), "0x00000000_0xffffffff")

@@ -37,7 +37,7 @@ def server() -> SimMetadata:
     return SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
 
 
-async def test_a_free_bundle_is_taken_and_others_are_sent_to_its_owner(server: SimMetadata) -> None:
+async def test_a_free_bundle_is_taken_and_other_brokers_redirect_to_its_owner(server: SimMetadata) -> None:
     _, first = owners(server, A)
     _, second = owners(server, B)
     assert await second.owner_of(BUNDLE, take=False) is None
@@ -52,7 +52,7 @@ async def test_a_free_bundle_is_taken_and_others_are_sent_to_its_owner(server: S
     )
 
 
-async def test_of_two_that_take_at_once_one_wins(server: SimMetadata) -> None:
+async def test_one_of_two_brokers_that_take_a_bundle_at_once_wins(server: SimMetadata) -> None:
     server.delay_s = (0.001, 0.01)
     pairs = [owners(server, urls)[1] for urls in (A, B)]
     answers = await asyncio.gather(*(each.owner_of(BUNDLE) for each in pairs))
@@ -74,7 +74,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 class Doubts:
-    """What a broker hears about its bundles while `run` runs."""
+    """Records the callbacks for a broker's bundles while `run` runs."""
 
     def __init__(self, mine: Owners) -> None:
         self.lost: list[Bundle] = []
@@ -96,7 +96,7 @@ async def test_a_bundle_stays_ours_in_doubt_while_the_session_is_lost(server: Si
     assert (mine.holds(BUNDLE), mine.certain(BUNDLE)) == (True, False)
     owner = await mine.owner_of(BUNDLE)
     assert owner is not None
-    assert owner.ours, "clients that come back are served"
+    assert owner.ours, "reconnecting clients are served"
     server.away = False
     session._tell(SessionState.CONNECTED)
     await until(lambda: mine.certain(BUNDLE))
@@ -131,7 +131,7 @@ async def test_a_lookup_takes_a_doubted_bundle_again_at_once(server: SimMetadata
     assert mine.certain(BUNDLE)
 
 
-async def test_a_bundle_that_another_broker_took_meanwhile_is_given_up(server: SimMetadata) -> None:
+async def test_a_bundle_that_another_broker_took_meanwhile_is_dropped(server: SimMetadata) -> None:
     session, mine = owners(server, A)
     heard = Doubts(mine)
     await mine.owner_of(BUNDLE)
@@ -187,7 +187,7 @@ async def test_the_node_of_a_dead_run_of_the_same_broker_is_replaced(server: Sim
     assert KEY in server.nodes, "the node belongs to the new session now"
 
 
-async def test_who_only_asks_does_not_take_what_a_dead_run_of_the_same_broker_left(server: SimMetadata) -> None:
+async def test_a_query_does_not_take_a_bundle_left_by_a_dead_run_of_the_same_broker(server: SimMetadata) -> None:
     dead, before = owners(server, A)
     await before.owner_of(BUNDLE)
     dead.cut_for_good()
@@ -198,12 +198,12 @@ async def test_who_only_asks_does_not_take_what_a_dead_run_of_the_same_broker_le
     _, other = owners(server, B)
     theirs = await other.owner_of(BUNDLE, take=False)
     assert theirs is not None
-    assert theirs.urls == A, "another broker sends clients there, until the lease has run out"
+    assert theirs.urls == A, "another broker redirects clients there, until the lease has ended"
 
 
-async def test_who_asks_is_told_of_a_node_of_the_session_itself(server: SimMetadata) -> None:
+async def test_a_query_finds_a_node_of_the_same_session(server: SimMetadata) -> None:
     session, mine = owners(server, A)
-    await session.put(KEY, mine._value, ephemeral=True)  # a write whose outcome we were never told
+    await session.put(KEY, mine._value, ephemeral=True)  # a write of unknown outcome
     owner = await mine.owner_of(BUNDLE, take=False)
     assert owner is not None
     assert owner.ours
@@ -240,7 +240,7 @@ async def test_releasing_frees_the_node_and_closing_takes_nothing_more(server: S
         await mine.owner_of(BUNDLE)
 
 
-async def test_nobody_takes_a_bundle_while_its_topics_are_being_unloaded(server: SimMetadata) -> None:
+async def test_no_broker_takes_a_bundle_while_its_topics_are_being_unloaded(server: SimMetadata) -> None:
     _, mine = owners(server, A)
     _, other = owners(server, B)
     await mine.owner_of(BUNDLE)
@@ -257,7 +257,7 @@ async def test_nobody_takes_a_bundle_while_its_topics_are_being_unloaded(server:
     assert owner.ours
 
 
-async def test_a_bundle_that_was_lost_and_taken_again_is_not_released_by_the_unload_of_before(
+async def test_a_bundle_that_was_lost_and_taken_again_is_not_released_by_an_earlier_unload(
     server: SimMetadata,
 ) -> None:
     session, mine = owners(server, A)
@@ -299,13 +299,13 @@ async def test_a_deletion_without_an_answer_does_not_remove_the_node_of_a_later_
 
 
 async def follow(each: Owners) -> list[asyncio.Task[None]]:
-    """Run what a broker runs for its bundles."""
+    """Run the tasks that a broker runs for its bundles."""
     running = [asyncio.ensure_future(work) for work in (each.run(0.01), each.follow())]
     await asyncio.sleep(0.02)
     return running
 
 
-async def test_a_node_that_vanishes_under_a_living_session_is_made_again_and_its_topics_are_checked(
+async def test_a_node_that_vanishes_while_the_session_lives_is_recreated_and_its_topics_are_checked(
     server: SimMetadata,
 ) -> None:
     _, first = owners(server, A)
@@ -341,7 +341,7 @@ async def test_a_broker_that_comes_back_to_the_store_confirms_nothing_before_it_
     assert not first.certain(BUNDLE)
 
 
-async def test_a_late_deletion_that_lets_another_broker_in_is_noticed_and_the_bundle_given_up(
+async def test_a_late_deletion_that_lets_another_broker_in_is_noticed_and_the_bundle_dropped(
     server: SimMetadata,
 ) -> None:
     session, first = owners(server, A)
@@ -364,7 +364,7 @@ async def test_a_late_deletion_that_lets_another_broker_in_is_noticed_and_the_bu
         task.cancel()
 
 
-async def test_a_node_that_goes_while_it_is_being_made_is_not_taken_for_ours(server: SimMetadata) -> None:
+async def test_a_node_deleted_while_it_is_created_does_not_count_as_ours(server: SimMetadata) -> None:
     session, first = owners(server, A)
     running = await follow(first)
     put = session.put

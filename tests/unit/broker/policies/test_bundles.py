@@ -8,7 +8,7 @@ from quire_bookie.errors import MetadataFormatError
 from quire_broker.policies.bundles import RING_END, Bundles, place_of
 
 
-def test_the_place_of_the_specs_topic() -> None:
+def test_the_hash_of_the_specs_topic() -> None:
     assert place_of("persistent://public/default/a") == 0xEFE13DC2
     assert Bundles.even(16).bundle_of("persistent://public/default/a") == "0xe0000000_0xf0000000"
 
@@ -43,6 +43,6 @@ def test_a_ring_survives_json() -> None:
     "value",
     [None, {}, {"boundaries": []}, {"boundaries": ["0x0", "nonsense"]}, {"boundaries": ["0x1", "0xffffffff"]}],
 )
-def test_what_is_no_ring_is_refused(value: object) -> None:
+def test_invalid_rings_are_refused(value: object) -> None:
     with pytest.raises(MetadataFormatError):
         Bundles.from_json(value)

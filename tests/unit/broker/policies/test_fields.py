@@ -24,12 +24,12 @@ NAMESPACE = NamespaceName("t", "n")
 
 
 @pytest.mark.parametrize("key", ["/admin/policies/public/default", "/admin/policies/pulsar/system"])
-def test_what_a_stock_broker_stores_is_good(key: str) -> None:
+def test_values_of_a_stock_broker_are_valid(key: str) -> None:
     stored = json.loads(golden(key))
     assert usable(stored) == (stored, ())
 
 
-def test_what_we_store_is_good() -> None:
+def test_values_that_we_store_are_valid() -> None:
     stored = new_policies("c", Bundles.even(4))
     assert usable(stored) == (stored, ())
 
@@ -66,7 +66,7 @@ def test_a_wrong_value_is_named_by_its_field(name: str, value: Any, expected: st
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
-def test_null_counts_as_not_set_and_nothing_deep_ends_a_check(name: str) -> None:
+def test_null_counts_as_not_set_and_deep_values_do_not_break_a_check(name: str) -> None:
     deep: Any = []
     for _ in range(200):
         deep = [deep]
@@ -74,7 +74,7 @@ def test_null_counts_as_not_set_and_nothing_deep_ends_a_check(name: str) -> None
     assert flaw_of(name, deep) is not None
 
 
-def test_a_field_that_does_not_exist_is_refused_and_left_alone_when_read() -> None:
+def test_an_unknown_field_is_refused_but_kept_when_read() -> None:
     assert flaw_of("retention", {}) == "policies have no field 'retention'"
     assert usable({"of_a_newer_broker": [1]}) == ({"of_a_newer_broker": [1]}, ())
 
@@ -119,7 +119,7 @@ QUOTA = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
         ("auth_policies", {"namespace_auth": {"r" * 2000: ["produce"]}}),
     ],
 )
-def test_no_change_stores_what_a_field_cannot_hold(field: str, value: Any) -> None:
+def test_no_change_stores_an_invalid_value(field: str, value: Any) -> None:
     async def scenario(_: SimLoop) -> None:
         store = PolicyStore(SimMetadataStore(SimMetadata(random.Random(1))), "c1")
         await store.create_tenant("t", {"adminRoles": [], "allowedClusters": ["c1"]})
@@ -131,7 +131,7 @@ def test_no_change_stores_what_a_field_cannot_hold(field: str, value: Any) -> No
     simulate(scenario, seed=1)
 
 
-def test_a_field_that_was_stored_wrong_keeps_no_change_of_another_one_out() -> None:
+def test_an_invalid_stored_field_does_not_block_changes_of_others() -> None:
     async def scenario(_: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         store, metadata = PolicyStore(SimMetadataStore(server), "c1"), SimMetadataStore(server)

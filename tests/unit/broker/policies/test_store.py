@@ -1,4 +1,4 @@
-"""Clusters, tenants, namespaces and partitioned topics: the JSON of a stock store, and who loses a race."""
+"""Clusters, tenants, namespaces and partitioned topics: Pulsar's JSON, and the outcome of races."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ async def test_a_new_cluster_has_the_nodes_of_a_stock_one_byte_for_byte(key: str
     assert server.nodes[key].value == golden(key)
 
 
-async def test_a_cluster_that_somebody_set_up_is_not_touched() -> None:
+async def test_an_existing_cluster_is_not_changed() -> None:
     server, session, store = make()
     await session.put("/admin/clusters/c1", b"{}")
     await session.put("/admin/policies/public", encode_json({"allowedClusters": ["c1"]}))
@@ -82,7 +82,7 @@ async def test_two_brokers_at_once_initialise_one_cluster() -> None:
     assert json.loads(server.nodes["/admin/clusters/c1"].value)["serviceUrl"] == "http://a:1"
 
 
-async def test_a_namespace_needs_its_tenant_and_is_made_once() -> None:
+async def test_a_namespace_needs_its_tenant_and_is_created_once() -> None:
     _, _, store = make()
     with pytest.raises(NotFoundError, match="Tenant"):
         await store.create_namespace(NAMESPACE)
@@ -112,7 +112,7 @@ async def test_policies_of_a_namespace_may_name_the_number_of_bundles() -> None:
     assert policies["message_ttl_in_seconds"] == 5
 
 
-async def test_local_policies_of_another_broker_count() -> None:
+async def test_local_policies_of_another_broker_apply() -> None:
     _, session, store = make()
     await session.put("/admin/policies/public/default", encode_json({"bundles": Bundles.even(4).to_json()}))
     await session.put("/admin/local-policies/public/default", encode_json({"bundles": Bundles.even(8).to_json()}))
@@ -130,7 +130,7 @@ async def test_unknown_policies_survive_an_update() -> None:
     assert (await store.policies(NAMESPACE) or {})["deduplicationEnabled"] is True
 
 
-async def test_what_was_read_serves_while_the_store_is_away() -> None:
+async def test_cached_values_are_used_while_the_store_is_unreachable() -> None:
     server, _, store = make()
     await store.create_tenant("public", {})
     await store.create_namespace(NAMESPACE)
@@ -145,14 +145,14 @@ async def test_what_was_read_serves_while_the_store_is_away() -> None:
         await store.policies(NamespaceName("public", "never-read"))
 
 
-async def test_a_node_that_is_not_json_is_not_guessed_at() -> None:
+async def test_a_node_that_is_not_json_is_an_error() -> None:
     _, session, store = make()
     await session.put("/admin/policies/public/default", b"\xff{")
     with pytest.raises(MetadataFormatError, match="/admin/policies/public/default"):
         await store.policies(NAMESPACE)
 
 
-async def test_partitioned_topics_are_the_stock_nodes_and_only_grow() -> None:
+async def test_partitioned_topics_have_pulsars_nodes_and_only_grow() -> None:
     server, _, store = make()
     topic = parse_topic("persistent://public/default/a b")
     await store.create_partitions(topic, 3)
@@ -187,7 +187,7 @@ async def test_partitioned_topics_are_the_stock_nodes_and_only_grow() -> None:
         {"boundaries": [hex(place) for place in range(1000)] + ["0xffffffff"]},
     ],
 )
-async def test_a_namespace_with_senseless_bundles_is_refused(asked: dict[str, Any]) -> None:
+async def test_a_namespace_with_invalid_bundles_is_refused(asked: dict[str, Any]) -> None:
     _, _, store = make()
     await store.create_tenant("public", {})
     with pytest.raises(NotAllowedError):

@@ -1,4 +1,4 @@
-"""Avro's schema resolution, and a check against the library that really resolves: what we accept, fastavro reads."""
+"""Avro's schema resolution, compared with fastavro, which really resolves: it reads what we accept."""
 
 import io
 import json
@@ -59,7 +59,7 @@ def test_recursive_records_are_compared_once() -> None:
 def test_a_record_that_did_not_fit_once_does_not_fit_the_second_time() -> None:
     inner = record({"name": "a", "type": "int"}, name="I")
     wider = record({"name": "a", "type": "int"}, {"name": "b", "type": "int"}, name="I")
-    one = {"name": "one", "type": [wider, {**inner, "name": "x.I"}]}  # what `I` does not read, `x.I` does
+    one = {"name": "one", "type": [wider, {**inner, "name": "x.I"}]}  # `x.I` reads it, `I` does not
     two = {"name": "two", "type": "I"}
     writer = record({"name": "one", "type": inner}, two, name="O")
     assert check(record(one, name="O"), writer) is None
@@ -74,13 +74,13 @@ def test_a_record_that_did_not_fit_once_does_not_fit_the_second_time() -> None:
         '{"type":"record","name":"R","fields":[{"name":"a","type":"int","aliases":null}]}',
     ],
 )
-def test_names_that_are_no_text_are_refused_before_they_are_compared(bad: str) -> None:
+def test_names_that_are_not_texts_are_refused_before_they_are_compared(bad: str) -> None:
     with pytest.raises(ValueError, match=r"symbols|aliases"):
         AvroSchema(bad.encode(), Budget())
 
 
 @pytest.mark.parametrize("bad", ["{", '"nope"', '{"type":"record"}', '{"type":"record","name":"R","fields":[{}]}', "7"])
-def test_what_is_no_schema_is_refused(bad: str) -> None:
+def test_invalid_schemas_are_refused(bad: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         AvroSchema(bad.encode(), Budget())
 
@@ -94,7 +94,7 @@ unions = st.lists(primitives, min_size=1, max_size=3, unique=True)
 
 @settings(max_examples=150, deadline=None)
 @given(unions, unions)
-def test_what_is_accepted_can_be_read_by_the_library_that_resolves(old: list[str], new: list[str]) -> None:
+def test_fastavro_reads_what_the_check_accepts(old: list[str], new: list[str]) -> None:
     writer = record({"name": "f", "type": old if len(old) > 1 else old[0]})
     reader = record({"name": "f", "type": new if len(new) > 1 else new[0]})
     if check(reader, writer) is not None:

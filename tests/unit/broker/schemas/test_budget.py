@@ -55,13 +55,13 @@ def test_records_of_one_union_differ_by_name() -> None:
     parsed(records("A", 3))
 
 
-def test_comparing_like_unions_costs_little() -> None:
+def test_comparing_equal_unions_costs_little() -> None:
     union = parsed({"type": "map", "values": records("A", 1000)})
     assert unreadable(union, union, Budget(10_000)) is None
 
 
-def test_comparing_unlike_unions_is_stopped_by_the_budget() -> None:
-    """Each record that was written fits only the last branch of the reader's union."""
+def test_comparing_different_unions_is_stopped_by_the_budget() -> None:
+    """Each written record fits only the last branch of the reader's union."""
     reader = [*records("A", 999), {"type": "record", "name": "Last", "fields": []}]
     with pytest.raises(BudgetSpentError, match="schemaCheckMaxSteps"):
         unreadable(parsed(reader), parsed(records("B", 1000)), Budget())

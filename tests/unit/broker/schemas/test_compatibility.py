@@ -1,4 +1,4 @@
-"""Strategies, types, and when two schemas are one."""
+"""Strategies, types, and equality of schemas."""
 
 import json
 from collections.abc import Sequence
@@ -40,12 +40,12 @@ def key_value(key: bytes, value: bytes, key_type: str = "STRING", value_type: st
         (Strategy.ALWAYS_INCOMPATIBLE, False, False),
     ],
 )
-def test_what_each_strategy_allows_for_fields_without_default(strategy: Strategy, adds: bool, drops: bool) -> None:
+def test_each_strategy_allows_or_refuses_fields_without_default(strategy: Strategy, adds: bool, drops: bool) -> None:
     assert (incompatible(avro("a", "b"), [avro("a")], strategy) is None) == adds
     assert (incompatible(avro("a"), [avro("a", "b")], strategy) is None) == drops
 
 
-def test_transitive_strategies_look_at_every_version() -> None:
+def test_transitive_strategies_compare_every_version() -> None:
     versions = [avro("a"), avro("a", "b", default=0)]
     new = avro("b", default=0)
     assert incompatible(new, versions, Strategy.FORWARD) is None
@@ -92,9 +92,9 @@ def test_schemas_that_differ_in_spaces_only_are_one() -> None:
     ],
     ids=["avro", "value", "lengths", "deep"],
 )
-def test_what_does_not_parse_is_no_schema(schema: Schema) -> None:
+def test_data_that_does_not_parse_is_not_a_schema(schema: Schema) -> None:
     assert "Invalid schema definition" in str(compatibility.flaw_of(schema, Budget()))
 
 
-def test_a_stored_schema_in_another_notation_is_incompatible_and_no_failure() -> None:
+def test_a_stored_schema_in_another_form_is_incompatible_and_not_an_error() -> None:
     assert "does not parse" in str(incompatible(avro("a"), [Schema(SchemaType.AVRO, b"<xml>")], Strategy.FULL))

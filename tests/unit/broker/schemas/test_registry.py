@@ -21,7 +21,7 @@ SETTINGS = ManagedLedgerSettings(retry_backoff_s=(0.01, 0.1))
 
 
 def registry(server: SimMetadata, bookies: FakeBookies, seed: int = 1) -> SchemaRegistry:
-    """A broker's."""
+    """Return the registry of one broker."""
     return SchemaRegistry(SimMetadataStore(server), FakeClient(bookies), SETTINGS, VirtualClock(), SeededChance(seed))
 
 
@@ -48,7 +48,7 @@ def test_brokers_that_register_at_once_agree_on_the_versions_and_leave_no_ledger
     simulate(scenario, seed=seed)
 
 
-def test_a_deletion_ends_the_versions_and_old_messages_are_still_understood() -> None:
+def test_a_deletion_ends_the_versions_and_old_messages_can_still_be_read() -> None:
     async def scenario(loop: SimLoop) -> None:
         server, bookies = SimMetadata(random.Random(1)), FakeBookies()
         one = registry(server, bookies)
@@ -68,7 +68,7 @@ def test_a_deletion_ends_the_versions_and_old_messages_are_still_understood() ->
     simulate(scenario, seed=1)
 
 
-def test_what_the_cache_has_no_room_for_is_read_again() -> None:
+def test_versions_that_do_not_fit_the_cache_are_read_again() -> None:
     async def scenario(loop: SimLoop) -> None:
         server, bookies = SimMetadata(random.Random(1)), FakeBookies()
         store, client = SimMetadataStore(server), FakeClient(bookies)
@@ -82,7 +82,7 @@ def test_what_the_cache_has_no_room_for_is_read_again() -> None:
     simulate(scenario, seed=1)
 
 
-def test_what_may_not_follow_is_refused_and_nothing_is_stored() -> None:
+def test_an_incompatible_schema_is_refused_and_not_stored() -> None:
     async def scenario(loop: SimLoop) -> None:
         server, bookies = SimMetadata(random.Random(1)), FakeBookies()
         one = registry(server, bookies)

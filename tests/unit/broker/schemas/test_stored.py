@@ -1,4 +1,4 @@
-"""The stored format: what a stock broker stored reads, and ours is byte for byte the same."""
+"""The stored format: stored schemas of a stock broker can be read, and ours are byte for byte the same."""
 
 import re
 from pathlib import Path
@@ -24,13 +24,13 @@ GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "etcd" / "pulsar-broke
 
 
 def golden_locator() -> bytes:
-    """What a stock broker keeps under /schemas for the topic of topic policies."""
+    """Return a stock broker's value under /schemas for the topic of topic policies."""
     text = GOLDEN.read_text().split("KEY /schemas/public/default/__change_events", 1)[1].split("\nKEY ", 1)[0]
     lines = re.findall(r"^  [0-9a-f]{4}  ((?:[0-9a-f]{2} )+)", text, re.MULTILINE)
     return bytes.fromhex("".join(lines))
 
 
-def test_the_locator_of_a_stock_broker_reads_and_is_written_the_same() -> None:
+def test_the_locator_of_a_stock_broker_is_read_and_written_identically() -> None:
     stored = golden_locator()
     (location,) = decode_locator("/schemas/x", stored)
     assert (location.version, location.ledger_id, location.entry_id) == (0, 3, 0)
@@ -38,7 +38,7 @@ def test_the_locator_of_a_stock_broker_reads_and_is_written_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SchemaType if kind is not SchemaType.AUTO_CONSUME])
-def test_entries_of_every_type_come_back(kind: SchemaType) -> None:
+def test_entries_of_every_type_can_be_read_back(kind: SchemaType) -> None:
     stored = StoredSchema(4, Schema(kind, b"data", {"a": "b"}), 17, kind is SchemaType.NONE)
     before = [Location(3, 9, 0, b"h")]
     assert decode_entry(4, encode_entry("t/n/x", stored, before)) == stored

@@ -1,4 +1,4 @@
-"""From what a client shows to its role, and whether that is good still."""
+"""Authentication of clients: from credentials to a role, and checks whether they are still valid."""
 
 import jwt
 import pytest
@@ -29,7 +29,7 @@ def token(role: str = "app", secret: bytes = SECRET, **claims: object) -> str:
     return jwt.encode({"sub": role, **claims}, secret)
 
 
-def test_a_token_is_a_role_until_it_runs_out() -> None:
+def test_a_token_gives_its_role_until_it_expires() -> None:
     clock = Clock()
     found = authentication(clock).admit("token", token(exp=NOW_MS // 1000 + 5).encode(), "")
     assert (found.role, found.method, found.end_ms) == ("app", "token", NOW_MS + 5000)
@@ -38,7 +38,7 @@ def test_a_token_is_a_role_until_it_runs_out() -> None:
     assert not authentication(clock).is_good(found, keys_changed=False)
 
 
-def test_a_token_is_looked_at_again_when_keys_have_changed() -> None:
+def test_a_token_is_checked_again_when_keys_have_changed() -> None:
     clock = Clock()
     found = authentication(clock).admit("token", token().encode(), "")
     changed = Authentication(AuthenticationSettings(), SignedTokens(OTHER, secret_algorithms(), clock), clock)
@@ -58,28 +58,28 @@ def test_a_token_is_looked_at_again_when_keys_have_changed() -> None:
         ("basic", b"user:password", ""),
     ],
 )
-def test_what_proves_nothing_is_refused_without_repeating_it(method: str, data: bytes, name: str) -> None:
+def test_invalid_credentials_are_refused_without_repeating_them(method: str, data: bytes, name: str) -> None:
     with pytest.raises(AuthenticationError) as refused:
         authentication(Clock()).admit(method, data, name)
     assert "password" not in str(refused.value)
     assert "eyJ" not in str(refused.value)
 
 
-def test_a_certificate_is_a_role_where_it_is_taken_for_one() -> None:
+def test_a_certificate_gives_a_role_if_certificates_are_enabled() -> None:
     assert authentication(Clock()).admit("tls", b"", "cn") == Client("cn", "tls")
     assert authentication(Clock()).admit_http("", "cn") == Client("cn", "tls")
     with pytest.raises(AuthenticationError):
         authentication(Clock(), certificates=False).admit("tls", b"", "cn")
 
 
-def test_a_request_shows_its_token_in_its_header() -> None:
+def test_a_request_presents_its_token_in_its_header() -> None:
     assert authentication(Clock()).admit_http(f"Bearer {token()}", "cn").role == "app"
     for header in ("Basic dXNlcjpwYXNz", f"Bearer {token(secret=OTHER)}", "Bearer ", ""):
         with pytest.raises(AuthenticationError):
             authentication(Clock()).admit_http(header, "")
 
 
-def test_who_shows_nothing_is_anonymous_where_there_is_such_a_role_but_a_bad_token_is_not() -> None:
+def test_a_client_without_credentials_gets_the_anonymous_role_but_one_with_a_bad_token_does_not() -> None:
     open_to_all = authentication(Clock(), anonymous="guest")
     assert open_to_all.admit("", b"", "").role == "guest"
     assert open_to_all.admit_http("", "").role == "guest"
@@ -87,5 +87,5 @@ def test_who_shows_nothing_is_anonymous_where_there_is_such_a_role_but_a_bad_tok
         open_to_all.admit("token", token(secret=OTHER).encode(), "")
 
 
-def test_a_token_is_not_in_what_is_printed_of_a_client() -> None:
+def test_the_text_of_a_client_contains_no_token() -> None:
     assert "eyJ" not in repr(authentication(Clock()).admit("token", token().encode(), ""))

@@ -1,4 +1,4 @@
-"""What a role may do, by the permissions in a namespace's policies, in the form in which stock Pulsar keeps them."""
+"""Permissions of roles, from a namespace's policies in Pulsar's format."""
 
 import random
 from typing import Any
@@ -46,7 +46,7 @@ async def authorization(grants: Json | None = None) -> tuple[Authorization, SimM
         ("", False, False),
     ],
 )
-async def test_a_role_may_do_what_namespace_or_topic_grant(role: str, produces: bool, consumes: bool) -> None:
+async def test_a_role_may_do_what_its_namespace_or_topic_grants(role: str, produces: bool, consumes: bool) -> None:
     found, _ = await authorization()
     for topic in (TOPIC, PARTITION):
         assert await found.may(role, Action.PRODUCE, topic) is produces
@@ -102,14 +102,14 @@ async def test_a_topic_that_only_looks_like_one_of_the_brokers_stays_open() -> N
         await Rights(found, "writer").require_produce(parse_topic(f"persistent://acme/orders/{local}"))
 
 
-async def test_a_grant_on_a_topic_is_none_on_another_nor_on_the_namespace() -> None:
+async def test_a_grant_on_a_topic_is_not_one_on_another_topic_or_the_namespace() -> None:
     found, _ = await authorization()
     assert not await found.may("app", Action.PRODUCE, OTHER)
     assert not await found.may_in_namespace("app", Action.CONSUME, NAMESPACE)
     assert await found.may_in_namespace("reader", Action.CONSUME, NAMESPACE)
 
 
-async def test_an_admin_of_a_namespace_is_one_of_no_other_nor_of_the_tenant() -> None:
+async def test_an_admin_of_a_namespace_is_not_one_of_another_or_of_the_tenant() -> None:
     found, metadata = await authorization()
     other = NamespaceName("acme", "other")
     await PolicyStore(metadata, "c1").create_namespace(other, {"auth_policies": {"quire_admin_roles": "keeper"}})
@@ -117,12 +117,12 @@ async def test_an_admin_of_a_namespace_is_one_of_no_other_nor_of_the_tenant() ->
         *(True, True, True, False)
     ]
     assert not await found.is_admin("keeper", "acme")
-    assert not await found.is_namespace_admin("keeper", other), "a text is no list of roles"
+    assert not await found.is_namespace_admin("keeper", other), "a text is not a list of roles"
     assert await found.may_in_namespace("keeper", Action.CONSUME, NAMESPACE)
     assert not await found.may_in_namespace("keeper", Action.CONSUME, other)
 
 
-async def test_a_subscription_with_roles_is_for_those_and_one_without_for_all_who_consume() -> None:
+async def test_a_subscription_with_roles_is_restricted_to_them_and_one_without_to_roles_that_consume() -> None:
     found, _ = await authorization()
     assert await found.may_subscribe("reader", TOPIC, "private")
     assert not await found.may_subscribe("app", TOPIC, "private")
@@ -140,13 +140,13 @@ async def test_policies_without_permissions_permit_nothing(grants: Json) -> None
     assert not await found.may_subscribe("app", TOPIC, "s")
 
 
-async def test_a_namespace_or_tenant_that_is_not_there_permits_nothing() -> None:
+async def test_a_missing_namespace_or_tenant_permits_nothing() -> None:
     found, _ = await authorization()
     assert not await found.may("writer", Action.PRODUCE, parse_topic("persistent://acme/nowhere/t"))
-    assert not await found.may("boss", Action.PRODUCE, parse_topic("persistent://nobody/nowhere/t"))
+    assert not await found.may("boss", Action.PRODUCE, parse_topic("persistent://absent/nowhere/t"))
 
 
-async def test_without_authorization_everybody_may_and_with_it_a_refusal_names_role_and_topic() -> None:
+async def test_without_authorization_every_role_may_and_with_it_a_refusal_names_role_and_topic() -> None:
     await Rights(None, "").require_produce(TOPIC)
     found, _ = await authorization()
     await Rights(found, "writer").require_produce(TOPIC)
@@ -171,7 +171,7 @@ async def test_while_policies_cannot_be_read_nothing_is_permitted(monkeypatch: p
         await found.may("writer", Action.PRODUCE, TOPIC)
 
 
-async def test_names_that_are_no_list_grant_nothing_to_who_is_called_like_a_part_of_them() -> None:
+async def test_names_that_are_not_a_list_grant_nothing_to_a_role_named_like_a_part_of_them() -> None:
     grants: Json = {
         "namespace_auth": {"app": "produce,consume", "reader": ["consume"], "read": ["consume"]},
         "destination_auth": {str(TOPIC): {"app": "consume"}},

@@ -1,4 +1,4 @@
-"""Sessions of clients that must prove who they are: what counts before CONNECT, and how long it stays good."""
+"""Sessions of clients that must authenticate: commands before CONNECT, and validity of credentials later."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ SECRET = b"s" * 32
 
 
 class Clock:
-    """Is set."""
+    """A clock that tests set."""
 
     now_s = NOW_S
 
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Scene:
-    """One connection of a broker that asks for tokens."""
+    """One connection of a broker that requires tokens."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -99,7 +99,7 @@ def play(work: Callable[[Scene], Awaitable[None]]) -> None:
     simulate(scenario, seed=1)
 
 
-def test_nothing_but_a_good_token_opens_a_session() -> None:
+def test_only_a_valid_token_opens_a_session() -> None:
     async def work(scene: Scene) -> None:
         scene.connect(token())
         scene.send(type=Kind.PING, ping=pb.CommandPing())
@@ -117,7 +117,7 @@ def test_nothing_but_a_good_token_opens_a_session() -> None:
         {"type": Kind.GET_SCHEMA, "get_schema": pb.CommandGetSchema(topic="t", request_id=1)},
     ],
 )
-def test_what_comes_before_connect_is_not_answered(command: dict[str, Any]) -> None:
+def test_commands_before_connect_are_not_answered(command: dict[str, Any]) -> None:
     async def work(scene: Scene) -> None:
         scene.send(**command)
         assert (scene.heard, scene.transport.closed) == ([], True)
@@ -125,7 +125,7 @@ def test_what_comes_before_connect_is_not_answered(command: dict[str, Any]) -> N
     play(work)
 
 
-def test_what_follows_a_refused_connect_in_the_same_buffer_is_not_looked_at() -> None:
+def test_commands_after_a_refused_connect_in_the_same_buffer_are_ignored() -> None:
     async def work(scene: Scene) -> None:
         hello = pb.CommandConnect(client_version="t", auth_method_name="token", auth_data=b"no")
         more = encode(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
@@ -135,7 +135,7 @@ def test_what_follows_a_refused_connect_in_the_same_buffer_is_not_looked_at() ->
     play(work)
 
 
-def test_who_comes_for_another_is_refused_whatever_it_shows() -> None:
+def test_a_client_that_acts_for_another_is_refused_with_any_credentials() -> None:
     async def work(scene: Scene) -> None:
         scene.connect(token(), original_principal="admin")
         assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
@@ -143,12 +143,12 @@ def test_who_comes_for_another_is_refused_whatever_it_shows() -> None:
     play(work)
 
 
-def test_frames_are_small_until_the_client_is_known() -> None:
+def test_frames_are_small_until_the_client_is_authenticated() -> None:
     async def work(scene: Scene) -> None:
         large = (limits.UNAUTHENTICATED_FRAME_BYTES_MAX + 1).to_bytes(4, "big") + (4).to_bytes(4, "big")
         stranger = Scene()
         stranger.connection.data_received(large)
-        assert stranger.transport.closed, "before so much is kept for it"
+        assert stranger.transport.closed, "before more memory is used for it"
         scene.connect(token())
         scene.connection.data_received(large)
         assert not scene.transport.closed
@@ -156,7 +156,7 @@ def test_frames_are_small_until_the_client_is_known() -> None:
     play(work)
 
 
-def test_who_says_nothing_is_disconnected() -> None:
+def test_a_silent_client_is_disconnected() -> None:
     async def work(scene: Scene) -> None:
         await asyncio.sleep(limits.UNAUTHENTICATED_S - 1)
         assert not scene.transport.closed
@@ -166,7 +166,7 @@ def test_who_says_nothing_is_disconnected() -> None:
     play(work)
 
 
-def test_a_token_that_runs_out_is_asked_for_anew_and_only_of_the_same_role() -> None:
+def test_an_expired_token_must_be_replaced_by_one_of_the_same_role() -> None:
     async def work(scene: Scene) -> None:
         scene.connect(token(exp=NOW_S + 5))
         scene.look()
@@ -177,7 +177,7 @@ def test_a_token_that_runs_out_is_asked_for_anew_and_only_of_the_same_role() -> 
         scene.respond(token(exp=NOW_S + 60))
         scene.look()
         assert not scene.transport.closed
-        scene.respond(token("admin"))  # unasked: not even looked at
+        scene.respond(token("admin"))  # not requested: ignored
         assert not scene.transport.closed
         scene.clock.now_s += 60
         scene.look()
@@ -189,7 +189,7 @@ def test_a_token_that_runs_out_is_asked_for_anew_and_only_of_the_same_role() -> 
 
 
 @pytest.mark.parametrize("refreshes", [True, False])
-def test_who_has_no_other_token_is_disconnected(refreshes: bool) -> None:
+def test_a_client_without_another_token_is_disconnected(refreshes: bool) -> None:
     async def work(scene: Scene) -> None:
         scene.connect(token(exp=NOW_S + 5), refreshes=refreshes)
         scene.clock.now_s += 5

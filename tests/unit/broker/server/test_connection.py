@@ -1,4 +1,4 @@
-"""The transport side: malformed bytes, back-pressure by three reasons, keep-alive, life signs."""
+"""The transport side: malformed bytes, back-pressure for independent reasons, keep-alive, life signs."""
 
 import asyncio
 from typing import Any
@@ -55,7 +55,7 @@ class Transport:
 
 
 class Handler:
-    """Records frames; refuses where told."""
+    """Records frames; refuses those that the test chooses."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -82,7 +82,7 @@ def make(budget: PublishBudget | None = None, keep_alive_s: float = 30.0) -> tup
     return connection, transport, handler
 
 
-async def test_frames_are_handed_on_in_order() -> None:
+async def test_frames_are_passed_on_in_order() -> None:
     connection, _, handler = make()
     connection.data_received(commands.PING + commands.PONG[:3])
     connection.data_received(commands.PONG[3:])
@@ -91,7 +91,7 @@ async def test_frames_are_handed_on_in_order() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 8, commands.PING])
-async def test_a_peer_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
+async def test_a_peer_that_violates_the_protocol_is_disconnected(data: bytes) -> None:
     connection, transport, handler = make()
     handler.refuse = True
     connection.data_received(data)
@@ -104,7 +104,7 @@ async def test_a_peer_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
     assert transport.sent.decode() == reason
 
 
-async def test_a_connection_that_is_lost_keeps_nothing_of_a_begun_frame() -> None:
+async def test_a_lost_connection_keeps_nothing_of_an_incomplete_frame() -> None:
     connection, _, _ = make()
     connection.data_received(bytes(2))
     assert connection._decoder.held_bytes == 2
@@ -112,7 +112,7 @@ async def test_a_connection_that_is_lost_keeps_nothing_of_a_begun_frame() -> Non
     assert connection._decoder.held_bytes == 0 and not connection._decoder._parts
 
 
-async def test_reading_stops_above_the_pending_publishes_and_goes_on_below_half() -> None:
+async def test_reading_stops_above_the_pending_publishes_and_resumes_below_half() -> None:
     connection, transport, _ = make()
     connection.publish_taken(10, 10)
     assert not transport.reading
@@ -130,7 +130,7 @@ async def test_reading_stops_above_the_bytes_of_one_connection() -> None:
     assert transport.reading
 
 
-async def test_the_common_budget_stops_whoever_publishes_and_frees_all_at_once() -> None:
+async def test_the_common_budget_stops_publishing_connections_and_frees_all_at_once() -> None:
     budget = PublishBudget(1000)
     (one, first, _), (two, second, _), (_, idle, _) = (make(budget) for _ in range(3))
     one.publish_taken(1, 900)
@@ -145,7 +145,7 @@ async def test_the_common_budget_stops_whoever_publishes_and_frees_all_at_once()
     assert (budget.used_bytes, budget.pauses) == (10, 2)
 
 
-async def test_reasons_to_pause_are_kept_apart() -> None:
+async def test_reasons_to_pause_are_independent() -> None:
     connection, transport, _ = make()
     connection.publish_taken(10, 10)
     connection.pause_writing()
@@ -157,7 +157,7 @@ async def test_reasons_to_pause_are_kept_apart() -> None:
     assert connection.writable
 
 
-async def test_waiting_writers_hear_once_when_the_socket_drains_or_ends() -> None:
+async def test_waiting_writers_are_called_once_when_the_socket_drains_or_ends() -> None:
     connection, _, handler = make()
     heard: list[int] = []
 
@@ -177,7 +177,7 @@ async def test_waiting_writers_hear_once_when_the_socket_drains_or_ends() -> Non
     assert not connection.writable
 
 
-def test_a_silent_peer_is_pinged_and_then_dropped() -> None:
+def test_a_silent_peer_is_pinged_and_then_disconnected() -> None:
     async def scenario(loop: SimLoop) -> tuple[bytes, bool, bool]:
         _, transport, _ = make(keep_alive_s=30.0)
         await asyncio.sleep(45)
@@ -188,7 +188,7 @@ def test_a_silent_peer_is_pinged_and_then_dropped() -> None:
     assert simulate(scenario, seed=1) == (commands.PING, False, True)
 
 
-def test_a_peer_that_talks_is_left_alone() -> None:
+def test_an_active_peer_is_not_pinged() -> None:
     async def scenario(loop: SimLoop) -> tuple[bytes, bool]:
         connection, transport, _ = make(keep_alive_s=30.0)
         for _ in range(20):
@@ -202,7 +202,7 @@ def test_a_peer_that_talks_is_left_alone() -> None:
     assert simulate(scenario, seed=1) == (b"", False)
 
 
-def test_a_peer_we_do_not_listen_to_is_not_silent() -> None:
+def test_a_peer_from_which_we_do_not_read_is_not_silent() -> None:
     async def scenario(loop: SimLoop) -> bool:
         connection, transport, _ = make(keep_alive_s=30.0)
         connection.publish_taken(10, 10)
@@ -230,7 +230,7 @@ def test_life_signs() -> None:
     assert simulate(scenario, seed=1) == (True, False, True, False)
 
 
-def test_a_dead_peer_is_not_waited_for() -> None:
+def test_the_connection_does_not_wait_for_a_dead_peer() -> None:
     async def scenario(loop: SimLoop) -> tuple[bool, bool]:
         silent, unread = make(keep_alive_s=30.0), make(keep_alive_s=30.0)
         unread[1].unsent = 5000
@@ -241,7 +241,7 @@ def test_a_dead_peer_is_not_waited_for() -> None:
     assert simulate(scenario, seed=1) == (True, True)
 
 
-def test_a_slow_peer_that_still_takes_something_is_kept() -> None:
+def test_a_slow_peer_that_still_reads_is_kept() -> None:
     async def scenario(loop: SimLoop) -> tuple[bool, bool, bool]:
         connection, transport, _ = make(keep_alive_s=30.0)
         transport.unsent = 5000
@@ -260,7 +260,7 @@ def test_a_slow_peer_that_still_takes_something_is_kept() -> None:
     assert simulate(scenario, seed=1) == (True, True, True)
 
 
-def test_a_peer_that_does_not_take_our_last_words_is_cut_off() -> None:
+def test_a_peer_that_does_not_read_the_last_bytes_is_cut_off() -> None:
     async def scenario(loop: SimLoop) -> tuple[bool, bool]:
         connection, transport, _ = make()
         connection.close()
@@ -272,7 +272,7 @@ def test_a_peer_that_does_not_take_our_last_words_is_cut_off() -> None:
     assert simulate(scenario, seed=1) == (False, True)
 
 
-def test_a_producer_that_we_keep_from_talking_counts_as_alive() -> None:
+def test_a_producer_from_which_we_do_not_read_counts_as_alive() -> None:
     async def scenario(loop: SimLoop) -> tuple[bool, bool, bool]:
         connection, transport, _ = make()
         later = asyncio.ensure_future(connection.alive())
@@ -294,7 +294,7 @@ async def test_a_connection_that_never_opens_has_no_session_and_one_that_opens_m
         return Handler()
 
     connection = Connection(PublishBudget(1000), 1000, 30.0, 10, refused)
-    assert not made, "asyncio would not report the end of a handshake that was broken off"
+    assert not made, "asyncio would not report the end of an interrupted handshake"
     transport = Transport()
     connection.connection_made(transport)  # type: ignore[arg-type]
     assert made == [connection]

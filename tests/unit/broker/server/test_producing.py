@@ -56,7 +56,7 @@ async def test_open_the_same_id_again_gets_the_same_producer(broker: RunningBrok
     assert len(topic_of(broker).producers.everyone) == 1
 
 
-async def test_being_created_a_second_request_is_told_to_come_again(broker: RunningBroker, wire: Wire) -> None:
+async def test_being_created_a_second_request_is_refused_for_now(broker: RunningBroker, wire: Wire) -> None:
     wire.send(producer())
     refused = await wire.answer(producer(request_id=3))
     assert (refused.error.request_id, refused.error.error) == (3, ServerError.SERVICE_NOT_READY)

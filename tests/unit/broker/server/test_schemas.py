@@ -1,4 +1,4 @@
-"""Which schemas of requests count, and what a namespace demands."""
+"""Schemas of requests, and the strategies of namespaces."""
 
 import json
 import random
@@ -33,7 +33,7 @@ PARTITION = parse_topic("persistent://acme/orders/x-partition-0")
 
 
 class Policies:
-    """A namespace with these."""
+    """A namespace with these policies."""
 
     def __init__(self, found: dict[str, Any] | None) -> None:
         self._found = found
@@ -42,7 +42,7 @@ class Policies:
         return self._found
 
 
-def test_bytes_are_no_schema_and_unknown_types_are_refused() -> None:
+def test_bytes_are_not_a_schema_and_unknown_types_are_refused() -> None:
     assert schema_of(pb.Schema(name="", schema_data=b"", type=0)) is None
     assert schema_of(pb.Schema()) is None
     found = schema_of(pb.Schema(name="x", schema_data=b"d", type=2, properties=[pb.KeyValue(key="a", value="b")]))
@@ -58,11 +58,11 @@ def test_bytes_are_no_schema_and_unknown_types_are_refused() -> None:
         ({"schema_compatibility_strategy": each.name}, each.name) for each in Strategy if each is not Strategy.UNDEFINED
     ],
 )
-async def test_full_unless_the_namespace_says_otherwise(policies: dict[str, Any] | None, strategy: str) -> None:
+async def test_the_strategy_is_full_by_default(policies: dict[str, Any] | None, strategy: str) -> None:
     assert (await strategy_of(Policies(policies), NamespaceName("t", "n"))).name == strategy  # type: ignore[arg-type]
 
 
-async def test_a_strategy_that_there_is_not_is_named() -> None:
+async def test_an_unknown_strategy_is_named_in_the_error() -> None:
     with pytest.raises(SchemaError, match="'SOME'"):
         await strategy_of(Policies({"schema_compatibility_strategy": "SOME"}), NamespaceName("t", "n"))  # type: ignore[arg-type]
 

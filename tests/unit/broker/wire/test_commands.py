@@ -32,7 +32,7 @@ def answers() -> list[tuple[bytes, pb.BaseCommand, bytes]]:
 
 
 def rebuilt(command: pb.BaseCommand, entry: bytes) -> bytes | None:
-    """The same answer by our own functions, or None for what we do not encode."""
+    """Return the same answer by our own functions, or None for commands that we do not encode."""
     match command.type:
         case Kind.SUCCESS:
             return commands.success(command.success.request_id)
@@ -127,7 +127,7 @@ def test_answers_are_the_stock_brokers_bytes() -> None:
     assert {Kind.SEND_RECEIPT, Kind.MESSAGE, Kind.SUCCESS, Kind.ERROR, Kind.LOOKUP_RESPONSE} <= set(compared)
 
 
-def test_connected_says_what_we_support() -> None:
+def test_connected_names_the_supported_features() -> None:
     (frame,) = FrameDecoder(1000).feed(commands.connected("Quire", 20, 5242880))
     assert isinstance(frame, pb.BaseCommand)
     assert (frame.connected.protocol_version, frame.connected.max_message_size) == (20, 5242880)
@@ -196,11 +196,11 @@ def test_each_transaction_command_gets_an_answer_of_its_own_type(request_: pb.Ba
     assert (body.request_id, body.error, body.message) == (5, ServerError.NOT_ALLOWED, "no")
 
 
-def test_other_commands_are_no_transactions() -> None:
+def test_other_commands_are_not_transactions() -> None:
     assert commands.transaction_failed(pb.BaseCommand(type=18), ServerError.NOT_ALLOWED, "") is None
 
 
-def test_schema_answers_have_the_type_of_their_question() -> None:
+def test_schema_answers_have_the_type_of_their_request() -> None:
     (found,) = FrameDecoder(1000).feed(
         commands.schema_failed(Kind.GET_SCHEMA_RESPONSE, 4, ServerError.NOT_ALLOWED, "no")
     )

@@ -1,4 +1,4 @@
-"""Metadata of stored entries: golden sends, checksums, sticky keys, what a limited client may see."""
+"""Metadata of stored entries: golden sends, checksums, sticky keys, entries for older clients."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def test_keys_properties_and_event_time_of_a_golden_message() -> None:
     assert batch.num_messages == 3
 
 
-def test_chunks_say_which_is_the_last() -> None:
+def test_the_last_chunk_is_recognised() -> None:
     chunks = [peek(entry) for entry in entries_of("chunked", SendRun)]
     assert [chunk.chunk_id for chunk in chunks[:3]] == [0, 1, 2]
     assert [chunk.is_last_chunk for chunk in chunks[:3]] == [False, False, True]
@@ -95,7 +95,7 @@ def test_broker_entry_metadata_is_read_and_stripped() -> None:
 
 
 @given(st.binary(max_size=64), st.integers(0, 10_000))
-def test_a_flipped_bit_behind_the_checksum_is_seen(payload: bytes, where: int) -> None:
+def test_a_flipped_bit_after_the_checksum_is_detected(payload: bytes, where: int) -> None:
     entry = bytearray(seal(metadata(), payload))
     assert checksum_matches(entry)
     position = 6 + where % (len(entry) - 6)
@@ -103,7 +103,7 @@ def test_a_flipped_bit_behind_the_checksum_is_seen(payload: bytes, where: int) -
     assert not checksum_matches(entry)
 
 
-def test_an_entry_without_a_checksum_agrees_with_everything() -> None:
+def test_an_entry_without_a_checksum_always_matches() -> None:
     assert checksum_matches(seal(metadata(), b"x")[6:])
 
 
@@ -124,7 +124,7 @@ def test_the_sticky_key(fields: dict[str, Any], key: bytes) -> None:
 
 
 @pytest.mark.parametrize("entry", [b"", b"\x0e\x01", b"\x0e\x02\x00\x00\x00\x09", b"\x00\x00\x00\x09abc", b"\x00" * 4])
-def test_an_entry_that_is_none_is_refused(entry: bytes) -> None:
+def test_an_invalid_entry_is_refused(entry: bytes) -> None:
     with pytest.raises(PeerProtocolError):
         peek(entry)
 
@@ -149,7 +149,7 @@ def test_optional_fields_are_none_when_absent() -> None:
     st.one_of(st.none(), st.integers(0, 2**32 - 1)),
     st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=3)),
 )
-def test_the_short_way_reads_the_same_as_the_parser(
+def test_the_fast_path_reads_the_same_as_the_parser(
     name: str, sequence_id: int, time_ms: int, batch: int | None, size: int | None, key: str | None
 ) -> None:
     given_fields: dict[str, Any] = {"num_messages_in_batch": batch, "uncompressed_size": size, "partition_key": key}
@@ -164,13 +164,13 @@ def test_the_short_way_reads_the_same_as_the_parser(
     assert flaw_of(entry) is None
 
 
-def test_what_every_client_sends_goes_the_short_way() -> None:
+def test_entries_of_common_clients_take_the_fast_path() -> None:
     for name in ("send-unbatched", "send-batched-none", "send-batched-zstd", "send-compressed-unbatched"):
         assert all(peek(entry).is_plain for entry in entries_of(name, SendRun)), name
 
 
 @pytest.mark.parametrize(("field", "text"), [(b"\x0a", "producer"), (b"\x32", "key"), (b"\xd2\x01", "uuid of a chunk")])
-def test_text_that_is_not_utf8_is_a_flaw_and_not_a_surprise_for_dispatch(field: bytes, text: str) -> None:
+def test_text_that_is_not_utf8_is_refused_before_dispatch(field: bytes, text: str) -> None:
     raw = metadata().SerializeToString() + field + b"\x02\xc3\x28"
     entry = memoryview(len(raw).to_bytes(4, "big") + raw + b"x")
     assert "UTF-8" in (flaw_of(entry) or ""), text

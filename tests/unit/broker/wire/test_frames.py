@@ -32,7 +32,7 @@ def send_frame(entry: bytes = b"entry", **fields: Any) -> bytes:
     return (4 + len(command) + len(entry)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + entry
 
 
-def test_golden_files_are_there() -> None:
+def test_golden_files_exist() -> None:
     assert len(FILES) > 40
 
 
@@ -132,7 +132,7 @@ def test_consecutive_sends_of_one_producer_are_one_run_and_views_of_one_buffer()
         },
     ),
 )
-def test_a_send_read_by_hand_is_what_the_generated_class_reads(
+def test_a_send_read_by_hand_equals_that_of_the_generated_class(
     producer_id: int, sequence_id: int, extra: dict[str, Any]
 ) -> None:
     frame = send_frame(b"x", producer_id=producer_id, sequence_id=sequence_id, **extra)
@@ -162,7 +162,7 @@ def test_a_send_with_a_nested_message_or_another_field_order_is_read_too() -> No
     [
         bytes.fromhex("7fffffff00000000"),  # longer than any frame may be
         bytes.fromhex("0000000500000009") + b"x",  # command longer than its frame
-        bytes.fromhex("00000002") + b"xy",  # no room for a command size
+        bytes.fromhex("00000002") + b"xy",  # too short for a command size
         bytes.fromhex("0000000900000005") + b"\xff" * 5,  # not a message
         bytes.fromhex("0000000600000002") + b"\x08\x06",  # SEND without its message
         bytes.fromhex("0000000a00000006") + b"\x08\x06\x32\x02\x08\x01",  # SEND without sequence id

@@ -1,4 +1,4 @@
-"""Messages out of entries that the stock client made, in every compression."""
+"""Messages of entries that the stock client wrote, in every compression."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "pulsar-wire"
 
 
 def entries(name: str) -> list[bytes]:
-    """What the client sent in a recorded scenario."""
+    """Return the entries that the client sent in a recorded scenario."""
     found = []
     for line in (GOLDEN / f"{name}.txt").read_text().splitlines():
         if line.startswith("> "):
@@ -25,14 +25,14 @@ def entries(name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
-def test_a_batch_of_five_and_a_batch_of_one_come_apart(codec: str) -> None:
+def test_a_batch_of_five_and_a_batch_of_one_are_unpacked(codec: str) -> None:
     batches = [messages_of(entry) for entry in entries(f"send-batched-{codec}")]
     assert [len(batch) for batch in batches] == [5, 1]
     assert [message.batch_index for message in batches[0]] == [0, 1, 2, 3, 4]
     assert [message.sequence_id for message in batches[0]] == [0, 1, 2, 3, 4]
 
 
-def test_compressed_single_messages_are_what_was_sent() -> None:
+def test_compressed_single_messages_are_read_as_sent() -> None:
     found = [messages_of(entry)[0] for entry in entries("send-compressed-unbatched")]
     assert [message.payload for message in found] == [b"abcdefghij" * 30] * 4
 
@@ -50,7 +50,7 @@ def test_keys_properties_and_event_times_are_found_in_and_out_of_batches() -> No
     assert single[2] == (None, {}, b"dis", None)
 
 
-def test_chunks_say_which_message_they_belong_to() -> None:
+def test_chunks_name_the_message_they_belong_to() -> None:
     *chunks, small = [messages_of(entry)[0] for entry in entries("chunked")]
     assert [(message.chunk_id, message.num_chunks) for message in chunks] == [(0, 3), (1, 3), (2, 3)]
     assert len({message.uuid for message in chunks}) == 1
@@ -58,7 +58,7 @@ def test_chunks_say_which_message_they_belong_to() -> None:
     assert small.uuid is None
 
 
-def test_what_cannot_be_unpacked_is_refused() -> None:
+def test_a_payload_that_cannot_be_unpacked_is_refused() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=2)
     with pytest.raises(PeerProtocolError, match="message 0 of a batch of 2"):
         messages_of(seal(metadata, b"\x00\x00"))

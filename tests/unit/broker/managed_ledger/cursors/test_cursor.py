@@ -88,7 +88,7 @@ def test_parts_of_batches_beyond_the_bound_of_a_cursor_are_not_noted(caplog: pyt
         await process.run(cursor.flush())
         cursor = (await crash(world, process)).cursors["sub"]
         cursor.acknowledge_batch(Position(3, 40), one_left, size)
-        assert noted() == list(range(10, 18)), "what was stored counts"
+        assert noted() == list(range(10, 18)), "stored batches count"
 
     run(scenario, batch_masks_bytes_max=10_000)
 
