@@ -19,6 +19,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from quire_bookie.env.background import start_background
+from quire_bookie.env.backoff import Backoff
+from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import (
     MetadataError,
     MetadataUnavailableError,
@@ -138,6 +140,7 @@ class EtcdConnection:
     def __init__(self, location: EtcdLocation, settings: MetadataSettings, stats: MetadataStats) -> None:
         self._settings = settings
         self._stats = stats
+        self._chance = SystemChance()
         self._endpoints = location.endpoints
         with_tls = location.tls or settings.ca_path is not None or settings.cert_path is not None
         self._certificates = EtcdCertificates(settings) if with_tls else None
@@ -189,7 +192,7 @@ class EtcdConnection:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._settings.operation_timeout_s if timeout_s is None else timeout_s)
-        backoff, backoff_max = METADATA_RETRY_BACKOFF_S
+        backoff = self.backoff()
         reason = "no answer"
         renewed = False
         while (left := deadline - loop.time()) > 0:
@@ -228,8 +231,7 @@ class EtcdConnection:
                 self._raise_if_closed(method)
                 raise
             self._fail_over(index, reason)
-            await asyncio.sleep(min(backoff, max(0.0, deadline - loop.time())))
-            backoff = min(backoff * 2, backoff_max)
+            await asyncio.sleep(min(backoff.grow(), max(0.0, deadline - loop.time())))
         raise MetadataUnavailableError(f"etcd at {', '.join(self._endpoints)}: {reason}")
 
     async def stream(self, method: Method, *, timeout_s: float) -> "EtcdStream":
@@ -303,10 +305,15 @@ class EtcdConnection:
                 raise MetadataUnavailableError("etcd did not authenticate: its token is not printable ASCII")
             self._token = token
 
+    def backoff(self, longest_s: float = METADATA_RETRY_BACKOFF_S[1]) -> Backoff:
+        """Return new pauses between attempts, up to `longest_s`. They vary, because all clients of a member retry."""
+        shortest_s = METADATA_RETRY_BACKOFF_S[0]
+        return Backoff((shortest_s, max(shortest_s, min(longest_s, METADATA_RETRY_BACKOFF_S[1]))), self._chance)
+
     async def _ready(self, deadline: float) -> int:
         """Return the index of a connected member, the one in use first. MetadataUnavailableError at the deadline."""
         loop = asyncio.get_running_loop()
-        backoff, backoff_max = METADATA_RETRY_BACKOFF_S
+        backoff = self.backoff()
         while True:
             if self._closed:
                 raise MetadataUnavailableError("the metadata store is closed")
@@ -321,8 +328,7 @@ class EtcdConnection:
             if left <= 0:
                 reason = await self._reason()
                 raise MetadataUnavailableError(f"no etcd member of {', '.join(self._endpoints)} can be reached{reason}")
-            await asyncio.sleep(min(backoff, left))
-            backoff = min(backoff * 2, backoff_max)
+            await asyncio.sleep(min(backoff.grow(), left))
 
     async def _reason(self) -> str:
         """Return why the member in use cannot be reached, such as a certificate: only a failed call has that text."""

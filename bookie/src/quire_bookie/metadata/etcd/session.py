@@ -14,7 +14,6 @@ from functools import partial
 
 from quire_bookie.env.background import start_background
 from quire_bookie.errors import MetadataError, MetadataUnavailableError
-from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata.etcd.connection import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
@@ -121,8 +120,7 @@ class EtcdSession:
 
     async def _renew(self) -> None:
         """Keep the lease alive or grant another; return once there is one."""
-        low, high = METADATA_RETRY_BACKOFF_S
-        backoff = low
+        backoff = self._connection.backoff(self._ttl_s / 6)
         while True:
             try:
                 if self._lease == 0:
@@ -140,8 +138,7 @@ class EtcdSession:
             except MetadataError as error:
                 _log.warning("could not renew the session with etcd, will try again: %s", error)
                 self._check_lost()
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, high, self._ttl_s / 6)
+                await backoff.wait()
 
     async def _grant(self) -> None:
         sent_at = asyncio.get_running_loop().time()

@@ -39,16 +39,16 @@ class EtcdWatch(EventQueue):
         """Start watching; the watch is active on return. MetadataUnavailableError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        backoff = METADATA_RETRY_BACKOFF_S[0]
+        backoff = self._connection.backoff()
         while True:
             try:
                 await self._start(max(0.0, min(METADATA_ATTEMPT_TIMEOUT_S, deadline - loop.time())))
                 break
             except MetadataUnavailableError:
-                if loop.time() + backoff >= deadline:
+                pause_s = backoff.grow()
+                if loop.time() + pause_s >= deadline:
                     raise
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, METADATA_RETRY_BACKOFF_S[1])
+                await asyncio.sleep(pause_s)
         self._task = start_background(self._run(), f"etcd-watch {self.prefix}", _log)
 
     async def close(self) -> None:
@@ -62,19 +62,17 @@ class EtcdWatch(EventQueue):
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        low, high = METADATA_RETRY_BACKOFF_S
-        backoff = low
+        backoff = self._connection.backoff()
         while not self.closed:
             opened_at = loop.time()
             try:
                 await self._read()
             except MetadataError as error:
                 _log.info("watch of %s broke, opening it again: %s", self.prefix, error)
-            if loop.time() - opened_at >= high:
-                backoff = low
+            if loop.time() - opened_at >= METADATA_RETRY_BACKOFF_S[1]:
+                backoff.reset()
             # Also before a first attempt: etcd may accept each stream and break it at once.
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, high)
+            await backoff.wait()
             await self._reopen()
 
     async def _reopen(self) -> None:

@@ -1,15 +1,17 @@
-"""An etcd that a test plays by hand: calls and streams are answered by scripts, in virtual or real time."""
+"""A fake etcd that a test controls: scripts answer calls and streams, in virtual or real time."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import MetadataUnavailableError
+from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata.etcd.connection import Method
 
 
 class FakeStream:
-    """A stream of which the test holds the other end."""
+    """A stream whose other end the test controls."""
 
     def __init__(self) -> None:
         self.sent: asyncio.Queue[Any] = asyncio.Queue()
@@ -33,12 +35,12 @@ class FakeStream:
         self.cancelled = self.gave_up = True
 
     def answer(self, message: Any) -> None:
-        """An answer, or an exception that ends the stream."""
+        """Send a response, or an exception that ends the stream."""
         self.answers.put_nowait(message)
 
 
 class FakeConnection:
-    """Stands where `EtcdConnection` stands."""
+    """Replaces `EtcdConnection`."""
 
     def __init__(self) -> None:
         self.opened: asyncio.Queue[FakeStream] = asyncio.Queue()
@@ -46,6 +48,10 @@ class FakeConnection:
         self.on_call: Callable[[Method, Any], Any] = lambda method, request: None
         self.on_stream: Callable[[FakeStream], None] = lambda stream: None
         self.calls: list[tuple[str, Any]] = []
+
+    def backoff(self, longest_s: float = METADATA_RETRY_BACKOFF_S[1]) -> Backoff:
+        """Return pauses without variation."""
+        return Backoff((METADATA_RETRY_BACKOFF_S[0], max(METADATA_RETRY_BACKOFF_S[0], longest_s)))
 
     async def call(self, method: Method, request: Any, *, timeout_s: float | None = None) -> Any:
         await asyncio.sleep(0)
