@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """What may be said to one kind."""
+    """The parameters of one kind."""
 
     parameters: frozenset[str]
     required: frozenset[str]
     lists: frozenset[str]
-    """Those that take several values."""
+    """Parameters that accept several values."""
 
 
 KINDS = {

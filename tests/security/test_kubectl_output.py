@@ -156,9 +156,9 @@ def test_a_log_is_escaped_on_a_terminal_and_not_in_a_file(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../secrets/x", "a/b", "a%2fb", "a?b", "a#b", "a\nb", "x/../../y"])
 def test_a_name_leads_to_no_other_path(name: str) -> None:
-    with pytest.raises(OperatorError, match="is no name"):
+    with pytest.raises(OperatorError, match="is not a name"):
         object_path("v1", "Secret", "default", name)
-    with pytest.raises(OperatorError, match="is no name"):
+    with pytest.raises(OperatorError, match="is not a name"):
         collection("v1", "Secret", name)
 
 

@@ -28,13 +28,13 @@ from quire_bookie.server.upkeep.own_rack import RackSettings
 from quire_operator.api.bookie import Bookie
 from quire_operator.builders.bookie import bookie_host
 from quire_operator.builders.naming import REPLACE_ANNOTATION, ZONE_ANNOTATION
-from quire_operator.cluster.bookie_http import Said
-from quire_operator.cluster.judges import Judge
+from quire_operator.cluster.bookie_http import Response
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.paths import bookie_path, managed_ledger_path, object_path
+from quire_operator.cluster.tls_trust import TlsTrust
 from quire_operator.errors import UnreachableError
+from quire_operator.plan.observation import ObservedBookie, ObservedCluster, ObservedDrain
 from quire_operator.plan.operations import rfc3339
-from quire_operator.plan.seen import BookieSeen, ClusterSeen, DrainSeen
 from quire_operator.reconcile import reconcile_bookie
 from tests.sim.autorecovery_scenario import Cluster
 from tests.sim.disk import SimDisk
@@ -72,20 +72,22 @@ class SimHttp:
         except QuireError as error:
             raise UnreachableError(f"{host}: {error}") from error
 
-    def judge(self, pool: str, hosts: Collection[str], judges: Mapping[str, Judge], token: str | None = None) -> None:
+    def set_trust(
+        self, pool: str, hosts: Collection[str], trusts: Mapping[str, TlsTrust], token: str | None = None
+    ) -> None:
         """Nothing is served over TLS here, and no token is asked for."""
-        assert not judges and token is None, f"{pool}: {hosts}"
+        assert not trusts and token is None, f"{pool}: {hosts}"
 
-    async def ask(self, host: str, path: str, method: str = "GET", body: object = None) -> Said:
+    async def ask(self, host: str, path: str, method: str = "GET", body: object = None) -> Response:
         raise UnreachableError(f"{method} {path} is not simulated")
 
-    async def bookie(self, host: str, bookie_id: str) -> BookieSeen:
+    async def bookie(self, host: str, bookie_id: str) -> ObservedBookie:
         async with self._asked(host):
             place = self.world.bookies.get(host)
             if place is None or place.running is None:
                 raise UnreachableError(f"{host} is no bookie")
             writable = place.running.state is BookieState.WRITABLE
-            return BookieSeen(bookie_id, writable=writable, total_bytes=100 * GIB, free_bytes=60 * GIB)
+            return ObservedBookie(bookie_id, writable=writable, total_bytes=100 * GIB, free_bytes=60 * GIB)
 
     async def addresses(self, host: str) -> dict[str, str]:
         async with self._asked(host) as store:
@@ -98,7 +100,7 @@ class SimHttp:
                         found[one] = f"{endpoint.host}:{endpoint.port}"
             return found
 
-    async def cluster(self, host: str, also: frozenset[str]) -> ClusterSeen:
+    async def cluster(self, host: str, also: frozenset[str]) -> ObservedCluster:
         async with self._asked(host) as store:
             marks = [mark async for page in UnderReplication(store, self.world.clock).marks() for mark in page]
             lost = [note async for page in UnrecoverableLedgers(store).pages() for note in page]
@@ -106,7 +108,7 @@ class SimHttp:
             writable = set(await store.children(layout.AVAILABLE)) - {"readonly"}
             registered = frozenset(writable | set(await store.children(layout.READ_ONLY)))
             known = [one for one in sorted(also - registered) if await _is_known(store, BookieId(one))]
-            return ClusterSeen(
+            return ObservedCluster(
                 sum(mark.ledger not in accepted for mark in marks),
                 len(lost),
                 len(accepted),
@@ -145,7 +147,7 @@ async def _is_known(store: SimMetadataStore, bookie: BookieId) -> bool:
     return False
 
 
-async def _drains(store: SimMetadataStore) -> tuple[DrainSeen, ...]:
+async def _drains(store: SimMetadataStore) -> tuple[ObservedDrain, ...]:
     """As the admin API shows them; what nobody has looked at counts as not empty."""
     found = []
     for drain in await Drains(store).read():
@@ -153,11 +155,11 @@ async def _drains(store: SimMetadataStore) -> tuple[DrainSeen, ...]:
         if drain.wish is Wish.CANCEL:
             continue
         if seen is None or seen.at_ms < drain.since_ms:
-            found.append(DrainSeen(drain.bookie, emptied=False, ledgers_left=1, leaving=False))
+            found.append(ObservedDrain(drain.bookie, emptied=False, ledgers_left=1, leaving=False))
         else:
             is_empty, at_s = seen.state == "emptied", seen.at_ms / 1000
             told = (seen.ledgers_left, seen.eta_s, at_s, seen.blocked_by, seen.state in ("leaving", "emptied"))
-            found.append(DrainSeen(drain.bookie, is_empty, *told))
+            found.append(ObservedDrain(drain.bookie, is_empty, *told))
     return tuple(found)
 
 

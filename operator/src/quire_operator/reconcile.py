@@ -45,22 +45,22 @@ async def reconcile_bookie(
     for the observed state, and the next reconciliation observes the change. Raises OperatorError for other failures.
     """
     memory, path = memory or Memory(), bookie_path(namespace, name)
-    seen = await observe_pool(kube, http, namespace, name, now_s, memory, generated=certificates is not None)
-    if seen is None:
+    observed = await observe_pool(kube, http, namespace, name, now_s, memory, generated=certificates is not None)
+    if observed is None:
         memory.forget(path)
         return None
-    fault = None if certificates is None else await keep_bookie(certificates, seen.resource, now_s)
-    effective = effective_bookie(seen.resource, certificates is not None)
-    seen = replace(seen, resource=effective, certificate_fault=fault)
-    found = plan_bookie(seen, default_image, any_template=any_template)
-    await PoolActions(kube, http, seen.resource, seen.hosts, now_s, memory.applied).perform(found.actions)
+    fault = None if certificates is None else await keep_bookie(certificates, observed.resource, now_s)
+    effective = effective_bookie(observed.resource, certificates is not None)
+    observed = replace(observed, resource=effective, certificate_fault=fault)
+    found = plan_bookie(observed, default_image, any_template=any_template)
+    await PoolActions(kube, http, observed.resource, observed.hosts, now_s, memory.applied).perform(found.actions)
     if any(isinstance(action, SetFinalizer | SetReplicas) for action in found.actions):
         return 0.0  # this changed the resourceVersion; the next reconciliation begins at once and writes the status
-    if found.status != seen.resource.status:
-        await _write_status(kube, seen.resource, found.status)
+    if found.status != observed.resource.status:
+        await _write_status(kube, observed.resource, found.status)
     # Operations and under-replicated ledgers wait for events that no watch reports.
-    waits = found.status.operation is not None or lacks_replicas(seen)
-    quiet = found.status == seen.resource.status and not waits and _only_applies(found.actions)
+    waits = found.status.operation is not None or lacks_replicas(observed)
+    quiet = found.status == observed.resource.status and not waits and _only_applies(found.actions)
     return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
 
 
@@ -84,27 +84,27 @@ async def reconcile_managed_ledger(
     operator generates none.
     """
     memory, path = memory or Memory(), managed_ledger_path(namespace, name)
-    looked = await observe_managed_ledger(
+    observed_pair = await observe_managed_ledger(
         kube, brokers, namespace, name, now_s, memory, generated=certificates is not None
     )
-    if looked is None:
+    if observed_pair is None:
         memory.forget(path)
         return None
-    seen, door = looked
-    fault = None if certificates is None else await keep_managed_ledger(certificates, seen.resource, now_s)
-    lacking = None if passwords is None else await passwords.ensure(seen.resource, now_s)
-    seen = replace(
-        seen,
-        resource=effective_managed_ledger(seen.resource, certificates is not None, passwords=passwords is not None),
+    observed, endpoint = observed_pair
+    fault = None if certificates is None else await keep_managed_ledger(certificates, observed.resource, now_s)
+    lacking = None if passwords is None else await passwords.ensure(observed.resource, now_s)
+    observed = replace(
+        observed,
+        resource=effective_managed_ledger(observed.resource, certificates is not None, passwords=passwords is not None),
         password_fault=lacking,
-        pool=None if seen.pool is None else effective_bookie(seen.pool, certificates is not None),
+        pool=None if observed.pool is None else effective_bookie(observed.pool, certificates is not None),
         certificate_fault=fault,
     )
     refused_runs = memory.refusals.get(path, {})
-    seen = replace(seen, jobs=replace(seen.jobs, refused=refused_runs))
-    found = plan_managed_ledger(seen, default_image, jobs_image, any_template=any_template)
+    observed = replace(observed, jobs=replace(observed.jobs, refused=refused_runs))
+    found = plan_managed_ledger(observed, default_image, jobs_image, any_template=any_template)
     refusal: KubeError | RefusedError | None = None
-    actions = LedgerActions(kube, brokers, seen.resource, door, now_s, memory.applied)
+    actions = LedgerActions(kube, brokers, observed.resource, endpoint, now_s, memory.applied)
     try:
         await actions.perform(found.actions)
     except ConflictError:
@@ -117,16 +117,16 @@ async def reconcile_managed_ledger(
         stay = {job: one for job, one in known.items() if job not in asked}
         memory.refusals[path] = stay | actions.refused
     if refusal is not None or actions.refused:
-        jobs = replace(seen.jobs, refused=memory.refusals[path])
-        seen = replace(seen, jobs=jobs, refused=None if refusal is None else str(refusal))
-        found = plan_managed_ledger(seen, default_image, jobs_image, any_template=any_template)
+        jobs = replace(observed.jobs, refused=memory.refusals[path])
+        observed = replace(observed, jobs=jobs, refused=None if refusal is None else str(refusal))
+        found = plan_managed_ledger(observed, default_image, jobs_image, any_template=any_template)
     if refusal is None and any(isinstance(action, SetFinalizer) for action in found.actions):
         return 0.0
-    if found.status != seen.resource.status:
-        await _write_status(kube, seen.resource, found.status)
+    if found.status != observed.resource.status:
+        await _write_status(kube, observed.resource, found.status)
     if refusal is not None:
         raise refusal
-    quiet = found.status == seen.resource.status and _only_applies(found.actions)
+    quiet = found.status == observed.resource.status and _only_applies(found.actions)
     return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
 
 

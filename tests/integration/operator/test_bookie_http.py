@@ -11,7 +11,7 @@ import pytest
 from quire_operator.api.bookie import Bookie
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.errors import UnreachableError
-from quire_operator.plan.seen import ClusterSeen
+from quire_operator.plan.observation import ObservedCluster
 from tests.support.etcd_server import EtcdServer
 from tests.support.kube_resources import bookie
 from tests.support.ports import free_port
@@ -27,7 +27,7 @@ from tests.support.quire_pods import (
 pytestmark = pytest.mark.slow
 
 
-async def with_an_auditor(http: BookieHttp) -> ClusterSeen:
+async def with_an_auditor(http: BookieHttp) -> ObservedCluster:
     """The election takes a moment."""
     async with asyncio.timeout(READY_TIMEOUT_S):
         while True:
@@ -112,16 +112,16 @@ async def test_pods_of_a_pool_with_authentication_answer_the_operators_token_alo
         of_bookie, of_recovery = BookieHttp(session, http_port), BookieHttp(session, recovery_port)
         for token in (None, "no.good.token"):
             for http in (of_bookie, of_recovery):
-                http.judge("ns/pool", [HOST], {}, token)
-                with pytest.raises(UnreachableError, match="refuses the operator"):
+                http.set_trust("ns/pool", [HOST], {}, token)
+                with pytest.raises(UnreachableError, match="refused the operator"):
                     await http.addresses(HOST)
         for http in (of_bookie, of_recovery):
-            http.judge("ns/pool", [HOST], {}, files["broker.token"].read_text())
+            http.set_trust("ns/pool", [HOST], {}, files["broker.token"].read_text())
         (bookie_id,) = await of_bookie.addresses(HOST)
         for http in (of_bookie, of_recovery):
             with pytest.raises(UnreachableError, match="may not make changes"):
                 await http.set_lost_bookie_delay(HOST, 45)
-            http.judge("ns/pool", [HOST], {}, files["operator.token"].read_text())
+            http.set_trust("ns/pool", [HOST], {}, files["operator.token"].read_text())
             await http.set_lost_bookie_delay(HOST, 45)
         assert (await of_bookie.bookie(HOST, bookie_id)).writable
         assert (await with_an_auditor(of_recovery)).known == {bookie_id}

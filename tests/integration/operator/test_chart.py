@@ -158,6 +158,6 @@ async def test_generated_certificates_are_renewed_as_the_resource_changes(
         data = {key: base64.b64decode(value) for key, value in found.items()}
         assert "mq.example" in issuing.read(Pair(data["tls.crt"], data["tls.key"])).subject.dns
         conditions = await until(kube, f"{resources}/bookies/pool", "status", "conditions")
-        assert any("pool-bookie-tls was not made by this operator" in each["message"] for each in conditions)
+        assert any("pool-bookie-tls was not created by this operator" in each["message"] for each in conditions)
         assert not kube.get(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/pool-bookie").ok
         assert kube.get(f"{secrets}/pool-bookie-tls").body["data"] == {"tls.crt": base64.b64encode(b"theirs").decode()}

@@ -132,7 +132,7 @@ async def test_a_run_that_is_refused_is_told_and_keeps_no_other_back(stack: Stac
     await stack.passes(3)
     made = [job["metadata"]["name"] for job in stack.api.get(jobs(stack)).expect()["items"]]
     assert sorted(made) == [RUN, "orders-rates-20300317t1746"]
-    assert f"a Job {RUN} that is not of this resource" in condition(stack, "OffloadHealthy")["message"]
+    assert f"Job {RUN} exists and does not belong to this resource" in condition(stack, "OffloadHealthy")["message"]
     assert (row(stack)["state"], condition(stack, "OffloadHealthy")["reason"]) == ("Pending", "CannotRun")
     assert condition(stack, "Ready")["status"] == "True", "the brokers serve as before"
     events = stack.api.get(f"/api/v1/namespaces/{stack.namespace}/events").expect()["items"]

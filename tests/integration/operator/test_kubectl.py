@@ -189,9 +189,9 @@ def test_the_status_shows_pools_bookies_and_what_is_wrong(pool: FakeProcess, com
 
 def test_an_empty_namespace_is_no_error(command: Any) -> None:
     code, out, _ = command("status")
-    assert code == 0 and "there is no Bookie and no ManagedLedger" in out
+    assert code == 0 and "no Bookie or ManagedLedger" in out
     code, _, err = command("under-replicated")
-    assert code == 1 and "no pod of Quire's" in err
+    assert code == 1 and "no Quire pod" in err
 
 
 def test_a_drain_is_told_followed_and_taken_back(
@@ -201,7 +201,7 @@ def test_a_drain_is_told_followed_and_taken_back(
     assert code == 0 and "2 of 2 ledgers left" in out and pool.drains["a"]["wish"] == "drain"
     code, out, err = command("drain", "a")
     assert code == 0 and "2 of 2 ledgers left" in err and "1 of 2 ledgers left" in err
-    assert "everything was copied away from bookie a" in out and pool.looks == 2
+    assert "all ledgers of bookie a were copied" in out and pool.looks == 2
     code, out, _ = command("undrain", "pool-bookie-0")
     assert code == 0 and pool.drains["a"]["wish"] == "cancel"
     code, _, err = command("drain", "pool-bookie-9")
@@ -225,18 +225,18 @@ def test_each_kind_of_thing_is_explained(pool: FakeProcess, command: Any) -> Non
     _, out, _ = command("explain", "bookie/pool")
     assert "1 ledger lacks a replica" in out and "-> auto-recovery copies them" in out
     _, out, _ = command("explain", "7")
-    assert "its replica on b is marked" in out and "b is not there; 2 of its bookies are" in out
+    assert "its replica on b is marked" in out and "b not registered; 2 of its bookies are" in out
     _, out, _ = command("explain", "persistent://t/n/x")
     assert "subscription sub has a backlog of 6 and no consumer" in out
     code, _, err = command("explain", "nothing")
-    assert code == 1 and "nothing is no pod" in err
+    assert code == 1 and "nothing not found" in err
 
 
 def test_jobs_are_shown_and_asked_for(kube: KubeApi, namespace: str, command: Any) -> None:
     path = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/managedledgers/orders"
     code, out, _ = command("jobs")
-    assert code == 0 and "spec.offload and spec.analytics declare them" in out
-    assert "there is no job offload" in command("job", "run", "offload")[2]
+    assert code == 0 and "declare them in spec.offload and spec.analytics" in out
+    assert "job offload not found" in command("job", "run", "offload")[2]
     kube.create(path.rpartition("/")[0], managed_ledger() | {"metadata": {"name": "orders"}}).expect()
     row = {
         "name": "offload",
@@ -253,14 +253,14 @@ def test_jobs_are_shown_and_asked_for(kube: KubeApi, namespace: str, command: An
     assert code == 0 and "orders-offload-20260131t0400   no such bucket" in out
     assert "orders/offload wrote s3://quire" in out
     assert json.loads(command("jobs", "-o", "json")[1])[0]["state"] == "Failed"
-    assert "there is no ManagedLedger other" in command("jobs", "other")[2]
+    assert "ManagedLedger other not found" in command("jobs", "other")[2]
     code, out, _ = command("job", "run", "orders/offload")
     assert code == 0 and "a run of 20" in out
     wish = kube.get(path).expect()["metadata"]["annotations"]["quire.dev/run-job"]
     assert wish.startswith("offload@20") and wish.endswith("Z")
     code, _, err = command("job", "logs", "offload")
-    assert code == 1 and "there is no pod of a run of offload; it is Failed: no such bucket" in err
-    assert "there are: orders/offload" in command("job", "logs", "keys")[2]
+    assert code == 1 and "no pod of a run of offload; it is Failed: no such bucket" in err
+    assert "declared jobs: orders/offload" in command("job", "logs", "keys")[2]
 
 
 def test_a_report_holds_what_helps_and_nothing_secret(

@@ -7,14 +7,14 @@ from unittest import mock
 from quire_operator.api.operations import Operation, Step
 from quire_operator.plan import deletion, drain, replace, roll
 from quire_operator.plan.actions import ReleaseClaim
+from quire_operator.plan.observation import PoolObservation
 from quire_operator.plan.operations import Move, moved
-from quire_operator.plan.seen import PoolSeen
 from quire_operator.running.lease import Leadership
 from tests.sim.broken.variant import Variant, replaced
 
 
 def _without_a_second_look() -> tuple[Any, ...]:
-    def broken(operation: Operation, seen: PoolSeen) -> Move:
+    def broken(operation: Operation, seen: PoolObservation) -> Move:
         return Move(moved(operation, Step.SHRINKING, seen.now_s, "empty"))
 
     return (mock.patch.dict(drain._STEPS, {Step.VERIFYING: broken}),)
@@ -23,7 +23,7 @@ def _without_a_second_look() -> tuple[Any, ...]:
 def _silence_is_a_cookie_removed() -> tuple[Any, ...]:
     proper = drain._STEPS[Step.REMOVING_COOKIE]
 
-    def broken(operation: Operation, seen: PoolSeen) -> Move:
+    def broken(operation: Operation, seen: PoolObservation) -> Move:
         if seen.cluster is None:
             return Move(moved(operation, Step.RELEASING_CLAIMS, seen.now_s))
         return proper(operation, seen)
@@ -32,7 +32,7 @@ def _silence_is_a_cookie_removed() -> tuple[Any, ...]:
 
 
 def _below_the_ensemble() -> tuple[Any, ...]:
-    def broken(seen: PoolSeen, bookie: str, others: frozenset[str]) -> None:
+    def broken(seen: PoolObservation, bookie: str, others: frozenset[str]) -> None:
         return None
 
     return (replaced(drain, "below_ensemble", broken),)
@@ -41,7 +41,7 @@ def _below_the_ensemble() -> tuple[Any, ...]:
 def _rolls_without_waiting() -> tuple[Any, ...]:
     proper = roll.hindrance
 
-    def broken(seen: PoolSeen) -> str | None:
+    def broken(seen: PoolObservation) -> str | None:
         known = None if seen.cluster is None else changed(seen.cluster, under_replicated=0, unrecoverable=0)
         return proper(changed(seen, cluster=known))
 
@@ -49,7 +49,7 @@ def _rolls_without_waiting() -> tuple[Any, ...]:
 
 
 def _claims_by_name() -> tuple[Any, ...]:
-    def broken(operation: Operation, seen: PoolSeen) -> tuple[ReleaseClaim, ...]:
+    def broken(operation: Operation, seen: PoolObservation) -> tuple[ReleaseClaim, ...]:
         claims = [claim for claim in seen.claims if claim.pod == operation.pod]
         return tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, True) for claim in claims)
 

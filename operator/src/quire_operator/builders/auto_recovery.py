@@ -1,4 +1,4 @@
-"""Children of a `Bookie` for auto-recovery: a Deployment with its configuration. Pure."""
+"""Builds the children of a `Bookie` for auto-recovery: a Deployment and its configuration. Pure."""
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.shared import PodTemplate
@@ -27,7 +27,7 @@ GRACE_S = 30
 
 
 def recovery_children(resource: Bookie, default_image: str, pod_monitors: bool) -> list[Manifest]:
-    """Configuration and Deployment; they stay with 0 replicas, so that the switch is one field."""
+    """Return configuration and Deployment. They exist with 0 replicas, too, so that one field switches them on."""
     found = [config_map(resource), deployment(resource, default_image)]
     if pod_monitors and resource.spec.monitoring.enabled:
         secret = https_secret(resource)
@@ -36,19 +36,19 @@ def recovery_children(resource: Bookie, default_image: str, pod_monitors: bool) 
 
 
 def config_text(resource: Bookie) -> str:
-    """The configuration file."""
+    """Return the configuration file."""
     return toml_text(recovery_settings(resource.spec), CONFIG_HEAD)
 
 
 def config_map(resource: Bookie) -> Manifest:
-    """The file as an object."""
+    """Return the ConfigMap with the configuration file."""
     return child("ConfigMap", "v1", "Bookie", resource.meta, AUTO_RECOVERY) | {
         "data": {CONFIG_FILE: config_text(resource)}
     }
 
 
 def deployment(resource: Bookie, default_image: str) -> Manifest:
-    """Processes of which one is elected auditor; each replicates. They hold nothing: any of them may go at any time."""
+    """Return the Deployment. Each process replicates, and one is elected auditor; all are stateless and replaceable."""
     meta, spec = resource.meta, resource.spec
     arguments = ["autorecovery", "--name", "$(POD_NAME)"]
     image = spec.image or default_image
@@ -69,7 +69,7 @@ def deployment(resource: Bookie, default_image: str) -> Manifest:
 
 
 def _scheduling(template: PodTemplate) -> PodTemplate:
-    """Of a template that is meant for bookies, what every pod of the pool needs to be let in and found."""
+    """Return the parts of the bookies' template that all pods of the pool need for scheduling and image pulls."""
     shared = ("imagePullSecrets", "tolerations", "nodeSelector", "priorityClassName")
     return PodTemplate(
         metadata=template.metadata, spec={key: value for key, value in template.spec.items() if key in shared}

@@ -1,6 +1,6 @@
-"""Children of a `Bookie`: StatefulSet, Service, configuration, disruption budget, account, PodMonitor. Pure.
+"""Builds children of a `Bookie`: StatefulSet, Service, configuration, disruption budget, account, PodMonitor. Pure.
 
-How many pods, and of which size a new claim is, is decided by the plan and comes in: nothing here shrinks anything.
+The plan decides the number of pods and the size of new claims: nothing here shrinks anything.
 """
 
 from dataclasses import dataclass
@@ -32,27 +32,27 @@ from quire_operator.builders.settings import (
 from quire_operator.builders.toml import toml_text
 
 GRACE_S = 120
-"""A stop flushes the write cache; a kill would only mean a replay."""
+"""A shutdown flushes the write cache; a kill would only cause a replay."""
 CONFIG_HEAD = "Written by quire-operator from the resource of the same name; changes are put back."
 
 
 @dataclass(frozen=True, slots=True)
 class BookieFacts:
-    """What the builders need beside the resource."""
+    """Inputs of the builders in addition to the resource."""
 
     replicas: int
-    """Pods that the plan allows now; not what the spec wants."""
+    """Pods that the plan allows now, not the number in the spec."""
     default_image: str
     may_disrupt: bool = False
-    """Nothing is under-replicated, for sure: an eviction may take one bookie away."""
+    """All ledgers are known to be fully replicated, so an eviction may stop one bookie."""
     pod_monitors: bool = False
-    """The cluster knows PodMonitor."""
+    """The API of PodMonitors is installed."""
     ledger_size: str | None = None
-    """Size of ledger claims when they have grown beyond the spec."""
+    """Size of ledger claims if they have grown beyond the spec."""
 
 
 def bookie_children(resource: Bookie, facts: BookieFacts) -> list[Manifest]:
-    """All of them but auto-recovery, in the order in which they should be made."""
+    """Return all children except those of auto-recovery, in the order of creation."""
     meta = resource.meta
     found = [
         service_account(resource),
@@ -68,24 +68,27 @@ def bookie_children(resource: Bookie, facts: BookieFacts) -> list[Manifest]:
 
 
 def config_text(resource: Bookie) -> str:
-    """The bookies' configuration file."""
+    """Return the configuration file of the bookies."""
     return toml_text(bookie_settings(resource.spec), CONFIG_HEAD)
 
 
 def config_map(resource: Bookie) -> Manifest:
-    """The file as an object."""
+    """Return the ConfigMap with the configuration file."""
     head = child("ConfigMap", "v1", "Bookie", resource.meta, BOOKIE)
     return head | {"data": {CONFIG_FILE: config_text(resource)}}
 
 
 def service_account(resource: Bookie) -> Manifest:
-    """An account without rights and without a token: a bookie never talks to the API server."""
+    """Return an account without permissions or token: a bookie never connects to the API server."""
     head = child("ServiceAccount", "v1", "Bookie", resource.meta, BOOKIE)
     return head | {"automountServiceAccountToken": False}
 
 
 def headless_service(resource: Bookie) -> Manifest:
-    """Names of the pods. They resolve before a bookie is ready: it registers by its name, and read-only ones serve."""
+    """Return the Service that names the pods.
+
+    The names resolve before a bookie is ready, because it registers by its name and serves while it is read-only.
+    """
     meta = resource.meta
     ports = [
         {"name": "bookie", "port": BOOKIE_PORT, "targetPort": "bookie"},
@@ -102,14 +105,15 @@ def headless_service(resource: Bookie) -> Manifest:
 
 
 def bookie_host(meta: Metadata, pod: str) -> str:
-    """The name under which a pod registers; it stays when the pod is made anew."""
+    """Return the host name under which a pod registers; a recreated pod has the same."""
     return f"{pod}.{child_name(meta.name, BOOKIE)}.{meta.namespace}.svc"
 
 
 def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
-    """The pods. `OnDelete`: the plan takes pods one by one, after looking at replication; Kubernetes never does.
+    """Return the StatefulSet of the bookies.
 
-    `Parallel`: a bookie does not wait for the one before it, least of all when that one will never come back.
+    `OnDelete`: only the plan replaces pods, one at a time, after a check of replication; Kubernetes never does.
+    `Parallel`: a bookie does not wait for one of a lower ordinal, which may never come back.
     """
     meta, spec = resource.meta, resource.spec
     name, match = child_name(meta.name, BOOKIE), selector(meta.name, BOOKIE)
@@ -140,7 +144,7 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
 
 
 def with_annotations(pod: Manifest) -> Manifest:
-    """The pod's annotations as a file that follows them: the zone comes once there is a node."""
+    """Mount the pod's annotations as a file that follows changes: the zone is known only after scheduling."""
     main = dict(pod["containers"][0])
     main["volumeMounts"] = [*main["volumeMounts"], {"name": "podinfo", "mountPath": PODINFO_FOLDER, "readOnly": True}]
     items = [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]
@@ -149,7 +153,7 @@ def with_annotations(pod: Manifest) -> Manifest:
 
 
 def volume_claims(resource: Bookie, facts: BookieFacts) -> list[Manifest]:
-    """Claim templates: `journal0`, `ledgers0`, ..., `index0`."""
+    """Return the claim templates: `journal0`, `ledgers0`, ..., `index0`."""
     storage = resource.spec.storage
     found = _claims(resource.meta, "journal", storage.journal, storage.journal.size)
     found += _claims(resource.meta, "ledgers", storage.ledgers, facts.ledger_size or storage.ledgers.size)
@@ -182,7 +186,7 @@ def _mount(claim: Manifest) -> str:
 
 
 def disruption_budget(resource: Bookie, facts: BookieFacts) -> Manifest:
-    """Evictions: one bookie at a time, and none while anything is under-replicated or nobody knows."""
+    """Return the budget: one bookie at a time, and none while a ledger is, or may be, under-replicated."""
     meta = resource.meta
     return child("PodDisruptionBudget", "policy/v1", "Bookie", meta, BOOKIE) | {
         "spec": {
@@ -194,14 +198,14 @@ def disruption_budget(resource: Bookie, facts: BookieFacts) -> Manifest:
 
 
 def https_secret(resource: Bookie) -> str | None:
-    """The Secret that vouches for the HTTP ports of a pool; None: they are in clear."""
+    """Return the Secret with the certificate of the HTTP ports of a pool; None if they use plaintext."""
     return resource.spec.tls.secret_name if resource.spec.tls and is_https_only(resource.spec.tls) else None
 
 
 def pod_monitor(
     owner_kind: str, meta: Metadata, part: str, monitoring: Monitoring, *, port: str = "http", secret: str | None = None
 ) -> Manifest:
-    """What Prometheus' operator scrapes; over TLS with the ca.crt of `secret`, for the name of the Service."""
+    """Return the PodMonitor. It uses TLS with the ca.crt of `secret`, if given, and the name of the Service."""
     found = child("PodMonitor", MONITORING_VERSION, owner_kind, meta, part)
     endpoint: Manifest = {"port": port, "path": "/metrics", "interval": monitoring.interval}
     if secret is not None:

@@ -1,4 +1,4 @@
-"""Children of a `ManagedLedger`: broker StatefulSet, Services, configuration, disruption budget. Pure."""
+"""Builds the children of a `ManagedLedger`: broker StatefulSet, Services, configuration, disruption budget. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -33,25 +33,25 @@ from quire_operator.builders.toml import toml_text
 
 HEADLESS = "brokers"
 NO_CREDENTIALS = "none"
-"""Digest of a Secret that is not there."""
+"""Digest of a missing Secret."""
 GRACE_S = 60
-"""A stop gives topics back, so that another broker need not wait for a lease to end."""
+"""A shutdown releases topics, so that another broker need not wait for a session to expire."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What the builders need beside the resource."""
+    """Inputs of the builders in addition to the resource."""
 
     pool: Bookie
     """The pool that `bookieRef` names."""
     default_image: str
     pod_monitors: bool = False
     credentials: str | None = None
-    """A digest of the credentials of object storage; None: the resource names none."""
+    """Digest of the credentials of object storage; None if the resource names none."""
 
 
 def broker_children(resource: ManagedLedger, facts: BrokerFacts) -> list[Manifest]:
-    """All of them, in the order in which they should be made."""
+    """Return all children, in the order of creation."""
     found = [
         service_account(resource),
         config_map(resource, facts),
@@ -71,18 +71,18 @@ def broker_children(resource: ManagedLedger, facts: BrokerFacts) -> list[Manifes
 
 
 def config_text(resource: ManagedLedger, facts: BrokerFacts) -> str:
-    """The brokers' configuration file."""
+    """Return the configuration file of the brokers."""
     return toml_text(broker_settings(resource.spec, facts.pool.spec), CONFIG_HEAD)
 
 
 def config_map(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
-    """The file as an object."""
+    """Return the ConfigMap with the configuration file."""
     head = child("ConfigMap", "v1", "ManagedLedger", resource.meta, BROKER)
     return head | {"data": {CONFIG_FILE: config_text(resource, facts)}}
 
 
 def service_account(resource: ManagedLedger) -> Manifest:
-    """An account without rights and without a token."""
+    """Return an account without permissions or token."""
     head = child("ServiceAccount", "v1", "ManagedLedger", resource.meta, BROKER)
     return head | {"automountServiceAccountToken": False}
 
@@ -93,7 +93,7 @@ def _ports(resource: ManagedLedger) -> list[Manifest]:
 
 
 def client_service(resource: ManagedLedger) -> Manifest:
-    """Where clients connect; only brokers that answer."""
+    """Return the Service for clients, which covers only ready brokers."""
     meta, wanted = resource.meta, resource.spec.brokers.service
     found = child("Service", "v1", "ManagedLedger", meta, BROKER)
     if wanted.annotations:
@@ -104,7 +104,7 @@ def client_service(resource: ManagedLedger) -> Manifest:
 
 
 def headless_service(resource: ManagedLedger) -> Manifest:
-    """Names of the broker pods: what a lookup answers with."""
+    """Return the Service that names the broker pods, for the responses of lookups."""
     meta = resource.meta
     found = child("Service", "v1", "ManagedLedger", meta, BROKER)
     found["metadata"] = found["metadata"] | {"name": child_name(meta.name, HEADLESS)}
@@ -119,14 +119,14 @@ def headless_service(resource: ManagedLedger) -> Manifest:
 
 
 def broker_hosts(resource: ManagedLedger) -> str:
-    """A regular expression of the hosts that the brokers advertise."""
+    """Return a regular expression of the host names that the brokers advertise."""
     name, meta = child_name(resource.meta.name, BROKER), resource.meta
     domain = re.escape(f".{child_name(meta.name, HEADLESS)}.{meta.namespace}.svc")
     return f"{re.escape(name)}-[0-9]+{domain}"
 
 
 def service_url(resource: ManagedLedger) -> str:
-    """Where clients inside the cluster connect."""
+    """Return the service URL for clients inside the cluster."""
     meta = resource.meta
     ports, host = broker_ports(resource.spec.brokers), f"{child_name(meta.name, BROKER)}.{meta.namespace}.svc"
     if "pulsar-tls" in ports:
@@ -135,19 +135,19 @@ def service_url(resource: ManagedLedger) -> str:
 
 
 def broker_host(meta: Metadata, pod: str) -> str:
-    """The name that a broker tells clients."""
+    """Return the host name that a broker advertises to clients."""
     return f"{pod}.{child_name(meta.name, HEADLESS)}.{meta.namespace}.svc"
 
 
 def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
-    """Brokers hold no data: Kubernetes replaces them by itself, one after the other."""
+    """Return the StatefulSet. Brokers store no data, so Kubernetes replaces them by itself, one at a time."""
     meta, spec, pool = resource.meta, resource.spec, facts.pool.spec
     name, match = child_name(meta.name, BROKER), selector(meta.name, BROKER)
     headless = child_name(meta.name, HEADLESS)
     arguments = ["broker", "start", "--advertise", f"$(POD_NAME).{headless}.{meta.namespace}.svc"]
     ports, image = broker_ports(spec.brokers), spec.brokers.image or facts.default_image
     main = container(image, arguments, ports, spec.brokers.resources, "/healthz", tls="http" not in ports)
-    # Its health is the metadata store's: to be killed because etcd is away would help nobody.
+    # `/healthz` depends on the metadata store: a restart would not help while etcd is unavailable.
     main["livenessProbe"] = {"tcpSocket": {"port": next(iter(ports))}, "periodSeconds": 10, "failureThreshold": 6}
     pod = pod_spec(main, name, name, GRACE_S) | spread(match, (), 1, enforce=False)
     pod = with_pool_tokens(with_secrets(pod, pool.metadata, pool.tls), pool.authentication, BROKER_TOKEN)
@@ -161,7 +161,7 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
         pod = with_secret(pod, "ledger-password", spec.brokers.ledger_password_secret, LEDGER_PASSWORD_FOLDER, keys)
     offload = spec.offload
     if offload is not None and offload.credentials_ref is not None:
-        # Brokers serve without them too: what is still in the bookies.
+        # Without the credentials brokers still serve the ledgers on bookies.
         pod = with_credentials(pod, offload.credentials_ref.name, optional=True)
     template = pod_template(meta.name, BROKER, pod, config_text(resource, facts), spec.brokers.pod_template)
     if facts.credentials is not None:
@@ -180,7 +180,7 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
 
 
 def disruption_budget(resource: ManagedLedger) -> Manifest:
-    """One broker at a time; with a single one a drained node may still take it, the topics come back elsewhere."""
+    """Return the budget: one broker at a time. A single one may be evicted, too; its topics move to another node."""
     meta = resource.meta
     return child("PodDisruptionBudget", "policy/v1", "ManagedLedger", meta, BROKER) | {
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(meta.name, BROKER)}}

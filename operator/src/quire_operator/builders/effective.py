@@ -1,4 +1,4 @@
-"""Resources as they count: with the TLS that is served and the Secrets that the operator makes. Pure."""
+"""Completes resources with the TLS settings in effect and the names of generated Secrets. Pure."""
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
@@ -7,18 +7,18 @@ from quire_operator.builders.naming import BOOKIE, BROKER, ledger_password_name,
 
 
 def is_generated(wanted: Tls | None) -> bool:
-    """The resource leaves its certificates to the operator, where that makes any."""
+    """Return whether the operator should generate certificates for a resource with these TLS settings."""
     return wanted is None or (wanted.mode is not TlsMode.DISABLED and wanted.secret_name is None)
 
 
 def effective_bookie(resource: Bookie, generated: bool) -> Bookie:
-    """`generated`: the operator makes certificates."""
+    """Return the effective Bookie. `generated`: the operator generates certificates."""
     tls = effective_tls(resource.spec.tls, tls_secret_name(resource.meta.name, BOOKIE) if generated else None)
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"tls": tls})})
 
 
 def effective_managed_ledger(resource: ManagedLedger, generated: bool, *, passwords: bool = False) -> ManagedLedger:
-    """`generated`: the operator makes certificates; `passwords`: it makes those of ledgers."""
+    """Return the effective resource. `generated`, `passwords`: the operator generates certificates, passwords."""
     spec, secret = resource.spec, tls_secret_name(resource.meta.name, BROKER)
     password = spec.brokers.ledger_password_secret or (ledger_password_name(resource.meta.name) if passwords else None)
     brokers = {

@@ -1,6 +1,6 @@
-"""As whom drivers come to the API server: an account with a Role for the pods that Spark makes. Pure.
+"""Builds the account of drivers at the API server, with a Role for the pods that Spark creates. Pure.
 
-Executors have the same account without its token. The operator must have what it gives away (charts/quire).
+Executors have the same account without its token. The operator must have all permissions that it grants (charts/quire).
 """
 
 from quire_operator.api.managed_ledger import ManagedLedger
@@ -12,8 +12,10 @@ VERBS = ("get", "list", "watch", "create", "patch", "delete", "deletecollection"
 
 
 def job_access(resource: ManagedLedger, *, cluster_mode: bool) -> list[Manifest]:
-    """ServiceAccount, Role and RoleBinding. `cluster_mode`: a Spark operator submits drivers, with a Service and a
-    ConfigMap of their own, which they take away."""
+    """Return ServiceAccount, Role and RoleBinding.
+
+    `cluster_mode`: a Spark operator submits the drivers, which delete their own Service and ConfigMap.
+    """
     name = child_name(resource.meta.name, JOBS)
     account = child("ServiceAccount", "v1", "ManagedLedger", resource.meta, JOBS)
     role = child("Role", RBAC, "ManagedLedger", resource.meta, JOBS)

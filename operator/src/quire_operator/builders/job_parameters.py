@@ -1,6 +1,6 @@
-"""What the jobs of a ManagedLedger are told: kinds, schedules, and parameters out of its spec. Pure.
+"""Derives the jobs of a ManagedLedger from its spec: kinds, schedules and parameters. Pure.
 
-The operator does not import the jobs; which parameters a kind has is in `known_jobs`.
+The operator does not import the jobs; `known_jobs` has the parameters of each kind.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SET_FOR_ANALYSES = _ALWAYS_SET | {"output"}
 SET_FOR_OFFLOAD = _ALWAYS_SET | {
     *("target", "region", "endpoint", "topics", "afterTime", "afterSize", "rate", "format", "table", "keyBuckets")
 }
-"""Parameters that have a field of their own, so that `params` may not say them."""
+"""Parameters that have their own field, so that `params` may not set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class JobWanted:
     schedule: str | None
     suspend: bool
     credentials: str | None
-    """Name of the Secret."""
+    """Name of the Secret with credentials."""
     of: Offload | Analytics
 
 
 def jobs_of(resource: ManagedLedger) -> tuple[JobWanted, ...]:
-    """All of them, offload first."""
+    """Return all jobs, offload first."""
     spec, found = resource.spec, []
     if spec.offload is not None:
         found.append(_wanted(OFFLOAD_JOB, OFFLOAD_JOB, spec.offload))
@@ -51,14 +51,14 @@ def _wanted(name: str, kind: str, of: Offload | Analytics) -> JobWanted:
 
 
 def broker_http(resource: ManagedLedger) -> str:
-    """Address of the brokers' HTTP; behind TLS where there is any."""
+    """Return the URL of the brokers' HTTP port, with TLS if available."""
     meta, ports = resource.meta, broker_ports(resource.spec.brokers)
     scheme = "https" if "https" in ports else "http"
     return f"{scheme}://{child_name(meta.name, BROKER)}.{meta.namespace}.svc:{ports[scheme]}"
 
 
 def parameters(resource: ManagedLedger, pool: Bookie, job: JobWanted) -> dict[str, Parameter]:
-    """What the run reads as params.json. Nothing secret: credentials are variables and files."""
+    """Return the content of params.json for a run. It has no secrets: credentials are in variables and files."""
     found: dict[str, Parameter] = {
         "metadata": metadata_url(pool.spec.metadata),
         "config": f"{JOB_FOLDER}/{SETTINGS_FILE}",
@@ -92,7 +92,7 @@ def _of_offload(offload: Offload, namespace: str) -> dict[str, Parameter]:
 
 
 def _free(kind: str, params: dict[str, str]) -> dict[str, Parameter]:
-    """Parameters as a person gave them; what takes several values is cut at commas."""
+    """Return the parameters of `params`; those with several values are split at commas."""
     lists = KINDS[kind].lists if kind in KINDS else frozenset()
     return {
         name: [one.strip() for one in value.split(",") if one.strip()] if name in lists else value
@@ -101,7 +101,7 @@ def _free(kind: str, params: dict[str, str]) -> dict[str, Parameter]:
 
 
 def _of_analysis(analytics: Analytics, namespace: str) -> dict[str, Parameter]:
-    """All topics of the namespace, where nothing else is said; those without a namespace are of this one."""
+    """Return the parameters of an analysis. Topics default to all; those without a namespace belong to this one."""
     takes_topics = analytics.kind in KINDS and "topics" in KINDS[analytics.kind].lists
     found: dict[str, Parameter] = {"output": analytics.output, **_free(analytics.kind, analytics.params)}
     topics = found.get("topics")

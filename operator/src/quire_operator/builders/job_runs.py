@@ -1,7 +1,7 @@
-"""One run of a job as one object: a Kubernetes Job with the driver in it. Names, pods of driver and executors. Pure.
+"""Builds a run of a job as one object, a Kubernetes Job with the driver: names, pods of driver and executors. Pure.
 
-Everything that a run is told is in annotations of its pods, which a volume shows them as files: a run is one object,
-made in one request, so that no crash leaves a half of it, and a change of the spec never reaches a run under way.
+All inputs of a run are annotations of its pods, mounted as files. So a run is one object, created in one request: no
+crash leaves an incomplete one, and a change of the spec never affects an active run.
 
     driver      /etc/quire/job/   params.json, quire.toml, spark-defaults.conf, executor.json (the executors' pod)
     executors   /etc/quire/job/   quire.toml
@@ -58,20 +58,20 @@ from quire_operator.builders.settings import (
 from quire_operator.builders.toml import toml_text
 
 RUN_NAME_MAX = 47
-"""Spark names executors after it, and takes no longer one: pods' names are host names, with a number behind."""
+"""Limit of Spark, which appends a number to name the executor pods; names of pods are host names."""
 DEFAULTS_FILE, EXECUTOR_FILE = "spark-defaults.conf", "executor.json"
 API_SERVER = "k8s://https://kubernetes.default.svc"
 DRIVER_PORT, BLOCKS_PORT = 7078, 7079
-"""Where `quire jobs run` has the driver listen for executors."""
+"""Ports of the driver for executors, as configured by `quire jobs run`."""
 TERMINATION_LOG = "/dev/termination-log"
 TOKEN_FILE = "token"
 SCRATCH = "/tmp"
 RETRIES = 1
-"""Of a driver that failed, unless it says that a retry is of no use."""
+"""Retries of a failed driver, unless its exit code is one of USELESS_CODES."""
 USELESS_CODES = (2, 3)
-"""Of `quire jobs run`: wrong usage, and what no retry mends."""
+"""Exit codes of `quire jobs run` for wrong usage, and for errors that no retry fixes."""
 GRACE_S = 60
-"""For Spark to stop its executors."""
+"""Time for Spark to stop its executors."""
 SET_HERE = frozenset(
     {
         *("spark.master", "spark.app.name", "spark.submit.deployMode", "spark.kubernetes.namespace"),
@@ -83,73 +83,73 @@ SET_HERE = frozenset(
         *("spark.kubernetes.authenticate.driver.serviceAccountName",),
     }
 )
-"""Settings of Spark that follow from fields; `spec.spark.conf` may say none of them."""
+"""Spark settings that are set by fields; `spec.spark.conf` may not contain them."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What the builders need beside the resource. Both resources as they count (`builders.effective`)."""
+    """Inputs of the builders in addition to the resource. Both resources are effective ones (`builders.effective`)."""
 
     pool: Bookie
     image: str
     token_key: str | None = None
-    """Key of the token that jobs show brokers, in the Secret of `brokers.authentication`."""
+    """Key in the Secret of `brokers.authentication` of the token with which jobs authenticate to brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The time that a run is of."""
+    """The scheduled or requested time of a run."""
 
     at_s: float
 
     @property
     def stamp(self) -> str:
-        """`20260131t0400`, with seconds where there are any: part of names and a label."""
+        """The time as `20260131t0400`, with seconds if they are not zero; part of names, and a label."""
         moment = datetime.fromtimestamp(int(self.at_s), UTC)
         return moment.strftime("%Y%m%dt%H%M%S" if moment.second else "%Y%m%dt%H%M")
 
     @property
     def rfc3339(self) -> str:
-        """As the command takes it."""
+        """The time in the format of the command."""
         return datetime.fromtimestamp(int(self.at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @classmethod
     def parse(cls, stamp: str) -> "Slot":
-        """Of a label. ValueError."""
+        """Parse the value of a label. ValueError if it is invalid."""
         form = "%Y%m%dt%H%M%S" if len(stamp) > len("20260131t0400") else "%Y%m%dt%H%M"
         return cls(datetime.strptime(stamp, form).replace(tzinfo=UTC).timestamp())
 
 
 def run_name(owner: str, job: str, slot: Slot) -> str:
-    """`orders-offload-20260131t0400`; what is too long is cut, with a digest of the whole instead."""
+    """Return `orders-offload-20260131t0400`; a name that is too long is cut and gets a digest of the whole."""
     whole = f"{owner}-{job}"
-    room = RUN_NAME_MAX - len(slot.stamp) - 1
-    if len(whole) > room:
+    space = RUN_NAME_MAX - len(slot.stamp) - 1
+    if len(whole) > space:
         digest = hashlib.sha256(whole.encode()).hexdigest()[:6]
-        whole = f"{whole[: room - 7].rstrip('-')}-{digest}"
+        whole = f"{whole[: space - 7].rstrip('-')}-{digest}"
     return f"{whole}-{slot.stamp}"
 
 
 def run_labels(resource: ManagedLedger, job: JobWanted, slot: Slot) -> dict[str, str]:
-    """Of the run's object and its driver."""
+    """Return the labels of a run's object and its driver."""
     own = {OWNER_LABEL: resource.meta.name, JOB_LABEL: job.name, SLOT_LABEL: slot.stamp}
     return labels(resource.meta.name, JOBS) | own
 
 
 def executor_labels(resource: ManagedLedger, job: JobWanted, slot: Slot) -> dict[str, str]:
-    """The same without the mark of what the operator watches: executors come and go by hundreds."""
+    """Return the labels of executors, without the one that the operator watches: there may be hundreds of executors."""
     found = run_labels(resource, job, slot)
     return {key: value for key, value in found.items() if key != "app.kubernetes.io/managed-by"}
 
 
 def arguments(job: JobWanted, slot: Slot) -> list[str]:
-    """Of `quire`, but for where Spark is."""
+    """Return the arguments of `quire` without the Spark master."""
     found = ["jobs", "run", job.kind, "--slot", slot.rfc3339, "--params", f"{JOB_FOLDER}/{PARAMETERS_FILE}", "--json"]
     return [*found, "--termination-log", TERMINATION_LOG]
 
 
 def settings_text(pool: Bookie) -> str:
-    """The configuration file of driver and executors: whom they trust and as whom they come."""
+    """Return the configuration file of driver and executors: their access to the metadata and the bookies."""
     settings = metadata_access(pool.spec.metadata) | client_access(pool.spec)
     return toml_text(settings, "Made by quire-operator.")
 
@@ -159,14 +159,14 @@ def _memory(resources: Resources, default: str) -> str:
 
 
 def memory_mib(resources: Resources, default: str) -> tuple[int, int]:
-    """MiB of the JVM, and of all else in the pod (Python, Arrow): half and half."""
+    """Return the MiB for the JVM, and for the rest of the pod (Python, Arrow): half each."""
     whole = quantity_mib(_memory(resources, default))
     heap = whole // 2
     return heap, whole - heap
 
 
 def spark_settings(resource: ManagedLedger, facts: JobFacts, name: str) -> dict[str, str]:
-    """Settings of a driver that runs in a Job: those that follow from fields."""
+    """Return the Spark settings of a driver in a Job that are set by fields."""
     spark = resource.spec.spark
     heap, _ = memory_mib(spark.driver.resources, DRIVER_MEMORY)
     found = {
@@ -185,9 +185,9 @@ def spark_settings(resource: ManagedLedger, facts: JobFacts, name: str) -> dict[
 
 
 def executor_settings(resource: ManagedLedger) -> dict[str, str]:
-    """How many executors, and how large: Spark itself writes that into their pods.
+    """Return the number and size of executors, which Spark itself writes into their pods.
 
-    Who connects to a driver or to an executor proves that it is of the same run, by a secret that Spark makes for each.
+    A peer of a driver or an executor authenticates with a secret that Spark generates for each run.
     """
     executors = resource.spec.spark.executors
     heap, rest = memory_mib(executors.resources, EXECUTOR_MEMORY)
@@ -202,18 +202,18 @@ def executor_settings(resource: ManagedLedger) -> dict[str, str]:
 
 
 def cores_settings(whose: str, resources: Resources) -> dict[str, str]:
-    """The processor time of a `driver` or an `executor`, as Spark asks Kubernetes for it."""
-    said = {"request": resources.requests.get("cpu"), "limit": resources.limits.get("cpu")}
-    return {f"spark.kubernetes.{whose}.{key}.cores": cpu for key, cpu in said.items() if cpu is not None}
+    """Return the settings for the CPU requests and limits of a `driver` or an `executor`."""
+    amounts = {"request": resources.requests.get("cpu"), "limit": resources.limits.get("cpu")}
+    return {f"spark.kubernetes.{whose}.{key}.cores": cpu for key, cpu in amounts.items() if cpu is not None}
 
 
 def _properties(settings: dict[str, str]) -> str:
-    """A file of Java properties; values are ours, without anything to escape."""
+    """Return a Java properties file; the values are our own and need no escaping."""
     return "".join(f"{key} {value}\n" for key, value in sorted(settings.items()))
 
 
 def _files(names: dict[str, str]) -> Manifest:
-    """Annotations as files; `names`: file by the last part of the annotation's key."""
+    """Return a volume with annotations as files; `names`: file by key of the annotation."""
     items = [{"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}} for key, file in names.items()]
     return {"name": "job", "downwardAPI": {"items": items, "defaultMode": 0o444}}
 
@@ -223,7 +223,7 @@ def _annotation(file: str) -> str:
 
 
 def _pod(resource: ManagedLedger, facts: JobFacts, job: JobWanted, main: Manifest, files: dict[str, str]) -> Manifest:
-    """A pod of driver or executor: without rights of its own to anything but what is mounted."""
+    """Return the pod of a driver or an executor, with access only to what is mounted."""
     spark = resource.spec.spark
     main = {
         "name": CONTAINER,
@@ -255,7 +255,7 @@ def _pod(resource: ManagedLedger, facts: JobFacts, job: JobWanted, main: Manifes
 
 
 def _with_access(pod: Manifest, resource: ManagedLedger, facts: JobFacts, job: JobWanted) -> Manifest:
-    """Certificates, tokens and credentials. Of the brokers' Secrets only what a client needs, never their keys."""
+    """Mount certificates, tokens and credentials. Of the brokers' Secrets only what a client needs, never the keys."""
     brokers, pool = resource.spec.brokers, facts.pool.spec
     pod = with_pool_tokens(with_secrets(pod, pool.metadata, pool.tls), pool.authentication, BROKER_TOKEN)
     env: list[Manifest] = []
@@ -273,7 +273,7 @@ def _with_access(pod: Manifest, resource: ManagedLedger, facts: JobFacts, job: J
 
 
 def executor_template(resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot) -> Manifest:
-    """The executors' pod; Spark adds image, command, memory and cpu."""
+    """Return the pod of executors; Spark adds image, command, memory and CPU."""
     files = {SETTINGS_FILE: settings_text(facts.pool)}
     pod = _pod(resource, facts, job, {}, files)
     return _templated(resource, executor_labels(resource, job, slot), files, pod)
@@ -282,14 +282,14 @@ def executor_template(resource: ManagedLedger, facts: JobFacts, job: JobWanted, 
 def driver_template(
     resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot, main: Manifest, files: dict[str, str]
 ) -> Manifest:
-    """The driver's pod; `main`: what is particular to its container, `files`: beside what each driver reads."""
-    told = json.dumps(parameters(resource, facts.pool, job), indent=1, sort_keys=True)
-    files = {PARAMETERS_FILE: told, SETTINGS_FILE: settings_text(facts.pool)} | files
+    """Return the pod of a driver. `main`: additions to its container. `files`: in addition to those of every driver."""
+    text = json.dumps(parameters(resource, facts.pool, job), indent=1, sort_keys=True)
+    files = {PARAMETERS_FILE: text, SETTINGS_FILE: settings_text(facts.pool)} | files
     return _templated(resource, run_labels(resource, job, slot), files, _pod(resource, facts, job, main, files))
 
 
 def _templated(resource: ManagedLedger, own: dict[str, str], files: dict[str, str], pod: Manifest) -> Manifest:
-    """With the user's wishes over it; our labels and files stay ours."""
+    """Merge the user's template over a pod, except for the operator's labels and files."""
     wanted = resource.spec.spark.pod_template
     return {
         "metadata": {
@@ -301,14 +301,14 @@ def _templated(resource: ManagedLedger, own: dict[str, str], files: dict[str, st
 
 
 def run_head(resource: ManagedLedger, api_version: str, kind: str, job: JobWanted, slot: Slot) -> Manifest:
-    """Head of a run's object: it goes with the ManagedLedger."""
+    """Return the metadata of a run's object, which is deleted with the ManagedLedger."""
     found = child(kind, api_version, "ManagedLedger", resource.meta, JOBS)
     name = run_name(resource.meta.name, job.name, slot)
     return found | {"metadata": found["metadata"] | {"name": name, "labels": run_labels(resource, job, slot)}}
 
 
 def job_run(resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot) -> Manifest:
-    """The run as a Job."""
+    """Return the run as a Job."""
     spark, name = resource.spec.spark, run_name(resource.meta.name, job.name, slot)
     files = {DEFAULTS_FILE: _properties(spark_settings(resource, facts, name))}
     words = arguments(job, slot)
@@ -317,7 +317,7 @@ def job_run(resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot
     if spark.executors.replicas:
         executor = executor_template(resource, facts, job, slot)
         files[EXECUTOR_FILE] = json.dumps({"apiVersion": "v1", "kind": "Pod", **executor}, sort_keys=True)
-        # By these `quire jobs run` has the driver own its executors, which go with it, and be found by its address.
+        # `quire jobs run` uses these to make the driver the owner of its executors, and to advertise its address.
         fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"}
         for variable, field in fields.items():
             env.append({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": field}}})
@@ -353,7 +353,7 @@ def job_run(resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot
 
 
 def driver_resources(wanted: Resources) -> Manifest:
-    """Memory is bounded, by the default where nothing is said: the JVM's share follows from it."""
+    """Return the resources of a driver. Memory is always limited, by default too: the JVM's share depends on it."""
     memory = _memory(wanted, DRIVER_MEMORY)
     return {
         "requests": {"memory": memory, **wanted.requests},

@@ -1,8 +1,8 @@
-"""A user's pod template over a generated one, as `kubectl patch` merges: a subset of strategic merge patch. Pure.
+"""Merges a user's pod template over a generated one, like `kubectl patch`: a subset of strategic merge patch. Pure.
 
-Maps are merged key by key, null takes a key away. Lists of things with a key (containers by name, mounts by path) are
-merged item by item, new items go to the end; other lists are replaced. `$patch: delete` in an item takes it away,
-`$patch: replace` in a map or item puts it in the place of the generated one. Fields that nobody here knows are kept.
+Maps are merged key by key; null removes a key. Lists whose items have a key (containers by name, mounts by path) are
+merged item by item, with new items at the end; other lists are replaced. `$patch: delete` removes an item, and
+`$patch: replace` replaces a generated map or item. Unknown fields are kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ _KEYS = {
     "resizePolicy": "resourceName",
     "schedulingGates": "name",
 }
-"""By which field the items of a list in a PodSpec are told apart."""
+"""The field that identifies the items of a list in a PodSpec."""
 
 
 def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch over the base; neither is changed."""
+    """Return the patch merged over the base; neither is changed."""
     if patch.get(_DIRECTIVE) == "replace":
         return {key: value for key, value in patch.items() if key != _DIRECTIVE}
     found = dict(base)
@@ -48,7 +48,7 @@ def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_keyed(name: str, value: object) -> bool:
-    """A list whose items can be told apart; one with an item that lacks the key is replaced as a whole."""
+    """Return whether a list is merged by key; one with an item that lacks the key is replaced as a whole."""
     return name in _KEYS and isinstance(value, list) and all(isinstance(i, Mapping) and _KEYS[name] in i for i in value)
 
 

@@ -1,4 +1,4 @@
-"""Names, labels and owners of children, in one place: a changed name would make another object, without its data."""
+"""Defines names, labels and owners of children. A changed name would be a different object, without the data."""
 
 from quire_operator.api import API_VERSION, GROUP
 from quire_operator.api.shared import Metadata
@@ -7,63 +7,63 @@ from quire_operator.builders import Manifest
 FIELD_MANAGER = "quire-operator"
 CONFIG_HASH = f"{GROUP}/config-hash"
 CREDENTIALS_HASH = f"{GROUP}/credentials-hash"
-"""Of a pod: a digest of the credentials that its process was started with."""
+"""Annotation of a pod: digest of the credentials with which its process was started."""
 ZONE_ANNOTATION = f"{GROUP}/zone"
 REPLACE_ANNOTATION = f"{GROUP}/replace"
-"""Of a pod: a person's word that its volumes are lost; any value."""
+"""Annotation of a pod by which an administrator declares its volumes lost; any value."""
 CONTAINER = "quire"
 MONITORING_VERSION = "monitoring.coreos.com/v1"
 
 RUN_ANNOTATION = f"{GROUP}/run-job"
-"""Of a ManagedLedger: jobs that a person wants to run now, `name@time,...`, the time as RFC 3339."""
+"""Annotation of a ManagedLedger: jobs that a user wants to run now, `name@time,...`, the time as RFC 3339."""
 OWNER_LABEL, JOB_LABEL, SLOT_LABEL = f"{GROUP}/managedledger", f"{GROUP}/job", f"{GROUP}/slot"
-"""Of runs and all of their pods."""
+"""Labels of runs and all of their pods."""
 
 BOOKIE, BROKER, AUTO_RECOVERY, JOBS = "bookie", "broker", "autorecovery", "jobs"
 
 
 def child_name(owner: str, part: str) -> str:
-    """`pool-bookie`: a Bookie and a ManagedLedger of one name never meet."""
+    """Return e.g. `pool-bookie`: children of a Bookie and a ManagedLedger of the same name differ."""
     return f"{owner}-{part}"
 
 
 def pod_name(owner: str, part: str, ordinal: int) -> str:
-    """`pool-bookie-3`."""
+    """Return e.g. `pool-bookie-3`."""
     return f"{child_name(owner, part)}-{ordinal}"
 
 
 def ordinal_of(pod: str) -> int:
-    """3 of `pool-bookie-3`. ValueError when the name ends in no number."""
+    """Return the 3 of `pool-bookie-3`. ValueError if the name does not end in a number."""
     return int(pod.rsplit("-", 1)[-1])
 
 
 def tls_secret_name(owner: str, part: str) -> str:
-    """`pool-bookie-tls`: the certificates that the operator makes for a part."""
+    """Return e.g. `pool-bookie-tls`, the Secret with the generated certificate of a part."""
     return f"{child_name(owner, part)}-tls"
 
 
 def ledger_password_name(owner: str) -> str:
-    """`orders-ledger-password`: the Secret that the operator makes for the ledgers of a namespace."""
+    """Return e.g. `orders-ledger-password`, the Secret with the generated ledger password of a namespace."""
     return f"{owner}-ledger-password"
 
 
 def selector(owner: str, part: str) -> dict[str, str]:
-    """What the pods of a part are found by; immutable for a StatefulSet, so nothing may ever be added."""
+    """Return the labels that select the pods of a part. Immutable in a StatefulSet, so never add any."""
     return {"app.kubernetes.io/name": f"quire-{part}", "app.kubernetes.io/instance": owner}
 
 
 def labels(owner: str, part: str) -> dict[str, str]:
-    """Labels of a child."""
+    """Return the labels of a child."""
     return selector(owner, part) | {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER}
 
 
 def selector_text(owner: str, part: str) -> str:
-    """The selector as `kubectl -l` takes it."""
+    """Return the selector in the format of `kubectl -l`."""
     return ",".join(f"{key}={value}" for key, value in sorted(selector(owner, part).items()))
 
 
 def child(kind: str, api_version: str, owner_kind: str, owner: Metadata, part: str) -> Manifest:
-    """The head of a child: it is deleted with its owner, by Kubernetes."""
+    """Return kind and metadata of a child, which Kubernetes deletes with its owner."""
     return {
         "apiVersion": api_version,
         "kind": kind,

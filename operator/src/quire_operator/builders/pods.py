@@ -1,4 +1,4 @@
-"""What all of our pods have: a user without rights, a read-only root, probes, places of configuration. Pure."""
+"""Builds the common parts of all pods: an unprivileged user, a read-only root, probes, configuration folders. Pure."""
 
 import hashlib
 from typing import Any
@@ -16,16 +16,16 @@ CREDENTIALS_FOLDER = "/etc/quire/credentials"
 USER_ID = 10001
 STARTUP_PERIOD_S = 2
 STARTUP_PERIODS = 1800
-"""An hour: a long replay of the journal is no reason to begin it anew."""
+"""An hour in total, so that a long replay of the journal is not restarted."""
 
 
 def config_hash(text: str) -> str:
-    """Short digest of a configuration file: when it changes, the pods must be replaced."""
+    """Return a short digest of a configuration file; a change replaces the pods."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def probe(path: str, port: str, period_s: int, failures: int, *, tls: bool) -> Manifest:
-    """A GET on an HTTP port; kubelets do not look at certificates."""
+    """Return a probe by GET on an HTTP port; kubelets do not verify certificates."""
     where = {"path": path, "port": port} | ({"scheme": "HTTPS"} if tls else {})
     return {
         "httpGet": where,
@@ -38,7 +38,7 @@ def probe(path: str, port: str, period_s: int, failures: int, *, tls: bool) -> M
 def container(
     image: str, arguments: list[str], ports: dict[str, int], resources: Resources, ready_path: str, *, tls: bool = False
 ) -> Manifest:
-    """The main container: nothing is writable but what is mounted, nothing may be gained. `tls`: of its HTTP port."""
+    """Return the main container. Only mounted folders are writable. `tls`: its HTTP port uses TLS."""
     http = "http" if "http" in ports else "https"
     found: Manifest = {
         "name": CONTAINER,
@@ -52,7 +52,7 @@ def container(
         "startupProbe": probe("/healthz", http, STARTUP_PERIOD_S, STARTUP_PERIODS, tls=tls),
         "livenessProbe": probe("/healthz", http, 10, 6, tls=tls),
         "readinessProbe": probe(ready_path, http, 5, 2, tls=tls),
-        # Why a process refuses to start is its last line: the status of the resource shows it.
+        # The last line has the reason why a process refuses to start; the status of the resource shows it.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": container_security(),
         "volumeMounts": [
@@ -66,7 +66,7 @@ def container(
 
 
 def container_security() -> Manifest:
-    """What every container of ours may at most: write where something is mounted, and gain nothing."""
+    """Return the security context of every container: writes only to mounts, no privileges."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -75,7 +75,7 @@ def container_security() -> Manifest:
 
 
 def pod_security() -> Manifest:
-    """What every pod of ours may at most: no root, and volumes that its user may write."""
+    """Return the security context of every pod: not root, with volumes that its user can write."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER_ID,
@@ -87,7 +87,7 @@ def pod_security() -> Manifest:
 
 
 def pod_spec(main: Manifest, config_map: str, service_account: str, grace_s: int) -> Manifest:
-    """A pod of one container of ours."""
+    """Return the spec of a pod with one container."""
     return {
         "serviceAccountName": service_account,
         "automountServiceAccountToken": False,
@@ -103,7 +103,7 @@ def pod_spec(main: Manifest, config_map: str, service_account: str, grace_s: int
 
 
 def with_secrets(spec: Manifest, metadata: MetadataStore, tls: Tls | None) -> Manifest:
-    """Mount the Secrets with certificates. Links in a mounted Secret are followed, so rotation needs no restart."""
+    """Mount the Secrets with certificates. Processes follow updates of the mounts, so rotation needs no restart."""
     secrets = []
     if tls is not None and tls.secret_name is not None:
         secrets.append(("tls", tls.secret_name, TLS_FOLDER))
@@ -117,7 +117,7 @@ def with_secrets(spec: Manifest, metadata: MetadataStore, tls: Tls | None) -> Ma
 
 
 def with_pool_tokens(spec: Manifest, wanted: BookieAuthentication | None, *keys: str) -> Manifest:
-    """Mount what a process needs of the Secret with the key and the tokens of a pool, and nothing else of it."""
+    """Mount only the required keys of the Secret with the key and the tokens of a pool."""
     if wanted is None:
         return spec
     return with_secret(spec, "token", wanted.token_key_secret, POOL_TOKEN_FOLDER, {key: key for key in keys})
@@ -126,7 +126,7 @@ def with_pool_tokens(spec: Manifest, wanted: BookieAuthentication | None, *keys:
 def with_secret(
     spec: Manifest, name: str, secret: str, folder: str, keys: dict[str, str] | None = None, *, optional: bool = False
 ) -> Manifest:
-    """One more Secret, mounted in a folder; `keys`: only these, as files of these names."""
+    """Mount another Secret in a folder. `keys`: only these, with their file names."""
     main = dict(spec["containers"][0])
     main["volumeMounts"] = [*main["volumeMounts"], {"name": name, "mountPath": folder, "readOnly": True}]
     source: Manifest = {"secretName": secret, "defaultMode": 0o440}
@@ -138,9 +138,9 @@ def with_secret(
 
 
 def with_credentials(spec: Manifest, secret: str, *, optional: bool = False) -> Manifest:
-    """Credentials of object storage: keys of a Secret as variables, and as files for what wants a file.
+    """Provide the credentials of object storage: the keys of a Secret as environment variables, and as files.
 
-    `optional`: the pod starts without that Secret too.
+    `optional`: the pod also starts without the Secret.
     """
     spec = with_secret(spec, "credentials", secret, CREDENTIALS_FOLDER, optional=optional)
     main, reference = spec["containers"][0], {"name": secret} | ({"optional": True} if optional else {})
@@ -148,7 +148,7 @@ def with_credentials(spec: Manifest, secret: str, *, optional: bool = False) -> 
 
 
 def pod_template(owner: str, part: str, spec: Manifest, config: str, wanted: PodTemplate) -> Manifest:
-    """The generated pod with the user's wishes over it; our labels and the hash stay ours."""
+    """Return the generated pod with the user's template merged over it, except for the operator's labels and hash."""
     return {
         "metadata": {
             "labels": {**wanted.metadata.labels, **labels(owner, part)},
@@ -159,7 +159,7 @@ def pod_template(owner: str, part: str, spec: Manifest, config: str, wanted: Pod
 
 
 def spread(match: dict[str, str], keys: tuple[str, ...], min_zones: int, enforce: bool) -> dict[str, Any]:
-    """Anti-affinity over machines and spread over the topology, as a wish or as a condition."""
+    """Return anti-affinity over nodes and spread over the topology, as a preference or enforced."""
     term = {"labelSelector": {"matchLabels": match}, "topologyKey": "kubernetes.io/hostname"}
     rule: Manifest
     if enforce:

@@ -1,6 +1,6 @@
-"""From a spec to the settings of the processes, under their own keys (docs/configuration.md). Pure.
+"""Converts a spec to the settings of the processes, by their keys in docs/configuration.md. Pure.
 
-The operator may not import the bookie or the broker; a unit test gives what is made here to their own loaders.
+The operator may not import the bookie or the broker; a unit test passes the results to their own loaders.
 """
 
 from collections.abc import Mapping
@@ -26,20 +26,20 @@ METADATA_AUTH_FOLDER = "/etc/quire/metadata-auth"
 LEDGER_PASSWORD_FOLDER, LEDGER_PASSWORD_KEY = "/etc/quire/ledger-password", "password"
 CLUSTER_NAME = "quire"
 OPERATOR_ROLE = "quire-operator"
-"""The role of the token by which the operator asks brokers and bookies."""
+"""The role of the token with which the operator authenticates to brokers and bookies."""
 BOOKIE_ROLE, BROKER_ROLE = "quire-bookie", "quire-broker"
-"""The roles of a pool's other tokens: of bookies and auto-recovery, and of brokers and jobs."""
+"""The roles of a pool's other tokens: for bookies and auto-recovery, and for brokers and jobs."""
 TOKEN_KEY, OPERATOR_TOKEN = "token.key", "operator.token"
 BOOKIE_TOKEN, BROKER_TOKEN = "bookie.token", "broker.token"
 POOL_SECRET_KEYS = (TOKEN_KEY, OPERATOR_TOKEN, BOOKIE_TOKEN, BROKER_TOKEN)
-"""Keys of a Secret with the key and the tokens of a pool."""
+"""Keys of the Secret with the key and the tokens of a pool."""
 POOL_TOKEN_FOLDER = "/etc/quire/token"
 
 OPEN_TO_PODS: Mapping[str, Value] = {
     "httpServerAdminRemote": True,
     "httpServerAllowedHosts": ["*.svc", "*.cluster.local"],
 }
-"""Without authentication: the operator and jobs ask from other pods, by address or by the names of Services."""
+"""Settings without authentication. The operator and jobs connect from other pods, by address or by Service name."""
 
 _TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 _TOKEN_PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
@@ -49,13 +49,13 @@ Settings = dict[str, Value]
 
 
 def metadata_url(store: MetadataStore) -> str:
-    """`etcd://host:port,...`, with https in front of each member where it has TLS."""
+    """Return `etcd://host:port,...`, with https:// before each member if TLS is set."""
     scheme = "https://" if store.tls is not None else ""
     return "etcd://" + ",".join(f"{scheme}{endpoint}" for endpoint in store.endpoints)
 
 
 def metadata_access(store: MetadataStore) -> Settings:
-    """As whom a process comes to etcd; the files are of mounted Secrets, which are followed."""
+    """Return the credentials of a process for etcd; the files are in mounted Secrets, whose updates are followed."""
     found: Settings = {}
     if store.tls is not None:
         found["metadataTlsTrustCertsFilePath"] = f"{METADATA_TLS_FOLDER}/ca.crt"
@@ -69,12 +69,12 @@ def metadata_access(store: MetadataStore) -> Settings:
 
 
 def is_https_only(tls: Tls | None) -> bool:
-    """The HTTP port of bookies and auto-recovery cannot offer both: in clear unless TLS is required."""
+    """Return whether HTTP ports of bookies and auto-recovery use TLS: only if required, as they cannot offer both."""
     return tls is not None and tls.secret_name is not None and tls.mode is TlsMode.REQUIRED
 
 
 def _http_tls(tls: Tls | None) -> Settings:
-    """The HTTP port of a bookie or of auto-recovery behind TLS; probes have no certificate, so none is asked for."""
+    """Return the TLS settings of the HTTP port of bookies and auto-recovery. Probes have no client certificate."""
     if not is_https_only(tls):
         return {}
     return {
@@ -85,7 +85,7 @@ def _http_tls(tls: Tls | None) -> Settings:
 
 
 def broker_ports(brokers: Brokers) -> dict[str, int]:
-    """Ports of a broker by their names: in clear, over TLS, or both."""
+    """Return the ports of a broker by name: plaintext, TLS, or both."""
     tls = brokers.tls
     found: dict[str, int] = {}
     if not is_https_only(tls):
@@ -96,7 +96,7 @@ def broker_ports(brokers: Brokers) -> dict[str, int]:
 
 
 def _broker_security(brokers: Brokers) -> Settings:
-    """The brokers' own TLS and authentication."""
+    """Return the settings for TLS and authentication of the brokers' ports."""
     ports = broker_ports(brokers)
     found: Settings = {}
     found["brokerServicePort"] = ports.get("pulsar", "")
@@ -126,31 +126,31 @@ def _broker_security(brokers: Brokers) -> Settings:
 
 
 def folders(kind: str, volumes: int, per_volume: int) -> list[str]:
-    """Folders on the volumes of a kind, volume by volume: a new volume's come behind all that were there.
+    """Return the folders on the volumes of a kind, volume by volume, so that those of a new volume are the last.
 
-    Below the mount, never the mount itself: a file system may have a `lost+found` there, and a bookie takes only empty
-    folders. A volume that is not mounted shows as a lost folder, which the bookie refuses.
+    They are below the mount: a file system may have a `lost+found` in its root, and a bookie accepts only empty
+    folders. A volume that is not mounted appears as a lost folder, which the bookie refuses.
     """
     return [f"{DATA_ROOT}/{kind}{volume}/{place}" for volume in range(volumes) for place in range(per_volume)]
 
 
 def bookie_settings(spec: BookieSpec) -> Settings:
-    """Everything that a bookie is told in its file; its own host name is an argument of the process."""
+    """Return all settings in a bookie's file. Its host name is an argument of the process."""
     return bookie_settings_of_fields(spec) | spec.engine.settings
 
 
 def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
-    """What follows from the fields of the spec; `engine.settings` may say none of it."""
+    """Return the settings that are set by fields of the spec; `engine.settings` may not contain them."""
     storage, engine = spec.storage, spec.engine
     found: Settings = {
         "metadataServiceUri": metadata_url(spec.metadata),
         "bookiePort": BOOKIE_PORT,
-        # A pod keeps its name when its volumes are replaced by empty ones: an id must not.
+        # A pod keeps its name when its volumes are replaced by empty ones, but a bookie id must not stay the same.
         "bookieIdScheme": "storage",
         "httpServerPort": BOOKIE_HTTP_PORT,
         "journalDirectories": folders("journal", storage.journal.volumes, storage.journal.dirs_per_volume),
         "ledgerDirectories": folders("ledgers", storage.ledgers.volumes, storage.ledgers.dirs_per_volume),
-        # Only empty folders behind the known ones are taken; one that lost its files is refused all the same.
+        # Only empty folders after the known ones are accepted; a known folder that lost its files is still refused.
         "allowStorageExpansion": True,
         "journalWriteData": spec.durability.journal is not JournalMode.DISABLED,
         "journalSyncData": spec.durability.journal is JournalMode.SYNC,
@@ -173,7 +173,7 @@ def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
         "scrubBytesPerSecond": quantity_bytes(spec.scrub.bytes_per_second),
     }
     if spec.placement.topology_keys:
-        # A bookie says where it stands before it registers; the operator annotates its pod once that has a node.
+        # A bookie publishes its rack before it registers; the operator annotates its pod after scheduling.
         found["bookieRackAnnotationsFile"] = f"{PODINFO_FOLDER}/annotations"
         found["bookieRackAnnotation"] = ZONE_ANNOTATION
     if storage.index is not None:
@@ -183,14 +183,14 @@ def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
     if spec.tls is not None:
         found |= _bookie_tls(spec.tls) | _http_tls(spec.tls)
     if spec.authentication is not None:
-        # Of the client inside the bookie, which reads ledgers of other bookies for the admin paths.
+        # For the client within the bookie, which reads ledgers of other bookies for the admin paths.
         found["clientAuthProviderFactoryClass"] = "token"
         found["clientAuthParameters"] = f"file://{POOL_TOKEN_FOLDER}/{BOOKIE_TOKEN}"
     return found | http_roles(spec.authentication) | metadata_access(spec.metadata)
 
 
 def http_roles(wanted: BookieAuthentication | None) -> Settings:
-    """Whom bookies and auto-recovery answer: operator, auto-recovery and jobs ask from other pods."""
+    """Return the settings for access to bookies and auto-recovery: operator, auto-recovery and jobs use other pods."""
     if wanted is None:
         return dict(OPEN_TO_PODS)
     key = "tokenSecretKey" if wanted.key_type is TokenKeyType.SECRET else "tokenPublicKey"
@@ -205,7 +205,7 @@ def http_roles(wanted: BookieAuthentication | None) -> Settings:
 
 
 def _bookie_tls(tls: Tls) -> Settings:
-    """The BookKeeper port behind TLS."""
+    """Return the TLS settings of the BookKeeper port."""
     found: Settings = {
         "tlsProviderFactoryClass": _TLS_FACTORY,
         "tlsCertificatePath": f"{TLS_FOLDER}/tls.crt",
@@ -221,7 +221,7 @@ def _bookie_tls(tls: Tls) -> Settings:
 
 
 def client_access(pool: BookieSpec, token: str = BROKER_TOKEN) -> Settings:
-    """As whom a client of the bookies comes (auto-recovery, broker, jobs). `token`: key in the pool's Secret."""
+    """Return the credentials of a client of the bookies (auto-recovery, broker, jobs). `token`: key in the Secret."""
     found = _client_tls(pool.tls)
     if pool.authentication is not None:
         found["bookkeeperClientAuthenticationPlugin"] = "token"
@@ -230,7 +230,7 @@ def client_access(pool: BookieSpec, token: str = BROKER_TOKEN) -> Settings:
 
 
 def _client_tls(tls: Tls | None) -> Settings:
-    """With the same Secret as the bookies."""
+    """Return the TLS settings of a client, which uses the same Secret as the bookies."""
     if tls is None:
         return {}
     return {
@@ -242,7 +242,7 @@ def _client_tls(tls: Tls | None) -> Settings:
 
 
 def recovery_settings(spec: BookieSpec) -> Settings:
-    """Of `quire autorecovery`."""
+    """Return the settings of `quire autorecovery`."""
     found: Settings = {
         "metadataServiceUri": metadata_url(spec.metadata),
         "httpServerPort": RECOVERY_HTTP_PORT,
@@ -254,12 +254,12 @@ def recovery_settings(spec: BookieSpec) -> Settings:
 
 
 def broker_settings(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
-    """Of the brokers of a namespace, on the cluster of a pool."""
+    """Return the settings of the brokers of a namespace, on the cluster of a pool."""
     return broker_settings_of_fields(spec, pool) | spec.brokers.settings
 
 
 def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
-    """What follows from the fields of both specs; `brokers.settings` may say none of it but whether roles count."""
+    """Return the settings that are set by fields of both specs; `brokers.settings` may override only a few of them."""
     found: Settings = {
         "metadataStoreUrl": metadata_url(pool.metadata),
         "clusterName": CLUSTER_NAME,
@@ -282,5 +282,5 @@ def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Sett
 
 
 def _minutes(duration: str) -> int:
-    """Whole minutes, rounded down: never later than was asked for."""
+    """Return whole minutes, rounded down: never later than requested."""
     return duration_ms(duration) // 60_000

@@ -1,8 +1,8 @@
-"""One run of a job as a `SparkApplication` of either Spark operator, with the same pods as a Job would have. Pure.
+"""Builds a run of a job as a `SparkApplication` of either Spark operator, with the same pods as a Job. Pure.
 
 Kubeflow: sparkoperator.k8s.io/v1beta2, https://www.kubeflow.org/docs/components/spark-operator/
 Apache: spark.apache.org/v1, https://github.com/apache/spark-kubernetes-operator
-Both submit in cluster mode: the driver's container is started by Spark, and runs `MAIN` with the job's arguments.
+Both submit in cluster mode: Spark starts the driver's container, which runs `MAIN` with the arguments of the job.
 """
 
 from quire_operator.api.jobs_spec import DRIVER_MEMORY, EXECUTOR_MEMORY
@@ -27,13 +27,13 @@ from quire_operator.builders.naming import CONTAINER, JOBS, child_name
 KUBEFLOW, APACHE = "sparkoperator.k8s.io/v1beta2", "spark.apache.org/v1"
 KIND = "SparkApplication"
 MAIN = "local:///opt/quire/quire.py"
-"""`quire` as a file that spark-submit takes for Python; of the image quire-jobs."""
+"""`quire` as a file that spark-submit accepts as Python, in the image quire-jobs."""
 SPARK_VERSION = "4.3.0"
-"""Of the image; neither operator chooses anything by it."""
+"""Version in the image; neither operator uses it to choose anything."""
 
 
 def application_run(resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot, api_version: str) -> Manifest:
-    """The run; `api_version`: of which operator."""
+    """Return the run. `api_version` selects the operator."""
     made = _apache if api_version == APACHE else _kubeflow
     return run_head(resource, api_version, KIND, job, slot) | {"spec": made(resource, facts, job, slot)}
 
@@ -56,7 +56,7 @@ def _settings(resource: ManagedLedger, facts: JobFacts) -> dict[str, str]:
 
 
 def _templates(resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot) -> tuple[Manifest, Manifest]:
-    """Of driver and executors. The driver speaks to the API server; Spark writes commands, memory and cpu."""
+    """Return the pods of driver and executors. The driver uses the API server; Spark adds commands, memory and CPU."""
     driver = driver_template(resource, facts, job, slot, {}, {})
     deadline_s = round(duration_s(resource.spec.spark.active_deadline))
     driver["spec"] |= {"automountServiceAccountToken": True, "activeDeadlineSeconds": deadline_s}
@@ -105,7 +105,7 @@ def _apache(resource: ManagedLedger, facts: JobFacts, job: JobWanted, slot: Slot
         "executorSpec": {"podTemplateSpec": executor},
         "applicationTolerations": {
             "restartConfig": {"restartPolicy": "OnFailure", "maxRestartAttempts": RETRIES},
-            # The operator deletes ended runs itself, and reads their drivers' last words until then.
+            # Quire's operator deletes ended runs itself, and reads the drivers' termination messages until then.
             "resourceRetainPolicy": "Always",
         },
         "runtimeVersions": {"sparkVersion": SPARK_VERSION},

@@ -1,4 +1,4 @@
-"""Settings as a TOML file: flat keys with texts, numbers, truths and lists of texts. Writes only."""
+"""Writes settings as TOML: flat keys with strings, numbers, booleans and lists of strings."""
 
 import json
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ Value = str | int | float | bool | list[str]
 
 
 def toml_text(settings: Mapping[str, Value], head: str) -> str:
-    """The file, keys in order, below a comment. Same settings, same bytes."""
+    """Return the file, with sorted keys below a comment. Equal settings give equal bytes."""
     lines = [f"{key} = {_rendered(value)}" for key, value in sorted(settings.items())]
     return "\n".join([f"# {head}", *lines, ""])
 
 
 def _rendered(value: Value) -> str:
-    """JSON's forms of these values are TOML's too, but for DEL, which JSON leaves as it is."""
+    """Return the JSON form of a value, which is valid TOML except for DEL, which JSON does not escape."""
     if isinstance(value, list):
         return "[" + ", ".join(_rendered(item) for item in value) + "]"
     return json.dumps(value).replace("\x7f", "\\u007f")

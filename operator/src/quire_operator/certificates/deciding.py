@@ -1,8 +1,8 @@
-"""What is to be done about an authority and about a certificate, from what they say and the time. Pure.
+"""Decides when to create, renew or replace an authority or a certificate. Pure.
 
-An authority is renewed in two steps, so that nobody ever meets a certificate of an authority that it does not trust
-yet: at two thirds of its life the next one is made and put into every `ca.crt`; only `TRUST_FIRST_S` later it signs.
-The former stays in `ca.crt` until it ends, long after the last certificate that it signed.
+An authority is renewed in two steps, so that no peer receives a certificate of an authority that it does not trust
+yet: after two thirds of its lifetime the next one is created and added to every `ca.crt`; it signs only `TRUST_FIRST_S`
+later. The former one stays in `ca.crt` until it expires, long after the last certificate that it signed.
 """
 
 from dataclasses import dataclass
@@ -15,41 +15,43 @@ DAY_S = 86_400.0
 AUTHORITY_LIFE_S = 3 * 365 * DAY_S
 LIFE_S = 90 * DAY_S
 RENEWED_AFTER = 2 / 3
-"""Of a life."""
+"""Share of a lifetime after which the renewal is due."""
 TRUST_FIRST_S = 7 * DAY_S
-"""From an authority's first day in `ca.crt` to the first certificate of it: Secrets reach pods within minutes, and
-whoever reads `ca.crt` only at a start (etcd) has a week for one."""
+"""Time between adding an authority to `ca.crt` and its first certificate.
+
+Secrets reach pods within minutes; a process that reads `ca.crt` only at its start (etcd) has a week for a restart.
+"""
 assert LIFE_S < AUTHORITY_LIFE_S * (1 - RENEWED_AFTER) - TRUST_FIRST_S
 
 
 class Step(Enum):
-    """What an authority needs."""
+    """The next step for an authority."""
 
     NOTHING = "nothing"
     MAKE = "make"
-    """There is none, or none that can sign any more."""
+    """Create one: there is none, or none that can sign."""
     PREPARE = "prepare"
-    """Make the next one; it is trusted, and does not sign yet."""
+    """Create the next one, which is trusted but does not sign yet."""
     PROMOTE = "promote"
-    """The next one signs from now on."""
+    """Let the next one sign from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Why a certificate is made; for the log."""
+    """Why a certificate is issued; for the log."""
 
     reason: str
 
 
 def is_due(certificate: Facts, now_s: float) -> bool:
-    """Two thirds of its life are over."""
+    """Return whether two thirds of its lifetime are over."""
     return now_s >= certificate.begins_s + RENEWED_AFTER * (certificate.ends_s - certificate.begins_s)
 
 
 def authority_step(signing: Facts | None, following: Facts | None, now_s: float) -> Step:
-    """Of one authority and the next one, as they were read; None: there is none that can be used."""
+    """Return the next step for an authority and its successor; None stands for a missing or invalid one."""
     if signing is None or now_s >= signing.ends_s:
-        # With nothing to sign with, the next one must do, whoever trusts it already.
+        # Without a signing authority the next one must sign, even if not every peer trusts it yet.
         return Step.MAKE if following is None or now_s >= following.ends_s else Step.PROMOTE
     if following is not None:
         return Step.PROMOTE if now_s - following.begins_s >= TRUST_FIRST_S else Step.NOTHING
@@ -57,23 +59,23 @@ def authority_step(signing: Facts | None, following: Facts | None, now_s: float)
 
 
 def renewal(found: Facts | None, wanted: Subject, authority: Facts, now_s: float) -> Renewal | None:
-    """Why a certificate must be made; None: the one that was found will do."""
+    """Return why a certificate must be issued; None if the existing one is sufficient."""
     if found is None:
-        return Renewal("there is none that can be used")
+        return Renewal("there is no valid one")
     if not is_signed_by(found, authority):
-        return Renewal("its authority is another")
+        return Renewal("it was signed by another authority")
     if is_due(found, now_s):
-        return Renewal("two thirds of its life are over" if now_s < found.ends_s else "it has ended")
+        return Renewal("two thirds of its lifetime are over" if now_s < found.ends_s else "it has expired")
     names = set(wanted.dns) | set(wanted.addresses)
     if missing := sorted(names - set(found.subject.dns) - set(found.subject.addresses)):
-        return Renewal(f"it does not name {', '.join(missing)}")
+        return Renewal(f"it lacks the names {', '.join(missing)}")
     if (found.subject.unit, found.subject.server) != (wanted.unit, wanted.server):
-        return Renewal("it is for another use")
+        return Renewal("it has another role or purpose")
     return None
 
 
 def trusted(bundle: list[Facts], signing: Facts, following: Facts | None, now_s: float) -> list[Facts]:
-    """What belongs into `ca.crt`: who signs, who will, and former ones until they end."""
+    """Return the content of `ca.crt`: the signing authority, the next one, and former ones until they expire."""
     first = [signing] + ([following] if following is not None else [])
     known = {each.signer for each in first}
     former = [each for each in bundle if each.authority and each.signer not in known and now_s < each.ends_s]

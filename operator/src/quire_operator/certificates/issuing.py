@@ -1,4 +1,4 @@
-"""Makes keys and certificates, and reads them again, with the library `cryptography`. Decides nothing, keeps nothing.
+"""Creates and parses keys and certificates with the library `cryptography`. Decides nothing, stores nothing.
 
 Keys are P-256, in PKCS #8; everything is PEM, under the names of Secrets of type kubernetes.io/tls.
 """
@@ -17,13 +17,13 @@ from quire_operator.certificates.subjects import Subject
 from quire_operator.errors import OperatorError
 
 BACKDATED_S = 3600
-"""Clocks of nodes differ; a certificate of a moment ago would not be valid yet for one that is behind."""
+"""Start of validity before the issue time, because a node whose clock is behind would reject a new certificate."""
 ORGANIZATION = "quire"
 _Key = ec.EllipticCurvePrivateKey
 
 
 class CertificateError(OperatorError):
-    """PEM that cannot be read, or a key that is of another certificate."""
+    """Invalid PEM, or a key that does not match its certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a certificate says. Times in seconds since the epoch."""
+    """The relevant content of a certificate. Times in seconds since the epoch."""
 
     begins_s: float
     ends_s: float
@@ -46,9 +46,9 @@ class Facts:
 
 
 def new_authority(common_name: str, now_s: float, life_s: float) -> Pair:
-    """A self-signed one; its name has the time in it, so that two of one place differ."""
+    """Create a self-signed authority. Its name includes the time, so that successive ones differ."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"{common_name[:50]} {int(now_s)}", "authority")  # within what X.509 allows, with all of the time
+    name = _name(f"{common_name[:50]} {int(now_s)}", "authority")  # cut to the limit of X.509, but with the whole time
     usage = _usage(signs_certificates=True)
     built = (
         _builder(name, name, key.public_key(), now_s, life_s)
@@ -60,7 +60,7 @@ def new_authority(common_name: str, now_s: float, life_s: float) -> Pair:
 
 
 def issue(subject: Subject, authority: Pair, now_s: float, life_s: float) -> Pair:
-    """A new key with a certificate of the authority. CertificateError when the authority cannot be read."""
+    """Create a key and a certificate signed by the authority. CertificateError if the authority is invalid."""
     signer, signer_key = _certificate(authority.certificate), _key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([ExtendedKeyUsageOID.SERVER_AUTH] if subject.server else [])
@@ -81,15 +81,15 @@ def issue(subject: Subject, authority: Pair, now_s: float, life_s: float) -> Pai
 
 
 def read(pair: Pair) -> Facts:
-    """What the certificate says. CertificateError: it cannot be read, or the key is another's."""
+    """Parse a certificate. CertificateError if it is invalid or does not match its key."""
     certificate, key = _certificate(pair.certificate), _key(pair.key)
     if key.public_key() != certificate.public_key():
-        raise CertificateError("the key is not that of the certificate")
+        raise CertificateError("the key does not match the certificate")
     return facts(certificate)
 
 
 def facts(certificate: x509.Certificate) -> Facts:
-    """What it says."""
+    """Return the relevant content of a certificate."""
     dns: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     try:
@@ -118,7 +118,7 @@ def facts(certificate: x509.Certificate) -> Facts:
 
 
 def is_signed_by(certificate: Facts, authority: Facts) -> bool:
-    """The authority's key made its signature."""
+    """Return whether the authority signed the certificate."""
     try:
         certificate.signer.verify_directly_issued_by(authority.signer)
     except (ValueError, TypeError, InvalidSignature):
@@ -127,15 +127,15 @@ def is_signed_by(certificate: Facts, authority: Facts) -> bool:
 
 
 def bundle(pem: bytes) -> list[x509.Certificate]:
-    """The certificates of a file, in order. CertificateError."""
+    """Parse the certificates of a file, in order. Raises CertificateError."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise CertificateError(f"no certificates: {error}") from error
+        raise CertificateError(f"invalid certificates: {error}") from error
 
 
 def pem_of(certificate: x509.Certificate) -> bytes:
-    """As a file has it."""
+    """Return the certificate as PEM."""
     return _pem(certificate)
 
 
@@ -174,7 +174,7 @@ def _name(common_name: str, unit: str) -> x509.Name:
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
             x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit),
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64]),  # no more is allowed by X.509
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64]),  # the limit of X.509
         ]
     )
 
@@ -197,14 +197,14 @@ def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
-        raise CertificateError(f"no certificate: {error}") from error
+        raise CertificateError(f"invalid certificate: {error}") from error
 
 
 def _key(pem: bytes) -> _Key:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError) as error:
-        raise CertificateError(f"no private key: {error}") from error
+        raise CertificateError(f"invalid private key: {error}") from error
     if not isinstance(key, _Key):
-        raise CertificateError("the private key is of another kind than those that are made here")
+        raise CertificateError("the private key is not an elliptic curve key")
     return key

@@ -1,7 +1,7 @@
-"""Keeps the Secrets with certificates: reads them, lets `deciding` say what they lack, writes what was issued.
+"""Maintains the Secrets with certificates: reads them, issues what `deciding` finds missing, and writes them.
 
-A Secret that this did not make is never changed: `ForeignSecretError`. Every step can be broken off and taken up again:
-an authority is on record before anything is signed with it.
+A Secret that the operator did not create is never changed (`ForeignSecretError`). Every step may be interrupted and
+resumed: an authority is stored before it signs anything.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from quire_operator.errors import OperatorError
 
 _log = logging.getLogger("quire.operator")
 AUTHORITY = "quire-ca"
-"""Of the resources of a Kubernetes namespace."""
+"""Name of the authority of a Kubernetes namespace."""
 KEPT_S = 60.0
-"""A Secret that was whole is looked at again after so long: so long a change by hand can last."""
+"""Interval of checks of a complete Secret; a manual change can last this long."""
 MADE_HERE = f"{GROUP}/certificate"
 _CERTIFICATE, _KEY, _TRUSTED = "tls.crt", "tls.key", "ca.crt"
 _NEXT_CERTIFICATE, _NEXT_KEY = "next.crt", "next.key"
@@ -41,21 +41,21 @@ _LABELS = {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by":
 
 
 class ForeignSecretError(OperatorError):
-    """A Secret of the name that is needed is there, and somebody else made it."""
+    """A Secret of the required name exists, but the operator did not create it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """One that signs, and what those who meet its certificates should trust."""
+    """A signing authority, and the certificates that its clients should trust."""
 
     pair: Pair
     facts: Facts
     trusted: bytes
-    """`ca.crt`."""
+    """Content of `ca.crt`."""
 
 
 class CertificateSecrets:
-    """The Secrets of one operator process. Passes side by side may ask: an authority is made once."""
+    """Owns the Secrets of one operator process. Concurrent reconciliations may use it: an authority is created once."""
 
     def __init__(self, kube: Kube, *, kept_s: float = KEPT_S) -> None:
         self._kube = kube
@@ -74,10 +74,11 @@ class CertificateSecrets:
         owner: Manifest | None = None,
         authority: tuple[str, str] | None = None,
     ) -> None:
-        """The Secret has a certificate with these names that will be valid for long enough.
+        """Ensure that the Secret has a certificate with these names that stays valid long enough.
 
-        `owner`: the owner reference of the resource with which it goes. `authority`: namespace and name of another
-        than the namespace's own. ForeignSecretError, KubeError (ConflictError: somebody wrote in between).
+        `owner`: owner reference of the resource with which it is deleted. `authority`: namespace and name of an
+        authority other than the namespace's own. Raises ForeignSecretError, KubeError (ConflictError if another client
+        wrote in between).
         """
         at = authority or (namespace, AUTHORITY)
         async with self._locks.setdefault(at, asyncio.Lock()):
@@ -89,7 +90,7 @@ class CertificateSecrets:
         data = _data(there)
         why = renewal(_read(data, _CERTIFICATE, _KEY), subject, signer.facts, now_s)
         if why is not None:
-            _log.info("certificate %s/%s is made: %s", namespace, name, why.reason)
+            _log.info("issuing certificate %s/%s: %s", namespace, name, why.reason)
             pair = issuing.issue(subject, signer.pair, now_s, LIFE_S)
             data = {_CERTIFICATE: pair.certificate, _KEY: pair.key}
         if why is not None or data.get(_TRUSTED) != signer.trusted or not _is_owned(there, owner):
@@ -97,7 +98,7 @@ class CertificateSecrets:
         self._whole[namespace, name] = (subject, signer.trusted, now_s)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Its resource is going; Kubernetes deletes the Secret with it."""
+        """Forget a Secret whose resource is being deleted; Kubernetes deletes the Secret with it."""
         self._whole.pop((namespace, name), None)
 
     async def _authority(self, namespace: str, name: str, now_s: float) -> Authority:
@@ -110,12 +111,13 @@ class CertificateSecrets:
         step = authority_step(signing, following, now_s)
         changed = dict(data)
         if step in (Step.MAKE, Step.PREPARE):
-            _log.info("authority %s/%s: %s one", namespace, name, "a first" if step is Step.MAKE else "the next")
+            which = "the first" if step is Step.MAKE else "the next"
+            _log.info("authority %s/%s: creating %s certificate", namespace, name, which)
             made = issuing.new_authority(f"quire {namespace}", now_s, AUTHORITY_LIFE_S)
             places = (_CERTIFICATE, _KEY) if step is Step.MAKE else (_NEXT_CERTIFICATE, _NEXT_KEY)
             changed |= dict(zip(places, (made.certificate, made.key), strict=True))
         elif step is Step.PROMOTE:
-            _log.info("authority %s/%s: the next one signs from now on", namespace, name)
+            _log.info("authority %s/%s: the next certificate signs from now on", namespace, name)
             changed[_CERTIFICATE], changed[_KEY] = changed.pop(_NEXT_CERTIFICATE), changed.pop(_NEXT_KEY)
         signing, following = _read(changed, _CERTIFICATE, _KEY), _read(changed, _NEXT_CERTIFICATE, _NEXT_KEY)
         assert signing is not None
@@ -129,11 +131,11 @@ class CertificateSecrets:
         return found
 
     async def _found(self, namespace: str, name: str) -> Manifest | None:
-        """The Secret, if we made it; None when there is none."""
+        """Return the Secret if the operator created it; None if it does not exist."""
         there = await self._kube.get(object_path("v1", "Secret", namespace, name))
         if there is not None and MADE_HERE not in there["metadata"].get("labels", {}):
             raise ForeignSecretError(
-                f"the Secret {name} was not made by this operator and is left alone: rename it, or name it in "
+                f"the Secret {name} was not created by this operator and is not changed: rename it, or name it in "
                 "tls.secretName to use it"
             )
         return there
@@ -147,7 +149,7 @@ class CertificateSecrets:
         kind: str,
         owner: Manifest | None,
     ) -> None:
-        """Create it, or replace it under the resourceVersion that was read: of two who try, one gets a conflict."""
+        """Create the Secret, or replace it under the resourceVersion that was read, so that a race is a conflict."""
         encoded = {key: base64.b64encode(value).decode() for key, value in sorted(data.items())}
         if there is not None:
             former = dict(there["metadata"], labels={**there["metadata"].get("labels", {}), **_LABELS})
@@ -164,26 +166,26 @@ class CertificateSecrets:
 
 
 def _is_owned(there: Manifest | None, owner: Manifest | None) -> bool:
-    """By this owner: a resource that was made anew under its name must not lose its Secret with the former one."""
+    """Return whether the owner is the current one: a recreated resource must not lose its Secret with the former."""
     if there is None or owner is None:
         return True
     return any(each.get("uid") == owner["uid"] for each in there["metadata"].get("ownerReferences", ()))
 
 
 def _data(there: Manifest | None) -> dict[str, bytes]:
-    """What is in a Secret; what is no base64 cannot be there."""
+    """Return the decoded values of a Secret; the API server accepts only valid base64."""
     found: Mapping[str, str] = {} if there is None else there.get("data") or {}
     return {key: base64.b64decode(value) for key, value in found.items()}
 
 
 def _read(data: Mapping[str, bytes], certificate: str, key: str) -> Facts | None:
-    """None: it is not there, or useless, which is the same."""
+    """Parse a certificate of a Secret; None if it is missing or invalid."""
     if certificate not in data or key not in data:
         return None
     try:
         return issuing.read(Pair(data[certificate], data[key]))
     except CertificateError as error:
-        _log.warning("%s cannot be used: %s", certificate, error)
+        _log.warning("ignoring invalid %s: %s", certificate, error)
         return None
 
 

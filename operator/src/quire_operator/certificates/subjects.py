@@ -1,6 +1,6 @@
-"""Who needs a certificate, and which names stand in it. Pure.
+"""Defines the subjects and names of certificates. Pure.
 
-Pods are named by a wildcard over their headless Service, so that more of them need no new certificate.
+Pods are covered by a wildcard over their headless Service, so that additional ones need no new certificate.
 """
 
 from dataclasses import dataclass
@@ -17,26 +17,26 @@ ETCD, ETCD_CLIENT = "etcd", "etcd-client"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose certificate it is."""
+    """The subject, names and purpose of a certificate."""
 
     common_name: str
     unit: str
-    """OU: the role by which a bookie's `authorizedRoles` know a client."""
+    """OU: the role of a client, which a bookie compares with `authorizedRoles`."""
     dns: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     """IP addresses."""
     server: bool = True
-    """It is shown to clients too. False: only to servers."""
+    """It also authenticates a server. False: only a client."""
 
 
 def service_names(service: str, namespace: str, *, pods: bool = False) -> list[str]:
-    """As which a Service is called, from its namespace, from others, and in full; with `pods` each pod of it too."""
+    """Return the names of a Service, from short to fully qualified; with `pods` also those of its pods."""
     longer = [f"{service}.{namespace}", f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.{CLUSTER_DOMAIN}"]
     return [service, *longer] + ([f"*.{name}" for name in (service, *longer)] if pods else [])
 
 
 def bookie_subject(resource: Bookie) -> Subject:
-    """Of the bookies of a pool, and of its auto-recovery."""
+    """Return the subject for the bookies of a pool and its auto-recovery."""
     name, namespace = resource.meta.name, resource.meta.namespace
     pool = child_name(name, BOOKIE)
     names = service_names(pool, namespace, pods=True) + service_names(child_name(name, AUTO_RECOVERY), namespace)
@@ -44,7 +44,7 @@ def bookie_subject(resource: Bookie) -> Subject:
 
 
 def broker_subject(resource: ManagedLedger) -> Subject:
-    """Of the brokers of a namespace; what `advertisedListeners` name is in it too."""
+    """Return the subject for the brokers of a namespace, including the hosts of `advertisedListeners`."""
     name, namespace = resource.meta.name, resource.meta.namespace
     names = service_names(child_name(name, BROKER), namespace)
     names += service_names(child_name(name, HEADLESS), namespace, pods=True)
@@ -55,13 +55,13 @@ def broker_subject(resource: ManagedLedger) -> Subject:
 
 
 def etcd_subject(name: str, namespace: str) -> Subject:
-    """Of the members of the chart's etcd. Members check each other's address against these names."""
+    """Return the subject for the members of the chart's etcd, which check each other's address against its names."""
     names = service_names(name, namespace) + service_names(f"{name}-members", namespace, pods=True)
     return Subject(name, ETCD, (*names, "localhost"), ("127.0.0.1",))
 
 
 def etcd_client_subject(namespace: str) -> Subject:
-    """Of everybody who may use etcd. Without names: etcd would compare them with the client's address."""
+    """Return the subject for clients of etcd. It has no names: etcd would compare them with the client's address."""
     return Subject(f"quire.{namespace}", ETCD_CLIENT, server=False)
 
 

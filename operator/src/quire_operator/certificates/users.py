@@ -1,4 +1,4 @@
-"""For whom the Secrets are kept: resources, in their passes, and the chart's etcd, in a task of its own."""
+"""Maintains the Secrets of resources, in their reconciliation, and of the chart's etcd, in a separate task."""
 
 import asyncio
 import logging
@@ -26,15 +26,18 @@ RETRY_S = 2.0
 
 
 async def keep_bookie(secrets: CertificateSecrets, resource: Bookie, now_s: float) -> str | None:
-    """What a person must do about it; None: the Secret is whole, or none is wanted. Also while the resource is paused:
-    certificates that end would stop what a pause is to leave running. OperatorError for what a retry may mend."""
+    """Maintain the certificates of a pool. Returns an error that an administrator must fix, or None.
+
+    It also runs while the resource is paused, because expired certificates would stop the pods. Raises OperatorError
+    for failures that a retry may fix.
+    """
     if not is_generated(resource.spec.tls):
         return None
     return await _keep(secrets, "Bookie", resource.meta, BOOKIE, bookie_subject(resource), now_s)
 
 
 async def keep_managed_ledger(secrets: CertificateSecrets, resource: ManagedLedger, now_s: float) -> str | None:
-    """As `keep_bookie`."""
+    """Maintain the certificates of brokers, like `keep_bookie`."""
     if not is_generated(resource.spec.brokers.tls):
         return None
     return await _keep(secrets, "ManagedLedger", resource.meta, BROKER, broker_subject(resource), now_s)
@@ -62,9 +65,9 @@ async def keep_etcd(
     client_namespaces: tuple[str, ...],
     wall_s: Callable[[], float],
 ) -> None:
-    """The certificates of the chart's etcd and of its clients, until cancelled.
+    """Maintain the certificates of the chart's etcd and its clients until cancelled.
 
-    It has an authority of its own: whoever has a certificate of it may do anything to the metadata.
+    They have a separate authority, because any of its certificates gives full access to the metadata.
     """
     wanted = [(namespace, f"{etcd}-tls", etcd_subject(etcd, namespace))]
     places = dict.fromkeys((namespace, *client_namespaces))
@@ -76,5 +79,5 @@ async def keep_etcd(
                 await secrets.ensure(place, name, subject, wall_s(), authority=(namespace, f"{etcd}-ca"))
             except OperatorError as error:
                 failed = True
-                _log.warning("the certificate %s/%s cannot be kept: %s", place, name, error)
+                _log.warning("could not maintain certificate %s/%s: %s", place, name, error)
         await asyncio.sleep(RETRY_S if failed else KEPT_S)

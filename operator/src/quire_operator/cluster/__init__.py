@@ -1,1 +1,1 @@
-"""Doing: the API server and the HTTP ports of bookies and brokers. Decides nothing; what to do comes from `plan`."""
+"""Access to the API server and the HTTP ports of bookies and brokers. Performs the actions that `plan` decides."""

@@ -1,7 +1,8 @@
-"""What this process applied lately, so that a pass without changes writes nothing. Forgotten with the process.
+"""Remembers recently applied children, so that a reconciliation without changes writes nothing. In memory only.
 
-Each child is remembered with the version that the API server gave it. A watch that reports a later one, or that the
-child is gone, makes it stale: the next pass applies it again. Entries also end by age, for a watch that missed one.
+Each child is remembered with the version that the API server assigned. A watch that reports a later version, or a
+deletion, makes the entry stale: the next reconciliation applies it again. Entries also expire, in case a watch missed
+an event.
 """
 
 import hashlib
@@ -17,26 +18,26 @@ _WITHOUT_GENERATION = frozenset({"ConfigMap", "Service", "ServiceAccount"})
 
 
 def child_version(kind: str, metadata: dict[str, Any]) -> int:
-    """What moves when somebody changes what we apply: the generation, where there is one that status leaves alone.
+    """Return a number that rises when a client changes the spec: the generation if the kind has one.
 
-    Both numbers only grow while an object lives.
+    Otherwise it is the resourceVersion. Both only rise while an object exists.
     """
     name = "resourceVersion" if kind in _WITHOUT_GENERATION else "generation"
     return int(metadata.get(name) or 0)
 
 
 class Applied:
-    """By path; bounded by the number of children."""
+    """The recently applied children by path. Bounded by the number of children."""
 
     def __init__(self, *, watched: bool = False) -> None:
-        """`watched`: `saw` and `lost` are told of every change, so that entries may be kept for longer."""
+        """Create it empty. `watched`: `saw` and `lost` receive every change, so that entries may be kept longer."""
         self._kept_s = KEPT_S if watched else KEPT_UNWATCHED_S
         self._watched = watched
         self._known: dict[str, tuple[str, float, int]] = {}
         self._seen: dict[str, int] = {}
 
     def is_fresh(self, manifest: ReadManifest, now_s: float) -> bool:
-        """The same was applied lately and nobody changed it since."""
+        """Return whether the same manifest was applied recently and has not been changed since."""
         if not self._watched and manifest["kind"] == "StatefulSet":
             return False
         path = manifest_path(manifest)
@@ -45,17 +46,17 @@ class Applied:
         return fresh and digest == _digest(manifest)
 
     def note(self, manifest: ReadManifest, answer: ReadManifest, now_s: float) -> None:
-        """It was applied; `answer`: as the API server has it now."""
+        """Record an applied manifest. `answer`: the resulting object of the API server."""
         version = child_version(manifest["kind"], answer.get("metadata", {}))
         self._known[manifest_path(manifest)] = (_digest(manifest), now_s, version)
 
     def saw(self, path: str, version: int) -> bool:
-        """A watch reports a child; whether that is a change that is not ours."""
+        """Record a child reported by a watch. Return whether another client changed it."""
         self._seen[path] = version
         return version > self._known.get(path, ("", 0.0, 0))[2]
 
     def lost(self, path: str) -> None:
-        """A watch reports that a child is gone."""
+        """Forget a child that a watch reports as deleted."""
         self._seen.pop(path, None)
         self._known.pop(path, None)
 

@@ -1,4 +1,4 @@
-"""Performs the actions of a pass on a pool, one after the other. Decides nothing; each may be done twice."""
+"""Performs the planned actions on a pool, one at a time. Decides nothing; each action is idempotent."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ from quire_operator.plan.deletion import FINALIZER
 
 
 class PoolActions:
-    """On one pool. `hosts`: addresses of those who can write to the metadata, in the order to try."""
+    """Performs actions on one pool. `hosts`: addresses of processes that can write to the metadata, in order."""
 
     def __init__(
         self, kube: Kube, http: BookieHttp, resource: Bookie, hosts: Iterable[str], now_s: float, applied: Applied
@@ -29,7 +29,7 @@ class PoolActions:
         self._now_s = now_s
 
     async def perform(self, actions: Iterable[act.Action]) -> None:
-        """In order; the first that fails ends the pass, the next pass begins anew. OperatorError."""
+        """Perform the actions in order. Raises OperatorError at the first failure; the next reconciliation retries."""
         for action in actions:
             await self._perform(action)
 
@@ -66,17 +66,17 @@ class PoolActions:
                 await self._wish(action)
 
     async def _release(self, claim: act.ReleaseClaim) -> None:
-        """The volume is set to be retained before its claim goes: the other way round a crash would lose it."""
+        """Set the volume to Retain before deleting its claim: in the reverse order a crash would lose the volume."""
         if claim.keep_volume and claim.volume is not None:
             path = object_path("v1", "PersistentVolume", None, claim.volume)
-            # One that is gone is why the claim goes: there is nothing to keep.
+            # A missing volume is the reason for the release, and there is nothing to retain.
             if await self._kube.get(path) is not None:
                 await self._kube.merge(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
         path = object_path("v1", "PersistentVolumeClaim", self._meta.namespace, claim.name)
         await self._kube.delete(path, claim.uid)
 
     async def _wish(self, action: act.Decommission | act.CancelDrain | act.SetLostBookieDelay) -> None:
-        """Of the first who answers. UnreachableError when nobody does."""
+        """Send a request to the first host that responds. Raises UnreachableError if none does."""
         last = UnreachableError("no bookie and no auto-recovery has an address yet")
         for host in self._hosts:
             try:

@@ -1,8 +1,9 @@
-"""The brokers' admin REST: what a namespace has, and namespace, policies, topics and cursors made there.
+"""Client of the brokers' admin REST API: reads a namespace, and creates namespaces, policies, topics and cursors.
 
-Pulsar's paths and bodies but for one: a whole namespace is read in one answer (`/admin/quire/namespaces/...`). Each
-wish may be repeated: what is there already is no error. A redirect to another broker is not followed, since names of
-pods may not resolve where the operator runs; the one who is asked may own the topic a moment later.
+Uses Pulsar's paths and bodies with one exception: a whole namespace is read in one response
+(`/admin/quire/namespaces/...`). Requests are idempotent: an existing object is no error. A redirect to another broker
+is not followed, because names of pods may not resolve where the operator runs; the contacted broker may own the topic
+a moment later.
 """
 
 import ssl
@@ -15,7 +16,7 @@ import aiohttp
 from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_HTTPS_PORT, CLUSTER_NAME
 from quire_operator.errors import RefusedError, UnreachableError
 from quire_operator.plan import actions as act
-from quire_operator.plan.ledger_seen import NamespaceState, TopicSeen
+from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
 from quire_operator.plan.namespace import BACKLOG_KINDS, backlog_quota_path, isolation_name
 
 ASK_TIMEOUT_S = 10.0
@@ -34,18 +35,18 @@ POLICY_KEYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerDoor:
-    """How a broker is reached. `tls`: what its certificate is judged by; None: in clear."""
+class BrokerEndpoint:
+    """Address and credentials of a broker. `tls`: verifies its certificate; None for plaintext."""
 
     host: str
     tls: ssl.SSLContext | None = None
     token: str | None = field(default=None, repr=False)
     name: str | None = None
-    """What its certificate must be for."""
+    """Expected host name of its certificate."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Response:
     status: int
     body: Any
 
@@ -55,7 +56,7 @@ class _Said:
 
 
 class BrokerRest:
-    """Asks by IP."""
+    """Connects by IP."""
 
     def __init__(
         self, session: aiohttp.ClientSession, port: int = BROKER_HTTP_PORT, port_tls: int = BROKER_HTTPS_PORT
@@ -64,103 +65,103 @@ class BrokerRest:
         self._port = port
         self._port_tls = port_tls
 
-    async def namespace(self, door: BrokerDoor, namespace: str) -> NamespaceState:
-        """What is there. UnreachableError; RefusedError."""
-        policy = await self._isolation(door, namespace)
-        said = await self._ask(door, "GET", f"/admin/quire/namespaces/{namespace}")
-        if said.status == 404:
-            # Not the broker's word for a path that it does not serve: that one has no such reason.
-            if "Namespace" not in said.reason:
-                raise UnreachableError(f"{door.host} does not know /admin/quire/namespaces: another version?")
+    async def namespace(self, endpoint: BrokerEndpoint, namespace: str) -> NamespaceState:
+        """Return the state of a namespace. Raises UnreachableError and RefusedError."""
+        policy = await self._isolation(endpoint, namespace)
+        response = await self._ask(endpoint, "GET", f"/admin/quire/namespaces/{namespace}")
+        if response.status == 404:
+            # A 404 for a path that the broker does not serve has no such reason.
+            if "Namespace" not in response.reason:
+                raise UnreachableError(f"{endpoint.host} does not serve /admin/quire/namespaces: another version?")
             return NamespaceState(exists=False, isolation=policy)
-        if said.status != 200:
-            raise _failure(said, "GET", namespace)
-        return replace(namespace_state(said.body), isolation=policy)
+        if response.status != 200:
+            raise _failure(response, "GET", namespace)
+        return replace(namespace_state(response.body), isolation=policy)
 
-    async def _isolation(self, door: BrokerDoor, namespace: str) -> dict[str, Any] | None:
+    async def _isolation(self, endpoint: BrokerEndpoint, namespace: str) -> dict[str, Any] | None:
         path = f"{_ISOLATION}/{quote(isolation_name(namespace), safe='')}"
-        said = await self._ask(door, "GET", path)
-        if said.status not in (200, 404):
-            raise _failure(said, "GET", path)
-        return said.body if said.status == 200 else None
+        response = await self._ask(endpoint, "GET", path)
+        if response.status not in (200, 404):
+            raise _failure(response, "GET", path)
+        return response.body if response.status == 200 else None
 
-    async def perform(self, door: BrokerDoor, action: act.NamespaceAction) -> None:
-        """A wish. UnreachableError: perhaps done; RefusedError: the broker says why not."""
+    async def perform(self, endpoint: BrokerEndpoint, action: act.NamespaceAction) -> None:
+        """Perform an action. Raises UnreachableError (it may have happened), or RefusedError with the reason."""
         match action:
             case act.CreateNamespace(namespace):
                 tenant, _, _ = namespace.partition("/")
                 info = {"adminRoles": [], "allowedClusters": [CLUSTER_NAME]}
-                await self._wish(door, "PUT", f"/admin/v2/tenants/{tenant}", info, there=409)
-                await self._wish(door, "PUT", f"/admin/v2/namespaces/{namespace}", None, there=409)
+                await self._wish(endpoint, "PUT", f"/admin/v2/tenants/{tenant}", info, there=409)
+                await self._wish(endpoint, "PUT", f"/admin/v2/namespaces/{namespace}", None, there=409)
             case act.DeleteNamespace(namespace):
-                await self._wish(door, "DELETE", f"/admin/v2/namespaces/{namespace}?force=true", None, there=404)
+                await self._wish(endpoint, "DELETE", f"/admin/v2/namespaces/{namespace}?force=true", None, there=404)
             case act.SetPolicy(namespace, path, value):
-                await self._wish(door, "POST", f"/admin/v2/namespaces/{namespace}/{path}", value)
+                await self._wish(endpoint, "POST", f"/admin/v2/namespaces/{namespace}/{path}", value)
             case act.SetIsolation(name, policy):
-                await self._wish(door, "POST", f"{_ISOLATION}/{quote(name, safe='')}", policy)
+                await self._wish(endpoint, "POST", f"{_ISOLATION}/{quote(name, safe='')}", policy)
             case act.ForgetIsolation(name):
-                await self._wish(door, "DELETE", f"{_ISOLATION}/{quote(name, safe='')}", None, there=404)
+                await self._wish(endpoint, "DELETE", f"{_ISOLATION}/{quote(name, safe='')}", None, there=404)
             case act.Grant(namespace, role, actions):
                 path = f"/admin/v2/namespaces/{namespace}/permissions/{quote(role, safe='')}"
-                await self._wish(door, "POST" if actions else "DELETE", path, list(actions) if actions else None)
+                await self._wish(endpoint, "POST" if actions else "DELETE", path, list(actions) if actions else None)
             case act.SetAdmins(namespace, roles):
-                await self._wish(door, "POST", f"/admin/quire/namespaces/{namespace}/admins", list(roles))
+                await self._wish(endpoint, "POST", f"/admin/quire/namespaces/{namespace}/admins", list(roles))
             case act.CreateTopic(namespace, topic, partitions):
-                await self._create_topic(door, _topic(namespace, topic), partitions)
+                await self._create_topic(endpoint, _topic(namespace, topic), partitions)
             case act.GrowTopic(namespace, topic, partitions):
                 path = _topic(namespace, topic)
-                await self._wish(door, "POST", f"{path}/partitions", partitions, there=409)
-                await self._wish(door, "POST", f"{path}/createMissedPartitions", None)
+                await self._wish(endpoint, "POST", f"{path}/partitions", partitions, there=409)
+                await self._wish(endpoint, "POST", f"{path}/createMissedPartitions", None)
             case act.CreateCursor(namespace, topic, cursor, earliest):
                 path = f"{_topic(namespace, topic)}/subscription/{quote(cursor, safe='')}"
-                await self._wish(door, "PUT", path, _EARLIEST if earliest else _LATEST, there=409)
+                await self._wish(endpoint, "PUT", path, _EARLIEST if earliest else _LATEST, there=409)
             case act.LoadTopic(namespace, topic, partitions):
-                if partitions:  # whoever recorded the topic may have ended before its partitions were made
-                    await self._wish(door, "POST", f"{_topic(namespace, topic)}/createMissedPartitions", None)
+                if partitions:  # a broker may have recorded the topic and stopped before creating its partitions
+                    await self._wish(endpoint, "POST", f"{_topic(namespace, topic)}/createMissedPartitions", None)
                 names = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
                 for name in names:
-                    await self._wish(door, "GET", f"{_topic(namespace, name)}/stats", None)
+                    await self._wish(endpoint, "GET", f"{_topic(namespace, name)}/stats", None)
 
-    async def _create_topic(self, door: BrokerDoor, path: str, partitions: int) -> None:
+    async def _create_topic(self, endpoint: BrokerEndpoint, path: str, partitions: int) -> None:
         if partitions:
-            await self._wish(door, "PUT", f"{path}/partitions", partitions, there=409)
-            await self._wish(door, "POST", f"{path}/createMissedPartitions", None)
+            await self._wish(endpoint, "PUT", f"{path}/partitions", partitions, there=409)
+            await self._wish(endpoint, "POST", f"{path}/createMissedPartitions", None)
         else:
-            await self._wish(door, "PUT", path, None, there=409)
+            await self._wish(endpoint, "PUT", path, None, there=409)
 
-    async def _wish(self, door: BrokerDoor, method: str, path: str, body: object, *, there: int = 0) -> None:
-        """`there`: the code that says that it is so already."""
-        said = await self._ask(door, method, path, body, WISH_TIMEOUT_S)
-        if said.status >= 300 and said.status != there:
-            raise _failure(said, method, path)
+    async def _wish(self, endpoint: BrokerEndpoint, method: str, path: str, body: object, *, there: int = 0) -> None:
+        """Send a request. `there`: status code for an object that is already in the wanted state."""
+        response = await self._ask(endpoint, method, path, body, WISH_TIMEOUT_S)
+        if response.status >= 300 and response.status != there:
+            raise _failure(response, method, path)
 
     async def _ask(
-        self, door: BrokerDoor, method: str, path: str, body: object = None, timeout_s: float = ASK_TIMEOUT_S
-    ) -> _Said:
-        scheme = "http" if door.tls is None else "https"
-        url = f"{scheme}://{door.host}:{self._port if door.tls is None else self._port_tls}{path}"
-        headers = {} if door.token is None else {"Authorization": f"Bearer {door.token}"}
+        self, endpoint: BrokerEndpoint, method: str, path: str, body: object = None, timeout_s: float = ASK_TIMEOUT_S
+    ) -> _Response:
+        scheme = "http" if endpoint.tls is None else "https"
+        url = f"{scheme}://{endpoint.host}:{self._port if endpoint.tls is None else self._port_tls}{path}"
+        headers = {} if endpoint.token is None else {"Authorization": f"Bearer {endpoint.token}"}
         try:
             async with self._session.request(
                 method,
                 url,
                 json=body,
                 headers=headers,
-                ssl=door.tls or True,
-                server_hostname=None if door.tls is None else door.name,
+                ssl=endpoint.tls or True,
+                server_hostname=None if endpoint.tls is None else endpoint.name,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             ) as answer:
-                return _Said(answer.status, await answer.json(content_type=None))
+                return _Response(answer.status, await answer.json(content_type=None))
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise UnreachableError(f"{method} {url}: {error or 'no answer in time'}") from error
+            raise UnreachableError(f"{method} {url}: {error or 'no response in time'}") from error
 
 
-def _failure(said: _Said, method: str, what: str) -> UnreachableError | RefusedError:
-    """Codes from 500 on and redirects pass by themselves; others do not."""
-    if 400 <= said.status < 500 and said.status not in (408, 409, 429):
-        return RefusedError(f"{method} {what}: the broker refused ({said.status}): {said.reason}")
-    return UnreachableError(f"{method} {what}: not now ({said.status}): {said.reason}")
+def _failure(response: _Response, method: str, what: str) -> UnreachableError | RefusedError:
+    """Return UnreachableError for codes that are worth a retry (5xx, redirects and some others), else RefusedError."""
+    if 400 <= response.status < 500 and response.status not in (408, 409, 429):
+        return RefusedError(f"{method} {what}: the broker refused ({response.status}): {response.reason}")
+    return UnreachableError(f"{method} {what}: the broker cannot serve it now ({response.status}): {response.reason}")
 
 
 def _topic(namespace: str, topic: str) -> str:
@@ -168,7 +169,7 @@ def _topic(namespace: str, topic: str) -> str:
 
 
 def namespace_state(body: dict[str, Any]) -> NamespaceState:
-    """The broker's answer as values: partitions summed up under the name of their topic."""
+    """Parse the broker's response; partitions are summed up under the name of their topic."""
     stored = body["policies"]
     policies = {path: stored[key] for path, key in POLICY_KEYS.items() if stored.get(key) is not None}
     found = dict(body["topics"])
@@ -190,20 +191,20 @@ def namespace_state(body: dict[str, Any]) -> NamespaceState:
     )
 
 
-def _summed(partitions: int, parts: list[dict[str, Any]]) -> TopicSeen:
-    """A cursor is there when each partition has it; its backlog is known when each one's is."""
+def _summed(partitions: int, parts: list[dict[str, Any]]) -> ObservedTopic:
+    """Sum up partitions. A cursor exists if each partition has it; its backlog is known if that of each one is."""
     names = set.intersection(*(set(part["cursors"]) for part in parts)) if parts else set()
     cursors = {}
     for name in sorted(names):
         backlogs = [part["cursors"][name] for part in parts]
         cursors[name] = None if None in backlogs else sum(backlogs)
     owners = [part["owner"] for part in parts if part["owner"]]
-    return TopicSeen(
+    return ObservedTopic(
         partitions,
         cursors,
         sum(part["entries"] for part in parts),
         sum(part["size"] for part in parts),
-        # Positions of partitions cannot be compared: that of a single one only.
+        # Positions of different partitions cannot be compared.
         parts[0]["position"] if len(parts) == 1 else None,
         owners[0].partition(".")[0] if owners else None,
         loaded=all(part["loaded"] for part in parts),

@@ -1,4 +1,4 @@
-"""Applies children of both resources. What only observes must not keep back what serves."""
+"""Applies children of both resources. Failures of monitoring children never block the others."""
 
 import logging
 
@@ -14,9 +14,9 @@ OBSERVING = frozenset({"PodMonitor"})
 
 
 async def apply_child(kube: Kube, applied: Applied, manifest: ReadManifest, now_s: float) -> None:
-    """Unless the same was applied lately and nobody changed it since. KubeError, UnreachableError.
+    """Apply a child unless the same was applied recently and not changed since. Raises KubeError, UnreachableError.
 
-    A PodMonitor that is refused (no rights to the kind, another version of it) is logged and tried again later.
+    A refused PodMonitor (missing permissions, another version of the kind) is logged and retried later.
     """
     if applied.is_fresh(manifest, now_s):
         return
@@ -27,19 +27,19 @@ async def apply_child(kube: Kube, applied: Applied, manifest: ReadManifest, now_
     except KubeError as error:
         if manifest["kind"] not in OBSERVING:
             raise
-        _log.warning("%s was refused, the rest goes on without it: %s", manifest_path(manifest), error)
+        _log.warning("%s was refused, continuing without it: %s", manifest_path(manifest), error)
         answer = {}
     applied.note(manifest, answer, now_s)
 
 
 async def delete_monitor(kube: Kube, applied: Applied, namespace: str, name: str, uid: str) -> None:
-    """A PodMonitor of ours goes. UnreachableError.
+    """Delete a PodMonitor of ours. Raises UnreachableError.
 
-    When that is refused (no rights to delete the kind), it is logged and asked for again in the next pass.
+    A refusal (missing permissions) is logged, and the next reconciliation retries.
     """
     path = object_path(MONITORING_VERSION, "PodMonitor", namespace, name)
     applied.lost(path)
     try:
         await kube.delete(path, uid)
     except KubeError as error:
-        _log.warning("%s could not be deleted, the rest goes on beside it: %s", path, error)
+        _log.warning("%s could not be deleted, continuing: %s", path, error)

@@ -1,4 +1,4 @@
-"""Events on resources: what a person sees with `kubectl describe`. Writes only."""
+"""Records events on resources, as shown by `kubectl describe`. Writes only."""
 
 from quire_operator.api import API_VERSION
 from quire_operator.api.shared import Metadata
@@ -11,7 +11,7 @@ MESSAGE_MAX = 1024
 
 
 async def emit(kube: Kube, kind: str, meta: Metadata, event: Emit, now_s: float) -> None:
-    """An event on the resource. KubeError, UnreachableError."""
+    """Record an event on the resource. Raises KubeError, UnreachableError."""
     now = rfc3339(now_s)
     await kube.create(
         collection("v1", "Event", meta.namespace),

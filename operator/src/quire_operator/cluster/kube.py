@@ -1,6 +1,6 @@
-"""The API server as plain paths and dicts. Owns the connection; the library `kubernetes` gives it credentials and TLS.
+"""Client of the API server with plain paths and dicts. Owns the connection; credentials and TLS are from `kubernetes`.
 
-Objects stay dicts: generated classes would drop the fields that they do not know.
+Objects stay dicts: generated classes would drop unknown fields.
 """
 
 import json
@@ -26,30 +26,30 @@ CONNECT_TIMEOUT_S = 10.0
 NO_HEADERS: Mapping[str, str] = {}
 PAGE_ITEMS = 500
 WATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Of one event: more than the API server's largest object."""
+"""Limit of one event, above the size of the API server's largest object."""
 _JSON = "application/json"
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 _PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-"""Only the metadata of objects: a tenth of their size."""
+"""Requests only the metadata of objects, a tenth of their size."""
 _NOT_FOUND, _CONFLICT, _GONE = 404, 409, 410
 _KINDS = {_CONFLICT: ConflictError, _GONE: GoneError}
 
 
 class Kube:
-    """An API server. `async with await Kube.open() as kube`."""
+    """A connection to an API server. `async with await Kube.open() as kube`."""
 
     def __init__(self, client: ApiClient) -> None:
-        """Use `open`."""
-        self._client: Any = client  # its own annotations end here
+        """Wrap a client; use `open` instead."""
+        self._client: Any = client  # the library's type annotations are incomplete
         self._configuration = client.configuration
         self.requests = 0
-        """Since it was opened."""
+        """Number of requests since it was opened."""
         self.before_writing: Callable[[], None] = lambda: None
-        """May raise OperatorError: then nothing is sent. For who may act only for a while."""
+        """Called before each write; if it raises OperatorError, nothing is sent. Enforces the lease."""
 
     @classmethod
     async def open(cls, kubeconfig: str | None = None) -> "Kube":
-        """With a kubeconfig file, else with the account of the pod. OperatorError when there is neither."""
+        """Connect with a kubeconfig file, or with the pod's ServiceAccount. OperatorError if there is neither."""
         configuration, loading = Configuration(), cast(Any, config)
         try:
             if kubeconfig is None:
@@ -69,7 +69,7 @@ class Kube:
         await self._client.close()
 
     async def get(self, path: str) -> Manifest | None:
-        """An object; None when there is none. KubeError, UnreachableError."""
+        """Return an object, or None if it does not exist. Raises KubeError, UnreachableError."""
         try:
             return await self._ask("GET", path)
         except KubeError as error:
@@ -78,14 +78,14 @@ class Kube:
             raise
 
     async def list(self, path: str, selector: str = "") -> list[Manifest]:
-        """All objects of a collection, page by page. KubeError, UnreachableError."""
+        """Return all objects of a collection, read page by page. Raises KubeError, UnreachableError."""
         found, _ = await self.listed(path, selector)
         return [*found]
 
     async def listed(
         self, path: str, selector: str = "", *, metadata_only: bool = False
     ) -> tuple[Sequence[Manifest], str]:
-        """The same with the resourceVersion that a watch goes on from."""
+        """Return all objects of a collection, and the resourceVersion from which a watch continues."""
         found: list[Manifest] = []
         query = {"limit": str(PAGE_ITEMS)} | ({"labelSelector": selector} if selector else {})
         accept = _PARTIAL.format("List") if metadata_only else _JSON
@@ -100,9 +100,9 @@ class Kube:
     async def watch(
         self, path: str, version: str, selector: str = "", *, metadata_only: bool = False, for_s: int = 240
     ) -> AsyncGenerator[Manifest, None]:
-        """Events of a collection behind a resourceVersion: `{"type", "object"}`, bookmarks too; ends after `for_s`.
+        """Yield events after a resourceVersion, including bookmarks: `{"type", "object"}`. Ends after `for_s`.
 
-        GoneError: the version is too old; KubeError, UnreachableError: also when the connection breaks.
+        Raises GoneError if the version is too old, KubeError, and UnreachableError, also if the connection breaks.
         """
         query = {
             "watch": "true",
@@ -112,7 +112,7 @@ class Kube:
         }
         query |= {"labelSelector": selector} if selector else {}
         accept = _PARTIAL.format("") if metadata_only else _JSON
-        # The server ends it after `for_s`; one that hangs is given up somewhat later.
+        # The server ends the watch after `for_s`; a hanging one is aborted somewhat later.
         timeout = aiohttp.ClientTimeout(total=for_s + REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         async with self._asking("GET", path, None, _JSON, query, accept, timeout) as answer:
             if answer.status >= 300:
@@ -125,24 +125,24 @@ class Kube:
                 yield event
 
     async def apply(self, manifest: ReadManifest) -> Manifest:
-        """Server-side apply; fields that others changed are taken back. KubeError, UnreachableError."""
+        """Apply on the server; fields that others changed are overwritten. Raises KubeError, UnreachableError."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._ask("PATCH", manifest_path(manifest), manifest, _APPLY, query)
 
     async def merge(self, path: str, patch: ReadManifest) -> Manifest:
-        """A merge patch; with `metadata.resourceVersion` in it, ConflictError when that is not the present one."""
+        """Send a merge patch. ConflictError if it has a `metadata.resourceVersion` that is not the current one."""
         return await self._ask("PATCH", path, patch, _MERGE, {"fieldManager": FIELD_MANAGER})
 
     async def replace(self, path: str, manifest: ReadManifest) -> Manifest:
-        """PUT; ConflictError when the resourceVersion in it is not the present one."""
+        """Replace an object. ConflictError if the resourceVersion is not the current one."""
         return await self._ask("PUT", path, manifest, query={"fieldManager": FIELD_MANAGER})
 
     async def create(self, path: str, manifest: ReadManifest) -> Manifest:
-        """POST to a collection. ConflictError when the name is taken."""
+        """Create an object in a collection. ConflictError if the name exists."""
         return await self._ask("POST", path, manifest)
 
     async def set_finalizer(self, path: str, meta: Metadata, finalizer: str, present: bool) -> None:
-        """Put a finalizer on an object, or take it off. ConflictError when somebody wrote since `meta` was read."""
+        """Add a finalizer to an object, or remove it. ConflictError if the object changed since `meta` was read."""
         others = [one for one in meta.finalizers if one != finalizer]
         metadata = {
             "finalizers": [*others, finalizer] if present else others,
@@ -151,9 +151,9 @@ class Kube:
         await self.merge(path, {"metadata": metadata})
 
     async def delete(self, path: str, uid: str, *, orphan: bool = False, force: bool = False) -> None:
-        """Delete the object with this uid; one that is gone, or another under its name, is no error.
+        """Delete the object with this uid. A missing object, or another one of its name, is no error.
 
-        `force`: of a pod, without waiting for its node.
+        `force`: delete a pod without waiting for its node.
         """
         body: Manifest = {"preconditions": {"uid": uid}, "propagationPolicy": "Orphan" if orphan else "Background"}
         if force:
@@ -194,7 +194,7 @@ class Kube:
         timeout: aiohttp.ClientTimeout,
         more_headers: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer, given back at the end. UnreachableError, also for a body that breaks off."""
+        """Send a request; the response is released at the end. UnreachableError, also for a truncated body."""
         url = f"{self._configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Content-Type": content_type, "Accept": accept, **more_headers}
         for setting in (await self._configuration.auth_settings()).values():
@@ -205,17 +205,17 @@ class Kube:
             async with wrapped.response as answer:
                 yield answer
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise UnreachableError(f"{method} {path}: {error or 'no answer in time'}") from error
+            raise UnreachableError(f"{method} {path}: {error or 'no response in time'}") from error
 
 
 def refusal(status: int, what: str, data: bytes) -> KubeError:
-    """What the API server, or something before it, said instead of what was asked for."""
+    """Return the error for a response of the API server, or of a proxy in front of it, that is not a success."""
     message = _decoded(data).get("message", data[:200])
     return _KINDS.get(status, KubeError)(status, f"{what}: {message}")
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """One event a line. UnreachableError for one that never ends."""
+    """Yield lines, each with one event. UnreachableError for a line that is too long."""
     rest = bytearray()
     async for data in answer.content.iter_any():
         *whole, last = data.split(b"\n")
@@ -226,11 +226,11 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             rest.clear()
         rest += last
         if len(rest) > WATCH_BYTES_MAX:
-            raise UnreachableError(f"an event of more than {WATCH_BYTES_MAX} bytes")
+            raise UnreachableError(f"watch event exceeds the limit of {WATCH_BYTES_MAX} bytes")
 
 
 def _decoded(data: bytes) -> dict[str, Any]:
-    """A path that nobody serves is answered with a line of text."""
+    """Decode a JSON object. The API server returns plain text for unknown paths, which becomes the message."""
     try:
         found = json.loads(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Performs the actions of a pass on a ManagedLedger, one after the other. Decides nothing; each may be done twice."""
+"""Performs the planned actions on a ManagedLedger, one at a time. Decides nothing; each action is idempotent."""
 
 import logging
 from collections.abc import Iterable
@@ -6,44 +6,44 @@ from collections.abc import Iterable
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
-from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
+from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.children import apply_child, delete_monitor
 from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, managed_ledger_path, manifest_path, object_path
 from quire_operator.errors import ConflictError, KubeError, RefusedError, UnreachableError
 from quire_operator.plan import actions as act
-from quire_operator.plan.jobs_seen import Refusal
+from quire_operator.plan.jobs_observation import Refusal
 from quire_operator.plan.managed_ledger import FINALIZER
 
 _log = logging.getLogger("quire.operator")
 
 
 class LedgerActions:
-    """On one ManagedLedger. `door`: the broker that answered, if any."""
+    """Performs actions on one ManagedLedger. `endpoint`: the broker that responded, if any."""
 
     def __init__(
         self,
         kube: Kube,
         brokers: BrokerRest,
         resource: ManagedLedger,
-        door: BrokerDoor | None,
+        endpoint: BrokerEndpoint | None,
         now_s: float,
         applied: Applied,
     ) -> None:
         self._kube = kube
         self._brokers = brokers
         self._meta = resource.meta
-        self._door = door
+        self._endpoint = endpoint
         self._now_s = now_s
         self._applied = applied
         self.refused: dict[str, Refusal] = {}
-        """Runs that could not be made, by job."""
+        """Refusals of runs, by job."""
 
     async def perform(self, actions: Iterable[act.Action | act.NamespaceAction]) -> None:
-        """In order; the first that fails ends the pass, the next pass begins anew. OperatorError.
+        """Perform the actions in order. Raises OperatorError at the first failure; the next reconciliation retries.
 
-        But for a run that is refused: that keeps nothing else back, and is on record in `refused`.
+        A refused run does not stop the other actions; it is recorded in `refused`.
         """
         for action in actions:
             if isinstance(action, act.Apply):
@@ -60,21 +60,21 @@ class LedgerActions:
                     _log.warning("%s/%s: job %s: %s", self._meta.namespace, self._meta.name, action.job, error)
                     self.refused[action.job] = Refusal(str(error), self._now_s)
                 else:
-                    await emit(self._kube, "ManagedLedger", self._meta, action.told, self._now_s)
+                    await emit(self._kube, "ManagedLedger", self._meta, action.event, self._now_s)
             elif isinstance(action, act.DeleteRun):
                 path = object_path(action.api_version, action.kind, self._meta.namespace, action.name)
                 await self._kube.delete(path, action.uid)
             elif isinstance(action, act.Emit):
                 await emit(self._kube, "ManagedLedger", self._meta, action, self._now_s)
             elif isinstance(action, act.NamespaceAction):
-                if self._door is None:
-                    raise UnreachableError("no broker answers")
-                await self._brokers.perform(self._door, action)
+                if self._endpoint is None:
+                    raise UnreachableError("no broker responds")
+                await self._brokers.perform(self._endpoint, action)
             else:
-                raise AssertionError(f"no action of a ManagedLedger: {action}")
+                raise AssertionError(f"not an action of a ManagedLedger: {action}")
 
     async def _start(self, manifest: Manifest) -> None:
-        """Once: what is there by this name is this run, unless it belongs to somebody else. RefusedError then."""
+        """Create a run; an existing object of its name counts as created. RefusedError if another owner has it."""
         metadata = manifest["metadata"]
         try:
             await self._kube.create(
@@ -86,5 +86,5 @@ class LedgerActions:
             if there is not None and self._meta.uid not in owners:
                 kind, name = manifest["kind"], metadata["name"]
                 raise RefusedError(
-                    f"there is a {kind} {name} that is not of this resource: delete or rename it"
+                    f"{kind} {name} exists and does not belong to this resource: delete or rename it"
                 ) from None

@@ -1,6 +1,6 @@
-"""Keeps the Secrets with the password of a namespace's ledgers: made once, never changed, gone with their resource.
+"""Owns the Secrets with the ledger password of a namespace: created once, never changed, deleted with the resource.
 
-An existing Secret of that name is used as it is, also where a user made it.
+An existing Secret of that name is used unchanged, including one that a user created.
 """
 
 import base64
@@ -15,24 +15,24 @@ from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, object_path
 
 KEPT_S = 60.0
-"""A Secret that was whole is looked at again after so long."""
+"""Time after which a complete Secret is checked again."""
 _BYTES = 24
 
 
 class LedgerPasswords:
-    """The Secrets of one operator process."""
+    """Creates and checks the Secrets; one instance per operator process."""
 
     def __init__(self, kube: Kube, draw: Callable[[int], bytes] = os.urandom) -> None:
-        """`draw`: makes as many random bytes as it is asked for."""
+        """Use `draw` as the source of random bytes; it takes their number."""
         self._kube = kube
         self._draw = draw
         self._whole: dict[tuple[str, str, str], float] = {}
-        """By namespace, name and owner: when it was found."""
+        """Time of the last successful check, by namespace, name and owner."""
 
     async def ensure(self, resource: ManagedLedger, now_s: float) -> str | None:
-        """See that the Secret is there, unless the resource names one or goes. Return the fault that a user must fix.
+        """Ensure that the Secret exists, unless the resource names one or is being deleted.
 
-        KubeError (ConflictError: another made it in between).
+        Returns an error that a user must fix, or None. Raises KubeError (ConflictError if it was created meanwhile).
         """
         meta = resource.meta
         key = (meta.namespace, name := ledger_password_name(meta.name), meta.uid)
@@ -46,8 +46,8 @@ class LedgerPasswords:
             await self._make(resource, name)
         elif not (there.get("data") or {}).get(LEDGER_PASSWORD_KEY):
             return (
-                f"brokers: the Secret {name} has no {LEDGER_PASSWORD_KEY}: add it, or delete the Secret, and the "
-                "operator makes another"
+                f"brokers: the Secret {name} has no key {LEDGER_PASSWORD_KEY}: add it, or delete the Secret, and the "
+                "operator will create a new one"
             )
         self._whole[key] = now_s
         return None

@@ -1,4 +1,4 @@
-"""Why a pod does not come up: volumes that cannot come back, and the last words of a process that ended. Reads only."""
+"""Finds why a pod does not start: lost volumes, and the termination message of its process. Reads only."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _NODES = "/api/v1/nodes"
 
 
 async def volumes_gone(kube: Kube, pods: list[Manifest], claims: list[Manifest]) -> dict[str, str]:
-    """By claim: why its volume cannot come back. Of pods without a node only: the others have theirs mounted."""
+    """Return why a volume cannot come back, by claim. Only for pods without a node: others have theirs mounted."""
     homeless = {pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")}
     of_them = [claim for claim in claims if claim["metadata"]["name"].partition("-")[2] in homeless]
     found = await asyncio.gather(*(_why_gone(kube, claim) for claim in of_them))
@@ -21,22 +21,22 @@ async def volumes_gone(kube: Kube, pods: list[Manifest], claims: list[Manifest])
 
 
 async def _why_gone(kube: Kube, claim: Manifest) -> str | None:
-    """None also for a claim that is bound to nothing yet."""
+    """Return why the volume of a claim cannot come back; None if it can, or if the claim is not bound yet."""
     volume = claim["spec"].get("volumeName")
     if not volume:
         return None
     there = await kube.get(object_path("v1", "PersistentVolume", None, volume))
     if there is None or claim.get("status", {}).get("phase") == "Lost":
-        return f"its volume {volume} is gone"
+        return f"its volume {volume} no longer exists"
     hosts = hosts_of(there)
     if not hosts:
         return None
     nodes = await asyncio.gather(*(kube.list(_NODES, f"{HOST_LABEL}={host}") for host in sorted(hosts)))
-    return None if any(nodes) else f"its volume is on {', '.join(sorted(hosts))}, which is no node of the cluster"
+    return None if any(nodes) else f"its volume is on {', '.join(sorted(hosts))}, which is not a node of the cluster"
 
 
 def hosts_of(volume: Manifest) -> set[str]:
-    """Hosts that a local volume is bound to; empty: to none."""
+    """Return the hosts that a local volume is bound to; empty if none."""
     required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
     return {
         host
@@ -48,7 +48,7 @@ def hosts_of(volume: Manifest) -> set[str]:
 
 
 def last_words(pod: Manifest) -> str | None:
-    """Why its process ended and is not up again; None: it runs, or never ended."""
+    """Return why the process of a pod has exited and does not run again; None if it runs, or never exited."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
     mine = next((one for one in statuses if one["name"] == CONTAINER), None)
     if mine is None or "running" in mine.get("state", {}):
@@ -56,8 +56,8 @@ def last_words(pod: Manifest) -> str | None:
     ends = (mine.get("state", {}).get("terminated"), mine.get("lastState", {}).get("terminated"))
     ended = next((one for one in ends if one), None)
     if ended is not None:
-        said = _last_line(ended.get("message", "").splitlines())
-        return said or f"its process ended with code {ended.get('exitCode')} ({ended.get('reason', 'no reason')})"
+        message = _last_line(ended.get("message", "").splitlines())
+        return message or f"its process exited with code {ended.get('exitCode')} ({ended.get('reason', 'no reason')})"
     waiting = mine.get("state", {}).get("waiting") or {}
     if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
         return None
@@ -65,6 +65,6 @@ def last_words(pod: Manifest) -> str | None:
 
 
 def _last_line(lines: Iterable[str]) -> str:
-    """What the command says last is one line for people."""
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1].removeprefix("quire: ")[:1000] if said else ""
+    """Return the last line, which has the error of the command."""
+    message = [line.strip() for line in lines if line.strip()]
+    return message[-1].removeprefix("quire: ")[:1000] if message else ""

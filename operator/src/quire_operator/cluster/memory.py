@@ -1,6 +1,6 @@
-"""What the process remembers from one pass to the next. All of it may be forgotten: it only saves requests.
+"""State that the process keeps between reconciliations. All of it may be lost: it only saves requests.
 
-Of resources it has what the watches last told, of nodes, storage classes and installed APIs what was read lately.
+It has the resources as last reported by the watches, and recently read nodes, storage classes and installed APIs.
 """
 
 from collections.abc import Iterable
@@ -12,46 +12,46 @@ from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection
-from quire_operator.plan.jobs_seen import Refusal
+from quire_operator.plan.jobs_observation import Refusal
 
 QUIET_REQUEUE_S_MAX = 15.0
-"""A resource that waits for something is looked at at least so often; watches wake it for what Kubernetes knows."""
+"""Maximum interval of reconciliations for a waiting resource; watches wake it for changes in Kubernetes."""
 READ_AGAIN_S = 60.0
 
 
 class Resources:
-    """Bookies and ManagedLedgers as they were last seen; by namespace and name."""
+    """Bookies and ManagedLedgers as last observed, by namespace and name."""
 
     def __init__(self) -> None:
         self._items: dict[str, dict[tuple[str, str], Manifest]] = {"Bookie": {}, "ManagedLedger": {}}
 
     def put(self, kind: str, item: Manifest) -> None:
-        """It is there, or has changed."""
+        """Store a resource that was created or changed."""
         self._items[kind][(item["metadata"]["namespace"], item["metadata"]["name"])] = item
 
     def drop(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """It is gone; as it was last seen."""
+        """Remove a deleted resource and return it as last observed."""
         return self._items[kind].pop((namespace, name), None)
 
     def all(self, kind: str) -> Iterable[Manifest]:
-        """All of a kind."""
+        """Return all resources of a kind."""
         return list(self._items[kind].values())
 
 
 class Paces:
-    """How soon a resource is looked at again: less and less often while its passes find nothing new and do nothing."""
+    """Determines when a resource is reconciled again: at growing intervals while nothing changes."""
 
     def __init__(self) -> None:
         self._quiet: dict[str, int] = {}
 
     def next_s(self, path: str, requeue_s: float, *, quiet: bool) -> float:
-        """Seconds until the next pass, for one that wants to be back after `requeue_s`."""
+        """Return the seconds until the next reconciliation, for a plan that requests `requeue_s`."""
         streak = self._quiet.get(path, 0) + 1 if quiet else 0
         self._quiet[path] = streak
         return max(requeue_s, min(QUIET_REQUEUE_S_MAX, requeue_s * (1 << min(streak, 10))))
 
     def forget(self, path: str) -> None:
-        """The resource is gone."""
+        """Forget a deleted resource."""
         self._quiet.pop(path, None)
 
 
@@ -62,17 +62,17 @@ class _Read:
 
 
 class Cache:
-    """Answers that hardly ever change, kept for a minute."""
+    """Caches responses that rarely change, for a minute."""
 
     def __init__(self) -> None:
         self._read: dict[str, _Read] = {}
 
     def __len__(self) -> int:
-        """Answers that are kept."""
+        """Return the number of cached responses."""
         return len(self._read)
 
     async def get(self, kube: Kube, path: str, now_s: float) -> Manifest | None:
-        """An object. KubeError, UnreachableError."""
+        """Return an object, or None. Raises KubeError, UnreachableError."""
         known = self._read.get(path)
         if known is None or not 0 <= now_s - known.at_s < READ_AGAIN_S:
             known = self._keep(path, await kube.get(path), now_s)
@@ -80,7 +80,7 @@ class Cache:
         return found
 
     async def list(self, kube: Kube, path: str, now_s: float) -> list[Manifest]:
-        """A collection. KubeError, UnreachableError."""
+        """Return the objects of a collection. Raises KubeError, UnreachableError."""
         known = self._read.get(path)
         if known is None or not 0 <= now_s - known.at_s < READ_AGAIN_S:
             known = self._keep(path, await kube.list(path), now_s)
@@ -88,7 +88,7 @@ class Cache:
         return found
 
     def _keep(self, path: str, value: Any, now_s: float) -> _Read:
-        """What is too old goes: nodes come and go."""
+        """Store a value and remove expired ones, because nodes come and go."""
         self._read = {path: each for path, each in self._read.items() if 0 <= now_s - each.at_s < READ_AGAIN_S}
         self._read[path] = found = _Read(value, now_s)
         return found
@@ -96,25 +96,25 @@ class Cache:
 
 @dataclass(slots=True)
 class Memory:
-    """Of one process."""
+    """The state of one process."""
 
     applied: Applied = field(default_factory=Applied)
     resources: Resources | None = None
-    """None: nobody watches, they are listed."""
+    """None if there are no watches; resources are listed then."""
     paces: Paces = field(default_factory=Paces)
     cache: Cache = field(default_factory=Cache)
     refusals: dict[str, dict[str, Refusal]] = field(default_factory=dict)
-    """Of runs, by the resource's path and the job: so that they are not asked for in each pass."""
+    """Refusals of runs, by the resource's path and the job, so that they are not created in each reconciliation."""
 
     def forget(self, path: str) -> None:
-        """The resource is gone."""
+        """Forget a deleted resource."""
         self.paces.forget(path)
         self.refusals.pop(path, None)
 
     async def all(self, kube: Kube, kind: str, *, for_certain: bool = False) -> Iterable[Manifest]:
-        """Resources of a kind, of all namespaces that are watched. KubeError, UnreachableError.
+        """Return the resources of a kind in all watched namespaces. Raises KubeError, UnreachableError.
 
-        `for_certain`: of now, in all namespaces. A watch may be behind: nothing is taken away by what it told.
+        `for_certain`: read them now, from all namespaces. A watch may be behind, so nothing is removed based on it.
         """
         if self.resources is not None and not for_certain:
             return self.resources.all(kind)

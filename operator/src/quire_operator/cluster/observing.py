@@ -1,6 +1,6 @@
-"""One look at a pool: its objects in Kubernetes, its bookies, and the cluster's metadata through any of them.
+"""Observes a pool: its objects in Kubernetes, its bookies, and the cluster's metadata through any of them.
 
-Reads only. What does not answer is left out or None, never guessed; only an API server that is away ends a look.
+Reads only. Facts that are unavailable are omitted or None, never guessed. Only an unreachable API server is an error.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from quire_operator.builders.naming import (
 )
 from quire_operator.builders.settings import POOL_SECRET_KEYS
 from quire_operator.cluster.bookie_http import BookieHttp
-from quire_operator.cluster.judges import Judge, operator_token, trust_of, trusting_nobody
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.lost_volumes import last_words, volumes_gone
 from quire_operator.cluster.memory import Cache, Memory
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, object_path
+from quire_operator.cluster.tls_trust import TlsTrust, operator_token, trust_of, trusting_none
 from quire_operator.errors import KubeError, UnreachableError
-from quire_operator.plan.seen import (
-    BookieSeen,
-    ClaimSeen,
-    ClusterSeen,
-    NamespaceSeen,
-    PodSeen,
-    PoolSeen,
-    StatefulSetSeen,
+from quire_operator.plan.observation import (
+    ObservedBookie,
+    ObservedClaim,
+    ObservedCluster,
+    ObservedNamespace,
+    ObservedPod,
+    ObservedStatefulSet,
+    PoolObservation,
 )
 
 ENSEMBLE = Replication.model_fields["ensemble"].default
@@ -51,14 +51,14 @@ _MONITORING = f"/apis/{MONITORING_VERSION}"
 
 async def observe_pool(
     kube: Kube, http: BookieHttp, namespace: str, name: str, now_s: float, memory: Memory, *, generated: bool = False
-) -> PoolSeen | None:
-    """The look; None when the resource is gone. KubeError, UnreachableError: the API server does not answer.
+) -> PoolObservation | None:
+    """Observe the pool. Returns None if the resource no longer exists. Raises KubeError, UnreachableError.
 
-    `generated`: the operator makes certificates.
+    `generated`: the operator generates certificates.
     """
     found = await kube.get(bookie_path(namespace, name))
     if found is None:
-        http.judge(f"{namespace}/{name}", (), {})
+        http.set_trust(f"{namespace}/{name}", (), {})
         return None
     resource = Bookie.model_validate(found)
     all_pods, claims, there = await asyncio.gather(
@@ -66,7 +66,7 @@ async def observe_pool(
         kube.list(collection("v1", "PersistentVolumeClaim", namespace), selector_text(name, BOOKIE)),
         kube.get(object_path("apps/v1", "StatefulSet", namespace, child_name(name, BOOKIE))),
     )
-    # Who needs the bookies decides whether one may leave, and whether the pool may go.
+    # The users of the bookies decide whether one may be removed, and whether the pool may be deleted.
     leaving = resource.meta.deletion_timestamp is not None or _is_too_large(resource, all_pods, there)
     ledgers, pools = await asyncio.gather(
         *(memory.all(kube, kind, for_certain=leaving) for kind in ("ManagedLedger", "Bookie"))
@@ -77,18 +77,18 @@ async def observe_pool(
     gone = await volumes_gone(kube, pods, claims)
     classes = await _expandable_classes(kube, memory.cache, now_s) if claims else frozenset()
     known = {row.pod: row.id for row in resource.status.bookies if row.id}
-    hosts, judges = await _judges(kube, effective_bookie(resource, generated), pods, recovery)
+    hosts, trusts = await _trusts(kube, effective_bookie(resource, generated), pods, recovery)
     authentication, token, lacking = resource.spec.authentication, None, frozenset[str]()
     if authentication is not None:
         token, there_are = await operator_token(kube, namespace, authentication.token_key_secret)
         lacking = frozenset(POOL_SECRET_KEYS) - there_are
-    http.judge(f"{namespace}/{name}", hosts, judges, token)
+    http.set_trust(f"{namespace}/{name}", hosts, trusts, token)
     bookies, cluster, delay_s, answering = await _ask(http, resource, pods, recovery, known)
-    return PoolSeen(
+    return PoolObservation(
         resource,
         now_s,
-        None if there is None else stateful_set_seen(there),
-        tuple(pod_seen(pod, zones) for pod in pods),
+        None if there is None else observed_stateful_set(there),
+        tuple(observed_pod(pod, zones) for pod in pods),
         tuple(_claim(claim, classes, gone) for claim in claims),
         bookies,
         cluster,
@@ -106,15 +106,15 @@ async def observe_pool(
 
 
 def _is_too_large(resource: Bookie, pods: list[Manifest], there: Manifest | None) -> bool:
-    """More bookies than are wanted, so that one may be taken away in this pass."""
+    """Return whether there are more bookies than wanted, so that this reconciliation may remove one."""
     found = len(_of_part(pods, BOOKIE))
     return resource.spec.replicas < (found if there is None else max(found, there["spec"]["replicas"]))
 
 
-async def _judges(
+async def _trusts(
     kube: Kube, resource: Bookie, pods: list[Manifest], recovery: list[Manifest]
-) -> tuple[list[str], dict[str, Judge]]:
-    """The IPs of all pods, and by what those that serve TLS are judged."""
+) -> tuple[list[str], dict[str, TlsTrust]]:
+    """Return the IPs of all pods, and how the certificates of those that serve TLS are verified."""
     meta = resource.meta
     names = {ip: bookie_host(meta, pod["metadata"]["name"]) for pod in pods if (ip := _ip(pod)) is not None}
     service = f"{child_name(meta.name, AUTO_RECOVERY)}.{meta.namespace}.svc"
@@ -122,13 +122,13 @@ async def _judges(
     secret = https_secret(resource)
     if secret is None:
         return list(names), {}
-    context = await trust_of(kube, meta.namespace, secret) or trusting_nobody()
+    context = await trust_of(kube, meta.namespace, secret) or trusting_none()
     required = {_ip(pod) for pod in (*pods, *recovery) if requires_tls(pod)}
-    return list(names), {ip: Judge(context, name, ip in required) for ip, name in names.items()}
+    return list(names), {ip: TlsTrust(context, name, ip in required) for ip, name in names.items()}
 
 
 def requires_tls(pod: Manifest) -> bool:
-    """It was made when its HTTP port was to serve TLS: its kubelet asks it that way too."""
+    """Return whether the pod was created with TLS on its HTTP port, according to its probes."""
     probes = [
         container.get(f"{kind}Probe") or {}
         for container in pod["spec"].get("containers", ())
@@ -145,8 +145,8 @@ def _ip(pod: Manifest) -> str | None:
 
 async def _ask(
     http: BookieHttp, resource: Bookie, pods: list[Manifest], recovery: list[Manifest], known: dict[str, str]
-) -> tuple[dict[str, BookieSeen], ClusterSeen | None, int | None, tuple[str, ...]]:
-    """What the bookies say, and what the first that can ask the metadata says of the cluster."""
+) -> tuple[dict[str, ObservedBookie], ObservedCluster | None, int | None, tuple[str, ...]]:
+    """Return the state of the bookies, and of the cluster from the first process that can query the metadata."""
     hosts = {pod["metadata"]["name"]: ip for pod in pods if (ip := pod.get("status", {}).get("podIP"))}
     asked = [*hosts.values(), *(ip for pod in recovery if (ip := pod.get("status", {}).get("podIP")))]
     ids = dict(known)
@@ -162,13 +162,13 @@ async def _ask(
             break
         except UnreachableError:
             asked = [*(one for one in asked if one != host), host]
-    said = await asyncio.gather(*(_bookie(http, host, ids.get(pod)) for pod, host in hosts.items()))
-    bookies = {pod: bookie for pod, bookie in zip(hosts, said, strict=True) if bookie is not None}
+    states = await asyncio.gather(*(_bookie(http, host, ids.get(pod)) for pod, host in hosts.items()))
+    bookies = {pod: bookie for pod, bookie in zip(hosts, states, strict=True) if bookie is not None}
     return bookies, cluster, delay_s, tuple(asked)
 
 
-async def _bookie(http: BookieHttp, host: str, bookie_id: str | None) -> BookieSeen | None:
-    """None: it does not answer, or has not registered, so that nobody knows which bookie it is."""
+async def _bookie(http: BookieHttp, host: str, bookie_id: str | None) -> ObservedBookie | None:
+    """Return the state of a bookie; None if it does not respond, or has not registered, so that its id is unknown."""
     if bookie_id is None:
         return None
     try:
@@ -178,7 +178,7 @@ async def _bookie(http: BookieHttp, host: str, bookie_id: str | None) -> BookieS
 
 
 def ids_by_pod(resource: Bookie, pods: list[str], addresses: dict[str, str]) -> dict[str, str]:
-    """Which bookie registered under a pod's name."""
+    """Return the id of the bookie that registered under the name of each pod."""
     by_host = {address.rsplit(":", 1)[0]: bookie for bookie, address in addresses.items()}
     hosts = {pod: bookie_host(resource.meta, pod) for pod in pods}
     return {pod: by_host[host] for pod, host in hosts.items() if host in by_host}
@@ -190,10 +190,10 @@ def _of_part(pods: list[Manifest], part: str) -> list[Manifest]:
 
 def namespaces_on(
     resource: Bookie, ledgers: Iterable[Manifest], pools: Iterable[Manifest]
-) -> tuple[NamespaceSeen, ...]:
-    """ManagedLedgers whose pool is on the same etcd as this one; those of other Kubernetes namespaces too.
+) -> tuple[ObservedNamespace, ...]:
+    """Return the ManagedLedgers, of all Kubernetes namespaces, whose pool is on the same etcd as this one.
 
-    Read as they are, without defaults but the ensemble's: there may be hundreds, and this is done in every pass.
+    They are not parsed, and only the ensemble has a default: there may be hundreds, and every reconciliation does this.
     """
     mine = members(resource.spec.metadata.endpoints, resource.meta.namespace)
     cluster = pools_on(mine, pools)
@@ -204,12 +204,12 @@ def namespaces_on(
         if pool in cluster:
             own = pool == (resource.meta.namespace, resource.meta.name)
             ensemble = spec.get("replication", {}).get("ensemble", ENSEMBLE)
-            found.append(NamespaceSeen(metadata["name"], ensemble, own))
+            found.append(ObservedNamespace(metadata["name"], ensemble, own))
     return tuple(found)
 
 
 def pools_on(ours: frozenset[str], pools: Iterable[Manifest]) -> set[tuple[str, str]]:
-    """Namespace and name of the pools on an etcd, given by its `members`."""
+    """Return namespace and name of the pools on an etcd, given by its `members`."""
     return {
         (pool["metadata"]["namespace"], pool["metadata"]["name"])
         for pool in pools
@@ -218,9 +218,9 @@ def pools_on(ours: frozenset[str], pools: Iterable[Manifest]) -> set[tuple[str, 
 
 
 async def _zones(kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cache, now_s: float) -> dict[str, str]:
-    """Zone by node, empty for one without; nodes are asked for by name, a cluster may have thousands.
+    """Return the zone of each node, empty if it has none. Nodes are read by name, as a cluster may have thousands.
 
-    `keys`: the label that names it, or none.
+    `keys`: the label with the zone, or empty.
     """
     if not keys:
         return {}
@@ -234,7 +234,7 @@ async def _zones(kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cach
 
 
 async def knows_pod_monitors(kube: Kube, cache: Cache, now_s: float) -> bool:
-    """Prometheus' operator is installed, and we may look: nothing else waits for it. UnreachableError."""
+    """Return whether the API of PodMonitors is installed and readable. Raises UnreachableError."""
     try:
         found = await cache.get(kube, _MONITORING, now_s)
     except KubeError:
@@ -245,7 +245,7 @@ async def knows_pod_monitors(kube: Kube, cache: Cache, now_s: float) -> bool:
 async def unwanted_monitors(
     kube: Kube, cache: Cache, now_s: float, meta: Metadata, monitoring: Monitoring, parts: Iterable[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Name and uid of the PodMonitors that we made for these parts and that are not wanted (any more)."""
+    """Return name and uid of our PodMonitors of these parts that are no longer wanted."""
     if monitoring.enabled or not await knows_pod_monitors(kube, cache, now_s):
         return ()
     paths = [
@@ -254,7 +254,7 @@ async def unwanted_monitors(
     try:
         found = await asyncio.gather(*(cache.get(kube, path, now_s) for path in paths))
     except KubeError:
-        return ()  # we may not look: whoever forbids that made none of ours possible either
+        return ()  # without permission to read them, the operator cannot have created any
     ours = [one["metadata"] for one in found if one is not None]
     ours = [one for one in ours if one.get("labels", {}).get("app.kubernetes.io/managed-by") == FIELD_MANAGER]
     return tuple((one["name"], one["uid"]) for one in ours)
@@ -270,11 +270,11 @@ def _is_ready(pod: Manifest) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def pod_seen(pod: Manifest, zones: dict[str, str]) -> PodSeen:
-    """A pod as the plans see it; `zones` by node."""
+def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
+    """Convert a pod for the plans; `zones` by node."""
     metadata, node = pod["metadata"], pod["spec"].get("nodeName")
     annotations = metadata.get("annotations", {})
-    return PodSeen(
+    return ObservedPod(
         metadata["name"],
         metadata["uid"],
         metadata.get("labels", {}).get("controller-revision-hash", ""),
@@ -289,11 +289,11 @@ def pod_seen(pod: Manifest, zones: dict[str, str]) -> PodSeen:
     )
 
 
-def _claim(claim: Manifest, classes: frozenset[str], gone: dict[str, str]) -> ClaimSeen:
-    """Its name is `<template>-<pod>`."""
+def _claim(claim: Manifest, classes: frozenset[str], gone: dict[str, str]) -> ObservedClaim:
+    """Convert a claim for the plans; its name is `<template>-<pod>`."""
     metadata, spec = claim["metadata"], claim["spec"]
     template, _, pod = metadata["name"].partition("-")
-    return ClaimSeen(
+    return ObservedClaim(
         metadata["name"],
         template,
         pod,
@@ -307,10 +307,10 @@ def _claim(claim: Manifest, classes: frozenset[str], gone: dict[str, str]) -> Cl
     )
 
 
-def stateful_set_seen(there: Manifest) -> StatefulSetSeen:
-    """A StatefulSet as the plans see it."""
+def observed_stateful_set(there: Manifest) -> ObservedStatefulSet:
+    """Convert a StatefulSet for the plans."""
     metadata, spec, status = there["metadata"], there["spec"], there.get("status", {})
-    return StatefulSetSeen(
+    return ObservedStatefulSet(
         metadata["name"],
         metadata["uid"],
         spec["replicas"],
@@ -323,6 +323,6 @@ def stateful_set_seen(there: Manifest) -> StatefulSetSeen:
 
 
 def _template(template: Manifest) -> Manifest:
-    """A claim template without what the API server adds, as it can be applied again."""
+    """Return a claim template without the fields that the API server adds, so that it can be applied again."""
     metadata = {key: value for key, value in template["metadata"].items() if key in ("name", "labels")}
     return {key: value for key, value in template.items() if key != "status"} | {"metadata": metadata}

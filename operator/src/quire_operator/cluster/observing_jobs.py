@@ -1,6 +1,6 @@
-"""One look at the runs of a ManagedLedger's jobs: Jobs, SparkApplications, their drivers' pods, the Secrets they need.
+"""Observes the runs of a ManagedLedger's jobs: Jobs, SparkApplications, driver pods, and the required Secrets.
 
-Reads only, and only where jobs are declared or were. Of Secrets no value is kept, but a digest.
+Reads only, and only if jobs are declared or were before. Of Secrets only a digest is kept, no values.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from quire_operator.cluster.lost_volumes import last_words
 from quire_operator.cluster.memory import Cache
 from quire_operator.cluster.paths import collection, object_path
 from quire_operator.errors import KubeError
-from quire_operator.plan.jobs_seen import ENDED, REASON_MAX, JobsSeen, RunSeen, said
+from quire_operator.plan.jobs_observation import ENDED, REASON_MAX, JobsObservation, ObservedRun, parse_termination
 
 _log = logging.getLogger("quire.operator")
 TOKEN_KEYS = ("jobs.token", "operator.token")
-"""Of the Secret with the brokers' token key; the first that is there."""
+"""Keys in the Secret with the brokers' token key; the first existing one is used."""
 _KUBEFLOW_STATES = {
     "COMPLETED": JobState.SUCCEEDED,
     "FAILED": JobState.FAILED,
@@ -49,15 +49,15 @@ _APACHE_RUNNING = frozenset(
         *("Succeeded", *_APACHE_FAILURES),
     }
 )
-"""Those of ends too: pods are still there."""
+"""Includes the final states: pods still exist then."""
 _APACHE_RELEASED = frozenset({"ResourceReleased", "TerminatedWithoutReleaseResources"})
 
 
-async def observe_jobs(kube: Kube, resource: ManagedLedger, cache: Cache, now_s: float) -> JobsSeen:
-    """The look. KubeError, UnreachableError."""
+async def observe_jobs(kube: Kube, resource: ManagedLedger, cache: Cache, now_s: float) -> JobsObservation:
+    """Observe the jobs. Raises KubeError, UnreachableError."""
     wanted = jobs_of(resource)
     if not wanted and not resource.status.jobs:
-        return JobsSeen()
+        return JobsObservation()
     namespace, selector = resource.meta.namespace, f"{OWNER_LABEL}={resource.meta.name}"
     applications = await _applications(kube, cache, now_s)
     jobs, pods = await asyncio.gather(
@@ -72,7 +72,7 @@ async def observe_jobs(kube: Kube, resource: ManagedLedger, cache: Cache, now_s:
             served.append(version)
             runs += [run for one in found if (run := _of_application(resource, version, one, pods)) is not None]
     drivers = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
-    return JobsSeen(
+    return JobsObservation(
         tuple(runs),
         tuple(pod["metadata"]["name"] for pod in drivers),
         tuple(served),
@@ -82,7 +82,7 @@ async def observe_jobs(kube: Kube, resource: ManagedLedger, cache: Cache, now_s:
 
 
 async def _applications(kube: Kube, cache: Cache, now_s: float) -> list[str]:
-    """API versions of SparkApplications that the API server knows."""
+    """Return the API versions of SparkApplications that the API server serves."""
     found = []
     for version in (KUBEFLOW, APACHE):
         try:
@@ -95,11 +95,11 @@ async def _applications(kube: Kube, cache: Cache, now_s: float) -> list[str]:
 
 
 async def _listed(kube: Kube, version: str, namespace: str, selector: str) -> list[Manifest] | None:
-    """None: we may not; then they are as good as not installed."""
+    """List SparkApplications; None without permission, which counts as not installed."""
     try:
         return await kube.list(collection(version, KIND, namespace), selector)
     except KubeError as error:
-        _log.warning("SparkApplications of %s are left alone: %s", version, error)
+        _log.warning("ignoring SparkApplications of %s: %s", version, error)
         return None
 
 
@@ -110,7 +110,7 @@ async def _secrets(kube: Kube, namespace: str, names: Iterable[str]) -> dict[str
 
 
 def digest(secret: Manifest) -> str:
-    """Of what a Secret has. Keyed by its uid, which only those know who may read it: it tells nothing of the values."""
+    """Return a digest of a Secret's data. It is keyed by the Secret's uid, so it reveals nothing about the values."""
     data = secret.get("data") or {}
     text = "\n".join(f"{key}={value}" for key, value in sorted(data.items()))
     return hmac.new(secret["metadata"]["uid"].encode(), text.encode(), hashlib.sha256).hexdigest()[:16]
@@ -126,48 +126,48 @@ async def _token_key(kube: Kube, resource: ManagedLedger) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """How far a run is, as its object says."""
+class _RunState:
+    """The state of a run according to its object."""
 
     state: JobState
     reason: str = ""
     started_at: str | None = None
     ended_at: str | None = None
     certain: bool = False
-    """The reason counts more than what the driver said."""
+    """The reason takes precedence over the driver's message."""
 
 
-def _of_job(resource: ManagedLedger, job: Manifest, pods: list[Manifest]) -> RunSeen | None:
-    """A Job: ended when its controller says so."""
+def _of_job(resource: ManagedLedger, job: Manifest, pods: list[Manifest]) -> ObservedRun | None:
+    """Convert a Job; its conditions determine whether it has ended."""
     status, driver = job.get("status", {}), _driver(job, pods)
     ends = {one["type"]: one for one in status.get("conditions", ()) if one.get("status") == "True"}
     began = status.get("startTime")
     if "Complete" in ends:
         ended_at = status.get("completionTime") or ends["Complete"].get("lastTransitionTime")
-        at = _Standing(JobState.SUCCEEDED, "", began, ended_at)
+        at = _RunState(JobState.SUCCEEDED, "", began, ended_at)
     elif "Failed" in ends:
         why = ends["Failed"]
         late = why.get("reason") == "DeadlineExceeded"
         reason = "it took longer than spark.activeDeadline" if late else why.get("message", why.get("reason", ""))
-        at = _Standing(JobState.FAILED, reason, began, why.get("lastTransitionTime"), certain=late)
+        at = _RunState(JobState.FAILED, reason, began, why.get("lastTransitionTime"), certain=late)
     else:
         runs = driver is not None and driver.get("status", {}).get("phase") == "Running"
-        reason = "its driver failed and is started once more" if status.get("failed") else ""
-        at = _Standing(JobState.RUNNING if runs else JobState.PENDING, reason, began)
+        reason = "its driver failed and is being restarted" if status.get("failed") else ""
+        at = _RunState(JobState.RUNNING if runs else JobState.PENDING, reason, began)
     return _run(resource, job, "batch/v1", "Job", driver, at)
 
 
-def _of_application(resource: ManagedLedger, version: str, item: Manifest, pods: list[Manifest]) -> RunSeen | None:
-    """A SparkApplication of either operator."""
+def _of_application(resource: ManagedLedger, version: str, item: Manifest, pods: list[Manifest]) -> ObservedRun | None:
+    """Convert a SparkApplication of either operator."""
     status = item.get("status") or {}
     at = _apache(status) if version == APACHE else _kubeflow(status)
     return _run(resource, item, version, KIND, _driver(item, pods), at)
 
 
 def _run(
-    resource: ManagedLedger, item: Manifest, api_version: str, kind: str, driver: Manifest | None, at: _Standing
-) -> RunSeen | None:
-    """None for what is not ours: of a resource of this name that is gone, or made by somebody else."""
+    resource: ManagedLedger, item: Manifest, api_version: str, kind: str, driver: Manifest | None, at: _RunState
+) -> ObservedRun | None:
+    """Return a run; None if the object does not belong to this resource, but to a former or another owner."""
     metadata = item["metadata"]
     labels = metadata.get("labels", {})
     if resource.meta.uid not in [one.get("uid") for one in metadata.get("ownerReferences", ())]:
@@ -176,7 +176,7 @@ def _run(
         slot = Slot.parse(labels[SLOT_LABEL])
     except (KeyError, ValueError):
         return None
-    words = None if driver is None else said(_message(driver))
+    words = None if driver is None else parse_termination(_message(driver))
     reason = at.reason
     outputs: tuple[str, ...] = ()
     if at.state in ENDED and words is not None:
@@ -184,7 +184,7 @@ def _run(
         reason = at.reason if at.certain else words.reason or at.reason
     elif at.state is JobState.PENDING and driver is not None:
         reason = _why_pending(driver) or at.reason
-    return RunSeen(
+    return ObservedRun(
         metadata["name"],
         metadata["uid"],
         labels.get(JOB_LABEL, ""),
@@ -201,17 +201,18 @@ def _run(
     )
 
 
-def _kubeflow(status: dict[str, Any]) -> _Standing:
-    said_state = status.get("applicationState") or {}
-    state = _KUBEFLOW_STATES.get(said_state.get("state", ""), JobState.PENDING)
+def _kubeflow(status: dict[str, Any]) -> _RunState:
+    reported = status.get("applicationState") or {}
+    state = _KUBEFLOW_STATES.get(reported.get("state", ""), JobState.PENDING)
     ended_at = status.get("terminationTime") if state in ENDED else None
-    return _Standing(state, said_state.get("errorMessage", ""), status.get("lastSubmissionAttemptTime"), ended_at)
+    return _RunState(state, reported.get("errorMessage", ""), status.get("lastSubmissionAttemptTime"), ended_at)
 
 
-def _apache(status: dict[str, Any]) -> _Standing:
-    """That something was released tells nothing of how it ended: that is in the history, by its number.
+def _apache(status: dict[str, Any]) -> _RunState:
+    """Return the state of an application of Apache's operator.
 
-    Until then nothing has ended: what failed may be scheduled once more.
+    A released application has its result in the numbered history. Before its release it has not ended, because a failed
+    one may be scheduled again.
     """
     entries = (status.get("stateTransitionHistory") or {}).items()
     history = [one for _, one in sorted(entries, key=lambda item: int(item[0]))]
@@ -224,23 +225,23 @@ def _apache(status: dict[str, Any]) -> _Standing:
         state = JobState.RUNNING if deciding.get("currentStateSummary") in _APACHE_RUNNING else JobState.PENDING
     began = _whole_seconds(history[0].get("lastTransitionTime")) if history else None
     ended_at = _whole_seconds(deciding.get("lastTransitionTime")) if state in ENDED else None
-    return _Standing(state, deciding.get("message") or "", began, ended_at)
+    return _RunState(state, deciding.get("message") or "", began, ended_at)
 
 
 def _whole_seconds(time: str | None) -> str | None:
-    """As Kubernetes writes times itself; that operator writes fractions."""
+    """Remove fractions of seconds, which Kubernetes does not write, but this operator does."""
     return None if not time else time.split(".")[0].rstrip("Z") + "Z"
 
 
 def _driver(item: Manifest, pods: list[Manifest]) -> Manifest | None:
-    """The latest of a run's drivers: one that failed may have been started once more."""
+    """Return the latest driver of a run, as a failed one may have been restarted."""
     which = {key: item["metadata"].get("labels", {}).get(key) for key in (JOB_LABEL, SLOT_LABEL)}
     mine = [pod for pod in pods if which.items() <= pod["metadata"]["labels"].items()]
     return max(mine, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
 
 
 def _message(pod: Manifest) -> str:
-    """The termination message of its only container that has one."""
+    """Return the termination message of the pod, from the first container that has one."""
     for status in pod.get("status", {}).get("containerStatuses", ()):
         ended = (status.get("state") or {}).get("terminated") or {}
         if ended.get("message"):
@@ -249,7 +250,7 @@ def _message(pod: Manifest) -> str:
 
 
 def _why_pending(pod: Manifest) -> str:
-    """An image that cannot be pulled, a node that is not found."""
+    """Return why a driver does not start, such as a failed image pull or a failed scheduling."""
     words = last_words(pod)
     if words:
         return words

@@ -1,6 +1,6 @@
-"""One look at a ManagedLedger: its objects in Kubernetes, its pool, and its namespace through any of its brokers.
+"""Observes a ManagedLedger: its objects in Kubernetes, its pool, and its namespace through any of its brokers.
 
-Reads only. What does not answer is None, never guessed; only an API server that is away ends a look.
+Reads only. Facts that are unavailable are None, never guessed. Only an unreachable API server is an error.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ from quire_operator.builders.broker import broker_host
 from quire_operator.builders.effective import effective_managed_ledger
 from quire_operator.builders.naming import BROKER, child_name, selector_text
 from quire_operator.builders.settings import broker_ports
-from quire_operator.cluster.broker_rest import BrokerDoor, BrokerRest
-from quire_operator.cluster.judges import operator_token, trust_of
+from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import (
     knows_pod_monitors,
-    pod_seen,
+    observed_pod,
+    observed_stateful_set,
     pools_on,
-    stateful_set_seen,
     unwanted_monitors,
 )
 from quire_operator.cluster.observing_jobs import observe_jobs
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
+from quire_operator.cluster.tls_trust import operator_token, trust_of
 from quire_operator.errors import UnreachableError
-from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState
+from quire_operator.plan.ledger_observation import LedgerObservation, NamespaceState
 
 
 async def observe_managed_ledger(
@@ -39,10 +39,10 @@ async def observe_managed_ledger(
     memory: Memory,
     *,
     generated: bool = False,
-) -> tuple[LedgerSeen, BrokerDoor | None] | None:
-    """The look, and the broker that answered; None when the resource is gone. KubeError, UnreachableError.
+) -> tuple[LedgerObservation, BrokerEndpoint | None] | None:
+    """Return the observation and the broker that responded; None if the resource no longer exists.
 
-    `generated`: the operator makes certificates.
+    `generated`: the operator generates certificates. Raises KubeError, UnreachableError.
     """
     found = await kube.get(managed_ledger_path(namespace, name))
     if found is None:
@@ -54,17 +54,17 @@ async def observe_managed_ledger(
         kube.get(bookie_path(namespace, resource.spec.bookie_ref.name)),
     )
     pool = None if pool_found is None else Bookie.model_validate(pool_found)
-    state, door = await _ask(kube, brokers, effective_managed_ledger(resource, generated), pods)
+    state, endpoint = await _ask(kube, brokers, effective_managed_ledger(resource, generated), pods)
     writable = None if state is None else state.writable_bookies
     return (
-        LedgerSeen(
+        LedgerObservation(
             resource,
             now_s,
             pool,
             bookies=None if pool is None else await _bookies(kube, resource, pool, writable, memory),
             writable_bookies=writable,
-            stateful_set=None if there is None else stateful_set_seen(there),
-            pods=tuple(pod_seen(pod, {}) for pod in pods),
+            stateful_set=None if there is None else observed_stateful_set(there),
+            pods=tuple(observed_pod(pod, {}) for pod in pods),
             namespace=state,
             under_replicated=_under_replicated(pool),
             pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
@@ -74,38 +74,38 @@ async def observe_managed_ledger(
             jobs=await observe_jobs(kube, resource, memory.cache, now_s),
             rival=None if pool is None else await _rival(kube, resource, pool, memory),
         ),
-        door,
+        endpoint,
     )
 
 
 async def _ask(
     kube: Kube, brokers: BrokerRest, resource: ManagedLedger, pods: list[Manifest]
-) -> tuple[NamespaceState | None, BrokerDoor | None]:
-    """Of the first broker that answers. A token goes over TLS where there is any, never in clear beside it."""
+) -> tuple[NamespaceState | None, BrokerEndpoint | None]:
+    """Query the first broker that responds. If TLS is configured, the token is never sent in plaintext."""
     meta, tls, token = resource.meta, None, None
     wanted, authentication = resource.spec.brokers.tls, resource.spec.brokers.authentication
     if "https" in broker_ports(resource.spec.brokers) and wanted is not None and wanted.secret_name is not None:
         tls = await trust_of(kube, meta.namespace, wanted.secret_name)
         if tls is None:
-            return None, None  # the brokers do not start without that Secret either
+            return None, None  # without that Secret the brokers do not start either
     if authentication is not None:
         token, _ = await operator_token(kube, meta.namespace, authentication.token_key_secret)
     for pod in pods:
         host = pod.get("status", {}).get("podIP")
         if host is None or "deletionTimestamp" in pod["metadata"]:
             continue
-        door = BrokerDoor(host, tls, token, broker_host(resource.meta, pod["metadata"]["name"]))
+        endpoint = BrokerEndpoint(host, tls, token, broker_host(resource.meta, pod["metadata"]["name"]))
         try:
-            return await brokers.namespace(door, resource.spec.namespace), door
+            return await brokers.namespace(endpoint, resource.spec.namespace), endpoint
         except UnreachableError:
             continue
     return None, None
 
 
 async def _bookies(kube: Kube, resource: ManagedLedger, pool: Bookie, writable: int | None, memory: Memory) -> int:
-    """How many the cluster is meant to have: one that is away for a moment makes no spec wrong.
+    """Return the intended number of bookies of the cluster: a temporarily absent one must not invalidate a spec.
 
-    Other pools of the cluster are looked at only when this one is too small for the ensemble.
+    Other pools of the cluster are read only if this one is too small for the ensemble.
     """
     count = max(pool.spec.replicas, pool.status.replicas, writable or 0)
     if count >= resource.spec.replication.ensemble:
@@ -117,9 +117,9 @@ async def _bookies(kube: Kube, resource: ManagedLedger, pool: Bookie, writable: 
 
 
 async def _rival(kube: Kube, resource: ManagedLedger, pool: Bookie, memory: Memory) -> str | None:
-    """An older ManagedLedger with the same topics' namespace on the same cluster; of the same age the first by name.
+    """Return an older ManagedLedger with the same topics' namespace on the same cluster, ordered by age, then name.
 
-    Whether the topics go with this one depends on it: then it is asked for certain.
+    It decides whether topics are deleted with this resource: in that case the resources are read from the API server.
     """
     certain = resource.meta.deletion_timestamp is not None
     same = [
@@ -141,6 +141,6 @@ async def _rival(kube: Kube, resource: ManagedLedger, pool: Bookie, memory: Memo
 
 
 def _under_replicated(pool: Bookie | None) -> int | None:
-    """As the last pass over the pool found it, which looks every few seconds while there is any."""
+    """Return the count in the status of the pool, which is updated every few seconds while it is not zero."""
     count = None if pool is None else pool.status.under_replicated
     return None if count is None else count.count

@@ -1,4 +1,4 @@
-"""Whether two resources name the same etcd, and so are one cluster: by the names they give it. Pure."""
+"""Decides by endpoint names whether two resources use the same etcd, and so are one cluster. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,17 +6,17 @@ _CLUSTER_DOMAIN = ".cluster.local"
 
 
 def members(endpoints: Iterable[str], namespace: str) -> frozenset[str]:
-    """The endpoints of a resource in a Kubernetes namespace, each `host:port` as every namespace would write it.
+    """Return the endpoints of a resource as `host:port`, normalized so that they are valid in every namespace.
 
-    A Service is known in its own namespace by its first name alone, elsewhere with its namespace behind it, and to both
-    with `svc` and the cluster's domain. Where a name could be another one too (`quire-etcd.quire`) it is taken for a
-    Service's. Different names for one store, such as a Service and a load balancer before it, cannot be told.
+    A Service may be named by its name only, within its namespace, or with the namespace, `svc` and the cluster's domain
+    appended. An ambiguous name (`quire-etcd.quire`) is treated as that of a Service. Different names of the same store,
+    such as a Service and a load balancer in front of it, are not recognized.
     """
     return frozenset(_everywhere(endpoint, namespace) for endpoint in endpoints)
 
 
 def is_one(ours: frozenset[str], endpoints: Iterable[str], namespace: str) -> bool:
-    """Those of another resource have a member in common with `ours`."""
+    """Return whether the endpoints of another resource have a member in common with `ours`."""
     return not ours.isdisjoint(members(endpoints, namespace))
 
 

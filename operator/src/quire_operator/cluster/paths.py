@@ -1,6 +1,6 @@
-"""Paths of the Kubernetes API for the kinds that the operator uses. Arithmetic on names only.
+"""Builds paths of the Kubernetes API for the kinds that the operator uses. Performs no requests.
 
-A name that would lead to another path is refused: names come from resources, from statuses and from people.
+A name that would lead to another path is refused: names come from resources, statuses and user input.
 """
 
 import re
@@ -35,35 +35,35 @@ _PLURALS = {
 
 
 def collection(api_version: str, kind: str, namespace: str | None) -> str:
-    """Where objects of a kind are listed and created. OperatorError: no namespace has this name."""
+    """Return the path of a kind's collection. OperatorError if the namespace is not a valid name."""
     root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
     place = f"/namespaces/{plain(namespace)}" if namespace is not None else ""
     return f"{root}{place}/{_PLURALS[kind]}"
 
 
 def object_path(api_version: str, kind: str, namespace: str | None, name: str) -> str:
-    """Where one object is. OperatorError: no object has this name."""
+    """Return the path of one object. OperatorError if a name is invalid."""
     return f"{collection(api_version, kind, namespace)}/{plain(name)}"
 
 
 def plain(name: str) -> str:
-    """The name, which is one part of a path. OperatorError: it is none."""
+    """Return the name if it is a single path component. OperatorError otherwise."""
     if _PLAIN.fullmatch(name) is None:
-        raise OperatorError(f"{name!r} is no name of a Kubernetes object: give letters, digits, `-` and `.`")
+        raise OperatorError(f"{name!r} is not a name of a Kubernetes object: use letters, digits, `-` and `.`")
     return name
 
 
 def manifest_path(manifest: ReadManifest) -> str:
-    """Where the object of a manifest is."""
+    """Return the path of a manifest's object."""
     metadata = manifest["metadata"]
     return object_path(manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"])
 
 
 def managed_ledger_path(namespace: str, name: str) -> str:
-    """A ManagedLedger."""
+    """Return the path of a ManagedLedger."""
     return object_path(API_VERSION, "ManagedLedger", namespace, name)
 
 
 def bookie_path(namespace: str, name: str) -> str:
-    """A Bookie."""
+    """Return the path of a Bookie."""
     return object_path(API_VERSION, "Bookie", namespace, name)

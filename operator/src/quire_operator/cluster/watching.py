@@ -1,7 +1,8 @@
-"""A collection as it changes: list, then watch behind it, for as long as the process runs. Decides nothing.
+"""Follows the changes of a collection: lists it, then watches it for as long as the process runs. Decides nothing.
 
-A watch that ends goes on where it was; when the API server no longer remembers that version (410 Gone), everything is
-listed anew, and what changed or went in between is told as if it had been watched. Failures are repeated with back-off.
+A watch that ends continues from its last version. If the API server no longer has that version (410 Gone), everything
+is listed again, and changes and deletions in between are reported as if they had been watched. Failures are retried
+with back-off.
 """
 
 import asyncio
@@ -19,13 +20,13 @@ BACK_OFF_S = 0.5
 BACK_OFF_S_MAX = 30.0
 WATCH_S = 240
 
-Told = Callable[[Manifest, bool], Awaitable[None]]
-"""An object, and whether it is gone. Of one that went while nobody watched only names and labels are known."""
+Report = Callable[[Manifest, bool], Awaitable[None]]
+"""Receives an object, and whether it was deleted. An object deleted between watches has only names and labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What is watched."""
+    """The collection to watch."""
 
     path: str
     selector: str = ""
@@ -33,23 +34,23 @@ class Collection:
 
 
 class Feed:
-    """Tells of each change once; `listed` is set when everything that there was has been told."""
+    """Reports each change once. `listed` is set once all existing objects have been reported."""
 
-    def __init__(self, kube: Kube, what: Collection, tell: Told, back_off_s: float = BACK_OFF_S) -> None:
-        """`back_off_s`: pause after a first failure; it doubles."""
+    def __init__(self, kube: Kube, what: Collection, report: Report, back_off_s: float = BACK_OFF_S) -> None:
+        """Report changes to `report`. `back_off_s`: delay after the first failure; it doubles."""
         self.path = what.path
         self.listed = asyncio.Event()
         self.relists = 0
         self._kube = kube
         self._what = what
-        self._tell = tell
+        self._report = report
         self._back_off_s = back_off_s
         self._known: dict[tuple[str, str], tuple[str, Manifest]] = {}
         self._version = ""
         self._failures = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             try:
                 if not self._version:
@@ -59,7 +60,7 @@ class Feed:
                 self._version = ""
                 await self._pause()
             except OperatorError as error:
-                _log.warning("%s cannot be watched: %s", self._what.path, error)
+                _log.warning("could not watch %s: %s", self._what.path, error)
                 await self._pause()
 
     async def _pause(self) -> None:
@@ -99,11 +100,11 @@ class Feed:
         before = self._known.get(_name(item))
         self._known[_name(item)] = (version, _head(item))
         if before is None or before[0] != version:
-            await self._tell(item, False)
+            await self._report(item, False)
 
     async def _gone(self, item: Manifest) -> None:
         self._known.pop(_name(item), None)
-        await self._tell(item, True)
+        await self._report(item, True)
 
 
 def _name(item: Manifest) -> tuple[str, str]:
@@ -111,6 +112,6 @@ def _name(item: Manifest) -> tuple[str, str]:
 
 
 def _head(item: Manifest) -> Manifest:
-    """Enough to tell later that it is gone, and whose it was."""
+    """Return the metadata that are needed to report the deletion and the owner later."""
     metadata = item["metadata"]
     return {"metadata": {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}}

@@ -1,1 +1,1 @@
-"""`kubectl quire`: what a person asks about bookies and brokers, through the API server and nothing else."""
+"""`kubectl quire`: inspects and drains bookies and brokers. Connects only to the API server."""

@@ -1,6 +1,6 @@
-"""The API server as a person reaches it: objects, logs, and the HTTP ports of pods through its proxy. Decides nothing.
+"""Accesses the API server as a user: objects, logs, and the HTTP ports of pods through its proxy. Decides nothing.
 
-Pods are reached through the API server, so a person needs no way into the cluster's network, only rights on
+Pods are reached through the API server, so a user needs no access to the cluster's network, only permissions for
 `pods/proxy` (and `pods/log` for a report).
 """
 
@@ -25,38 +25,38 @@ from quire_operator.errors import KubeError, OperatorError
 
 PROXY_TIMEOUT_S = 70.0
 PROXIED = "Quire-Authorization"
-"""Instead of Authorization, which the API server takes for itself."""
+"""Header for the token instead of Authorization, which the API server's proxy consumes."""
 _NAMES = b"httpServerAllowedHosts"
-"""Named by a process that is not asked by the name in Host."""
+"""In the error of a process that refuses the name in the Host header."""
 CHUNK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An answer of a pod. `body`: decoded JSON, else the text."""
+class Response:
+    """The response of a pod. `body`: decoded JSON, or else the text."""
 
     status: int
     body: Any
 
 
 class Cluster(Kube):
-    """Reach it, then use it within `async with cluster`."""
+    """A connection to the API server. Create it with `reach`, then use it within `async with cluster`."""
 
     namespace: str = "default"
     token: str = ""
-    """Shown to pods, of a role that bookies and brokers let in; empty: none."""
+    """Token for requests to pods, of a role that bookies and brokers accept; empty for none."""
 
     @classmethod
     async def reach(
         cls, kubeconfig: str | None, context: str | None, namespace: str | None, token: str = ""
     ) -> "Cluster":
-        """As `kubectl` does: the file, its current context and namespace, unless they are given. OperatorError.
+        """Read the kubeconfig, its current context and namespace like `kubectl`, unless given. Raises OperatorError.
 
-        `token`: as in QUIRE_TOKEN, itself or file:///path.
+        `token`: the value of QUIRE_TOKEN, a token or file:///path.
         """
         configuration, loading = Configuration(), cast(Any, config)
         if kubeconfig is not None and not Path(kubeconfig).is_file():  # noqa: ASYNC240 - once, at the start of a command
-            raise OperatorError(f"no access to a cluster: there is no file {kubeconfig}")
+            raise OperatorError(f"no access to a cluster: the file {kubeconfig} does not exist")
         try:
             await loading.load_kube_config(
                 config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
@@ -72,8 +72,8 @@ class Cluster(Kube):
 
     async def ask_pod(
         self, pod: ReadManifest, path: str, *, method: str = "GET", body: ReadManifest | None = None
-    ) -> Said:
-        """A request to the HTTP port of a pod of ours, through the API server. KubeError, UnreachableError."""
+    ) -> Response:
+        """Send a request to the HTTP port of a Quire pod through the API server. Raises KubeError, UnreachableError."""
         metadata = pod["metadata"]
         scheme, port = http_of(pod)
         name = plain_name(f"{scheme}:{metadata['name']}:{port}" if scheme == "https" else f"{metadata['name']}:{port}")
@@ -82,16 +82,16 @@ class Cluster(Kube):
         pairs = dict(part.partition("=")[::2] for part in query.split("&")) if query else None
         status, data = await self._raw(method, where, pairs, body)
         if status == 403 and _NAMES in data and (address := (pod.get("status") or {}).get("podIP")):
-            # The proxy hands on the name of the API server, which a process without tokens does not know for its own.
+            # The proxy sends the API server's Host, which a process without tokens does not accept as its own.
             own = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
             status, data = await self._raw(method, where, pairs, body, {"Host": own})
-        said = _decoded(data)
-        if isinstance(said, dict) and said.get("kind") == "Status" and said.get("apiVersion") == "v1":
-            raise KubeError(status, f"{metadata['name']} was not reached: {said.get('message', '')}")
-        return Said(status, said)
+        decoded = _decoded(data)
+        if isinstance(decoded, dict) and decoded.get("kind") == "Status" and decoded.get("apiVersion") == "v1":
+            raise KubeError(status, f"could not reach {metadata['name']}: {decoded.get('message', '')}")
+        return Response(status, decoded)
 
     async def log_of(self, namespace: str, pod: str, container: str, *, lines: int, previous: bool) -> str | None:
-        """The last lines of a container; None when there are none. UnreachableError."""
+        """Return the last log lines of a container, or None if there is no log. Raises UnreachableError."""
         query = {"container": container, "tailLines": str(lines), "timestamps": "true"}
         query |= {"previous": "true"} if previous else {}
         status, data = await self._raw("GET", f"{object_path('v1', 'Pod', namespace, pod)}/log", query, None)
@@ -100,11 +100,13 @@ class Cluster(Kube):
     async def stream_log(
         self, pod: str, container: str, write: Callable[[bytes], object], *, lines: int, follow: bool
     ) -> None:
-        """The last lines of a container of our namespace; with `follow` those that come too, until it ends. KubeError:
-        there is no log (yet); UnreachableError, also when the connection breaks."""
+        """Write the last log lines of a container in the namespace; with `follow`, also new ones until it ends.
+
+        Raises KubeError if there is no log (yet), and UnreachableError, also if the connection breaks.
+        """
         path = f"{object_path('v1', 'Pod', self.namespace, pod)}/log"
         query = {"container": container, "tailLines": str(lines)} | ({"follow": "true"} if follow else {})
-        # Nothing may come for hours from a driver that waits; whoever follows ends it.
+        # A waiting driver may write nothing for hours; the user ends the command.
         timeout = aiohttp.ClientTimeout(total=None if follow else PROXY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         async with self._asking("GET", path, None, "application/json", query, "*/*", timeout) as answer:
             if answer.status != 200:
@@ -127,7 +129,7 @@ class Cluster(Kube):
 
 
 def _decoded(data: bytes) -> Any:
-    """Decoded JSON, else the text."""
+    """Decode JSON, or else return the text."""
     try:
         return json.loads(data)
     except ValueError:
@@ -135,7 +137,7 @@ def _decoded(data: bytes) -> Any:
 
 
 def _token(given: str) -> str:
-    """The token itself. OperatorError: its file cannot be read."""
+    """Return the token, read from its file if given as a URL. OperatorError if the file cannot be read."""
     if not given.startswith("file:"):
         return given.strip()
     path = "/" + given.removeprefix("file:").lstrip("/")
@@ -146,15 +148,15 @@ def _token(given: str) -> str:
 
 
 def http_of(pod: ReadManifest) -> tuple[str, int]:
-    """Scheme and port of a pod's HTTP, as its readiness probe says them. OperatorError for a pod of others."""
+    """Return scheme and port of a pod's HTTP port, from its readiness probe. OperatorError if it is not a Quire pod."""
     containers: list[Manifest] = list(pod["spec"].get("containers", ()))
     main = next((one for one in containers if one["name"] == CONTAINER), None)
     probe = (main or {}).get("readinessProbe", {}).get("httpGet")
     if main is None or probe is None:
-        raise OperatorError(f"{pod['metadata']['name']} is no pod of Quire's: it has no HTTP port that is known here")
+        raise OperatorError(f"{pod['metadata']['name']} is not a Quire pod: it has no readiness probe over HTTP")
     port = probe["port"]
     if isinstance(port, str):
         port = next((one["containerPort"] for one in main.get("ports", ()) if one.get("name") == port), None)
     if port is None:
-        raise OperatorError(f"{pod['metadata']['name']}: its HTTP port {probe['port']} has no number")
+        raise OperatorError(f"{pod['metadata']['name']}: its HTTP port {probe['port']} is not defined")
     return str(probe.get("scheme", "HTTP")).lower(), int(port)

@@ -1,4 +1,4 @@
-"""Drain and undrain through the API server, and what is explained. The auditor does the work and goes on without us."""
+"""The commands drain, undrain and explain. The auditor performs drains, and continues without the command."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def _path(bookie: str) -> str:
 
 
 async def drain(cluster: Cluster, name: str, say: Say, *, wait: bool, poll_s: float = POLL_S) -> tuple[Any, str]:
-    """Have everything copied away from a bookie, and follow that. OperatorError."""
+    """Start the drain of a bookie and report its progress. Raises OperatorError."""
     bookie = await finding.bookie_id(cluster, name)
     found = finding.expect(await finding.ask_cluster(cluster, _path(bookie), method="PUT", body={"wish": "drain"}))
     shown = ""
@@ -37,26 +37,26 @@ async def drain(cluster: Cluster, name: str, say: Say, *, wait: bool, poll_s: fl
         await asyncio.sleep(poll_s)
         found = finding.expect(await finding.ask_cluster(cluster, _path(bookie)))
     if found.get("state") == "emptied":
-        text = f"everything was copied away from bookie {bookie} and read back; `undrain` makes it writable again"
+        text = f"all ledgers of bookie {bookie} were copied and verified; `undrain` makes it writable again"
     elif found.get("wish") in (None, "cancel"):
-        text = f"the drain of bookie {bookie} was taken back"
+        text = f"the drain of bookie {bookie} was cancelled"
     else:
-        text = f"bookie {bookie}: {explaining.drain_line(found)}; it goes on by itself"
+        text = f"bookie {bookie}: {explaining.drain_line(found)}; the drain continues in the background"
     return found, text
 
 
 async def undrain(cluster: Cluster, name: str) -> tuple[Any, str]:
-    """Take a drain back. OperatorError."""
+    """Cancel the drain of a bookie. Raises OperatorError."""
     bookie = await finding.bookie_id(cluster, name)
     found = finding.expect(await finding.ask_cluster(cluster, _path(bookie), method="DELETE"))
-    return found, f"bookie {bookie} becomes as it was; what was copied away stays there"
+    return found, f"the drain of bookie {bookie} is cancelled; copies on other bookies stay"
 
 
 async def explain(cluster: Cluster, name: str) -> tuple[Any, str]:
-    """Why a pod, a ledger, a topic or a resource is not ready or not safe. OperatorError: there is no such thing."""
+    """Explain why a pod, ledger, topic or resource is not ready or not safe. OperatorError if it does not exist."""
     what, reasons = await _explained(cluster, name)
     rows = {"what": what, "findings": [reason.row() for reason in reasons]}
-    lines = [f"{what}:" if reasons else f"{what}: nothing is known to be wrong"]
+    lines = [f"{what}:" if reasons else f"{what}: no problems found"]
     for reason in reasons:
         remedy = f"\n           -> {on_one_line(reason.remedy)}" if reason.remedy else ""
         lines.append(f"  {reason.severity:<8} {on_one_line(reason.what)}{remedy}")
@@ -76,7 +76,8 @@ async def _explained(cluster: Cluster, name: str) -> tuple[str, list[Reason]]:
     pod = await finding.pod(cluster, name)
     if pod is None:
         raise OperatorError(
-            f"{name} is no pod, Bookie or ManagedLedger of namespace {cluster.namespace}, no ledger's id and no topic"
+            f"{name} not found: give a pod, Bookie or ManagedLedger of namespace {cluster.namespace}, a ledger id or "
+            "a topic"
         )
     return await _pod(cluster, pod)
 
@@ -87,12 +88,14 @@ async def _pod(cluster: Cluster, pod: Any) -> tuple[str, list[Reason]]:
     reasons: list[Reason] = []
     if finding.part_of(pod) == BOOKIE and (pod.get("status") or {}).get("phase") == "Running":
         try:
-            said = await cluster.ask_pod(pod, "/api/v1/bookie/state")
-            state = said.body if said.status == 200 else None
+            response = await cluster.ask_pod(pod, "/api/v1/bookie/state")
+            state = response.body if response.status == 200 else None
             if state is None:
-                reasons.append(Reason(explaining.Severity.UNKNOWN, f"its bookie says {finding.reason_of(said)}"))
+                reasons.append(
+                    Reason(explaining.Severity.UNKNOWN, f"its bookie returned {finding.reason_of(response)}")
+                )
         except (KubeError, UnreachableError) as error:
-            reasons.append(Reason(explaining.Severity.UNKNOWN, f"its bookie could not be asked: {error}"))
+            reasons.append(Reason(explaining.Severity.UNKNOWN, f"could not query its bookie: {error}"))
     events = await finding.events_of(cluster, "Pod", name)
     return f"pod {name}", explaining.of_pod(pod, events, state) + reasons
 

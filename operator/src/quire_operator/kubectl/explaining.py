@@ -1,7 +1,7 @@
-"""Why something is not ready or not safe, from what was read. Pure: takes objects, gives findings.
+"""Derives from API objects why something is not ready or not safe. Pure: takes objects, returns findings.
 
-A finding says what is the case, and what to do about it where that is known. Nothing found: nothing is known to be
-wrong. What is not known is a finding as well.
+A finding describes a problem, and the remedy if that is known. No findings means that no problem is known. A fact that
+could not be determined is a finding, too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,29 +17,29 @@ _GOOD_WHEN_FALSE = frozenset(
 )
 _QUIET = frozenset({"Progressing", "Quiesced"})
 _STANDS = frozenset({"Stuck", "VolumesCannotGrow"})
-"""Reasons of what does not get on by itself."""
+"""Reasons of conditions that do not improve without intervention."""
 EVENTS_SHOWN = 5
 _REMEDIES = {
-    "FullyReplicated": "auto-recovery copies them: `kubectl quire under-replicated` shows what is left",
-    "MetadataReachable": "look at etcd, and at the NetworkPolicies in front of it; nothing is replaced meanwhile",
+    "FullyReplicated": "auto-recovery copies them: `kubectl quire under-replicated` lists the remaining ledgers",
+    "MetadataReachable": "check etcd and its NetworkPolicies; nothing is replaced meanwhile",
     "DiskPressure": "raise storage.ledgers.size, or replicas",
-    "ScaleDownBlocked": "the message says what stands in the way; nothing is forced",
-    "ReplaceBlocked": "the message says what is waited for, and the word that goes on without it",
+    "ScaleDownBlocked": "the message has the remedy; a drain is never forced",
+    "ReplaceBlocked": "the message has what it waits for, and the annotation that skips the wait",
     "CookiesConsistent": "see the bookie's log: `kubectl logs`, and docs/bookie.md on its folders",
-    "OffloadHealthy": "`kubectl quire jobs` says why; `kubectl quire job logs offload` has the driver's log",
-    "AnalyticsHealthy": "`kubectl quire jobs` says which and why; `kubectl quire job logs NAME` has the driver's log",
+    "OffloadHealthy": "`kubectl quire jobs` shows the reason; `kubectl quire job logs offload` has the driver's log",
+    "AnalyticsHealthy": "`kubectl quire jobs` shows the reasons; `kubectl quire job logs NAME` has the driver's log",
     "PlacementSatisfied": "raise replicas in the zones that lack bookies, or lower placement.minZones",
 }
 _WAITING = {
     "ImagePullBackOff": "the image cannot be fetched: check spec.image and imagePullSecrets",
     "ErrImagePull": "the image cannot be fetched: check spec.image and imagePullSecrets",
-    "CrashLoopBackOff": "it ends again and again: its last line says why; `kubectl logs --previous` has the rest",
+    "CrashLoopBackOff": "it exits repeatedly: the reason is in its last line; `kubectl logs --previous` has the rest",
     "CreateContainerConfigError": "a ConfigMap or Secret that it mounts is missing",
 }
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     WRONG = "wrong"
     UNKNOWN = "unknown"
@@ -48,14 +48,14 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One finding. `remedy`: what to do, or empty."""
+    """One finding. `remedy` may be empty."""
 
     severity: Severity
     what: str
     remedy: str = ""
 
     def row(self) -> dict[str, str]:
-        """For programs."""
+        """Return the finding for JSON output."""
         return {key: str(value) for key, value in asdict(self).items()}
 
 
@@ -64,7 +64,7 @@ def _wrong(what: str, remedy: str = "") -> Reason:
 
 
 def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[Reason]:
-    """A Bookie or a ManagedLedger by its status."""
+    """Return findings about a Bookie or a ManagedLedger from its status."""
     status = resource.get("status") or {}
     generation = resource["metadata"].get("generation")
     if not status:
@@ -72,12 +72,12 @@ def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[
             Reason(
                 Severity.UNKNOWN,
                 "it has no status yet",
-                "does the operator run? `kubectl get pods -A | grep quire-operator`",
+                "check that the operator runs: `kubectl get pods -A | grep quire-operator`",
             )
         ]
     found = []
     if generation is not None and status.get("observedGeneration") not in (None, generation):
-        found.append(Reason(Severity.UNKNOWN, "the operator has not looked at its latest change yet"))
+        found.append(Reason(Severity.UNKNOWN, "the operator has not observed the latest change of its spec yet"))
     for condition in status.get("conditions", ()):
         found += _of_condition(condition)
     for row in status.get("bookies", ()):
@@ -85,11 +85,11 @@ def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[
             why = row.get("reason") or "no reason given"
             found.append(_wrong(f"bookie {row.get('id') or '?'} in {row['pod']} is {row['state']}: {why}"))
     found += [
-        _wrong(f"broker {row['pod']} does not answer") for row in status.get("brokers", ()) if not row.get("ready")
+        _wrong(f"broker {row['pod']} does not respond") for row in status.get("brokers", ()) if not row.get("ready")
     ]
     operation = status.get("operation")
     if operation:
-        text = f"{operation['type']} is under way, at {operation['step']} since {operation.get('stepStartedAt', '?')}"
+        text = f"{operation['type']} is in progress, at {operation['step']} since {operation.get('stepStartedAt', '?')}"
         found.append(Reason(Severity.NOTE, text + (f": {operation['message']}" if operation.get("message") else "")))
     return found + _of_events(events)
 
@@ -106,14 +106,15 @@ def _of_condition(condition: ReadManifest) -> list[Reason]:
 
 
 def of_pod(pod: ReadManifest, events: Sequence[ReadManifest], state: Any = None) -> list[Reason]:
-    """A pod of ours by its status; `state`: what its bookie says of itself, where it answers."""
+    """Return findings about a Quire pod from its status. `state`: the state its bookie reports, if it responds."""
     status = pod.get("status") or {}
     found: list[Reason] = []
     if pod["metadata"].get("deletionTimestamp"):
         found.append(Reason(Severity.NOTE, "it is being deleted"))
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            found.append(_wrong(f"no node takes it: {condition.get('message', '')}", "free room, or change placement"))
+            text = f"it cannot be scheduled: {condition.get('message', '')}"
+            found.append(_wrong(text, "free capacity on the nodes, or change placement"))
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         found += _of_container(container)
     ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
@@ -136,7 +137,7 @@ def _of_container(container: ReadManifest) -> list[Reason]:
         why = ((ended.get("message") or "").strip() or ended.get("reason") or "no message").splitlines()[-1]
         remedy = "raise resources.limits.memory" if ended.get("reason") == "OOMKilled" else ""
         restarts = container.get("restartCount", 0)
-        text = f"container {name} ended with code {ended.get('exitCode')} ({restarts} restarts): {why}"
+        text = f"container {name} exited with code {ended.get('exitCode')} ({restarts} restarts): {why}"
         found.append(_wrong(text, remedy))
     return found
 
@@ -150,13 +151,13 @@ def _of_bookie(state: dict[str, Any]) -> list[Reason]:
         found.append(
             _wrong(
                 f"its bookie is read-only: {reasons}",
-                "it becomes writable once that is over; a drain ends with `kubectl quire undrain`",
+                "it becomes writable once the reason is resolved; `kubectl quire undrain` cancels a drain",
             )
         )
     if state.get("inLimbo"):
         found.append(
             _wrong(
-                "its bookie is in limbo: what it lost is unknown until it is recovered",
+                "its bookie is in limbo: it is unknown which entries it lost until it is recovered",
                 "auto-recovery ends it; see docs/bookie.md",
             )
         )
@@ -166,7 +167,7 @@ def _of_bookie(state: dict[str, Any]) -> list[Reason]:
 def of_ledger(
     ledger: ReadManifest, marked: Iterable[str], registered: Iterable[str], unrecoverable: str | None
 ) -> list[Reason]:
-    """A ledger by its metadata, the replicas that are marked as lacking, and the bookies that are there."""
+    """Return findings about a ledger from its metadata, the replicas marked as missing, and the registered bookies."""
     there = frozenset(registered)
     found = [
         _wrong(f"its replica on {bookie} is marked as missing or incomplete", _REMEDIES["FullyReplicated"])
@@ -180,19 +181,19 @@ def of_ledger(
         away = [bookie for bookie in segment["ensemble"] if bookie not in there]
         if away:
             left = len(segment["ensemble"]) - len(away)
-            text = f"from entry {segment['firstEntry']} on, {', '.join(away)} is not there; {left} of its bookies are"
+            first = segment["firstEntry"]
+            text = f"from entry {first} on, {', '.join(away)} not registered; {left} of its bookies are"
             found.append(_wrong(text, "start these bookies, or let auto-recovery copy from the others"))
     if unrecoverable is not None:
-        found.append(_wrong(f"no replica could be read: {unrecoverable}", "bring back a bookie that had it"))
+        text = f"it has entries that no replica can serve: {unrecoverable}"
+        found.append(_wrong(text, "restore a bookie that had them"))
     if ledger.get("state") != "CLOSED":
-        found.append(
-            Reason(Severity.NOTE, f"it is {ledger.get('state')}: its writer, or whoever takes it over, closes it")
-        )
+        found.append(Reason(Severity.NOTE, f"it is {ledger.get('state')}: its writer, or a recovery, will close it"))
     return found
 
 
 def of_topic(stats: ReadManifest, internal: ReadManifest | None) -> list[Reason]:
-    """A topic by its statistics at its broker."""
+    """Return findings about a topic from the statistics of its broker."""
     found = []
     for name, subscription in sorted((stats.get("subscriptions") or {}).items()):
         backlog, consumers = subscription.get("msgBacklog", 0), len(subscription.get("consumers", ()))
@@ -202,7 +203,7 @@ def of_topic(stats: ReadManifest, internal: ReadManifest | None) -> list[Reason]
             )
         elif subscription.get("blockedSubscriptionOnUnackedMsgs"):
             found.append(
-                _wrong(f"subscription {name} waits for acknowledgements", "its consumers acknowledge too late")
+                _wrong(f"subscription {name} waits for acknowledgements", "check why its consumers do not acknowledge")
             )
         elif backlog:
             found.append(
@@ -215,7 +216,7 @@ def of_topic(stats: ReadManifest, internal: ReadManifest | None) -> list[Reason]
 
 
 def _of_events(events: Sequence[ReadManifest]) -> list[Reason]:
-    """The last warnings, the newest first."""
+    """Return the latest warnings, newest first."""
     warnings = [event for event in events if event.get("type") == "Warning"]
     warnings.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), reverse=True)
     return [
@@ -230,10 +231,10 @@ def _times(event: ReadManifest) -> str:
 
 
 def drain_line(found: ReadManifest) -> str:
-    """How far a drain is, in a line."""
+    """Return the progress of a drain in one line."""
     if "ledgers_left" not in found:
-        return f"{found['state']}: the auditor has not looked yet"
+        return f"{found['state']}: the auditor has not checked it yet"
     text = f"{found['state']}: {found['ledgers_left']} of {found['ledgers_first']} ledgers left"
     if found.get("bytes_first"):
         text += f", {100 - 100 * found['bytes_left'] // found['bytes_first']} % of the bytes copied"
-    return text + (f", about {duration(found['eta_s'])} more" if found.get("eta_s") else "")
+    return text + (f", about {duration(found['eta_s'])} left" if found.get("eta_s") else "")

@@ -1,4 +1,4 @@
-"""Finds what a person named: a resource, a pod of ours, a bookie by its id. Reads only."""
+"""Finds resources, Quire pods, and bookies by id. Reads only."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, FIELD_MANAGER
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.errors import KubeError, OperatorError, UnreachableError
-from quire_operator.kubectl.access import Cluster, Said
+from quire_operator.kubectl.access import Cluster, Response
 
 OURS = f"app.kubernetes.io/managed-by={FIELD_MANAGER}"
 _PART = "app.kubernetes.io/name"
@@ -15,12 +15,12 @@ _OWNER = "app.kubernetes.io/instance"
 
 
 async def resources(cluster: Cluster, kind: str, *, everywhere: bool = False) -> list[Manifest]:
-    """All Bookies or ManagedLedgers of the namespace, or of all. KubeError: the CRDs may be missing."""
+    """Return all Bookies or ManagedLedgers of the namespace, or of all. KubeError, e.g. if the CRDs are missing."""
     return await cluster.list(collection(API_VERSION, kind, None if everywhere else cluster.namespace))
 
 
 async def resource(cluster: Cluster, name: str) -> Manifest | None:
-    """A resource as `bookie/pool`, `managedledger/orders`, or `pool` when only one kind has it. OperatorError."""
+    """Return a resource by `bookie/pool`, `managedledger/orders`, or `pool` if only one kind has it. OperatorError."""
     kind, _, rest = name.rpartition("/")
     paths = {"bookie": bookie_path, "managedledger": managed_ledger_path}
     kind = kind.lower().removesuffix("s")
@@ -30,24 +30,24 @@ async def resource(cluster: Cluster, name: str) -> Manifest | None:
         return await cluster.get(paths[kind](cluster.namespace, rest))
     found = [one for path in paths.values() if (one := await cluster.get(path(cluster.namespace, rest))) is not None]
     if len(found) > 1:
-        raise OperatorError(f"{name} is a Bookie and a ManagedLedger; say bookie/{name} or managedledger/{name}")
+        raise OperatorError(f"{name} is a Bookie and a ManagedLedger; use bookie/{name} or managedledger/{name}")
     return found[0] if found else None
 
 
 async def pods(cluster: Cluster, part: str | None = None) -> list[Manifest]:
-    """Our pods in the namespace, by name; of one part (bookie, broker, autorecovery), or all."""
+    """Return the Quire pods of the namespace, sorted by name; of one part (bookie, broker, autorecovery), or all."""
     selector = OURS if part is None else f"{OURS},{_PART}=quire-{part}"
     path = collection("v1", "Pod", cluster.namespace)
     return sorted(await cluster.list(path, selector), key=lambda pod: str(pod["metadata"]["name"]))
 
 
 async def pod(cluster: Cluster, name: str) -> Manifest | None:
-    """A pod, of whomever."""
+    """Return any pod by name, or None."""
     return await cluster.get(object_path("v1", "Pod", cluster.namespace, name.removeprefix("pod/")))
 
 
 async def events_of(cluster: Cluster, kind: str, name: str) -> list[Manifest]:
-    """The events about an object."""
+    """Return the events of an object."""
     path = collection("v1", "Event", cluster.namespace)
     return [
         event
@@ -57,19 +57,19 @@ async def events_of(cluster: Cluster, kind: str, name: str) -> list[Manifest]:
 
 
 def part_of(pod_: ReadManifest) -> str:
-    """bookie, broker or autorecovery; empty for a pod that is none of ours."""
+    """Return bookie, broker or autorecovery; empty for a pod that is not Quire's."""
     name = str(pod_["metadata"].get("labels", {}).get(_PART, ""))
     return name.removeprefix("quire-") if name.startswith("quire-") else ""
 
 
 def is_ready(pod_: ReadManifest) -> bool:
-    """Whether it takes requests."""
+    """Return whether the pod accepts requests."""
     conditions = (pod_.get("status") or {}).get("conditions", ())
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 async def bookie_id(cluster: Cluster, name: str) -> str:
-    """The id of the bookie in a pod, or the id itself. OperatorError when nobody knows it."""
+    """Return the id of the bookie in a pod, or the id itself. OperatorError if it is not known."""
     known: dict[str, str] = {}
     for one in await resources(cluster, "Bookie"):
         for row in (one.get("status") or {}).get("bookies", ()):
@@ -82,10 +82,10 @@ async def bookie_id(cluster: Cluster, name: str) -> str:
         return name
     if any(one["metadata"]["name"] == name for one in await pods(cluster)):
         raise OperatorError(
-            f"the id of the bookie in {name} is not known yet: it has not been up since the operator looked"
+            f"the id of the bookie in {name} is not known yet: the operator has not reached it so far; start it first"
         )
     raise OperatorError(
-        f"{name} is neither a pod nor a bookie of namespace {cluster.namespace}; known: "
+        f"{name} is neither a pod nor a bookie of namespace {cluster.namespace}; known bookies: "
         + (", ".join(f"{pod_} ({id_})" for pod_, id_ in sorted(known.items())) or "none")
     )
 
@@ -97,34 +97,34 @@ async def ask_cluster(
     method: str = "GET",
     body: ReadManifest | None = None,
     parts: tuple[str, ...] = (BOOKIE, AUTO_RECOVERY),
-) -> Said:
-    """Ask any process that can answer for the whole cluster: ready pods first. OperatorError with the refusals."""
-    said: list[str] = []
+) -> Response:
+    """Send a request to any process that can serve it for the cluster, ready pods first. Raises OperatorError."""
+    errors: list[str] = []
     for part in parts:
         found = await pods(cluster, part)
         for one in sorted(found, key=lambda each: not is_ready(each)):
             try:
                 answer = await cluster.ask_pod(one, path, method=method, body=body)
             except (KubeError, UnreachableError) as error:
-                said.append(str(error))
+                errors.append(str(error))
                 continue
             if answer.status < 500:
                 return answer
-            said.append(f"{one['metadata']['name']}: {reason_of(answer)}")
-    if not said:
-        raise OperatorError(f"there is no pod of Quire's in namespace {cluster.namespace} to ask; give -n")
-    raise OperatorError("no pod answers: " + "; ".join(said[:3]))
+            errors.append(f"{one['metadata']['name']}: {reason_of(answer)}")
+    if not errors:
+        raise OperatorError(f"no Quire pod in namespace {cluster.namespace}; choose another one with -n")
+    raise OperatorError("no pod responds: " + "; ".join(errors[:3]))
 
 
-def reason_of(said: Said) -> str:
-    """Why a process refused."""
-    body: Any = said.body
+def reason_of(response: Response) -> str:
+    """Return why a process refused a request."""
+    body: Any = response.body
     reason = body.get("reason") if isinstance(body, dict) else body
-    return f"HTTP {said.status}: {reason}"
+    return f"HTTP {response.status}: {reason}"
 
 
-def expect(said: Said) -> Any:
-    """The body of an answer that did what was asked. OperatorError with the reason."""
-    if said.status >= 300:
-        raise OperatorError(reason_of(said))
-    return said.body
+def expect(response: Response) -> Any:
+    """Return the body of a successful response. Raises OperatorError with the reason otherwise."""
+    if response.status >= 300:
+        raise OperatorError(reason_of(response))
+    return response.body

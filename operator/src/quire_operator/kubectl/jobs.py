@@ -1,7 +1,7 @@
-"""Jobs on Spark as people ask about them: what they do, the log of a driver, and a run now.
+"""The commands for Spark jobs: their state, the log of a driver, and starting a run.
 
-What is shown is the status that the operator writes. A run is asked for by an annotation of the ManagedLedger, so it
-needs no more than the right to change that.
+The state comes from the status that the operator writes. A run is requested by an annotation of the ManagedLedger, so
+it requires only the permission to change that.
 """
 
 import json
@@ -22,7 +22,7 @@ from quire_operator.kubectl.terminal import on_one_line
 
 LOG_LINES = 2000
 CONFLICTS_MAX = 5
-"""The operator writes to the same object; somebody else's change is read again, and ours made once more."""
+"""The operator writes to the same object; after a conflict it is read again and the change is repeated."""
 _EXECUTOR = ("spark-role", "executor")
 _STAMP = re.compile(r"\d{8}t\d{4}(\d\d)?")
 _SECONDS = "%Y-%m-%dT%H:%M:%SZ"
@@ -37,24 +37,24 @@ class JobFound:
 
     @property
     def owner_name(self) -> str:
-        """Of the ManagedLedger."""
+        """Name of the ManagedLedger."""
         return str(self.owner["metadata"]["name"])
 
     @property
     def name(self) -> str:
-        """`offload`, or that of an analysis."""
+        """`offload`, or the name of an analysis."""
         return str(self.row["name"])
 
 
 async def show(cluster: Cluster, owner: str | None) -> tuple[Any, str]:
-    """The jobs of a ManagedLedger, or of all of the namespace. OperatorError: there is no such resource."""
+    """Show the jobs of a ManagedLedger, or of all in the namespace. OperatorError if the resource does not exist."""
     found = [one for one in await _jobs(cluster) if owner is None or one.owner_name == _plain(owner)]
     if owner is not None and await cluster.get(managed_ledger_path(cluster.namespace, _plain(owner))) is None:
-        raise OperatorError(f"there is no ManagedLedger {_plain(owner)} in namespace {cluster.namespace}")
+        raise OperatorError(f"ManagedLedger {_plain(owner)} not found in namespace {cluster.namespace}")
     rows = [{"managedLedger": one.owner_name, **one.row} for one in found]
     if not found:
-        whose = f"ManagedLedger {_plain(owner)}" if owner else f"no ManagedLedger of namespace {cluster.namespace}"
-        return rows, f"{whose} has {'no' if owner else 'any'} jobs: spec.offload and spec.analytics declare them"
+        whose = f"ManagedLedger {_plain(owner)} has" if owner else f"namespace {cluster.namespace} has"
+        return rows, f"{whose} no jobs: declare them in spec.offload and spec.analytics"
     cells = [
         (
             *(one.owner_name, one.name, one.row.get("kind"), one.row.get("state"), one.row.get("slot")),
@@ -72,7 +72,7 @@ async def show(cluster: Cluster, owner: str | None) -> tuple[Any, str]:
 async def log(
     cluster: Cluster, name: str, write: Callable[[bytes], object], *, slot: str | None, lines: int, follow: bool
 ) -> tuple[Any, str]:
-    """The driver's log of a job's newest run, or of that of a slot, to `write`. OperatorError: there is none."""
+    """Write the driver's log of a job's newest run, or of the run of a slot. OperatorError if there is none."""
     job = await find(cluster, name)
     selector = f"{OWNER_LABEL}={job.owner_name},{JOB_LABEL}={job.name}"
     if slot is not None:
@@ -82,14 +82,14 @@ async def log(
     if driver is None:
         which = f"{job.name} of slot {slot}" if slot is not None else job.name
         said = f"; it is {job.row.get('state')}: {job.row.get('reason') or 'no reason given'}"
-        raise OperatorError(f"there is no pod of a run of {which}{said}")
+        raise OperatorError(f"no pod of a run of {which}{said}")
     pod = str(driver["metadata"]["name"])
     await cluster.stream_log(pod, CONTAINER, write, lines=lines, follow=follow)
     return {"pod": pod, "slot": driver["metadata"]["labels"].get(SLOT_LABEL)}, ""
 
 
 async def run(cluster: Cluster, name: str, now: datetime) -> tuple[Any, str]:
-    """Ask for a run now. One that goes on is waited for. OperatorError."""
+    """Request a run now; it starts after an active one has ended. Raises OperatorError."""
     for attempt in range(CONFLICTS_MAX):
         job = await find(cluster, name)
         metadata = job.owner["metadata"]
@@ -102,21 +102,21 @@ async def run(cluster: Cluster, name: str, now: datetime) -> tuple[Any, str]:
             if attempt == CONFLICTS_MAX - 1:
                 raise
             continue
-        text = f"{job.owner_name}/{job.name}: a run of {moment} is asked for; `kubectl quire jobs` shows it"
+        text = f"{job.owner_name}/{job.name}: requested a run of {moment}; `kubectl quire jobs` shows it"
         return {"managedLedger": job.owner_name, "job": job.name, "slot": moment}, text
     raise AssertionError("the last attempt returns or raises")
 
 
 async def find(cluster: Cluster, name: str) -> JobFound:
-    """A job by its name, or as `orders/offload`. OperatorError names those that there are."""
+    """Return a job by name, or by `orders/offload`. OperatorError with the declared jobs."""
     owner, _, job = _plain(name).rpartition("/")
     everything = await _jobs(cluster)
     found = [one for one in everything if one.name == job and owner in ("", one.owner_name)]
     known = ", ".join(f"{one.owner_name}/{one.name}" for one in everything) or "none"
     if not found:
-        raise OperatorError(f"there is no job {name} in namespace {cluster.namespace}; there are: {known}")
+        raise OperatorError(f"job {name} not found in namespace {cluster.namespace}; declared jobs: {known}")
     if len(found) > 1:
-        raise OperatorError(f"several jobs are called {job}; say {' or '.join(f'{o.owner_name}/{job}' for o in found)}")
+        raise OperatorError(f"several jobs are named {job}; use {' or '.join(f'{o.owner_name}/{job}' for o in found)}")
     return found[0]
 
 
@@ -130,14 +130,14 @@ def _plain(name: str) -> str:
 
 
 def newest_driver(pods: list[Manifest]) -> Manifest | None:
-    """The pod that was made last; executors are none."""
+    """Return the driver pod that was created last; executors are ignored."""
     key, value = _EXECUTOR
     drivers = [pod for pod in pods if pod["metadata"].get("labels", {}).get(key) != value]
     return max(drivers, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
 
 def stamp(slot: str) -> str:
-    """A slot as its label has it; given so, or as the time that `kubectl quire jobs` shows. OperatorError."""
+    """Convert a slot to the format of its label, from that format or a time of `kubectl quire jobs`. OperatorError."""
     if _STAMP.fullmatch(slot):
         return slot
     try:
@@ -145,14 +145,17 @@ def stamp(slot: str) -> str:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise OperatorError(f"--slot {slot}: expected a time as `kubectl quire jobs` shows it, 2026-01-31T04:00:00Z")
+        raise OperatorError(f"--slot {slot}: not a time; use one from `kubectl quire jobs`, e.g. 2026-01-31T04:00:00Z")
     moment = moment.astimezone(UTC)
     return moment.strftime("%Y%m%dt%H%M%S" if moment.second else "%Y%m%dt%H%M")
 
 
 def due(row: ReadManifest, now: datetime) -> str:
-    """The slot of a run that is asked for now: later than that of the latest run, and not of a time before the job was
-    there; the operator's clock, which said both, may be another."""
+    """Return the slot of a run that is requested now.
+
+    It is later than that of the latest run, and not before the job was declared: both times come from the operator,
+    whose clock may differ.
+    """
     last, since = row.get("slot"), row.get("since")
     moment = now.astimezone(UTC).replace(microsecond=0)
     if since is not None:
@@ -163,14 +166,14 @@ def due(row: ReadManifest, now: datetime) -> str:
 
 
 def with_wish(annotation: str | None, job: str, moment: str) -> str:
-    """The annotation with this wish instead of an older one of the same job; those of others stay."""
+    """Return the annotation with this request instead of an older one of the same job; those of others stay."""
     entries = filter(None, (one.strip() for one in (annotation or "").split(",")))
     others = [one for one in entries if one.partition("@")[0] != job]
     return ",".join([*others, f"{job}@{moment}"])
 
 
 def runs_of(pods: list[Manifest]) -> Mapping[str, Any]:
-    """For the report: what each driver left, by its pod."""
+    """Return the termination message of each driver, by pod, for the report."""
     found: dict[str, Any] = {}
     for pod in pods:
         if JOB_LABEL not in pod["metadata"].get("labels", {}):

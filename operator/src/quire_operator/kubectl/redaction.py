@@ -1,7 +1,7 @@
-"""What may leave a cluster in a support bundle. Pure.
+"""Redacts secrets from a support bundle. Pure.
 
-Secrets are never read. In what is read, values whose names say that they are secret are replaced, in objects, settings
-and lines of logs; so is what looks like a token or like a key, wherever it stands.
+Secrets are never read. In objects, settings and log lines, values are replaced if their name indicates a secret; texts
+that look like a token or a key are replaced anywhere.
 """
 
 import json
@@ -13,7 +13,7 @@ _NAMES = r"[\w.-]*(?:password|passwd|secret|token|credential|apikey|api_key|priv
 _SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
 _REFERENCES = re.compile(r"secretName|secretKeyRef|secretRef|tokenExpirationSeconds|automountServiceAccountToken", re.I)
 _VALUE = r"""("(?:\\.|[^"\\])*"|'[^']*'|\\+"(?:[^"\\])*\\+"|[^\s,;}\]]+)"""
-"""Quoted, quoted within a quoted text (a line of JSON in a log), or a word."""
+"""A quoted value, one quoted within a quoted text (a line of JSON in a log), or a word."""
 _ASSIGNED = re.compile(rf"""((?:\\*["'])?{_NAMES}(?:\\*["'])?\s*[:=]\s*){_VALUE}""", re.IGNORECASE)
 _OPTION = re.compile(rf"(--{_NAMES}\s+)(?!-)\S+", re.IGNORECASE)
 _BEARER = re.compile(
@@ -26,7 +26,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def clean_text(text: str) -> str:
-    """A log or a file of settings."""
+    """Redact a log or a settings file."""
     text = _PEM.sub(HIDDEN, text)
     text = _ASSIGNED.sub(lambda found: found[1] + HIDDEN, text)
     text = _OPTION.sub(lambda found: found[1] + HIDDEN, text)
@@ -36,7 +36,7 @@ def clean_text(text: str) -> str:
 
 
 def clean(value: Any, name: str = "") -> Any:
-    """An object of the API, as it may be shown. What only names a Secret stays."""
+    """Redact an object of the API. References to Secrets stay."""
     if isinstance(value, dict):
         if "name" in value and "value" in value and _SECRET_NAME.fullmatch(str(value["name"])):
             return {**value, "value": HIDDEN}
@@ -54,10 +54,10 @@ def clean(value: Any, name: str = "") -> Any:
 
 
 def _is_option(word: Any) -> bool:
-    """An argument whose value is the next one."""
+    """Return whether an argument is an option whose value, the next argument, is secret."""
     return isinstance(word, str) and word.startswith("--") and _SECRET_NAME.fullmatch(word[2:]) is not None
 
 
 def clean_json(value: Any) -> str:
-    """The text of an object's file."""
+    """Return a redacted object as JSON text."""
     return json.dumps(clean(value), indent=2, ensure_ascii=False) + "\n"

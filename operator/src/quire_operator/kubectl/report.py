@@ -1,4 +1,4 @@
-"""A bundle for support: resources, pods, events and logs of a namespace, redacted. Never reads a Secret."""
+"""Collects a support bundle: resources, pods, events and logs of a namespace, redacted. Never reads a Secret."""
 
 import io
 import tarfile
@@ -23,10 +23,10 @@ _SELECTORS = {
     "Bookie": "",
     "ManagedLedger": "",
     "Event": "",
-    # A StatefulSet's claims have the labels of its template alone, which cannot be changed any more.
+    # Claims have only the labels of the StatefulSet's claim template, which is immutable.
     "PersistentVolumeClaim": "app.kubernetes.io/name in (quire-bookie, quire-etcd)",
 }
-"""Of what is not found by who manages it."""
+"""Label selectors for kinds that are not found by the managed-by label."""
 _ASKED = {
     "state": "/api/v1/bookie/state",
     "gc": "/api/v1/bookie/gc_details",
@@ -37,7 +37,7 @@ _ASKED = {
 
 
 async def collect(cluster: Cluster, say: Callable[[str], None], *, log_lines: int = LOG_LINES) -> dict[str, str]:
-    """The files of the bundle by name. What could not be read is said in `problems.txt` instead of ending it."""
+    """Return the files of the bundle by name. Read errors are listed in `problems.txt` and do not stop it."""
     files: dict[str, str] = {}
     problems: list[str] = []
     pods: list[Any] = []
@@ -80,18 +80,18 @@ async def _pod(cluster: Cluster, pod: Any, files: dict[str, str], problems: list
         return
     for what, path in _ASKED.items():
         try:
-            said = await cluster.ask_pod(pod, path)
+            response = await cluster.ask_pod(pod, path)
         except OperatorError as error:
             problems.append(f"{what} of {name}: {error}")
-            return  # the other questions would fail alike
-        text = said.body if isinstance(said.body, str) else None
+            return  # the other requests would fail in the same way
+        text = response.body if isinstance(response.body, str) else None
         files[f"bookies/{name}/{what}.txt" if text is not None else f"bookies/{name}/{what}.json"] = (
-            clean_text(text) if text is not None else clean_json(said.body)
+            clean_text(text) if text is not None else clean_json(response.body)
         )
 
 
 def archive(files: dict[str, str]) -> bytes:
-    """The files as a gzipped tar; the same files give the same names and content."""
+    """Return the files as a gzipped tar, in a deterministic order."""
     held = io.BytesIO()
     with tarfile.open(fileobj=held, mode="w:gz") as tar:
         for name, text in sorted(files.items()):

@@ -1,4 +1,4 @@
-"""The commands that only look: status, under-replicated, ledgers, cursors. Each gives rows for programs and a text."""
+"""The read-only commands status, under-replicated, ledgers and cursors. Each returns rows for JSON and a text."""
 
 from typing import Any
 from urllib.parse import quote
@@ -16,12 +16,12 @@ _LEDGERS = "/admin/quire/ledgers"
 
 
 async def status(cluster: Cluster, *, everywhere: bool) -> tuple[Any, str]:
-    """Every pool and namespace, each bookie, and what is wrong."""
+    """Show all pools and namespaces, each bookie, and problems."""
     bookies = await finding.resources(cluster, "Bookie", everywhere=everywhere)
     ledgers = await finding.resources(cluster, "ManagedLedger", everywhere=everywhere)
     if not bookies and not ledgers:
-        where = "in any namespace" if everywhere else f"in namespace {cluster.namespace}; -A looks everywhere"
-        return {"bookies": [], "managedLedgers": []}, f"there is no Bookie and no ManagedLedger {where}"
+        where = "in any namespace" if everywhere else f"in namespace {cluster.namespace}; -A searches all namespaces"
+        return {"bookies": [], "managedLedgers": []}, f"no Bookie or ManagedLedger {where}"
     parts = [_pools(bookies), _bookies(bookies), _namespaces(ledgers), _wrong([*bookies, *ledgers])]
     rows = {"bookies": [_brief(one) for one in bookies], "managedLedgers": [_brief(one) for one in ledgers]}
     return rows, "\n\n".join(part for part in parts if part)
@@ -85,11 +85,11 @@ def _wrong(found: list[Any]) -> str:
         for reason in of_resource(one, ())
         if reason.severity is not Severity.NOTE
     ]
-    return "\n".join(lines) if lines else "nothing is known to be wrong"
+    return "\n".join(lines) if lines else "no problems found"
 
 
 async def under_replicated(cluster: Cluster) -> tuple[Any, str]:
-    """Ledgers that lack replicas, and those that nobody could restore."""
+    """List under-replicated ledgers, and those that could not be restored."""
     path = "/api/v1/autorecovery/list_under_replicated_ledger?print_missing_replica=true"
     said = await finding.ask_cluster(cluster, path)
     marked: dict[str, list[str]] = {} if said.status == 404 else finding.expect(said)
@@ -98,16 +98,16 @@ async def under_replicated(cluster: Cluster) -> tuple[Any, str]:
     parts = []
     if marked:
         cells = [(ledger, ", ".join(bookies) or "created with too few copies") for ledger, bookies in marked.items()]
-        parts.append(table(("LEDGER", "LACKS THE REPLICA ON"), cells))
+        parts.append(table(("LEDGER", "MISSING REPLICA ON"), cells))
     if lost:
         parts.append(
             table(("UNRECOVERABLE", "ATTEMPTS", "REASON"), [(e["ledger"], e["attempts"], e["reason"]) for e in lost])
         )
-    return rows, "\n\n".join(parts) or "nothing is under-replicated"
+    return rows, "\n\n".join(parts) or "no ledger is under-replicated"
 
 
 async def ledgers(cluster: Cluster, limit: int) -> tuple[Any, str]:
-    """Ledgers by id, with their bookies."""
+    """List ledgers by id, with their bookies."""
     found: list[Any] = []
     after: int | None = -1
     while after is not None and len(found) < limit:
@@ -123,8 +123,8 @@ async def ledgers(cluster: Cluster, limit: int) -> tuple[Any, str]:
         )
         for one in found
     ]
-    headers = ("LEDGER", "STATE", "E/QW/QA", "ENTRIES", "SIZE", "BELONGS TO", "BOOKIES")
-    return found, table(headers, rows) if rows else "there are no ledgers yet"
+    headers = ("LEDGER", "STATE", "E/QW/QA", "ENTRIES", "SIZE", "OWNER", "BOOKIES")
+    return found, table(headers, rows) if rows else "no ledgers"
 
 
 def _owner(one: Any) -> str | None:
@@ -134,15 +134,15 @@ def _owner(one: Any) -> str | None:
 
 
 def topic_path(topic: str) -> str:
-    """The admin path of a topic: `tenant/namespace/topic`, with or without `persistent://`. OperatorError."""
+    """Return the admin path of `tenant/namespace/topic`, with or without `persistent://`. Raises OperatorError."""
     parts = topic.removeprefix("persistent://").split("/")
     if len(parts) != 3 or not all(parts):
-        raise OperatorError(f"{topic}: name a topic as persistent://tenant/namespace/topic")
+        raise OperatorError(f"{topic}: not a topic name; use persistent://tenant/namespace/topic")
     return "/admin/v2/persistent/" + "/".join(quote(part, safe="") for part in parts)
 
 
 async def ask_topic(cluster: Cluster, topic: str, what: str) -> Any:
-    """What the topic's broker says. A broker that does not own it is passed over. OperatorError."""
+    """Return statistics from the topic's broker, skipping brokers that do not own it. Raises OperatorError."""
     path = f"{topic_path(topic)}/{what}"
     said: list[str] = []
     for one in await finding.pods(cluster, BROKER):
@@ -156,7 +156,7 @@ async def ask_topic(cluster: Cluster, topic: str, what: str) -> Any:
 
 
 async def cursors(cluster: Cluster, topic: str) -> tuple[Any, str]:
-    """The cursors of a topic with how far each is."""
+    """List the cursors of a topic with their positions."""
     stats, internal = await ask_topic(cluster, topic, "stats"), await ask_topic(cluster, topic, "internalStats")
     rows = []
     for name, cursor in sorted((internal.get("cursors") or {}).items()):
@@ -170,4 +170,4 @@ async def cursors(cluster: Cluster, topic: str) -> tuple[Any, str]:
         )
     headers = ("CURSOR", "TYPE", "MARK-DELETE", "READ", "BACKLOG", "UNACKED", "CONSUMERS")
     text = f"last position {internal.get('lastConfirmedEntry', '-')}\n"
-    return internal.get("cursors") or {}, text + (table(headers, rows) if rows else "there are no cursors")
+    return internal.get("cursors") or {}, text + (table(headers, rows) if rows else "no cursors")

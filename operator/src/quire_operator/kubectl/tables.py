@@ -1,4 +1,4 @@
-"""Rows as text, and values as people read them. Pure."""
+"""Formats rows, sizes and durations as text. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns under headers, as `kubectl get` prints them; an absent value is `-`."""
+    """Format columns under headers, like `kubectl get`; an absent value is `-`."""
     cells = [list(headers), *([text(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = ["   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -16,12 +16,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def text(cell: object) -> str:
-    """A cell."""
+    """Format a cell."""
     return "-" if cell is None or cell == "" else on_one_line(str(cell))
 
 
 def size(value: int | None) -> str | None:
-    """Bytes in the largest unit that leaves a number above one."""
+    """Format bytes in the largest unit that gives a number of at least one."""
     if value is None:
         return None
     amount, unit = float(value), 0
@@ -31,7 +31,7 @@ def size(value: int | None) -> str | None:
 
 
 def duration(seconds: float | None) -> str | None:
-    """`3d4h`, `5h2m`, `4m`, `12s`."""
+    """Format a duration in its two largest units: `3d4h`, `5h2m`, `4m`, `12s`."""
     if seconds is None:
         return None
     rest = int(seconds)

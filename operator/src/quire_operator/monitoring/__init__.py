@@ -1,1 +1,1 @@
-"""What the operator says of itself over HTTP. Measures and answers; decides nothing, and no pass waits for it."""
+"""The operator's metrics and probes over HTTP. Decides nothing, and no reconciliation waits for it."""

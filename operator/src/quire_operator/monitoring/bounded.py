@@ -1,6 +1,6 @@
-"""Bounds of the operator's HTTP port: how long a connection lives, and how many an address may have.
+"""Bounds of the operator's HTTP port: the lifetime of a connection, and the number of connections per address.
 
-One connection carries one request, whose answer comes from memory, so one deadline covers header, answer and client.
+A connection carries one request, whose response comes from memory, so one deadline covers header, response and client.
 """
 
 import asyncio
@@ -12,38 +12,38 @@ from typing import cast
 
 @dataclass(frozen=True, slots=True)
 class HttpBounds:
-    """0: no limit."""
+    """The bounds; 0 means no limit."""
 
     connection_s: float = 10.0
     connections_per_address_max: int = 100
 
 
 class BoundedHttp:
-    """Makes the protocols of one port, around those of the HTTP library."""
+    """Creates the connections of one port, which wrap those of the HTTP library."""
 
     def __init__(self, make_handler: Callable[[], asyncio.Protocol], bounds: HttpBounds) -> None:
         self.make_handler = make_handler
         self.bounds = bounds
         self.by_address: Counter[str] = Counter()
-        """Open connections."""
+        """Open connections by address."""
 
     def __call__(self) -> asyncio.Protocol:
-        """The protocol of one connection."""
+        """Return the protocol of one connection."""
         return _Connection(self)
 
 
 class _Connection(asyncio.Protocol):
-    """Hands everything on to the library's handler, until its time is over."""
+    """Passes everything on to the library's handler until the deadline."""
 
     def __init__(self, port: BoundedHttp) -> None:
         self._port = port
         self._handler = port.make_handler()
         self._address: str | None = None
-        """None while it is not counted."""
+        """None while the connection is not counted."""
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless its address has too many."""
+        """Begin, unless the address has too many connections."""
         socket = cast(asyncio.Transport, transport)
         address, bounds = str(socket.get_extra_info("peername")[0]), self._port.bounds
         if 0 < bounds.connections_per_address_max <= self._port.by_address[address]:
@@ -56,7 +56,7 @@ class _Connection(asyncio.Protocol):
         self._handler.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Uncount the closed connection."""
         if self._address is None:
             return
         self._port.by_address[self._address] -= 1
@@ -67,17 +67,17 @@ class _Connection(asyncio.Protocol):
         self._handler.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on."""
+        """Pass on to the handler."""
         self._handler.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Hand on."""
+        """Pass on to the handler."""
         return self._handler.eof_received()
 
     def pause_writing(self) -> None:
-        """Hand on."""
+        """Pass on to the handler."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on."""
+        """Pass on to the handler."""
         self._handler.resume_writing()

@@ -1,4 +1,4 @@
-"""Readings as Prometheus text. Keeps nothing but the counts of a histogram.
+"""Renders metrics in the Prometheus text format. Keeps only the counts of histograms.
 
 Text format: https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
 """
@@ -10,26 +10,26 @@ from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PASS_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""A pass without changes takes some 50 ms; one that waits for ports that do not answer takes seconds."""
+"""A reconciliation without changes takes about 50 ms; one that waits for unresponsive ports takes seconds."""
 
 
 @dataclass(slots=True)
 class Histogram:
-    """How long something took."""
+    """A histogram of durations."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(PASS_BOUNDS_S) + 1))
-    """By bucket, not cumulated; the last is for what took longer than every bound."""
+    """Counts by bucket, not cumulative; the last is for durations above every bound."""
     sum_s: float = 0.0
 
     def observe(self, took_s: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self.counts[bisect_left(PASS_BOUNDS_S, took_s)] += 1
         self.sum_s += took_s
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All readings of one name: labels and value of each."""
+    """All samples of one metric: labels and value of each."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -38,7 +38,7 @@ class Family:
 
 
 def rendered(families: Iterable[Family]) -> str:
-    """The text of a scrape."""
+    """Return the text of a scrape."""
     lines: list[str] = []
     for family in families:
         lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]

@@ -1,7 +1,8 @@
-"""The operator's HTTP port: `/healthz`, `/readyz`, `/metrics`. Answers from memory; never asks the API server.
+"""The operator's HTTP port: `/healthz`, `/readyz`, `/metrics`. Responds from memory; never queries the API server.
 
-Healthy: the loop answers, the task of the lease goes round, and no pass hangs; else a restart helps. Ready: the API
-server answered lately, also for an operator that only waits for the lease, so that a rollout of two comes to its end.
+Healthy: the event loop responds, the lease task makes progress, and no reconciliation hangs; otherwise a restart helps.
+Ready: the API server responded recently. A replica that only waits for the lease is ready, too, so that a rollout of
+two replicas completes.
 """
 
 import asyncio
@@ -20,23 +21,23 @@ from quire_operator.monitoring.prometheus import CONTENT_TYPE, Family, rendered
 
 _log = logging.getLogger("quire.operator")
 SILENT_AFTER_S = 60.0
-"""The lease is looked at every two seconds, each look ends within its deadline of eight."""
+"""The lease is checked every two seconds, and each check ends within its deadline of eight seconds."""
 UNANSWERED_AFTER_S = 30.0
 
 
 class LeaseState(Protocol):
-    """What the lease's task says of itself, in the loop's time; None: not yet."""
+    """State of the lease task. Times are the event loop's; None means not yet."""
 
     held: asyncio.Event
     turned_s: float | None
-    """It last went round."""
+    """Start of its last iteration."""
     answered_s: float | None
-    """The API server last answered it."""
+    """Last response of the API server to it."""
 
 
 @dataclass(slots=True)
 class OperatorHealth:
-    """Judges; a sentence is what is wrong, None: nothing."""
+    """Determines health and readiness. The checks return an error message, or None."""
 
     lease: LeaseState
     measurements: Measurements
@@ -44,27 +45,27 @@ class OperatorHealth:
     wall_s: Callable[[], float]
 
     def ill(self, now_s: float) -> str | None:
-        """A reason to be restarted."""
+        """Return why the process needs a restart, or None."""
         if self.lease.turned_s is not None and now_s - self.lease.turned_s > SILENT_AFTER_S:
-            return f"the lease was last looked at {now_s - self.lease.turned_s:.0f} s ago"
+            return f"the lease was last checked {now_s - self.lease.turned_s:.0f} s ago"
         longest_s = self.measurements.longest_pass_s(now_s)
-        return f"a pass has taken {longest_s:.0f} s" if longest_s > HANGS_AFTER_S else None
+        return f"a reconciliation has been running for {longest_s:.0f} s" if longest_s > HANGS_AFTER_S else None
 
     def not_ready(self, now_s: float) -> str | None:
-        """Nothing can be done now."""
+        """Return why the process cannot work now, or None."""
         answered_s = self.lease.answered_s
         if answered_s is None:
-            return "the API server has not answered yet"
+            return "the API server has not responded yet"
         if now_s - answered_s > UNANSWERED_AFTER_S:
-            return f"the API server last answered {now_s - answered_s:.0f} s ago"
+            return f"the API server last responded {now_s - answered_s:.0f} s ago"
         return None
 
     def families(self, now_s: float) -> list[Family]:
-        """All readings."""
+        """Return all metrics."""
         leads, waiting = float(self.lease.held.is_set()), float(self.queue_length())
         return [
-            Family("quire_operator_leader", "gauge", "1 where this process holds the lease and acts.", (({}, leads),)),
-            Family("quire_operator_queue_length", "gauge", "Resources that wait for a pass.", (({}, waiting),)),
+            Family("quire_operator_leader", "gauge", "1 if this process holds the lease.", (({}, leads),)),
+            Family("quire_operator_queue_length", "gauge", "Resources in the work queue.", (({}, waiting),)),
             Family(
                 "process_resident_memory_bytes",
                 "gauge",
@@ -76,7 +77,7 @@ class OperatorHealth:
 
 
 def resident_bytes() -> list[int]:
-    """Of this process; empty where the system does not tell."""
+    """Return the resident memory of this process; empty if the system does not provide it."""
     try:
         with open("/proc/self/status", encoding="ascii") as file:
             return [int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:")]
@@ -85,11 +86,11 @@ def resident_bytes() -> list[int]:
 
 
 def application(health: OperatorHealth) -> web.Application:
-    """The three paths."""
+    """Return the application with the three paths."""
 
-    def judged(judge: Callable[[float], str | None]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def probe(check: Callable[[float], str | None]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_: web.Request) -> web.Response:
-            wrong = judge(asyncio.get_running_loop().time())
+            wrong = check(asyncio.get_running_loop().time())
             return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)
 
         return answer
@@ -104,14 +105,14 @@ def application(health: OperatorHealth) -> web.Application:
 
     app = web.Application()
     app.on_response_prepare.append(last)
-    app.router.add_get("/healthz", judged(health.ill))
-    app.router.add_get("/readyz", judged(health.not_ready))
+    app.router.add_get("/healthz", probe(health.ill))
+    app.router.add_get("/readyz", probe(health.not_ready))
     app.router.add_get("/metrics", metrics)
     return app
 
 
 class _PlainConnection(web.RequestHandler):
-    """A connection that logs and answers no byte of a request that is not valid HTTP: it may hold a token."""
+    """A connection that never logs or returns any byte of an invalid HTTP request, which may contain a token."""
 
     __slots__ = ()
 
@@ -128,7 +129,7 @@ class _PlainConnection(web.RequestHandler):
         status, reason = (
             (431, "a line of the request is too long") if too_long else (400, "the request is not valid HTTP/1.1")
         )
-        _log.warning("a request of %s is refused: HTTP %d, %s", request.remote, status, type(exc).__name__)
+        _log.warning("a request from %s is refused: HTTP %d, %s", request.remote, status, type(exc).__name__)
         answer = web.Response(status=status, text=f"{reason}\n")
         answer.force_close()
         return answer
@@ -145,9 +146,9 @@ def _connections(runner: web.AppRunner) -> Callable[[], asyncio.Protocol]:
 async def serving(
     health: OperatorHealth, port: int, host: str = "0.0.0.0", bounds: HttpBounds | None = None
 ) -> AsyncIterator[int]:
-    """Serve while inside; gives the port, which 0 leaves to the system. OperatorError when it is taken.
+    """Serve within the context; yields the port, which the system chooses for 0. OperatorError if it is in use.
 
-    On all addresses: probes come from the node, scrapes from elsewhere. Nothing secret is said.
+    It listens on all addresses: probes come from the node, scrapes from other pods. Responses contain no secrets.
     """
     runner = web.AppRunner(application(health), access_log=None)
     await runner.setup()
@@ -157,7 +158,7 @@ async def serving(
         try:
             server = await asyncio.get_running_loop().create_server(bounded, host, port)
         except OSError as error:
-            raise OperatorError(f"port {port} cannot be listened on: {error}; choose another --metrics-port") from error
+            raise OperatorError(f"cannot listen on port {port}: {error}; choose another --metrics-port") from error
         yield int(server.sockets[0].getsockname()[1])
     finally:
         if server is not None:

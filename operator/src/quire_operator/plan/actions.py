@@ -117,7 +117,7 @@ class StartRun:
 
     job: str
     manifest: Manifest
-    told: Emit
+    event: Emit
     """Recorded after the object was created."""
 
 

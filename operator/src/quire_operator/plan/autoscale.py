@@ -10,8 +10,8 @@ from quire_operator.api.conditions import Truth
 from quire_operator.api.quantities import bytes_quantity, quantity_bytes
 from quire_operator.plan import drain
 from quire_operator.plan.actions import Action, Emit, ResizeClaim, SetReplicas
+from quire_operator.plan.observation import ObservedBookie, ObservedClaim, PoolObservation
 from quire_operator.plan.operations import seconds_of
-from quire_operator.plan.seen import BookieSeen, ClaimSeen, PoolSeen
 
 QUIET_S = 600.0
 """Time without any operation before the next step, so that the figures show the effect of the previous one."""
@@ -19,10 +19,10 @@ FILE_SYSTEM_SHARE = 0.93
 """Share of a volume that a bookie reports at least as its space. Less: the last expansion has not reached it yet."""
 
 
-def replicas(seen: PoolSeen, space: Capacity | None, *, idle: bool) -> list[Action]:
+def replicas(observed: PoolObservation, space: Capacity | None, *, idle: bool) -> list[Action]:
     """Return a change of the number of bookies, and the event with its reason. `idle`: no operation runs or is due."""
-    auto, now = seen.resource.spec.autoscale, seen.resource.spec.replicas
-    if auto is None or space is None or not idle or not _is_quiet(seen) or len(seen.bookies) != now:
+    auto, now = observed.resource.spec.autoscale, observed.resource.spec.replicas
+    if auto is None or space is None or not idle or not _is_quiet(observed) or len(observed.bookies) != now:
         return []
     if space.used_percent >= auto.high_watermark and now < auto.max:
         why = f"{space.used_percent} % of the space is used, highWatermark is {auto.high_watermark}"
@@ -30,7 +30,7 @@ def replicas(seen: PoolSeen, space: Capacity | None, *, idle: bool) -> list[Acti
     # Assumes equal volumes: each bookie has the same share of the space.
     would_be = 100 * space.used * now if now > 1 else 0
     fits = now > 1 and would_be < auto.low_watermark * space.total * (now - 1)
-    if fits and now > auto.min and drain.blocker(seen) is None:
+    if fits and now > auto.min and drain.blocker(observed) is None:
         why = (
             f"{space.used_percent} % of the space is used; with one bookie less this would still be below "
             f"lowWatermark {auto.low_watermark}"
@@ -39,23 +39,23 @@ def replicas(seen: PoolSeen, space: Capacity | None, *, idle: bool) -> list[Acti
     return []
 
 
-def _is_quiet(seen: PoolSeen) -> bool:
+def _is_quiet(observed: PoolObservation) -> bool:
     """Return whether no operation has run for QUIET_S, according to the last status."""
-    for condition in seen.resource.status.conditions:
+    for condition in observed.resource.status.conditions:
         if condition.type == "Quiesced" and condition.status is Truth.TRUE:
-            return seen.now_s - seconds_of(condition.last_transition_time) >= QUIET_S
+            return observed.now_s - seconds_of(condition.last_transition_time) >= QUIET_S
     return False
 
 
-def growing_claims(seen: PoolSeen) -> list[Action]:
+def growing_claims(observed: PoolObservation) -> list[Action]:
     """Return expansions of the ledger volumes of each bookie that is above the threshold."""
-    auto = seen.resource.spec.storage.auto_expand
+    auto = observed.resource.spec.storage.auto_expand
     if auto is None:
         return []
     step, most = quantity_bytes(auto.step), quantity_bytes(auto.max)
     found: list[Action] = []
-    for pod, bookie in sorted(seen.bookies.items()):
-        claims = [claim for claim in seen.claims if claim.pod == pod and claim.template.startswith("ledgers")]
+    for pod, bookie in sorted(observed.bookies.items()):
+        claims = [claim for claim in observed.claims if claim.pod == pod and claim.template.startswith("ledgers")]
         if not _is_full(bookie, auto.threshold) or not _have_grown(claims, bookie):
             continue
         sizes = {claim: min(most, quantity_bytes(claim.size) + step) for claim in claims}
@@ -65,18 +65,18 @@ def growing_claims(seen: PoolSeen) -> list[Action]:
             if size > quantity_bytes(claim.size)
         ]
         if larger:
-            said = ", ".join(f"{action.name} to {action.size}" for action in larger)
-            found += [Emit("VolumesGrow", f"{pod} is above {auto.threshold} %: {said}"), *larger]
+            changes = ", ".join(f"{action.name} to {action.size}" for action in larger)
+            found += [Emit("VolumesGrow", f"{pod} is above {auto.threshold} %: {changes}"), *larger]
     return found
 
 
-def cannot_grow(seen: PoolSeen) -> str | None:
+def cannot_grow(observed: PoolObservation) -> str | None:
     """Return why a volume that should grow cannot, or None."""
-    auto = seen.resource.spec.storage.auto_expand
+    auto = observed.resource.spec.storage.auto_expand
     if auto is None:
         return None
-    full = {pod for pod, bookie in seen.bookies.items() if _is_full(bookie, auto.threshold)}
-    ledgers = [claim for claim in seen.claims if claim.pod in full and claim.template.startswith("ledgers")]
+    full = {pod for pod, bookie in observed.bookies.items() if _is_full(bookie, auto.threshold)}
+    ledgers = [claim for claim in observed.claims if claim.pod in full and claim.template.startswith("ledgers")]
     fixed = sorted(claim.name for claim in ledgers if not claim.expandable)
     if fixed:
         return f"storage.autoExpand: the storage class of {', '.join(fixed)} does not allow expansion: add bookies"
@@ -84,11 +84,11 @@ def cannot_grow(seen: PoolSeen) -> str | None:
     return f"storage.autoExpand: {', '.join(at_most)} reached max: raise it, or add bookies" if at_most else None
 
 
-def _is_full(bookie: BookieSeen, threshold: int) -> bool:
+def _is_full(bookie: ObservedBookie, threshold: int) -> bool:
     return 100 * (bookie.total_bytes - bookie.free_bytes) >= threshold * bookie.total_bytes > 0
 
 
-def _have_grown(claims: list[ClaimSeen], bookie: BookieSeen) -> bool:
+def _have_grown(claims: list[ObservedClaim], bookie: ObservedBookie) -> bool:
     """Return whether the claims can grow, and the last expansion is complete and known to the bookie."""
     capacities = [0 if claim.capacity is None else quantity_bytes(claim.capacity) for claim in claims]
     done = all(

@@ -22,13 +22,13 @@ from quire_operator.plan.actions import (
     SetFinalizer,
     SetLostBookieDelay,
 )
-from quire_operator.plan.bookie_conditions import Standing
+from quire_operator.plan.bookie_conditions import Decisions
 from quire_operator.plan.bookie_status import capacity, render_status
 from quire_operator.plan.deletion import FINALIZER, needed_by_others, plan_deletion
+from quire_operator.plan.observation import PoolObservation
 from quire_operator.plan.operations import Move, seconds_of
 from quire_operator.plan.pod_rules import bookie_template_faults
 from quire_operator.plan.replicas import allowed_replicas
-from quire_operator.plan.seen import PoolSeen
 from quire_operator.plan.spec_checks import bookie_faults, not_served_by_bookies
 from quire_operator.plan.zones import annotations
 
@@ -40,7 +40,7 @@ IDLE_REQUEUE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class PoolPlan:
     """The plan from one observation. Actions run first, in order; then the status is written with a precondition."""
 
     actions: tuple[Action, ...]
@@ -48,94 +48,99 @@ class Pass:
     requeue_s: float
 
 
-def plan_bookie(seen: PoolSeen, default_image: str, *, any_template: bool = False) -> Pass:
+def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: bool = False) -> PoolPlan:
     """Return the plan. `any_template`: pod templates may request privileges (`pod_rules`)."""
-    spec, operation = seen.resource.spec, seen.resource.status.operation
-    held = needed_by_others(seen)
-    if seen.resource.meta.deletion_timestamp is not None and held is None:
-        leaving = plan_deletion(seen)
-        at = Standing(leaving.operation, deletion_held=leaving.held)
-        return Pass(leaving.actions, render_status(seen, at), BUSY_REQUEUE_S)
+    spec, operation = observed.resource.spec, observed.resource.status.operation
+    held = needed_by_others(observed)
+    if observed.resource.meta.deletion_timestamp is not None and held is None:
+        leaving = plan_deletion(observed)
+        at = Decisions(leaving.operation, deletion_held=leaving.held)
+        return PoolPlan(leaving.actions, render_status(observed, at), BUSY_REQUEUE_S)
     faults, not_served = (
-        tuple(bookie_faults(seen.resource, seen.lacking_secret_keys)),
-        tuple(not_served_by_bookies(seen.resource)),
+        tuple(bookie_faults(observed.resource, observed.lacking_secret_keys)),
+        tuple(not_served_by_bookies(observed.resource)),
     )
-    faults += tuple(filter(None, [seen.certificate_fault]))
-    faults += () if any_template else tuple(bookie_template_faults(seen.resource))
+    faults += tuple(filter(None, [observed.certificate_fault]))
+    faults += () if any_template else tuple(bookie_template_faults(observed.resource))
     if faults or spec.paused:
-        at = Standing(operation, faults, not_served, deletion_held=held)
-        return Pass((), render_status(seen, at), IDLE_REQUEUE_S)
-    wanted = volume_claims(seen.resource, _facts(seen, default_image, 0))
-    move, blocker, cannot_grow = _operate(seen, wanted)
-    move = _with_deadline(seen, move)
-    actions: list[Action] = [] if FINALIZER in seen.resource.meta.finalizers else [SetFinalizer(True)]
-    actions += [*_children(seen, default_image, wanted), *annotations(seen), *_cluster_settings(seen), *move.actions]
-    actions += [DeleteMonitor(*monitor) for monitor in seen.unwanted_monitors]
-    actions += [*_events(seen, operation, move.operation), *_holding(seen, held)]
+        at = Decisions(operation, faults, not_served, deletion_held=held)
+        return PoolPlan((), render_status(observed, at), IDLE_REQUEUE_S)
+    wanted = volume_claims(observed.resource, _facts(observed, default_image, 0))
+    move, blocker, cannot_grow = _operate(observed, wanted)
+    move = _with_deadline(observed, move)
+    actions: list[Action] = [] if FINALIZER in observed.resource.meta.finalizers else [SetFinalizer(True)]
+    actions += [
+        *_children(observed, default_image, wanted),
+        *annotations(observed),
+        *_cluster_settings(observed),
+        *move.actions,
+    ]
+    actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
+    actions += [*_events(observed, operation, move.operation), *_holding(observed, held)]
     # The next operation begins in the next reconciliation: a pool that removes several bookies is not quiet in between.
-    work_left = _work_left(seen) or (operation is not None and move.operation is None)
+    work_left = _work_left(observed) or (operation is not None and move.operation is None)
     idle = not work_left and operation is None and move.operation is None and blocker is None
-    actions += autoscale.growing_claims(seen)
+    actions += autoscale.growing_claims(observed)
     if held is None:  # a pool that is being deleted gets no more bookies
-        actions += autoscale.replicas(seen, capacity(seen), idle=idle)
-    cannot_grow = cannot_grow or autoscale.cannot_grow(seen)
-    at = Standing(move.operation, (), not_served, blocker, cannot_grow, work_left, held)
+        actions += autoscale.replicas(observed, capacity(observed), idle=idle)
+    cannot_grow = cannot_grow or autoscale.cannot_grow(observed)
+    at = Decisions(move.operation, (), not_served, blocker, cannot_grow, work_left, held)
     if work_left or move.operation is not None:
         requeue_s = BUSY_REQUEUE_S
     else:
-        requeue_s = LACKING_REQUEUE_S if lacks_replicas(seen) else IDLE_REQUEUE_S
-    return Pass(tuple(actions), render_status(seen, at), requeue_s)
+        requeue_s = LACKING_REQUEUE_S if lacks_replicas(observed) else IDLE_REQUEUE_S
+    return PoolPlan(tuple(actions), render_status(observed, at), requeue_s)
 
 
-def lacks_replicas(seen: PoolSeen) -> bool:
+def lacks_replicas(observed: PoolObservation) -> bool:
     """Return whether ledgers are known to be under-replicated, so that waiting helps."""
-    return seen.cluster is not None and seen.cluster.under_replicated > 0
+    return observed.cluster is not None and observed.cluster.under_replicated > 0
 
 
-def _operate(seen: PoolSeen, wanted: list[Manifest]) -> tuple[Move, tuple[str, str] | None, str | None]:
+def _operate(observed: PoolObservation, wanted: list[Manifest]) -> tuple[Move, tuple[str, str] | None, str | None]:
     """Advance the recorded operation, or begin the most urgent one. Also return what blocks a drain or an expansion."""
-    operation = seen.resource.status.operation
+    operation = observed.resource.status.operation
     if operation is not None:
-        taking_its_place = _preempting(operation, seen, wanted)
+        taking_its_place = _preempting(operation, observed, wanted)
         if taking_its_place is not None:
             return taking_its_place, None, None
         if operation.type is OperationType.DRAIN:
-            return drain.advance(operation, seen), drain.blocker_of(operation, seen), None
+            return drain.advance(operation, observed), drain.blocker_of(operation, observed), None
         if operation.type is OperationType.REPLACE:
-            return replace.advance(operation, seen), None, None
+            return replace.advance(operation, observed), None, None
         if operation.type is OperationType.ROLL:
-            return roll.advance(operation, seen), None, None
-        return expand.advance(operation, seen, wanted), None, expand.blocker(seen, wanted)
-    cannot_grow = expand.blocker(seen, wanted)
-    urgent = _replacement(seen)
+            return roll.advance(operation, observed), None, None
+        return expand.advance(operation, observed, wanted), None, expand.blocker(observed, wanted)
+    cannot_grow = expand.blocker(observed, wanted)
+    urgent = _replacement(observed)
     if urgent is not None:
         return Move(urgent), None, cannot_grow
-    left = replace.forgettable(seen)
+    left = replace.forgettable(observed)
     if left is not None:
-        return Move(replace.begin_forgetting(seen, *left)), None, cannot_grow
-    changing = _changing(seen, wanted)
+        return Move(replace.begin_forgetting(observed, *left)), None, cannot_grow
+    changing = _changing(observed, wanted)
     if changing is not None:
         return Move(changing), None, cannot_grow
-    if not drain.is_wanted(seen) or seen.stateful_set is None:
+    if not drain.is_wanted(observed) or observed.stateful_set is None:
         return Move(None), None, cannot_grow
-    blocker = drain.blocker(seen)
-    return Move(drain.begin(seen) if blocker is None else None), blocker, cannot_grow
+    blocker = drain.blocker(observed)
+    return Move(drain.begin(observed) if blocker is None else None), blocker, cannot_grow
 
 
-def _replacement(seen: PoolSeen, but: str | None = None) -> Operation | None:
+def _replacement(observed: PoolObservation, but: str | None = None) -> Operation | None:
     """Return the replacement of a lost bookie unless it is blocked; skips the bookie in pod `but`."""
-    lost = replace.wanted(seen, but)
-    return replace.begin(seen, lost) if lost is not None and replace.blocker(seen, lost) is None else None
+    lost = replace.wanted(observed, but)
+    return replace.begin(observed, lost) if lost is not None and replace.blocker(observed, lost) is None else None
 
 
-def _changing(seen: PoolSeen, wanted: list[Manifest]) -> Operation | None:
+def _changing(observed: PoolObservation, wanted: list[Manifest]) -> Operation | None:
     """Return an expansion if volumes must grow, else a roll if the template changed, else None."""
-    if expand.blocker(seen, wanted) is None and expand.is_wanted(seen, wanted):
-        return expand.begin(seen)
-    return roll.begin(seen) if roll.outdated(seen) else None
+    if expand.blocker(observed, wanted) is None and expand.is_wanted(observed, wanted):
+        return expand.begin(observed)
+    return roll.begin(observed) if roll.outdated(observed) else None
 
 
-def _preempting(operation: Operation, seen: PoolSeen, wanted: list[Manifest]) -> Move | None:
+def _preempting(operation: Operation, observed: PoolObservation, wanted: list[Manifest]) -> Move | None:
     """Return the operation that preempts the recorded one, which begins again afterwards if it is still wanted.
 
     A lost bookie would block the other operations indefinitely, so its replacement goes first wherever nothing is half
@@ -149,34 +154,34 @@ def _preempting(operation: Operation, seen: PoolSeen, wanted: list[Manifest]) ->
     if not (forgetting or between or operation.step is Step.RESIZING_CLAIMS or drain.takes_nothing_yet(operation)):
         return None
     leaving = operation.pod if operation.type is OperationType.DRAIN else None
-    urgent = _replacement(seen, leaving)
-    if urgent is None and forgetting and seen.cluster is not None and seen.cluster.unaccepted:
-        urgent = _changing(seen, wanted)
+    urgent = _replacement(observed, leaving)
+    if urgent is None and forgetting and observed.cluster is not None and observed.cluster.unaccepted:
+        urgent = _changing(observed, wanted)
     if urgent is None:
         return None
     return Move(urgent, (CancelDrain(operation.bookie or ""),) if leaving is not None else ())
 
 
-def _facts(seen: PoolSeen, default_image: str, replicas: int) -> BookieFacts:
-    operation = seen.resource.status.operation
+def _facts(observed: PoolObservation, default_image: str, replicas: int) -> BookieFacts:
+    operation = observed.resource.status.operation
     draining = operation is not None and operation.type in (OperationType.DRAIN, OperationType.REPLACE)
     return BookieFacts(
         replicas=replicas,
         default_image=default_image,
-        may_disrupt=seen.fully_replicated and not draining,
-        pod_monitors=seen.pod_monitors,
+        may_disrupt=observed.fully_replicated and not draining,
+        pod_monitors=observed.pod_monitors,
     )
 
 
-def _children(seen: PoolSeen, default_image: str, wanted: list[Manifest]) -> list[Action]:
+def _children(observed: PoolObservation, default_image: str, wanted: list[Manifest]) -> list[Action]:
     """Return every child in its desired state; applying an unchanged one has no effect."""
-    operation = seen.resource.status.operation
-    replicas = allowed_replicas(seen)
+    operation = observed.resource.status.operation
+    replicas = allowed_replicas(observed)
     if operation is not None:
         replicas = drain.replicas_during(operation, replicas)
-    found = bookie_children(seen.resource, _facts(seen, default_image, replicas))
-    found += recovery_children(seen.resource, default_image, seen.pod_monitors)
-    return [Apply(_with_present_claims(seen, child)) for child in found if not _is_left_out(operation, child)]
+    found = bookie_children(observed.resource, _facts(observed, default_image, replicas))
+    found += recovery_children(observed.resource, default_image, observed.pod_monitors)
+    return [Apply(_with_present_claims(observed, child)) for child in found if not _is_left_out(operation, child)]
 
 
 def _is_left_out(operation: Operation | None, child: Manifest) -> bool:
@@ -184,12 +189,12 @@ def _is_left_out(operation: Operation | None, child: Manifest) -> bool:
     return child["kind"] == "StatefulSet" and operation is not None and operation.step is Step.ORPHANING
 
 
-def _with_present_claims(seen: PoolSeen, child: Manifest) -> Manifest:
+def _with_present_claims(observed: PoolObservation, child: Manifest) -> Manifest:
     """Keep the existing claim templates, which are immutable, until an expansion recreates the StatefulSet.
 
     The mounts of the pods must match them: mounts of volumes without a claim template are left out, too.
     """
-    there = seen.stateful_set
+    there = observed.stateful_set
     if child["kind"] != "StatefulSet" or there is None or not there.claim_templates:
         return child
     present = {template["metadata"]["name"] for template in there.claim_templates}
@@ -208,23 +213,26 @@ def _without_mounts(spec: Manifest, names: set[str]) -> Manifest:
     return spec | {"template": template | {"spec": template["spec"] | {"containers": containers}}}
 
 
-def _cluster_settings(seen: PoolSeen) -> list[Action]:
+def _cluster_settings(observed: PoolObservation) -> list[Action]:
     """Return changes of the settings that the metadata store keeps for the whole cluster."""
-    if seen.cluster is None or seen.lost_bookie_delay_s is None:
+    if observed.cluster is None or observed.lost_bookie_delay_s is None:
         return []
-    wanted_s = round(duration_s(seen.resource.spec.auto_recovery.lost_bookie_delay))
-    return [] if seen.lost_bookie_delay_s == wanted_s else [SetLostBookieDelay(wanted_s)]
+    wanted_s = round(duration_s(observed.resource.spec.auto_recovery.lost_bookie_delay))
+    return [] if observed.lost_bookie_delay_s == wanted_s else [SetLostBookieDelay(wanted_s)]
 
 
-def _work_left(seen: PoolSeen) -> bool:
+def _work_left(observed: PoolObservation) -> bool:
     """Return whether pods or bookies are missing, or the controller has not observed the latest StatefulSet."""
-    wanted = seen.stateful_set
+    wanted = observed.stateful_set
     if wanted is None or not wanted.current:
         return True
-    return len(seen.bookies) < max(wanted.replicas, seen.resource.spec.replicas) or len(seen.pods) > wanted.replicas
+    return (
+        len(observed.bookies) < max(wanted.replicas, observed.resource.spec.replicas)
+        or len(observed.pods) > wanted.replicas
+    )
 
 
-def _events(seen: PoolSeen, before: Operation | None, after: Operation | None) -> list[Action]:
+def _events(observed: PoolObservation, before: Operation | None, after: Operation | None) -> list[Action]:
     """Return events for starts, steps and ends. Each is emitted once, together with the change of the record."""
     if before is None and after is not None:
         return [Emit(f"{after.type.value}Started", _about(after))]
@@ -238,26 +246,26 @@ def _events(seen: PoolSeen, before: Operation | None, after: Operation | None) -
     elif before.step is not after.step:
         found.append(Emit(f"{after.type.value}{after.step.value}", after.message or _about(after)))
     if after.late and not before.late:
-        deadline = seen.resource.spec.scale_down.deadline
+        deadline = observed.resource.spec.scale_down.deadline
         found.append(
             Emit(f"{after.type.value}Late", f"{_about(after)} takes longer than {deadline}; it continues", True)
         )
     return found
 
 
-def _holding(seen: PoolSeen, held: str | None) -> list[Action]:
+def _holding(observed: PoolObservation, held: str | None) -> list[Action]:
     """Return an event when a deletion begins to be held; afterwards the condition shows it."""
-    said = any(one.type == "Ready" and one.reason == "DeletionHeld" for one in seen.resource.status.conditions)
-    return [] if held is None or said else [Emit("DeletionHeld", held, True)]
+    reported = any(one.type == "Ready" and one.reason == "DeletionHeld" for one in observed.resource.status.conditions)
+    return [] if held is None or reported else [Emit("DeletionHeld", held, True)]
 
 
-def _with_deadline(seen: PoolSeen, move: Move) -> Move:
+def _with_deadline(observed: PoolObservation, move: Move) -> Move:
     """Mark an operation that exceeds its deadline as late in the record, so that the event is emitted once."""
     operation = move.operation
     if operation is None or operation.late or operation.type not in (OperationType.DRAIN, OperationType.REPLACE):
         return move
-    age_s = seen.now_s - seconds_of(operation.started_at)
-    if age_s <= duration_s(seen.resource.spec.scale_down.deadline):
+    age_s = observed.now_s - seconds_of(operation.started_at)
+    if age_s <= duration_s(observed.resource.spec.scale_down.deadline):
         return move
     return Move(operation.model_copy(update={"late": True}), move.actions)
 

@@ -9,13 +9,13 @@ from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.operations import Operation, Step
 from quire_operator.plan import replace, roll
-from quire_operator.plan.seen import PoolSeen
+from quire_operator.plan.observation import PoolObservation
 
 METADATA_SILENT = "the metadata store is unreachable, or no bookie and no auto-recovery pod responds"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Decisions:
     """Decisions of the plan that the conditions need in addition to the observation."""
 
     operation: Operation | None
@@ -31,20 +31,20 @@ class Standing:
 
 
 def conditions(
-    seen: PoolSeen, rows: tuple[BookieStatusRow, ...], space: Capacity | None, at: Standing
+    observed: PoolObservation, rows: tuple[BookieStatusRow, ...], space: Capacity | None, at: Decisions
 ) -> list[Finding]:
     """Return all conditions."""
     found = [
-        _ready(seen, rows, at),
-        _progressing(seen, at),
-        _degraded(seen, rows, at),
-        _metadata(seen),
-        _replicated(seen),
-        _placement(seen, rows),
-        _disk(seen, rows, space),
+        _ready(observed, rows, at),
+        _progressing(observed, at),
+        _degraded(observed, rows, at),
+        _metadata(observed),
+        _replicated(observed),
+        _placement(observed, rows),
+        _disk(observed, rows, space),
         _scale_down(at),
-        _replace(seen),
-        _cookies(seen, rows),
+        _replace(observed),
+        _cookies(observed, rows),
         _quiesced(at),
     ]
     if at.not_served:
@@ -60,81 +60,85 @@ def finding(kind: str, holds: bool | None, yes: str, no: str, message: str = "")
     return Finding(type=kind, status=Truth.TRUE if holds else Truth.FALSE, reason=yes if holds else no, message=message)
 
 
-def _ready(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], at: Standing) -> Finding:
+def _ready(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], at: Decisions) -> Finding:
     """Check for enough writable bookies for the largest ensemble that is declared on them."""
     if at.faults:
         return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
     if at.deletion_held is not None:
         return finding("Ready", False, "", "DeletionHeld", at.deletion_held)
-    wanted = seen.resource.spec.replicas
+    wanted = observed.resource.spec.replicas
     writable = sum(row.state is BookieState.WRITABLE for row in rows)
-    needed = min(wanted, max((namespace.ensemble for namespace in seen.namespaces), default=wanted))
+    needed = min(wanted, max((namespace.ensemble for namespace in observed.namespaces), default=wanted))
     message = f"{writable} of {wanted} bookies are writable"
     if writable < needed:
         return finding("Ready", False, "", "TooFewWritable", f"{message}, {needed} are needed")
     return finding("Ready", True, "Serving", "", message)
 
 
-def _progressing(seen: PoolSeen, at: Standing) -> Finding:
+def _progressing(observed: PoolObservation, at: Decisions) -> Finding:
     operation = at.operation
-    if seen.resource.spec.paused:
+    if observed.resource.spec.paused:
         return finding("Progressing", False, "", "Paused", "spec.paused is set: no changes are made")
     if at.expansion_blocker is not None:
         return finding("Progressing", False, "", "VolumesCannotGrow", at.expansion_blocker)
     if operation is None:
         return finding("Progressing", at.work_left, "Creating", "NothingToDo")
-    stuck = operation.step in (Step.SETTLING, Step.REPLACING, Step.REJOINING) and roll.is_stuck(operation, seen)
+    stuck = operation.step in (Step.SETTLING, Step.REPLACING, Step.REJOINING) and roll.is_stuck(operation, observed)
     what = f"{operation.type.value}: {operation.step.value}" + (f", {operation.message}" if operation.message else "")
     return finding("Progressing", not stuck, operation.type.value, "Stuck", what)
 
 
-def _degraded(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], at: Standing) -> Finding:
-    gone, ended_by_us = (BookieState.UNREACHABLE, BookieState.LOST, BookieState.FAILING), _ended_by_us(seen, at)
+def _degraded(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], at: Decisions) -> Finding:
+    gone, ended_by_us = (BookieState.UNREACHABLE, BookieState.LOST, BookieState.FAILING), _ended_by_us(observed, at)
     away = [
         row.pod
         for row in rows
         if row.state in gone and (row.pod != ended_by_us or row.state is not BookieState.UNREACHABLE)
     ]
-    damaged = 0 if seen.cluster is None else seen.cluster.unaccepted
-    said = [f"{', '.join(away)} cannot be reached"] if away else []
-    said += [f"{damaged} ledgers have entries that no replica can serve"] if damaged else []
+    damaged = 0 if observed.cluster is None else observed.cluster.unaccepted
+    problems = [f"{', '.join(away)} cannot be reached"] if away else []
+    problems += [f"{damaged} ledgers have entries that no replica can serve"] if damaged else []
     failing = [f"{row.pod}: {row.reason}" for row in rows if row.state is BookieState.FAILING]
-    said += failing
+    problems += failing
     reason = "LedgersUnreadable" if damaged else "BookiesAway"
-    return finding("Degraded", bool(said), reason, "Well", "; ".join(said))
+    return finding("Degraded", bool(problems), reason, "Well", "; ".join(problems))
 
 
-def _ended_by_us(seen: PoolSeen, at: Standing) -> str | None:
+def _ended_by_us(observed: PoolObservation, at: Decisions) -> str | None:
     """Return the pod that an operation has stopped: the pool is not degraded by it until the step takes too long."""
     operation = at.operation
     if operation is None or operation.step not in (Step.REPLACING, Step.SETTLING, Step.SHRINKING):
         return None
-    return None if roll.is_stuck(operation, seen) else operation.pod
+    return None if roll.is_stuck(operation, observed) else operation.pod
 
 
-def _metadata(seen: PoolSeen) -> Finding:
-    if seen.cluster is None and not seen.bookies and not seen.recovery_ready:
+def _metadata(observed: PoolObservation) -> Finding:
+    if observed.cluster is None and not observed.bookies and not observed.recovery_ready:
         return finding("MetadataReachable", None, "", "", METADATA_SILENT)
     return finding(
-        "MetadataReachable", seen.cluster is not None, "Answers", "NoAnswer", "" if seen.cluster else METADATA_SILENT
+        "MetadataReachable",
+        observed.cluster is not None,
+        "Answers",
+        "NoAnswer",
+        "" if observed.cluster else METADATA_SILENT,
     )
 
 
-def _replicated(seen: PoolSeen) -> Finding:
-    if seen.cluster is None:
+def _replicated(observed: PoolObservation) -> Finding:
+    if observed.cluster is None:
         return finding("FullyReplicated", None, "", "", METADATA_SILENT)
-    lacking, gone = seen.cluster.under_replicated, seen.cluster.unaccepted
+    lacking, gone = observed.cluster.under_replicated, observed.cluster.unaccepted
     message = f"{lacking} ledgers are under-replicated" if lacking else ""
     if gone:
         message = "; ".join(filter(None, [message, f"{gone} ledgers have entries that no replica can serve"]))
-    if seen.cluster.accepted:
-        accepted = f"an administrator accepted losses in {seen.cluster.accepted} ledgers"
+    if observed.cluster.accepted:
+        accepted = f"an administrator accepted losses in {observed.cluster.accepted} ledgers"
         message = "; ".join(filter(None, [message, accepted]))
     return finding("FullyReplicated", not lacking and not gone, "AllReplicas", "LedgersLackReplicas", message)
 
 
-def _placement(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
-    wanted = seen.resource.spec.placement.min_zones
+def _placement(observed: PoolObservation, rows: tuple[BookieStatusRow, ...]) -> Finding:
+    wanted = observed.resource.spec.placement.min_zones
     placed = [row for row in rows if row.node is not None]
     zones = {row.zone for row in placed if row.zone}
     if wanted == 1:
@@ -146,45 +150,45 @@ def _placement(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
     return finding("PlacementSatisfied", len(zones) >= wanted, "EnoughZones", "TooFewZones", message)
 
 
-def _disk(seen: PoolSeen, rows: tuple[BookieStatusRow, ...], space: Capacity | None) -> Finding:
+def _disk(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], space: Capacity | None) -> Finding:
     if space is None:
         return finding("DiskPressure", None, "", "", "no bookie reports its used space")
-    warn = seen.resource.spec.engine.watermarks.warn
+    warn = observed.resource.spec.engine.watermarks.warn
     full = [row.pod for row in rows if row.used_percent is not None and row.used_percent >= warn]
     message = f"{', '.join(full)} above {warn} %: add bookies or enlarge the volumes" if full else ""
     return finding("DiskPressure", bool(full), "NearlyFull", "Enough", message)
 
 
-def _scale_down(at: Standing) -> Finding:
+def _scale_down(at: Decisions) -> Finding:
     if at.scale_down_blocker is None:
         return finding("ScaleDownBlocked", False, "", "NotBlocked")
     reason, message = at.scale_down_blocker
     return finding("ScaleDownBlocked", True, reason, "", message)
 
 
-def _replace(seen: PoolSeen) -> Finding:
+def _replace(observed: PoolObservation) -> Finding:
     """Report lost volumes whose bookie cannot be replaced yet, and why."""
-    lost = replace.wanted(seen)
-    blocked = None if lost is None else replace.blocker(seen, lost)
+    lost = replace.wanted(observed)
+    blocked = None if lost is None else replace.blocker(observed, lost)
     if blocked is None:
         return finding(replace.BLOCKED, False, "", "NothingLost" if lost is None else "UnderWay")
     return finding(replace.BLOCKED, True, blocked[0], "", blocked[1])
 
 
-def _cookies(seen: PoolSeen, rows: tuple[BookieStatusRow, ...]) -> Finding:
+def _cookies(observed: PoolObservation, rows: tuple[BookieStatusRow, ...]) -> Finding:
     """Check that the metadata know every bookie of the pool, and that no two pods report the same id."""
-    if seen.cluster is None:
+    if observed.cluster is None:
         return finding("CookiesConsistent", None, "", "", METADATA_SILENT)
     ids = [row.id for row in rows if row.id]
     twice = sorted({one for one in ids if ids.count(one) > 1})
-    leaving = seen.resource.status.operation
+    leaving = observed.resource.status.operation
     gone = leaving.bookie if leaving is not None else None
-    unknown = [one for one in ids if one not in seen.cluster.known and one != gone]
-    said = [f"{one} is the id of several pods" for one in twice]
-    said += [f"{', '.join(unknown)} not found in the metadata"] if unknown else []
-    return finding("CookiesConsistent", not said, "Consistent", "Inconsistent", "; ".join(said))
+    unknown = [one for one in ids if one not in observed.cluster.known and one != gone]
+    problems = [f"{one} is the id of several pods" for one in twice]
+    problems += [f"{', '.join(unknown)} not found in the metadata"] if unknown else []
+    return finding("CookiesConsistent", not problems, "Consistent", "Inconsistent", "; ".join(problems))
 
 
-def _quiesced(at: Standing) -> Finding:
+def _quiesced(at: Decisions) -> Finding:
     idle = at.operation is None and not at.work_left and at.scale_down_blocker is None and not at.faults
     return finding("Quiesced", idle, "NothingUnderWay", "Working")

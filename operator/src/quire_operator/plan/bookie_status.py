@@ -15,29 +15,29 @@ from quire_operator.api.bookie import (
 from quire_operator.api.conditions import moved_on
 from quire_operator.api.operations import OperationType
 from quire_operator.builders.naming import BOOKIE, ordinal_of, selector_text
-from quire_operator.plan.bookie_conditions import Standing, conditions
+from quire_operator.plan.bookie_conditions import Decisions, conditions
+from quire_operator.plan.observation import ObservedBookie, ObservedPod, PoolObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
 from quire_operator.plan.replace import why_lost
-from quire_operator.plan.seen import BookieSeen, PodSeen, PoolSeen
 
 SAMPLE_S, DAY_S = 3600.0, 86_400.0
 _AGE_STEPS, _AGE_STEP_MAX_S = ((60.0, 10.0), (3600.0, 60.0)), 600.0
 """Pairs: below this age, the age is rounded down to multiples of this step. Seconds."""
 
 
-def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
+def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
     """Return the status after this reconciliation."""
-    resource, cluster = seen.resource, seen.cluster
-    rows = bookie_rows(seen)
-    space = capacity(seen)
-    found = conditions(seen, rows, space, at)
+    resource, cluster = observed.resource, observed.cluster
+    rows = bookie_rows(observed)
+    space = capacity(observed)
+    found = conditions(observed, rows, space, at)
     states = [row.state for row in rows]
     return BookieStatus(
         observed_generation=resource.meta.generation,
-        phase=phase(seen, at, rows),
-        replicas=len(seen.pods),
+        phase=phase(observed, at, rows),
+        replicas=len(observed.pods),
         selector=selector_text(resource.meta.name, BOOKIE),
-        ready=sum(row.pod in seen.bookies for row in rows),
+        ready=sum(row.pod in observed.bookies for row in rows),
         writable=states.count(BookieState.WRITABLE),
         read_only=states.count(BookieState.READ_ONLY),
         draining=states.count(BookieState.DRAINING) + states.count(BookieState.DRAINED),
@@ -45,34 +45,36 @@ def render_status(seen: PoolSeen, at: Standing) -> BookieStatus:
         capacity=space,
         under_replicated=None
         if cluster is None
-        else UnderReplicated(count=cluster.under_replicated, oldest_seconds=oldest_mark_age_s(seen)),
+        else UnderReplicated(count=cluster.under_replicated, oldest_seconds=oldest_mark_age_s(observed)),
         unrecoverable=None if cluster is None else cluster.unrecoverable,
-        last_scrub=last_scrub(seen),
+        last_scrub=last_scrub(observed),
         operation=at.operation,
-        lost_bookies=lost_bookies(seen),
+        lost_bookies=lost_bookies(observed),
         bookies=rows,
-        conditions=moved_on(resource.status.conditions, found, rfc3339(seen.now_s), resource.meta.generation),
+        conditions=moved_on(resource.status.conditions, found, rfc3339(observed.now_s), resource.meta.generation),
     )
 
 
-def bookie_rows(seen: PoolSeen) -> tuple[BookieStatusRow, ...]:
+def bookie_rows(observed: PoolObservation) -> tuple[BookieStatusRow, ...]:
     """Return a row for each pod, by ordinal, and for each bookie that is between two pods, so that its id is kept."""
-    there = {pod.name for pod in seen.pods}
-    claimed = {claim.pod for claim in seen.claims if not claim.deleting}
+    there = {pod.name for pod in observed.pods}
+    claimed = {claim.pod for claim in observed.claims if not claim.deleting}
     between = [
         BookieStatusRow(id=one, pod=pod, state=BookieState.STARTING, reason="its pod is being recreated")
-        for pod, one in seen.known_ids.items()
+        for pod, one in observed.known_ids.items()
         if pod not in there and pod in claimed
     ]
-    return tuple(sorted([*(_row(seen, pod) for pod in seen.pods), *between], key=lambda row: ordinal_of(row.pod)))
+    return tuple(
+        sorted([*(_row(observed, pod) for pod in observed.pods), *between], key=lambda row: ordinal_of(row.pod))
+    )
 
 
-def _row(seen: PoolSeen, pod: PodSeen) -> BookieStatusRow:
-    bookie = seen.bookies.get(pod.name)
-    bookie_id = seen.id_of(pod.name) or ""
-    drain = None if seen.cluster is None else seen.cluster.drain_of(bookie_id)
+def _row(observed: PoolObservation, pod: ObservedPod) -> BookieStatusRow:
+    bookie = observed.bookies.get(pod.name)
+    bookie_id = observed.id_of(pod.name) or ""
+    drain = None if observed.cluster is None else observed.cluster.drain_of(bookie_id)
     state, reason = _state(pod, bookie, draining=drain is not None, emptied=drain is not None and drain.emptied)
-    if bookie is None and (lost := why_lost(seen, pod)) is not None:
+    if bookie is None and (lost := why_lost(observed, pod)) is not None:
         state, reason = BookieState.LOST, lost
     used = None
     if bookie is not None and bookie.total_bytes:
@@ -89,7 +91,9 @@ def _row(seen: PoolSeen, pod: PodSeen) -> BookieStatusRow:
     )
 
 
-def _state(pod: PodSeen, bookie: BookieSeen | None, *, draining: bool, emptied: bool) -> tuple[BookieState, str | None]:
+def _state(
+    pod: ObservedPod, bookie: ObservedBookie | None, *, draining: bool, emptied: bool
+) -> tuple[BookieState, str | None]:
     if draining:
         return (BookieState.DRAINED, "empty") if emptied else (BookieState.DRAINING, "its ledgers are being copied")
     if bookie is None and pod.ready:
@@ -107,35 +111,37 @@ def _state(pod: PodSeen, bookie: BookieSeen | None, *, draining: bool, emptied: 
     return BookieState.WRITABLE, "in limbo" if bookie.in_limbo else None
 
 
-def oldest_mark_age_s(seen: PoolSeen) -> int | None:
+def oldest_mark_age_s(observed: PoolObservation) -> int | None:
     """Return the age, rounded to steps that grow with it: an exact value would cause a write in each reconciliation."""
-    if seen.cluster is None or seen.cluster.oldest_mark_s is None:
+    if observed.cluster is None or observed.cluster.oldest_mark_s is None:
         return None
-    age_s = max(0.0, seen.now_s - seen.cluster.oldest_mark_s)
+    age_s = max(0.0, observed.now_s - observed.cluster.oldest_mark_s)
     step_s = next((step_s for below_s, step_s in _AGE_STEPS if age_s < below_s), _AGE_STEP_MAX_S)
     return int(age_s // step_s * step_s)
 
 
-def last_scrub(seen: PoolSeen) -> LastScrub | None:
+def last_scrub(observed: PoolObservation) -> LastScrub | None:
     """Return the oldest scrub of the bookies that respond; if none does, the last known one."""
-    if not seen.bookies:
-        return seen.resource.status.last_scrub
-    ends = [bookie.scrub_ended_s for bookie in seen.bookies.values()]
+    if not observed.bookies:
+        return observed.resource.status.last_scrub
+    ends = [bookie.scrub_ended_s for bookie in observed.bookies.values()]
     oldest_s = None if None in ends else min(end for end in ends if end is not None)
     return LastScrub(
         finished_at=None if oldest_s is None else rfc3339(oldest_s),
-        damaged=sum(bookie.scrub_damages for bookie in seen.bookies.values()),
+        damaged=sum(bookie.scrub_damages for bookie in observed.bookies.values()),
     )
 
 
-def lost_bookies(seen: PoolSeen) -> tuple[LostBookie, ...]:
+def lost_bookies(observed: PoolObservation) -> tuple[LostBookie, ...]:
     """Return recorded lost bookies and those whose pod has another bookie now, until the cluster has removed them."""
-    found = {lost.id: lost.pod for lost in seen.resource.status.lost_bookies}
+    found = {lost.id: lost.pod for lost in observed.resource.status.lost_bookies}
     found |= {
-        before: pod for pod, before in seen.known_ids.items() if pod in seen.bookies and seen.bookies[pod].id != before
+        before: pod
+        for pod, before in observed.known_ids.items()
+        if pod in observed.bookies and observed.bookies[pod].id != before
     }
-    there = {bookie.id for bookie in seen.bookies.values()}
-    known = None if seen.cluster is None else seen.cluster.known
+    there = {bookie.id for bookie in observed.bookies.values()}
+    known = None if observed.cluster is None else observed.cluster.known
     return tuple(
         LostBookie(id=one, pod=pod)
         for one, pod in sorted(found.items())
@@ -143,29 +149,29 @@ def lost_bookies(seen: PoolSeen) -> tuple[LostBookie, ...]:
     )
 
 
-def capacity(seen: PoolSeen) -> Capacity | None:
+def capacity(observed: PoolObservation) -> Capacity | None:
     """Return the total space of the bookies that respond and its growth rate; None if none responds."""
-    total = sum(bookie.total_bytes for bookie in seen.bookies.values())
+    total = sum(bookie.total_bytes for bookie in observed.bookies.values())
     if not total:
         return None
-    used = total - sum(bookie.free_bytes for bookie in seen.bookies.values())
+    used = total - sum(bookie.free_bytes for bookie in observed.bookies.values())
     found = Capacity(total=total, used=used, used_percent=_percent(used, total))
-    return _with_rate(seen, found)
+    return _with_rate(observed, found)
 
 
-def _with_rate(seen: PoolSeen, now: Capacity) -> Capacity:
+def _with_rate(observed: PoolObservation, now: Capacity) -> Capacity:
     """Add the growth rate from two samples at least an hour apart. A sample of a day or more replaces the average."""
-    before, at = seen.resource.status.capacity, rfc3339(seen.now_s)
+    before, at = observed.resource.status.capacity, rfc3339(observed.now_s)
     if before is None or before.sampled_at is None or before.total != now.total:
         return now.model_copy(update={"sampled_at": at, "sampled_used": now.used})
-    age_s, rate = seen.now_s - seconds_of(before.sampled_at), before.bytes_per_day
+    age_s, rate = observed.now_s - seconds_of(before.sampled_at), before.bytes_per_day
     sample = {"sampled_at": before.sampled_at, "sampled_used": before.sampled_used}
     if age_s >= SAMPLE_S:
         fresh = (now.used - before.sampled_used) * DAY_S / age_s
         weight = min(1.0, age_s / DAY_S)
         rate = round(fresh if rate is None else rate * (1 - weight) + fresh * weight)
         sample = {"sampled_at": at, "sampled_used": now.used}
-    left = now.total * seen.resource.spec.engine.watermarks.full / 100 - now.used
+    left = now.total * observed.resource.spec.engine.watermarks.full / 100 - now.used
     days = None if rate is None or rate <= 0 else max(0, int(left / rate))
     return now.model_copy(update={**sample, "bytes_per_day": rate, "days_to_full": days})
 
@@ -175,9 +181,9 @@ def _percent(part: int, whole: int) -> int:
     return min(100, -(-100 * part // whole))
 
 
-def phase(seen: PoolSeen, at: Standing, rows: tuple[BookieStatusRow, ...]) -> Phase:
+def phase(observed: PoolObservation, at: Decisions, rows: tuple[BookieStatusRow, ...]) -> Phase:
     """Return the state in one word; the one that needs attention first wins."""
-    resource: Bookie = seen.resource
+    resource: Bookie = observed.resource
     if resource.meta.deletion_timestamp is not None:
         return Phase.DELETING
     if at.faults:
@@ -192,9 +198,9 @@ def phase(seen: PoolSeen, at: Standing, rows: tuple[BookieStatusRow, ...]) -> Ph
         }
         return during.get(at.operation.type, Phase.EXPANDING)
     writable = sum(row.state is BookieState.WRITABLE for row in rows)
-    if seen.stateful_set is None or (not seen.known_ids and writable < resource.spec.replicas):
+    if observed.stateful_set is None or (not observed.known_ids and writable < resource.spec.replicas):
         return Phase.CREATING
-    lacking = seen.cluster is not None and not seen.fully_replicated
+    lacking = observed.cluster is not None and not observed.fully_replicated
     if lacking or writable < resource.spec.replicas:
         return Phase.DEGRADED
     return Phase.RUNNING

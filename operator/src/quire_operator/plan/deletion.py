@@ -26,8 +26,8 @@ from quire_operator.plan.actions import (
     SetFinalizer,
 )
 from quire_operator.plan.bookie_status import lost_bookies
+from quire_operator.plan.observation import PoolObservation
 from quire_operator.plan.operations import seconds_of
-from quire_operator.plan.seen import PoolSeen
 
 FINALIZER = f"{GROUP}/bookie"
 PATIENCE_S = 300.0
@@ -43,40 +43,40 @@ class Leaving:
     operation: Operation | None = None
 
 
-def plan_deletion(seen: PoolSeen) -> Leaving:
+def plan_deletion(observed: PoolObservation) -> Leaving:
     """Plan one reconciliation of a pool that is being deleted."""
-    operation = seen.resource.status.operation
-    if FINALIZER not in seen.resource.meta.finalizers:
+    operation = observed.resource.status.operation
+    if FINALIZER not in observed.resource.meta.finalizers:
         return Leaving((), None, operation)
     stays = _leaves_nothing_yet(operation)
-    if operation is not None and stays and seen.cluster is not None:
+    if operation is not None and stays and observed.cluster is not None:
         why = f"{operation.bookie} stays: cancelling its drain"
         return Leaving((CancelDrain(operation.bookie or ""),), why)
-    untold = _untold(seen, operation)
-    if untold is not None and seen.now_s - seconds_of(seen.resource.meta.deletion_timestamp or "") < PATIENCE_S:
+    untold = _untold(observed, operation)
+    if untold is not None and observed.now_s - seconds_of(observed.resource.meta.deletion_timestamp or "") < PATIENCE_S:
         return Leaving((), f"{untold}: waiting for the metadata store to record this", operation)
-    users = sorted(namespace.name for namespace in seen.namespaces if namespace.uses_this_pool)
+    users = sorted(namespace.name for namespace in observed.namespaces if namespace.uses_this_pool)
     if users:
         why = f"ManagedLedger {', '.join(users)} still has this pool as its bookieRef: delete or change it first"
         return Leaving((), why, operation)
-    actions, held = _going(seen, operation)
+    actions, held = _going(observed, operation)
     return Leaving(actions, held, operation)
 
 
-def needed_by_others(seen: PoolSeen) -> str | None:
+def needed_by_others(observed: PoolObservation) -> str | None:
     """Return why a deleted pool is still reconciled as before: namespaces of other pools have ledgers on its bookies.
 
     None if it is not being deleted, if its own ManagedLedgers hold it (which are reported first), if the cluster knows
     none of its bookies, or if there are no other namespaces. If the metadata store is unreachable, the last known
     bookies count.
     """
-    if seen.resource.meta.deletion_timestamp is None or FINALIZER not in seen.resource.meta.finalizers:
+    if observed.resource.meta.deletion_timestamp is None or FINALIZER not in observed.resource.meta.finalizers:
         return None
-    if any(namespace.uses_this_pool for namespace in seen.namespaces):
+    if any(namespace.uses_this_pool for namespace in observed.namespaces):
         return None
-    ours = {bookie.id for bookie in seen.bookies.values()} | set(seen.known_ids.values())
-    left = sorted(ours if seen.cluster is None else ours & seen.cluster.known)
-    others = sorted(namespace.name for namespace in seen.namespaces)
+    ours = {bookie.id for bookie in observed.bookies.values()} | set(observed.known_ids.values())
+    left = sorted(ours if observed.cluster is None else ours & observed.cluster.known)
+    others = sorted(namespace.name for namespace in observed.namespaces)
     if not left or not others:
         return None
     named = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
@@ -86,24 +86,24 @@ def needed_by_others(seen: PoolSeen) -> str | None:
     )
 
 
-def _untold(seen: PoolSeen, operation: Operation | None) -> str | None:
+def _untold(observed: PoolObservation, operation: Operation | None) -> str | None:
     """Return what an unreachable metadata store must still record: a recreated pool would not know it."""
-    if seen.cluster is not None:
+    if observed.cluster is not None:
         return None
     if _leaves_nothing_yet(operation):
         return "the drain of a bookie must be cancelled"
-    lost = _lost(seen, operation)
+    lost = _lost(observed, operation)
     return f"{', '.join(lost)} was replaced and its cookie must be removed" if lost else None
 
 
-def _lost(seen: PoolSeen, operation: Operation | None) -> tuple[str, ...]:
+def _lost(observed: PoolObservation, operation: Operation | None) -> tuple[str, ...]:
     """Return ids whose volumes were released; if the metadata store responded, only those that it still knows."""
-    found = {lost.id for lost in lost_bookies(seen)}
+    found = {lost.id for lost in lost_bookies(observed)}
     gives_up = operation is not None and operation.type is OperationType.REPLACE and operation.step is not Step.COPYING
     if operation is not None and gives_up and operation.bookie is not None:
         found.add(operation.bookie)
-    found -= {bookie.id for bookie in seen.bookies.values()}  # volumes that reappeared with their data
-    return tuple(sorted(found if seen.cluster is None else found & seen.cluster.known))
+    found -= {bookie.id for bookie in observed.bookies.values()}  # volumes that reappeared with their data
+    return tuple(sorted(found if observed.cluster is None else found & observed.cluster.known))
 
 
 def _leaves_nothing_yet(operation: Operation | None) -> bool:
@@ -111,32 +111,34 @@ def _leaves_nothing_yet(operation: Operation | None) -> bool:
     return operation is not None and (drain.takes_nothing_yet(operation) or operation.step is Step.COPYING)
 
 
-def _going(seen: PoolSeen, operation: Operation | None) -> tuple[tuple[Action, ...], str | None]:
+def _going(observed: PoolObservation, operation: Operation | None) -> tuple[tuple[Action, ...], str | None]:
     """Return the final actions, and why the pool still exists. No namespace needs it, and no drain is undecided."""
-    there = seen.stateful_set
+    there = observed.stateful_set
     # An expansion deletes the StatefulSet around its pods: no controller would delete them.
-    orphans = tuple(DeletePod(pod.name, pod.uid) for pod in seen.pods if there is None and not pod.deleting)
-    if seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN:
+    orphans = tuple(DeletePod(pod.name, pod.uid) for pod in observed.pods if there is None and not pod.deleting)
+    if observed.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN:
         orphaning = operation is not None and operation.step is Step.ORPHANING
-        if (seen.pods and there is None) or (there is not None and there.deleting and orphaning):
-            return orphans, f"waiting for {len(seen.pods)} pods without a StatefulSet to terminate"
-        forgotten = () if seen.cluster is None else tuple(map(Decommission, _lost(seen, operation)))
-        return (*forgotten, *_released(seen, operation), SetFinalizer(False)), None
+        if (observed.pods and there is None) or (there is not None and there.deleting and orphaning):
+            return orphans, f"waiting for {len(observed.pods)} pods without a StatefulSet to terminate"
+        forgotten = () if observed.cluster is None else tuple(map(Decommission, _lost(observed, operation)))
+        return (*forgotten, *_released(observed, operation), SetFinalizer(False)), None
     if there is not None:
         stop = () if there.deleting else (DeleteStatefulSet(there.name, there.uid, orphan=False),)
         return stop, "stopping its pods"
-    if seen.pods:
-        return orphans, f"waiting for {len(seen.pods)} pods to terminate"
-    if seen.claims:
-        claims = tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep_volume=False) for claim in seen.claims)
+    if observed.pods:
+        return orphans, f"waiting for {len(observed.pods)} pods to terminate"
+    if observed.claims:
+        claims = tuple(
+            ReleaseClaim(claim.name, claim.uid, claim.volume, keep_volume=False) for claim in observed.claims
+        )
         return claims, f"deleting {len(claims)} claims, as storage.reclaimPolicy is Delete"
     return (SetFinalizer(False),), None
 
 
-def _released(seen: PoolSeen, operation: Operation | None) -> tuple[Action, ...]:
+def _released(observed: PoolObservation, operation: Operation | None) -> tuple[Action, ...]:
     """Return deletions of claims that an operation had released: a new pool of this name must not reuse them."""
     if operation is None or _leaves_nothing_yet(operation):
         return ()
     if operation.type is OperationType.DRAIN:
-        return drain.releases(operation, seen)
-    return replace.releases(operation, seen) if operation.type is OperationType.REPLACE else ()
+        return drain.releases(operation, observed)
+    return replace.releases(operation, observed) if operation.type is OperationType.REPLACE else ()

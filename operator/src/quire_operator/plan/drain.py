@@ -14,32 +14,32 @@ from quire_operator.api.bookie_storage import ReclaimPolicy
 from quire_operator.api.operations import Operation, OperationType, Step
 from quire_operator.builders.naming import ordinal_of
 from quire_operator.plan.actions import Action, CancelDrain, Decommission, ReleaseClaim
+from quire_operator.plan.observation import ObservedCluster, PoolObservation
 from quire_operator.plan.operations import Move, begun, moved, waiting
 from quire_operator.plan.replicas import last_pod, replicas_there
-from quire_operator.plan.seen import ClusterSeen, PoolSeen
 
 
-def is_wanted(seen: PoolSeen) -> bool:
+def is_wanted(observed: PoolObservation) -> bool:
     """Return whether fewer bookies are wanted than exist."""
-    return seen.resource.spec.replicas < replicas_there(seen)
+    return observed.resource.spec.replicas < replicas_there(observed)
 
 
-def blocker(seen: PoolSeen) -> tuple[str, str] | None:
+def blocker(observed: PoolObservation) -> tuple[str, str] | None:
     """Return why no bookie may be drained now, as a reason and a message with the remedy, or None."""
-    spec = seen.resource.spec
+    spec = observed.resource.spec
     if spec.scale_down.strategy is ScaleDownStrategy.BLOCK:
         return (
             "StrategyBlock",
-            f"scaleDown.strategy is Block: set replicas to {replicas_there(seen)}, or the strategy to Drain",
+            f"scaleDown.strategy is Block: set replicas to {replicas_there(observed)}, or the strategy to Drain",
         )
-    cluster = seen.cluster
+    cluster = observed.cluster
     if cluster is None:
         return (
             "MetadataUnreachable",
             "cannot determine whether all ledgers are fully replicated; waiting for the metadata store",
         )
-    pod = last_pod(seen)
-    bookie = seen.id_of(pod)
+    pod = last_pod(observed)
+    bookie = observed.id_of(pod)
     if bookie is None:
         return "BookieUnknown", f"the bookie id of {pod} was never observed; start it, so that it can be drained"
     if cluster.auditor is None or not cluster.recovery_enabled:
@@ -54,10 +54,10 @@ def blocker(seen: PoolSeen) -> tuple[str, str] | None:
         )
     if cluster.unaccepted:
         return "LedgersUnreadable", loss_to_accept(cluster, bookie)
-    return below_ensemble(seen, bookie, frozenset(drain.bookie for drain in cluster.drains))
+    return below_ensemble(observed, bookie, frozenset(drain.bookie for drain in cluster.drains))
 
 
-def loss_to_accept(cluster: ClusterSeen, bookie: str) -> str:
+def loss_to_accept(cluster: ObservedCluster, bookie: str) -> str:
     """Return the message for a drain that waits for unreadable ledgers, with the command that accepts the loss."""
     return (
         f"{cluster.unaccepted} ledgers have entries that no replica can serve (`quire cluster unrecoverable`): restore "
@@ -65,18 +65,18 @@ def loss_to_accept(cluster: ClusterSeen, bookie: str) -> str:
     )
 
 
-def below_ensemble(seen: PoolSeen, bookie: str, others: frozenset[str]) -> tuple[str, str] | None:
+def below_ensemble(observed: PoolObservation, bookie: str, others: frozenset[str]) -> tuple[str, str] | None:
     """Return why too few writable bookies would remain without this one and the draining `others`, or None.
 
     None also if the metadata store is unreachable.
     """
-    if seen.cluster is None:
+    if observed.cluster is None:
         return None
-    stay = len(seen.cluster.writable - others - {bookie})
-    needed = max((namespace.ensemble for namespace in seen.namespaces), default=1)
+    stay = len(observed.cluster.writable - others - {bookie})
+    needed = max((namespace.ensemble for namespace in observed.namespaces), default=1)
     if stay >= needed:
         return None
-    names = ", ".join(sorted(one.name for one in seen.namespaces if one.ensemble == needed)) or "every ledger"
+    names = ", ".join(sorted(one.name for one in observed.namespaces if one.ensemble == needed)) or "every ledger"
     return (
         "BelowEnsemble",
         f"{stay} writable bookies would remain, but the ensemble of {names} is {needed}: add bookies elsewhere, or "
@@ -84,29 +84,29 @@ def below_ensemble(seen: PoolSeen, bookie: str, others: frozenset[str]) -> tuple
     )
 
 
-def blocker_of(operation: Operation, seen: PoolSeen) -> tuple[str, str] | None:
+def blocker_of(operation: Operation, observed: PoolObservation) -> tuple[str, str] | None:
     """Return why a drain that has begun may not delete the pod: others drain at the same time, or the bookie is needed.
 
     Of the bookies of several pools that began at the same time, the one that the auditor released goes first; of
     several released ones, the one with the lowest id. A bookie that the auditor keeps waiting blocks no other one: its
     pod is not deleted before it was released.
     """
-    if not takes_nothing_yet(operation) or seen.cluster is None:
+    if not takes_nothing_yet(operation) or observed.cluster is None:
         return None
     bookie = operation.bookie or ""
-    before = frozenset(drain.bookie for drain in seen.cluster.drains if drain.leaving and drain.bookie < bookie)
-    return below_ensemble(seen, bookie, before)
+    before = frozenset(drain.bookie for drain in observed.cluster.drains if drain.leaving and drain.bookie < bookie)
+    return below_ensemble(observed, bookie, before)
 
 
-def begin(seen: PoolSeen) -> Operation:
+def begin(observed: PoolObservation) -> Operation:
     """Begin the drain of the last bookie; call it only if nothing blocks it."""
-    pod = last_pod(seen)
+    pod = last_pod(observed)
     return begun(
         OperationType.DRAIN,
         Step.COPYING,
-        seen.now_s,
+        observed.now_s,
         pod=pod,
-        bookie=seen.id_of(pod),
+        bookie=observed.id_of(pod),
         target=str(ordinal_of(pod)),
     )
 
@@ -116,13 +116,13 @@ def takes_nothing_yet(operation: Operation) -> bool:
     return operation.type is OperationType.DRAIN and operation.step in (Step.COPYING, Step.VERIFYING)
 
 
-def advance(operation: Operation, seen: PoolSeen) -> Move:
+def advance(operation: Operation, observed: PoolObservation) -> Move:
     """Advance a drain."""
     if takes_nothing_yet(operation) and (
-        not is_wanted(seen) or _is_another(operation, seen) or _gives_way(operation, seen)
+        not is_wanted(observed) or _is_another(operation, observed) or _gives_way(operation, observed)
     ):
         return Move(None, (CancelDrain(operation.bookie or ""),))
-    return _STEPS[operation.step](operation, seen)
+    return _STEPS[operation.step](operation, observed)
 
 
 def replicas_during(operation: Operation, replicas: int) -> int:
@@ -132,110 +132,110 @@ def replicas_during(operation: Operation, replicas: int) -> int:
     return min(replicas, int(operation.target or replicas))
 
 
-def _gives_way(operation: Operation, seen: PoolSeen) -> bool:
+def _gives_way(operation: Operation, observed: PoolObservation) -> bool:
     """Return whether the drain must yield to others: too few bookies would remain without all of them.
 
     All draining bookies are read-only, so each would wait for the others. The one with the highest id stays and becomes
     writable again, so that the first can leave. Its drain begins again once enough bookies are writable.
     """
-    if seen.cluster is None:
+    if observed.cluster is None:
         return False
     bookie = operation.bookie or ""
-    others = frozenset(drain.bookie for drain in seen.cluster.drains if drain.leaving and drain.bookie != bookie)
+    others = frozenset(drain.bookie for drain in observed.cluster.drains if drain.leaving and drain.bookie != bookie)
     before = frozenset(other for other in others if other < bookie)
-    with_those_behind = replace(seen.cluster, writable=seen.cluster.writable | (others - before))
-    return bool(before) and below_ensemble(replace(seen, cluster=with_those_behind), bookie, before) is not None
+    with_those_behind = replace(observed.cluster, writable=observed.cluster.writable | (others - before))
+    return bool(before) and below_ensemble(replace(observed, cluster=with_those_behind), bookie, before) is not None
 
 
-def _is_another(operation: Operation, seen: PoolSeen) -> bool:
+def _is_another(operation: Operation, observed: PoolObservation) -> bool:
     """Return whether the pod has another bookie now, on new volumes, which was not drained."""
-    return seen.id_of(operation.pod or "") not in (None, operation.bookie)
+    return observed.id_of(operation.pod or "") not in (None, operation.bookie)
 
 
-def _copying(operation: Operation, seen: PoolSeen) -> Move:
+def _copying(operation: Operation, observed: PoolObservation) -> Move:
     wish = Decommission(operation.bookie or "")
-    drain = None if seen.cluster is None else seen.cluster.drain_of(wish.bookie)
-    if seen.cluster is None:
+    drain = None if observed.cluster is None else observed.cluster.drain_of(wish.bookie)
+    if observed.cluster is None:
         return Move(waiting(operation, "the metadata store is unreachable"), (wish,))
-    if wish.bookie not in seen.cluster.known:
-        return _forgotten(operation, seen)
+    if wish.bookie not in observed.cluster.known:
+        return _forgotten(operation, observed)
     if drain is None:
         return Move(waiting(operation, "waiting for the auditor to start the drain"), (wish,))
     if not drain.emptied or drain.ledgers_left:
         left = f"{drain.ledgers_left} ledgers are still on it"
         return Move(waiting(operation, "; ".join([left, *drain.blocked_by])), (wish,))
-    found = moved(operation, Step.VERIFYING, seen.now_s, "empty: waiting for a second check", empty_look=drain.look)
+    found = moved(operation, Step.VERIFYING, observed.now_s, "empty: waiting for a second check", empty_look=drain.look)
     return Move(found, (wish,))
 
 
-def _verifying(operation: Operation, seen: PoolSeen) -> Move:
+def _verifying(operation: Operation, observed: PoolObservation) -> Move:
     """Require a second check by the auditor that finds the bookie empty, and no under-replicated ledgers anywhere.
 
     The record identifies the first check itself, not the time at which it was observed: the clocks may differ.
     """
     wish: tuple[Action, ...] = (Decommission(operation.bookie or ""),)
-    if seen.cluster is not None and operation.bookie not in seen.cluster.known:
-        return _forgotten(operation, seen)
-    drain = None if seen.cluster is None else seen.cluster.drain_of(operation.bookie or "")
+    if observed.cluster is not None and operation.bookie not in observed.cluster.known:
+        return _forgotten(operation, observed)
+    drain = None if observed.cluster is None else observed.cluster.drain_of(operation.bookie or "")
     if drain is not None and (not drain.emptied or drain.ledgers_left):
-        return Move(moved(operation, Step.COPYING, seen.now_s, "it has ledgers again"), wish)
-    if drain is None or not seen.fully_replicated:
+        return Move(moved(operation, Step.COPYING, observed.now_s, "it has ledgers again"), wish)
+    if drain is None or not observed.fully_replicated:
         return Move(waiting(operation, "not confirmed that every ledger has its replicas elsewhere"), wish)
     if operation.empty_look in (None, drain.look):
         noted = operation if operation.empty_look else operation.model_copy(update={"empty_look": drain.look})
         return Move(noted, wish)  # an earlier version of the operator recorded no check
-    if _is_silent(operation, seen):
+    if _is_silent(operation, observed):
         return Move(waiting(operation, f"{operation.pod} does not report its bookie id"), wish)
-    needed = blocker_of(operation, seen)
+    needed = blocker_of(operation, observed)
     if needed is not None:
         return Move(waiting(operation, needed[1]), wish)
-    return Move(moved(operation, Step.SHRINKING, seen.now_s, "stopping its pod"), wish)
+    return Move(moved(operation, Step.SHRINKING, observed.now_s, "stopping its pod"), wish)
 
 
-def _forgotten(operation: Operation, seen: PoolSeen) -> Move:
+def _forgotten(operation: Operation, observed: PoolObservation) -> Move:
     """Continue after the auditor removed the cookie early, because the empty bookie's process had ended."""
-    if not seen.fully_replicated:
+    if not observed.fully_replicated:
         reason = "its cookie is removed; not confirmed that every ledger has its replicas elsewhere"
         return Move(waiting(operation, reason))
-    if _is_silent(operation, seen):
+    if _is_silent(operation, observed):
         return Move(waiting(operation, f"{operation.pod} does not report its bookie id"))
-    return Move(moved(operation, Step.SHRINKING, seen.now_s, "its cookie is already removed: stopping its pod"))
+    return Move(moved(operation, Step.SHRINKING, observed.now_s, "its cookie is already removed: stopping its pod"))
 
 
-def _is_silent(operation: Operation, seen: PoolSeen) -> bool:
+def _is_silent(operation: Operation, observed: PoolObservation) -> bool:
     """Return whether the pod is ready without a known bookie id; it may run another bookie now."""
-    pod = seen.pod(operation.pod or "")
-    return pod is not None and pod.ready and pod.name not in seen.bookies
+    pod = observed.pod(operation.pod or "")
+    return pod is not None and pod.ready and pod.name not in observed.bookies
 
 
-def _shrinking(operation: Operation, seen: PoolSeen) -> Move:
+def _shrinking(operation: Operation, observed: PoolObservation) -> Move:
     """Wait until the pod is gone. The lower number of replicas is applied with the children."""
-    if seen.pod(operation.pod or "") is not None:
+    if observed.pod(operation.pod or "") is not None:
         return Move(operation)
-    if seen.stateful_set is None or seen.stateful_set.replicas > int(operation.target or 0):
+    if observed.stateful_set is None or observed.stateful_set.replicas > int(operation.target or 0):
         return Move(operation)
-    return Move(moved(operation, Step.REMOVING_COOKIE, seen.now_s, "waiting for the auditor to remove the cookie"))
+    return Move(moved(operation, Step.REMOVING_COOKIE, observed.now_s, "waiting for the auditor to remove the cookie"))
 
 
-def _removing_cookie(operation: Operation, seen: PoolSeen) -> Move:
+def _removing_cookie(operation: Operation, observed: PoolObservation) -> Move:
     wish = Decommission(operation.bookie or "")
-    if seen.cluster is None:
+    if observed.cluster is None:
         return Move(waiting(operation, "the metadata store is unreachable"))
-    if wish.bookie in seen.cluster.known:
+    if wish.bookie in observed.cluster.known:
         return Move(operation, (wish,))
-    return Move(moved(operation, Step.RELEASING_CLAIMS, seen.now_s))
+    return Move(moved(operation, Step.RELEASING_CLAIMS, observed.now_s))
 
 
-def _releasing(operation: Operation, seen: PoolSeen) -> Move:
+def _releasing(operation: Operation, observed: PoolObservation) -> Move:
     """Delete its claims, so that a new pod of this ordinal starts on empty volumes; volumes follow reclaimPolicy."""
-    found = releases(operation, seen)
+    found = releases(operation, observed)
     return Move(operation if found else None, found)
 
 
-def releases(operation: Operation, seen: PoolSeen) -> tuple[ReleaseClaim, ...]:
+def releases(operation: Operation, observed: PoolObservation) -> tuple[ReleaseClaim, ...]:
     """Return the deletions of the claims of the drained bookie."""
-    keep = seen.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN
-    claims = [claim for claim in seen.claims if claim.pod == operation.pod]
+    keep = observed.resource.spec.storage.reclaim_policy is ReclaimPolicy.RETAIN
+    claims = [claim for claim in observed.claims if claim.pod == operation.pod]
     return tuple(ReleaseClaim(claim.name, claim.uid, claim.volume, keep) for claim in claims)
 
 

@@ -11,7 +11,7 @@ from quire_operator.builders.job_parameters import SET_FOR_ANALYSES, SET_FOR_OFF
 from quire_operator.builders.job_runs import SET_HERE
 from quire_operator.builders.known_jobs import KINDS
 from quire_operator.plan.job_slots import schedule_fault
-from quire_operator.plan.jobs_seen import JobsSeen
+from quire_operator.plan.jobs_observation import JobsObservation
 
 MEMORY_MIB_MIN = 1024
 """Half of the memory is for the JVM, and Spark does not start with less than 450 MiB."""
@@ -46,19 +46,19 @@ _QUERY_NAME = re.compile(r"[?&;]([^=&;\s]+)=[^&;\s]")
 _SIGNATURES = ("sig", "signature", "apikey")
 
 
-def job_faults(resource: ManagedLedger, job: JobWanted, seen: JobsSeen, image: str | None) -> list[str]:
+def job_faults(resource: ManagedLedger, job: JobWanted, observed: JobsObservation, image: str | None) -> list[str]:
     """Return errors of the job, each with the value and the remedy. Empty if it can run."""
     found = [] if job.schedule is None else list(filter(None, [schedule_fault(job.schedule)]))
     if isinstance(job.of, Analytics):
         found += _of_analysis(job.of)
     else:
         found += _parameters(OFFLOAD_JOB, job.of.params, SET_FOR_OFFLOAD)
-    if job.credentials is not None and seen.secrets.get(job.credentials) is None:
+    if job.credentials is not None and observed.secrets.get(job.credentials) is None:
         found.append(
             f"credentialsRef: Secret {job.credentials} not found in this namespace: create it, with AWS_ACCESS_KEY_ID "
             "and AWS_SECRET_ACCESS_KEY or the keys that the object store requires"
         )
-    return found + _passwords(resource, job) + _of_spark(resource, seen, image)
+    return found + _passwords(resource, job) + _of_spark(resource, observed, image)
 
 
 def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
@@ -120,7 +120,7 @@ def _close(name: str, known: list[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> list[str]:
+def _of_spark(resource: ManagedLedger, observed: JobsObservation, image: str | None) -> list[str]:
     spec = resource.spec
     spark, found = spec.spark, []
     if image is None:
@@ -141,7 +141,7 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
     for name, resources, default in sizes:
         found += _memory(f"spark.{name}.resources", resources, default)
     if spark.launcher is SparkLauncher.SPARK_APPLICATION:
-        if not seen.applications:
+        if not observed.applications:
             found.append(
                 "spark.launcher is SparkApplication, but no Spark operator is installed (or this operator may not "
                 "list its resources): install one, or set launcher to Job"
@@ -149,7 +149,7 @@ def _of_spark(resource: ManagedLedger, seen: JobsSeen, image: str | None) -> lis
         elif not spark.executors.replicas:
             found.append("spark.launcher SparkApplication needs executors: set executors.replicas, or launcher to Job")
     authentication = spec.brokers.authentication
-    if authentication is not None and seen.token_key is None:
+    if authentication is not None and observed.token_key is None:
         found.append(
             f"brokers.authentication: Secret {authentication.token_key_secret} has neither jobs.token nor "
             "operator.token: add the token of an administrator of the namespace"

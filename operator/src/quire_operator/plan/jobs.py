@@ -19,8 +19,8 @@ from quire_operator.builders.spark_applications import application_run
 from quire_operator.plan.actions import Action, Apply, DeleteRun, Emit, StartRun
 from quire_operator.plan.job_checks import job_faults
 from quire_operator.plan.job_slots import Asked, asked, latest_slot_s, next_slot_s
-from quire_operator.plan.jobs_seen import ENDED, Refusal, RunSeen
-from quire_operator.plan.ledger_seen import LedgerSeen
+from quire_operator.plan.jobs_observation import ENDED, ObservedRun, Refusal
+from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
 
 BUSY_S = 2.0
@@ -35,7 +35,7 @@ VANISHED = "its Job or SparkApplication was deleted before it ended"
 
 
 @dataclass(frozen=True, slots=True)
-class JobsPass:
+class JobsPlan:
     """The plan for all jobs, from one observation."""
 
     actions: tuple[Action, ...] = ()
@@ -50,7 +50,7 @@ class _Job:
 
     wanted: JobWanted
     former: JobRow | None
-    runs: tuple[RunSeen, ...]
+    runs: tuple[ObservedRun, ...]
     """The latest slot first."""
     faults: tuple[str, ...]
     refused: Refusal | None = None
@@ -66,7 +66,7 @@ class _Job:
         return 0.0 if self.refused is None else max(0.0, self.refused.at_s + REFUSED_S - now_s)
 
     @property
-    def active(self) -> RunSeen | None:
+    def active(self) -> ObservedRun | None:
         return next((run for run in self.runs if not run.ended), None)
 
     @property
@@ -78,61 +78,63 @@ class _Job:
         return max(known, default=float("-inf"))
 
 
-def plan_jobs(seen: LedgerSeen, default_image: str | None, *, may_act: bool, ready: bool) -> JobsPass:
+def plan_jobs(observed: LedgerObservation, default_image: str | None, *, may_act: bool, ready: bool) -> JobsPlan:
     """Return the plan of all jobs.
 
     `may_act`: the resource is neither paused nor invalid. `ready`: a broker responds, and everything declared exists.
     """
-    jobs = _jobs(seen, default_image)
+    jobs = _jobs(observed, default_image)
     wishes = asked(
-        seen.resource.meta.annotations.get(RUN_ANNOTATION), frozenset(job.wanted.name for job in jobs), seen.now_s
+        observed.resource.meta.annotations.get(RUN_ANNOTATION),
+        frozenset(job.wanted.name for job in jobs),
+        observed.now_s,
     )
-    due = {job.wanted.name: _due_s(job, wishes, seen.now_s) for job in jobs}
+    due = {job.wanted.name: _due_s(job, wishes, observed.now_s) for job in jobs}
     jobs = [job if due[job.wanted.name] is not None else replace(job, refused=None) for job in jobs]
-    facts = [_facts(job, seen.now_s) for job in jobs]
+    facts = [_facts(job, observed.now_s) for job in jobs]
     rows = tuple(_shown(row, job, due[row.name], ready=ready) for row, job in zip(facts, jobs, strict=True))
     findings = tuple(_findings(jobs, facts, rows, wishes))
     actions: list[Action] = []
     if may_act:
         if jobs:
-            cluster_mode = _api_version(seen) is not None
-            actions += [Apply(child) for child in job_access(seen.resource, cluster_mode=cluster_mode)]
-        actions += _cleaned(seen, jobs)
-        actions += _started(seen, jobs, due, default_image) if ready else []
+            cluster_mode = _api_version(observed) is not None
+            actions += [Apply(child) for child in job_access(observed.resource, cluster_mode=cluster_mode)]
+        actions += _cleaned(observed, jobs)
+        actions += _started(observed, jobs, due, default_image) if ready else []
     # Events are emitted for a paused resource, too: they change nothing in the cluster.
-    actions += [event for job, row in zip(jobs, facts, strict=True) for event in _told(job, row)]
-    leaving = _leaving(seen, jobs)
-    requeue_s = BUSY_S if leaving else _requeue_s(seen, jobs, due)
-    return JobsPass(tuple(actions), (*rows, *leaving), findings, requeue_s)
+    actions += [event for job, row in zip(jobs, facts, strict=True) for event in _events(job, row)]
+    leaving = _leaving(observed, jobs)
+    requeue_s = BUSY_S if leaving else _requeue_s(observed, jobs, due)
+    return JobsPlan(tuple(actions), (*rows, *leaving), findings, requeue_s)
 
 
-def _leaving(seen: LedgerSeen, jobs: list[_Job]) -> tuple[JobRow, ...]:
+def _leaving(observed: LedgerObservation, jobs: list[_Job]) -> tuple[JobRow, ...]:
     """Return rows of jobs that are no longer declared, until their runs are gone.
 
     Without the rows, the next observation would not include their runs, and one that could not be deleted at once
     would continue.
     """
-    known, there = {job.wanted.name for job in jobs}, {run.job for run in seen.jobs.runs}
-    drivers = not jobs and bool(seen.jobs.drivers)
-    former = [row for row in seen.resource.status.jobs if row.name not in known and (row.name in there or drivers)]
+    known, there = {job.wanted.name for job in jobs}, {run.job for run in observed.jobs.runs}
+    drivers = not jobs and bool(observed.jobs.drivers)
+    former = [row for row in observed.resource.status.jobs if row.name not in known and (row.name in there or drivers)]
     return tuple(row.model_copy(update={"reason": ENDING}) for row in former[: JOBS_MAX - len(jobs)])
 
 
-def ending(seen: LedgerSeen) -> tuple[tuple[Action, ...], str | None]:
+def ending(observed: LedgerObservation) -> tuple[tuple[Action, ...], str | None]:
     """Return deletions of all runs, because the namespace is being deleted, and a message while runs remain."""
-    going = tuple(_deleted(run) for run in seen.jobs.runs if not run.deleting)
-    left = [run.name for run in seen.jobs.runs if not run.ended] + list(seen.jobs.drivers)
+    going = tuple(_deleted(run) for run in observed.jobs.runs if not run.deleting)
+    left = [run.name for run in observed.jobs.runs if not run.ended] + list(observed.jobs.drivers)
     return going, f"stopping the runs of its jobs: {', '.join(left[:5])}" if left else None
 
 
-def _jobs(seen: LedgerSeen, default_image: str | None) -> list[_Job]:
-    image = seen.resource.spec.spark.image or default_image
-    former = {row.name: row for row in seen.resource.status.jobs}
+def _jobs(observed: LedgerObservation, default_image: str | None) -> list[_Job]:
+    image = observed.resource.spec.spark.image or default_image
+    former = {row.name: row for row in observed.resource.status.jobs}
     found = []
-    for wanted in jobs_of(seen.resource):
-        runs = sorted((run for run in seen.jobs.runs if run.job == wanted.name), key=lambda run: -run.slot_s)
-        faults = job_faults(seen.resource, wanted, seen.jobs, image)
-        refused = seen.jobs.refused.get(wanted.name)
+    for wanted in jobs_of(observed.resource):
+        runs = sorted((run for run in observed.jobs.runs if run.job == wanted.name), key=lambda run: -run.slot_s)
+        faults = job_faults(observed.resource, wanted, observed.jobs, image)
+        refused = observed.jobs.refused.get(wanted.name)
         found.append(_Job(wanted, former.get(wanted.name), tuple(runs), tuple(faults), refused))
     return found
 
@@ -153,50 +155,50 @@ def _due_s(job: _Job, wishes: Asked, now_s: float) -> float | None:
     return due_s if due_s > job.last_slot_s else None
 
 
-def _api_version(seen: LedgerSeen) -> str | None:
+def _api_version(observed: LedgerObservation) -> str | None:
     """Return the API version of the SparkApplications that are used for runs; None if runs are Jobs."""
-    spark = seen.resource.spec.spark
+    spark = observed.resource.spec.spark
     if spark.launcher is SparkLauncher.JOB or not spark.executors.replicas:
         return None
-    return next(iter(seen.jobs.applications), None)
+    return next(iter(observed.jobs.applications), None)
 
 
 def _started(
-    seen: LedgerSeen, jobs: Iterable[_Job], due: dict[str, float | None], default_image: str | None
+    observed: LedgerObservation, jobs: Iterable[_Job], due: dict[str, float | None], default_image: str | None
 ) -> list[Action]:
     found: list[Action] = []
-    image, version = seen.resource.spec.spark.image or default_image, _api_version(seen)
+    image, version = observed.resource.spec.spark.image or default_image, _api_version(observed)
     for job in jobs:
         due_s = due[job.wanted.name]
-        if due_s is None or job.active is not None or image is None or seen.pool is None:
+        if due_s is None or job.active is not None or image is None or observed.pool is None:
             continue
-        if job.refused_for_s(seen.now_s):
+        if job.refused_for_s(observed.now_s):
             continue
-        facts, slot = JobFacts(seen.pool, image, seen.jobs.token_key), Slot(due_s)
+        facts, slot = JobFacts(observed.pool, image, observed.jobs.token_key), Slot(due_s)
         if version is None:
-            made = job_run(seen.resource, facts, job.wanted, slot)
+            made = job_run(observed.resource, facts, job.wanted, slot)
         else:
-            made = application_run(seen.resource, facts, job.wanted, slot, version)
-        name = run_name(seen.resource.meta.name, job.wanted.name, slot)
-        told = Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")
-        found.append(StartRun(job.wanted.name, made, told))
+            made = application_run(observed.resource, facts, job.wanted, slot, version)
+        name = run_name(observed.resource.meta.name, job.wanted.name, slot)
+        event = Emit("RunStarted", f"{job.wanted.name}: {name}, of {slot.rfc3339}")
+        found.append(StartRun(job.wanted.name, made, event))
         if len(found) >= STARTS_MAX:
             break
     return found
 
 
-def _cleaned(seen: LedgerSeen, jobs: Iterable[_Job]) -> list[Action]:
+def _cleaned(observed: LedgerObservation, jobs: Iterable[_Job]) -> list[Action]:
     """Return deletions of ended runs beyond `runsKept`, and of all runs of jobs that are no longer declared."""
-    kept = seen.resource.spec.spark.runs_kept
+    kept = observed.resource.spec.spark.runs_kept
     going = []
     for job in jobs:
         going += [run for run in job.runs if run.ended][kept:]
     known = {job.wanted.name for job in jobs}
-    going += [run for run in seen.jobs.runs if run.job not in known]
+    going += [run for run in observed.jobs.runs if run.job not in known]
     return [_deleted(run) for run in going if not run.deleting]
 
 
-def _deleted(run: RunSeen) -> DeleteRun:
+def _deleted(run: ObservedRun) -> DeleteRun:
     return DeleteRun(run.api_version, run.kind, run.name, run.uid)
 
 
@@ -268,7 +270,7 @@ def _shown(row: JobRow, job: _Job, due_s: float | None, *, ready: bool) -> JobRo
     return row
 
 
-def _told(job: _Job, row: JobRow) -> list[Action]:
+def _events(job: _Job, row: JobRow) -> list[Action]:
     """Return the event of a run that ended since the status was written."""
     former = job.former
     known = former is not None and former.run_id == row.run_id and former.ended_at is not None
@@ -280,10 +282,10 @@ def _told(job: _Job, row: JobRow) -> list[Action]:
 
 
 def _findings(jobs: list[_Job], facts: list[JobRow], rows: Iterable[JobRow], wishes: Asked) -> list[Finding]:
-    said = [(row.name, _verdict(job, fact, row.reason)) for job, fact, row in zip(jobs, facts, rows, strict=True)]
+    verdicts = [(row.name, _verdict(job, fact, row.reason)) for job, fact, row in zip(jobs, facts, rows, strict=True)]
     found = []
     for kind, of_offload in (("OffloadHealthy", True), ("AnalyticsHealthy", False)):
-        mine = [(name, verdict) for name, verdict in said if (name == OFFLOAD_JOB) is of_offload]
+        mine = [(name, verdict) for name, verdict in verdicts if (name == OFFLOAD_JOB) is of_offload]
         if mine:
             found.append(_summed(kind, mine))
     if wishes.faults:
@@ -323,17 +325,17 @@ def _summed(kind: str, verdicts: list[tuple[str, _Verdict]]) -> Finding:
     raise AssertionError("no job has no verdict")
 
 
-def _requeue_s(seen: LedgerSeen, jobs: Iterable[_Job], due: dict[str, float | None]) -> float:
+def _requeue_s(observed: LedgerObservation, jobs: Iterable[_Job], due: dict[str, float | None]) -> float:
     """Return the seconds until the next reconciliation: soon while a run is active or due, else at the next slot."""
     found = float("inf")
     for job in jobs:
-        wait_s = job.refused_for_s(seen.now_s)
+        wait_s = job.refused_for_s(observed.now_s)
         if job.active is not None or (due[job.wanted.name] is not None and not wait_s):
             return BUSY_S
         if wait_s:
             found = min(found, wait_s)
         schedule = job.wanted.schedule
         if schedule is not None and not job.wanted.suspend and not job.faults:
-            following_s = next_slot_s(schedule, seen.now_s)
-            found = min(found, float("inf") if following_s is None else following_s - seen.now_s)
+            following_s = next_slot_s(schedule, observed.now_s)
+            found = min(found, float("inf") if following_s is None else following_s - observed.now_s)
     return max(found, BUSY_S / 2)

@@ -13,15 +13,15 @@ from quire_operator.api.managed_ledger import (
 )
 from quire_operator.builders.broker import service_url
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
-from quire_operator.plan.jobs import JobsPass
-from quire_operator.plan.ledger_seen import LedgerSeen, TopicSeen
+from quire_operator.plan.jobs import JobsPlan
+from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
 from quire_operator.plan.operations import rfc3339
 
 NO_BROKER = "no broker responds"
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerStanding:
+class LedgerDecisions:
     """Decisions of the plan that the status needs in addition to the observation."""
 
     faults: tuple[str, ...] = ()
@@ -30,40 +30,40 @@ class LedgerStanding:
     missing: int = 0
     """Number of declared policies, topics and cursors that do not exist yet."""
     deletion_held: str | None = None
-    jobs: JobsPass = field(default_factory=JobsPass)
+    jobs: JobsPlan = field(default_factory=JobsPlan)
 
 
-def render_status(seen: LedgerSeen, at: LedgerStanding) -> ManagedLedgerStatus:
+def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLedgerStatus:
     """Return the status after this reconciliation."""
-    resource = seen.resource
-    topics = {} if seen.namespace is None else dict(seen.namespace.topics)
+    resource = observed.resource
+    topics = {} if observed.namespace is None else dict(observed.namespace.topics)
     declared = [topic.name for topic in resource.spec.topics]
     owners = [topic.owner for topic in topics.values()]
     generation = resource.meta.generation
     return ManagedLedgerStatus(
         observed_generation=generation,
-        state=state(seen, at),
+        state=state(observed, at),
         service_url=service_url(resource),
-        replicas=len(seen.pods),
-        ready=sum(pod.ready for pod in seen.pods),
-        topic_count=None if seen.namespace is None else len(topics),
-        backlog=None if seen.namespace is None else largest_backlog(topics.values()),
-        under_replicated=seen.under_replicated,
-        brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in seen.pods),
+        replicas=len(observed.pods),
+        ready=sum(pod.ready for pod in observed.pods),
+        topic_count=None if observed.namespace is None else len(topics),
+        backlog=None if observed.namespace is None else largest_backlog(topics.values()),
+        under_replicated=observed.under_replicated,
+        brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in observed.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
         jobs=at.jobs.rows,
-        conditions=moved_on(resource.status.conditions, _conditions(seen, at), rfc3339(seen.now_s), generation),
+        conditions=moved_on(resource.status.conditions, _conditions(observed, at), rfc3339(observed.now_s), generation),
     )
 
 
-def largest_backlog(topics: Iterable[TopicSeen]) -> int | None:
+def largest_backlog(topics: Iterable[ObservedTopic]) -> int | None:
     """Return the largest known backlog in entries; None if all known ones are 0 and some are not known."""
     all_of_them = [backlog for topic in topics for backlog in topic.cursors.values()]
     largest = max((backlog for backlog in all_of_them if backlog is not None), default=0)
     return None if not largest and None in all_of_them else largest
 
 
-def _row(name: str, topic: TopicSeen) -> TopicRow:
+def _row(name: str, topic: ObservedTopic) -> TopicRow:
     known = [(backlog, name) for name, backlog in topic.cursors.items() if backlog is not None]
     slowest = max(known, default=None)
     return TopicRow(
@@ -76,10 +76,10 @@ def _row(name: str, topic: TopicSeen) -> TopicRow:
     )
 
 
-def state(seen: LedgerSeen, at: LedgerStanding) -> LedgerState:
+def state(observed: LedgerObservation, at: LedgerDecisions) -> LedgerState:
     """Return the state in one word; the one that needs attention first wins."""
-    spec = seen.resource.spec
-    if seen.resource.meta.deletion_timestamp is not None:
+    spec = observed.resource.spec
+    if observed.resource.meta.deletion_timestamp is not None:
         return LedgerState.DELETING
     if at.faults:
         return LedgerState.INVALID
@@ -87,19 +87,25 @@ def state(seen: LedgerSeen, at: LedgerStanding) -> LedgerState:
         return LedgerState.PAUSED
     if spec.brokers.replicas == 0:
         return LedgerState.STOPPED
-    if seen.stateful_set is None or (seen.namespace is None and not any(pod.ready for pod in seen.pods)):
+    if observed.stateful_set is None or (observed.namespace is None and not any(pod.ready for pod in observed.pods)):
         return LedgerState.CREATING
-    if seen.namespace is None or seen.refused or at.contradictions or _writable(seen).status is Truth.FALSE:
+    if observed.namespace is None or observed.refused or at.contradictions or _writable(observed).status is Truth.FALSE:
         return LedgerState.DEGRADED
     return LedgerState.CREATING if at.missing else LedgerState.OPEN
 
 
-def _conditions(seen: LedgerSeen, at: LedgerStanding) -> list[Finding]:
-    found = [_ready(seen, at), _applied(seen, at), _writable(seen), _replicated(seen), _cursors(seen)]
+def _conditions(observed: LedgerObservation, at: LedgerDecisions) -> list[Finding]:
+    found = [
+        _ready(observed, at),
+        _applied(observed, at),
+        _writable(observed),
+        _replicated(observed),
+        _cursors(observed),
+    ]
     found += at.jobs.findings
-    if _leads_around(seen):
+    if _leads_around(observed):
         message = (
-            f"brokers require tokens, but the bookies of {seen.resource.spec.bookie_ref.name} do not authenticate "
+            f"brokers require tokens, but the bookies of {observed.resource.spec.bookie_ref.name} do not authenticate "
             "clients: set authentication of the Bookie, or tls.clientAuthentication"
         )
         found.append(Finding(type="BookiesUnguarded", status=Truth.TRUE, reason="NoAuthentication", message=message))
@@ -109,64 +115,67 @@ def _conditions(seen: LedgerSeen, at: LedgerStanding) -> list[Finding]:
     return found
 
 
-def _leads_around(seen: LedgerSeen) -> bool:
+def _leads_around(observed: LedgerObservation) -> bool:
     """Return whether clients can bypass the brokers' authentication by connecting to their bookies."""
-    if seen.pool is None or seen.resource.spec.brokers.authentication is None:
+    if observed.pool is None or observed.resource.spec.brokers.authentication is None:
         return False
-    tls = seen.pool.spec.tls
-    return seen.pool.spec.authentication is None and not (tls is not None and tls.client_authentication)
+    tls = observed.pool.spec.tls
+    return observed.pool.spec.authentication is None and not (tls is not None and tls.client_authentication)
 
 
-def _ready(seen: LedgerSeen, at: LedgerStanding) -> Finding:
+def _ready(observed: LedgerObservation, at: LedgerDecisions) -> Finding:
     if at.deletion_held is not None:
         return finding("Ready", False, "", "DeletionHeld", at.deletion_held)
     if at.faults:
         return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
-    if seen.refused is not None:
-        return finding("Ready", False, "", "Refused", seen.refused)
-    if seen.resource.spec.brokers.replicas == 0:
+    if observed.refused is not None:
+        return finding("Ready", False, "", "Refused", observed.refused)
+    if observed.resource.spec.brokers.replicas == 0:
         return finding("Ready", False, "", "Stopped", "brokers.replicas is 0")
-    if seen.namespace is None:
+    if observed.namespace is None:
         return finding("Ready", False, "", "NoBroker", NO_BROKER)
     if at.missing:
         message = f"{at.missing} declared policies, topics or cursors do not exist yet"
         return finding("Ready", False, "", "NotAllThere", message)
-    return finding("Ready", True, "Serving", "", f"{len(seen.namespace.topics)} topics")
+    return finding("Ready", True, "Serving", "", f"{len(observed.namespace.topics)} topics")
 
 
-def _applied(seen: LedgerSeen, at: LedgerStanding) -> Finding:
-    if seen.namespace is None:
+def _applied(observed: LedgerObservation, at: LedgerDecisions) -> Finding:
+    if observed.namespace is None:
         return finding("PolicyApplied", None, "", "", NO_BROKER)
     if at.contradictions:
         return finding("PolicyApplied", False, "", "Contradiction", "; ".join(at.contradictions))
     return finding("PolicyApplied", not at.missing, "Applied", "UnderWay")
 
 
-def _writable(seen: LedgerSeen) -> Finding:
+def _writable(observed: LedgerObservation) -> Finding:
     """Check that new ledgers can be created: enough bookies are writable for the ensemble."""
-    ensemble = seen.resource.spec.replication.ensemble
-    if seen.writable_bookies is None:
+    ensemble = observed.resource.spec.replication.ensemble
+    if observed.writable_bookies is None:
         return finding("Writable", None, "", "", METADATA_SILENT)
-    message = f"{seen.writable_bookies} bookies are writable, the ensemble is {ensemble}"
-    return finding("Writable", seen.writable_bookies >= ensemble, "EnoughBookies", "TooFewBookies", message)
+    message = f"{observed.writable_bookies} bookies are writable, the ensemble is {ensemble}"
+    return finding("Writable", observed.writable_bookies >= ensemble, "EnoughBookies", "TooFewBookies", message)
 
 
-def _replicated(seen: LedgerSeen) -> Finding:
-    if seen.under_replicated is None:
+def _replicated(observed: LedgerObservation) -> Finding:
+    if observed.under_replicated is None:
         return finding("FullyReplicated", None, "", "", METADATA_SILENT)
-    message = f"{seen.under_replicated} ledgers of the cluster are under-replicated" if seen.under_replicated else ""
-    return finding("FullyReplicated", not seen.under_replicated, "AllReplicas", "LedgersLackReplicas", message)
+    message = (
+        f"{observed.under_replicated} ledgers of the cluster are under-replicated" if observed.under_replicated else ""
+    )
+    return finding("FullyReplicated", not observed.under_replicated, "AllReplicas", "LedgersLackReplicas", message)
 
 
-def _cursors(seen: LedgerSeen) -> Finding:
+def _cursors(observed: LedgerObservation) -> Finding:
     """Check that every declared cursor exists; backlogs are in the rows of the topics."""
-    if seen.namespace is None:
+    if observed.namespace is None:
         return finding("CursorsHealthy", None, "", "", NO_BROKER)
     gone = [
         f"{topic.name}/{cursor.name}"
-        for topic in seen.resource.spec.topics
+        for topic in observed.resource.spec.topics
         for cursor in topic.cursors
-        if topic.name not in seen.namespace.topics or cursor.name not in seen.namespace.topics[topic.name].cursors
+        if topic.name not in observed.namespace.topics
+        or cursor.name not in observed.namespace.topics[topic.name].cursors
     ]
     named = ", ".join(gone[:5]) + (", ..." if len(gone) > 5 else "")
     return finding("CursorsHealthy", not gone, "AllThere", "Missing", named)

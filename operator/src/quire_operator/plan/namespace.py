@@ -29,7 +29,7 @@ from quire_operator.plan.actions import (
     SetIsolation,
     SetPolicy,
 )
-from quire_operator.plan.ledger_seen import NamespaceState, TopicSeen
+from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
 
 _ACTIONS = {AccessAction.PRODUCE: "produce", AccessAction.CONSUME: "consume"}
 _BACKLOG_POLICIES = {
@@ -191,12 +191,12 @@ def _grants(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAct
 
 def to_load(spec: ManagedLedgerSpec, there: NamespaceState) -> list[LoadTopic]:
     """Return loads of declared topics that no broker has loaded; at most LOADS_MAX at a time."""
-    known = [(topic.name, there.topics[topic.name]) for topic in spec.topics if topic.name in there.topics]
-    found = [LoadTopic(spec.namespace, name, seen.partitions) for name, seen in known if not seen.loaded]
+    known = [(one.name, there.topics[one.name]) for one in spec.topics if one.name in there.topics]
+    found = [LoadTopic(spec.namespace, name, topic.partitions) for name, topic in known if not topic.loaded]
     return found[:LOADS_MAX]
 
 
-def _of_topic(namespace: str, topic: Topic, there: TopicSeen | None) -> list[NamespaceAction]:
+def _of_topic(namespace: str, topic: Topic, there: ObservedTopic | None) -> list[NamespaceAction]:
     found: list[NamespaceAction] = []
     if there is None:
         found.append(CreateTopic(namespace, topic.name, topic.partitions))

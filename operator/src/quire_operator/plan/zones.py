@@ -5,15 +5,15 @@ zone to an annotation, and the bookie waits for it before it registers.
 """
 
 from quire_operator.plan.actions import Action, AnnotateZone
-from quire_operator.plan.seen import PoolSeen
+from quire_operator.plan.observation import PoolObservation
 
 
-def annotations(seen: PoolSeen) -> list[Action]:
+def annotations(observed: PoolObservation) -> list[Action]:
     """Return annotations for pods whose annotation differs from the zone of their node; unknown zones are skipped."""
-    if not seen.resource.spec.placement.topology_keys:
+    if not observed.resource.spec.placement.topology_keys:
         return []
     return [
         AnnotateZone(pod.name, pod.uid, pod.zone)
-        for pod in seen.pods
+        for pod in observed.pods
         if pod.node is not None and pod.zone is not None and pod.zone != pod.zone_annotation and not pod.deleting
     ]

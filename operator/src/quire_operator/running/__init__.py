@@ -1,1 +1,1 @@
-"""The process: who of several operators acts, which key is worked on when, and what wakes it. Judges no resource."""
+"""The process: the lease, the work queue, and the events that enqueue resources. Decides nothing about resources."""

@@ -1,4 +1,4 @@
-"""The operator's log: one line an event. What the API server or a bookie answers begins no line of its own."""
+"""The operator's log: one line per event. Text from the API server or a bookie cannot begin a new line."""
 
 import logging
 import re
@@ -8,13 +8,13 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TextLines(logging.Formatter):
-    """An event as one line, then the trace of an error, indented. Control characters are escaped in both."""
+    """Formats an event as one line, followed by an indented traceback. Control characters are escaped in both."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and those of the trace."""
+        """Return the line, and those of the traceback."""
         record.message = record.getMessage()
         record.asctime = self.formatTime(record, self.datefmt)
         trace = self.formatException(record.exc_info) if record.exc_info else ""

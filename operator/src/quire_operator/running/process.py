@@ -1,6 +1,6 @@
-"""`quire-operator run`: waits for the lease, then watches resources and their children, and has passes over them.
+"""`quire-operator run`: waits for the lease, then watches resources and their children, and reconciles them.
 
-What changes wakes what it concerns; a pass says itself when it wants to be back.
+A change enqueues the affected resources; each reconciliation returns when to run again.
 """
 
 import asyncio
@@ -38,42 +38,42 @@ PASSES_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Of pods whose resource names none."""
+    """Images of pods whose resource names none."""
 
     bookie: str
     broker: str
     jobs: str | None = None
-    """None: each resource with jobs names one."""
+    """None if each resource with jobs must name one."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """How the process runs."""
+    """Settings of the process."""
 
     kubeconfig: str | None
-    """None: the account of the pod."""
+    """None to use the ServiceAccount of the pod."""
     namespace: str
-    """Where the lease is."""
+    """Namespace of the lease."""
     identity: str
-    """What the lease names."""
+    """Name of this process in the lease."""
     images: Images
     watch_namespace: str | None = None
-    """Only resources in it; None: everywhere."""
+    """Namespace of the resources; None for all."""
     metrics_port: int = 8080
-    """HTTP port of probes and metrics; 0: any that is free."""
+    """HTTP port of probes and metrics; 0 for any free one."""
     http: HttpBounds = field(default_factory=HttpBounds)
     generated_tls: bool = False
-    """Resources without `tls` get certificates that are made here."""
+    """Generate certificates for resources without `tls`."""
     any_template: bool = False
-    """Pod templates may ask for rights over the node, and for other accounts."""
+    """Pod templates may request privileges on the node and other ServiceAccounts."""
     etcd: str | None = None
-    """Name of the chart's etcd, whose certificates are made here; None: it has none."""
+    """Name of the chart's etcd whose certificates are maintained; None for none."""
     etcd_client_namespaces: tuple[str, ...] = ()
-    """Where else its clients' Secret is."""
+    """Further namespaces that get the Secret of etcd's clients."""
 
 
 async def run_operator(settings: OperatorSettings) -> None:
-    """Until SIGINT or SIGTERM. OperatorError: there is no cluster, or the lease was lost."""
+    """Run until SIGINT or SIGTERM. OperatorError if there is no cluster, or the lease was lost."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -83,7 +83,7 @@ async def run_operator(settings: OperatorSettings) -> None:
         try:
             await _until(ended, leadership, kube, session, settings)
         finally:
-            # A lease that is not given back ends by itself.
+            # A lease that is not released expires by itself.
             with contextlib.suppress(KubeError, UnreachableError):
                 await leadership.give_back()
 
@@ -95,7 +95,7 @@ async def _until(
     session: aiohttp.ClientSession,
     settings: OperatorSettings,
 ) -> None:
-    """All tasks, until the event or the first failure."""
+    """Run all tasks until the event is set or the first one fails."""
     queue, measurements, resources = WorkQueue(), Measurements(), Resources()
     memory = Memory(Applied(watched=True), resources)
     feeds = Wakes(queue, memory, resources).feeds(kube, settings.watch_namespace)
@@ -116,7 +116,7 @@ async def _until(
                 if settings.etcd is not None:
                     places = (settings.etcd, settings.namespace, settings.etcd_client_namespaces)
                     running.append(tasks.create_task(keep_etcd(secrets, *places, time.time), name="etcd-certificates"))
-                # Passes take the resources from what the watches told.
+                # Reconciliations use the resources that the watches reported.
                 listed = tasks.create_task(all_listed(feeds[: len(KINDS)]), name="listed")
                 running.append(listed)
                 await asyncio.wait({listed, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -126,7 +126,7 @@ async def _until(
             for task in (*running, held):
                 task.cancel()
     except ExceptionGroup as failures:
-        # Not `except*`: what is raised in there comes out as a group again, and nobody knows it.
+        # Not `except*`, which would wrap the raised error in a group again.
         ours, others = failures.split(OperatorError)
         if ours is None or others is not None:
             raise
@@ -136,7 +136,7 @@ async def _until(
 def _work_of(
     kube: Kube, session: aiohttp.ClientSession, settings: OperatorSettings, memory: Memory, secrets: CertificateSecrets
 ) -> Callable[[Key], Awaitable[float | None]]:
-    """Make the function that takes one resource through a pass. It returns the seconds until the next; None: gone."""
+    """Return the function that reconciles one resource. It returns the seconds until the next time, or None if gone."""
     bookies, brokers = BookieHttp(session), BrokerRest(session)
     certificates = secrets if settings.generated_tls else None
     passwords = LedgerPasswords(kube)
@@ -171,7 +171,7 @@ def _work_of(
 
 
 def _first(failures: ExceptionGroup[OperatorError]) -> OperatorError:
-    """The first error of a group, which may have groups in it."""
+    """Return the first error of a group, which may be nested."""
     found: OperatorError | ExceptionGroup[OperatorError] = failures
     while isinstance(found, ExceptionGroup):
         found = found.exceptions[0]
@@ -179,13 +179,13 @@ def _first(failures: ExceptionGroup[OperatorError]) -> OperatorError:
 
 
 async def all_listed(feeds: Iterable[Feed]) -> None:
-    """Once every one has told of what there is."""
+    """Wait until every feed has reported all existing objects."""
     for feed in feeds:
         await feed.listed.wait()
 
 
 async def measure(resources: Resources, measurements: Measurements) -> None:
-    """What the resources say of themselves as readings, until cancelled."""
+    """Update the measurements of the resources periodically, until cancelled."""
     while True:
         for kind in KINDS:
             measurements.note_resources(kind, resources.all(kind))

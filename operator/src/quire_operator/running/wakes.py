@@ -1,7 +1,7 @@
-"""From what the watches tell to the keys that want a pass. Judges no resource; remembers versions only.
+"""Enqueues resources for reconciliation when watches report changes. Decides nothing; remembers only versions.
 
-A resource wakes itself when something other than its status changed, and those that depend on it; a child or a pod
-wakes the resource that its labels name, unless the change was our own.
+A change of a resource, other than of its status, enqueues it and the resources that depend on it. A change of a child
+or a pod enqueues the resource that its labels name, unless the operator made the change.
 """
 
 from functools import partial
@@ -23,17 +23,17 @@ CHILDREN = (
     ("batch/v1", "Job"),
 )
 SETTLE_S = 0.2
-"""A pod changes several times in a row while it starts: one pass for all of them."""
+"""A starting pod changes several times in a row; this delay combines them into one reconciliation."""
 _OWNERS = {
     **{f"quire-{part}": "Bookie" for part in (BOOKIE, AUTO_RECOVERY)},
     **{f"quire-{part}": "ManagedLedger" for part in (BROKER, JOBS)},
 }
 _EACH_CHANGE = frozenset({"Job", "Pod"})
-"""Of these the status counts; of other children only what somebody changed of ours."""
+"""Kinds whose every change counts, including their status; of other children only changes by other clients count."""
 
 
 class Wakes:
-    """One for the process."""
+    """Maps watch events to keys in the work queue; one instance per process."""
 
     def __init__(self, queue: WorkQueue, memory: Memory, resources: Resources) -> None:
         self._queue = queue
@@ -42,7 +42,7 @@ class Wakes:
         self._known: dict[Key, tuple[object, object]] = {}
 
     def feeds(self, kube: Kube, namespace: str | None) -> list[Feed]:
-        """One for each kind, of a namespace or of all; resources first."""
+        """Return a feed for each kind, in one namespace or all; resources come first."""
         found = []
         for kind in KINDS:
             found.append(Feed(kube, Collection(collection(API_VERSION, kind, namespace)), partial(self.resource, kind)))
@@ -53,7 +53,7 @@ class Wakes:
         return found
 
     async def resource(self, kind: str, item: Manifest, gone: bool) -> None:
-        """A Bookie or a ManagedLedger changed, or went."""
+        """Handle a changed or deleted Bookie or ManagedLedger."""
         key = Key(kind, item["metadata"]["namespace"], item["metadata"]["name"])
         if gone:
             self._known.pop(key, None)
@@ -81,7 +81,7 @@ class Wakes:
                 await self._queue.add(Key("ManagedLedger", meta["namespace"], meta["name"]), SETTLE_S)
 
     async def child(self, version: str, kind: str, item: Manifest, gone: bool) -> None:
-        """A child that we apply changed, or went."""
+        """Handle a changed or deleted child that the operator applies."""
         metadata = item["metadata"]
         path = object_path(version, kind, metadata["namespace"], metadata["name"])
         if gone:
@@ -91,7 +91,7 @@ class Wakes:
         await self.pod(item, gone)
 
     async def pod(self, item: Manifest, gone: bool) -> None:
-        """Whatever happened to it."""
+        """Handle any change of a pod or a Job."""
         labels = item["metadata"].get("labels", {})
         kind = _OWNERS.get(labels.get("app.kubernetes.io/name", ""))
         owner = labels.get("app.kubernetes.io/instance")
@@ -100,14 +100,14 @@ class Wakes:
 
 
 def _matters_to_itself(item: Manifest) -> object:
-    """All but its status and what managers note: a pass that writes a status must not cause another."""
+    """Return the parts of a resource that require its own reconciliation: not the status, which the operator writes."""
     metadata = item["metadata"]
     wish = (metadata.get("annotations") or {}).get(RUN_ANNOTATION)
     return metadata.get("generation"), metadata.get("deletionTimestamp"), tuple(metadata.get("finalizers", ())), wish
 
 
 def _matters_to_others(item: Manifest) -> object:
-    """What the ManagedLedgers of a pool say in their own status. A pool has a section, a ManagedLedger a number."""
+    """Return the parts of a pool's status that its ManagedLedgers report; `underReplicated` differs by kind."""
     status = item.get("status") or {}
     lacking = status.get("underReplicated")
     return status.get("writable"), lacking.get("count") if isinstance(lacking, dict) else lacking

@@ -1,5 +1,7 @@
-"""Keys that want a pass: each once however often it was asked for, never two passes of one key at a time. Bounded by
-the number of resources. A pass that fails is repeated with back-off; one that ends well says when it wants to be back.
+"""Queue of resources to reconcile: each key is queued once, and never processed concurrently.
+
+Bounded by the number of resources. A failed reconciliation is retried with back-off; a successful one returns when to
+run again.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ BACK_OFF_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """A resource."""
+    """Identifies a resource."""
 
     kind: str
     namespace: str
@@ -24,22 +26,22 @@ class Key:
 
 
 Work = Callable[[Key], Awaitable[float | None]]
-"""One pass; seconds until the next, or None: the resource is gone."""
+"""Reconciles a resource and returns the seconds until the next time, or None if the resource is gone."""
 
 
 @dataclass(slots=True)
 class QueueStats:
-    """Since the process began."""
+    """Counters since the start of the process."""
 
     passes: int = 0
     failures: int = 0
 
 
 class WorkQueue:
-    """`add` from anywhere in the loop, `run` by as many tasks as there should be passes at once."""
+    """Schedules keys. Call `add` from anywhere in the event loop; each task in `run` processes one key at a time."""
 
     def __init__(self, back_off_s: float = BACK_OFF_S) -> None:
-        """`back_off_s`: pause after a first failure; it doubles."""
+        """Create an empty queue. `back_off_s`: delay after the first failure; it doubles."""
         self._back_off_s = back_off_s
         self.stats = QueueStats()
         self._due: dict[Key, float] = {}
@@ -48,11 +50,11 @@ class WorkQueue:
         self._changed = asyncio.Condition()
 
     def __len__(self) -> int:
-        """Keys that wait."""
+        """Return the number of queued keys."""
         return len(self._due)
 
     async def add(self, key: Key, after_s: float = 0.0) -> None:
-        """Have a pass of the key, at the latest so many seconds from now."""
+        """Queue a key, to be processed after at most this many seconds."""
         due_s = asyncio.get_running_loop().time() + after_s
         async with self._changed:
             if due_s >= self._due.get(key, float("inf")):
@@ -61,7 +63,7 @@ class WorkQueue:
             self._changed.notify_all()
 
     async def run(self, work: Work) -> None:
-        """Passes, until cancelled. A cancelled pass may have done a part of its actions, as a killed operator's."""
+        """Process keys until cancelled. A cancelled reconciliation may have performed a part of its actions."""
         while True:
             key = await self._next()
             try:
@@ -79,26 +81,27 @@ class WorkQueue:
             again_s = await work(key)
         except OperatorError as error:
             back_off_s = self._failed(key)
-            _log.warning("%s %s/%s: %s; again in %.1f s", key.kind, key.namespace, key.name, error, back_off_s)
+            _log.warning("%s %s/%s: %s; retrying in %.1f s", key.kind, key.namespace, key.name, error, back_off_s)
             return back_off_s
-        except Exception:  # noqa: BLE001 - the root of a pass
-            # The root of a pass: what one resource or one pod says must not end the passes of all others.
+        except Exception:  # noqa: BLE001 - the root of a reconciliation
+            # An unexpected state of one resource or pod must not stop the reconciliation of all others.
             back_off_s = self._failed(key)
-            _log.exception("%s %s/%s: a pass broke; again in %.1f s", key.kind, key.namespace, key.name, back_off_s)
+            text = "%s %s/%s: unexpected error; retrying in %.1f s"
+            _log.exception(text, key.kind, key.namespace, key.name, back_off_s)
             return back_off_s
         self._failures.pop(key, None)
         return again_s
 
     def _failed(self, key: Key) -> float:
-        """One more failure in a row; seconds until the next pass."""
+        """Count a failure and return the seconds until the retry."""
         self.stats.failures += 1
         count = self._failures[key] = self._failures.get(key, 0) + 1
         return float(min(BACK_OFF_S_MAX, self._back_off_s * 2 ** min(count - 1, 20)))
 
     async def _next(self) -> Key:
-        """The key that has been due for longest and is not being worked on; it counts as busy from here.
+        """Return the key that has been due for longest and is not being processed; mark it as busy.
 
-        Looks at all keys: there are hundreds, and a pass costs a thousand times as much.
+        Scans all keys: there are hundreds, and a reconciliation costs a thousand times more.
         """
         async with self._changed:
             while True:

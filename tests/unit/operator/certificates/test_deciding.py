@@ -68,16 +68,16 @@ def test_a_certificate_is_due_at_two_thirds_of_its_life() -> None:
     [
         (POOL, 0.0, None),
         (POOL, 60 * DAY_S - 1, None),
-        (POOL, 60 * DAY_S, "two thirds of its life are over"),
-        (POOL, 90 * DAY_S, "it has ended"),
+        (POOL, 60 * DAY_S, "two thirds of its lifetime are over"),
+        (POOL, 90 * DAY_S, "it has expired"),
         (Subject("pool-bookie", "bookie", ("pool-bookie",)), 0.0, None),
         (
             Subject("pool-bookie", "bookie", (*POOL.dns, "b.example"), ("10.0.0.1",)),
             0.0,
-            "it does not name 10.0.0.1, b.example",
+            "it lacks the names 10.0.0.1, b.example",
         ),
-        (Subject("pool-bookie", "broker", POOL.dns), 0.0, "it is for another use"),
-        (Subject("pool-bookie", "bookie", POOL.dns, server=False), 0.0, "it is for another use"),
+        (Subject("pool-bookie", "broker", POOL.dns), 0.0, "it has another role or purpose"),
+        (Subject("pool-bookie", "bookie", POOL.dns, server=False), 0.0, "it has another role or purpose"),
     ],
 )
 def test_a_certificate_is_renewed_for_a_reason(wanted: Subject, later_s: float, reason: str | None) -> None:
@@ -90,7 +90,7 @@ def test_a_certificate_is_renewed_for_a_reason(wanted: Subject, later_s: float, 
 def test_a_certificate_of_another_authority_of_the_same_name_is_renewed() -> None:
     found = issuing.read(issuing.issue(POOL, authority(), NOW_S, LIFE_S))
     why = renewal(found, POOL, authority_facts(), NOW_S)
-    assert why is not None and why.reason == "its authority is another"
+    assert why is not None and why.reason == "it was signed by another authority"
 
 
 def test_former_authorities_are_trusted_until_they_end_and_each_once() -> None:

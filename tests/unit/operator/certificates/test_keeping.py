@@ -133,7 +133,7 @@ async def test_passes_side_by_side_make_one_authority(store: Store, secrets: Cer
 async def test_a_secret_of_somebody_else_is_never_touched(store: Store, secrets: CertificateSecrets, name: str) -> None:
     theirs = {"metadata": {"name": name, "resourceVersion": "7"}, "data": {"tls.crt": "eA=="}}
     store.objects[f"{ROOT}/{name}"] = theirs
-    with pytest.raises(ForeignSecretError, match=f"the Secret {name} was not made by this operator"):
+    with pytest.raises(ForeignSecretError, match=f"the Secret {name} was not created by this operator"):
         await secrets.ensure("prod", "pool-bookie-tls", POOL, NOW_S)
     assert store.objects[f"{ROOT}/{name}"] == theirs
     fault = await keep_bookie(secrets, bookie(), NOW_S)

@@ -14,8 +14,8 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.builders.auto_recovery import deployment
 from quire_operator.builders.bookie import BookieFacts, stateful_set
 from quire_operator.cluster.bookie_http import BookieHttp
-from quire_operator.cluster.judges import Judge, trusting_nobody
 from quire_operator.cluster.observing import requires_tls
+from quire_operator.cluster.tls_trust import TlsTrust, trusting_none
 from quire_operator.errors import UnreachableError
 from tests.support.certificates import Authority
 from tests.support.kube_resources import bookie
@@ -55,14 +55,14 @@ def serving(authority: Authority, *names: str) -> ssl.SSLContext:
     return context
 
 
-def judge(authority: Authority) -> Judge:
-    return Judge(ssl.create_default_context(cafile=authority.trust), NAME)
+def judge(authority: Authority) -> TlsTrust:
+    return TlsTrust(ssl.create_default_context(cafile=authority.trust), NAME)
 
 
 async def test_a_pod_with_a_certificate_for_its_name_is_asked_over_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with pod(serving(authority, "*.pool-bookie.ns.svc")) as http:
-        http.judge("ns/pool", [HOST], {HOST: judge(authority)})
+        http.set_trust("ns/pool", [HOST], {HOST: judge(authority)})
         assert (await http.ask(HOST, "/state")).body == {"running": True}
 
 
@@ -72,7 +72,7 @@ async def test_a_certificate_of_another_authority_or_for_another_name_is_final(
 ) -> None:
     authorities = {one: Authority(tmp_path, one) for one in ("authority", "stranger")}
     async with pod(serving(authorities[signer], name)) as http:
-        http.judge("ns/pool", [HOST], {HOST: judge(authorities["authority"])})
+        http.set_trust("ns/pool", [HOST], {HOST: judge(authorities["authority"])})
         with pytest.raises(UnreachableError, match="ertificate"):
             await http.ask(HOST, "/state")
 
@@ -80,21 +80,21 @@ async def test_a_certificate_of_another_authority_or_for_another_name_is_final(
 async def test_pods_made_before_tls_was_turned_on_or_off_are_asked_the_other_way(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with pod(None) as http:
-        http.judge("ns/pool", [HOST], {HOST: judge(authority)})
+        http.set_trust("ns/pool", [HOST], {HOST: judge(authority)})
         assert (await http.ask(HOST, "/state")).status == 200
     async with pod(serving(authority, NAME)) as http:
-        http.judge("ns/pool", [HOST], {})
+        http.set_trust("ns/pool", [HOST], {})
         assert (await http.ask(HOST, "/state")).status == 200
 
 
 async def test_a_pod_that_was_made_to_serve_tls_is_never_asked_in_clear(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with pod(None) as http:
-        http.judge("ns/pool", [HOST], {HOST: replace(judge(authority), required=True)})
+        http.set_trust("ns/pool", [HOST], {HOST: replace(judge(authority), required=True)})
         with pytest.raises(UnreachableError, match="must serve TLS"):
             await http.ask(HOST, "/state")
     async with pod(serving(authority, NAME)) as http:
-        http.judge("ns/pool", [HOST], {HOST: replace(judge(authority), required=True)})
+        http.set_trust("ns/pool", [HOST], {HOST: replace(judge(authority), required=True)})
         assert (await http.ask(HOST, "/state")).status == 200
 
 
@@ -115,14 +115,14 @@ async def test_a_pod_that_is_not_there_is_unreachable_either_way(tmp_path: Path)
     async with aiohttp.ClientSession() as session:
         gone = BookieHttp(session, http._port)
         for judges in ({}, {HOST: judge(authority)}):
-            gone.judge("ns/pool", [HOST], judges)
+            gone.set_trust("ns/pool", [HOST], judges)
             with pytest.raises(UnreachableError):
                 await gone.ask(HOST, "/state")
 
 
 async def test_while_the_authority_is_not_known_nothing_is_believed(tmp_path: Path) -> None:
     async with pod(serving(Authority(tmp_path), NAME)) as http:
-        http.judge("ns/pool", [HOST], {HOST: Judge(trusting_nobody(), NAME)})
+        http.set_trust("ns/pool", [HOST], {HOST: TlsTrust(trusting_none(), NAME)})
         with pytest.raises(UnreachableError, match="ertificate"):
             await http.ask(HOST, "/state")
 
@@ -136,35 +136,35 @@ async def test_an_answer_of_another_program_is_none() -> None:
 async def test_addresses_that_pods_had_are_forgotten_unless_another_pool_has_them() -> None:
     async with aiohttp.ClientSession() as session:
         http = BookieHttp(session)
-        first, second = (Judge(trusting_nobody(), name) for name in ("first", "second"))
-        http.judge("ns/a", ["10.0.0.1", "10.0.0.2"], {"10.0.0.1": first, "10.0.0.2": first})
-        http.judge("ns/b", ["10.0.0.2"], {"10.0.0.2": second})
-        http.judge("ns/a", ["10.0.0.3"], {"10.0.0.3": first})
-        assert http._judges == {"10.0.0.2": second, "10.0.0.3": first}
-        http.judge("ns/a", (), {})
-        http.judge("ns/b", (), {})
-        assert not http._judges
+        first, second = (TlsTrust(trusting_none(), name) for name in ("first", "second"))
+        http.set_trust("ns/a", ["10.0.0.1", "10.0.0.2"], {"10.0.0.1": first, "10.0.0.2": first})
+        http.set_trust("ns/b", ["10.0.0.2"], {"10.0.0.2": second})
+        http.set_trust("ns/a", ["10.0.0.3"], {"10.0.0.3": first})
+        assert http._trusts == {"10.0.0.2": second, "10.0.0.3": first}
+        http.set_trust("ns/a", (), {})
+        http.set_trust("ns/b", (), {})
+        assert not http._trusts
 
 
 async def test_the_token_of_a_pool_is_shown_to_its_hosts_and_to_no_other() -> None:
     async with pod(None) as http:
         for token in (None, "bad"):
-            http.judge("ns/pool", [HOST], {}, token)
-            with pytest.raises(UnreachableError, match="refuses the operator"):
+            http.set_trust("ns/pool", [HOST], {}, token)
+            with pytest.raises(UnreachableError, match="refused the operator"):
                 await http.ask(HOST, "/secured")
-        http.judge("ns/pool", [HOST], {}, "good")
+        http.set_trust("ns/pool", [HOST], {}, "good")
         assert (await http.ask(HOST, "/secured")).status == 200
-        http.judge("ns/pool", ["10.0.0.1"], {}, "good")
-        with pytest.raises(UnreachableError, match="refuses the operator"):
+        http.set_trust("ns/pool", ["10.0.0.1"], {}, "good")
+        with pytest.raises(UnreachableError, match="refused the operator"):
             await http.ask(HOST, "/secured")
-        http.judge("ns/pool", [HOST], {}, "good")
-        http.judge("ns/other", [HOST], {})  # the address is another pool's by now
-        with pytest.raises(UnreachableError, match="refuses the operator"):
+        http.set_trust("ns/pool", [HOST], {}, "good")
+        http.set_trust("ns/other", [HOST], {})  # the address is another pool's by now
+        with pytest.raises(UnreachableError, match="refused the operator"):
             await http.ask(HOST, "/secured")
 
 
 async def test_a_token_is_never_sent_where_no_certificate_is_believed(tmp_path: Path) -> None:
     async with pod(serving(Authority(tmp_path), NAME)) as http:
-        http.judge("ns/pool", [HOST], {HOST: Judge(trusting_nobody(), NAME)}, "good")
+        http.set_trust("ns/pool", [HOST], {HOST: TlsTrust(trusting_none(), NAME)}, "good")
         with pytest.raises(UnreachableError, match="ertificate"):
             await http.ask(HOST, "/secured")

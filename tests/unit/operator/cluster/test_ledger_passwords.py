@@ -59,7 +59,7 @@ async def test_a_secret_that_is_there_is_used_as_it_is(store: Store) -> None:
     assert await passwords(store).ensure(managed_ledger(), NOW_S) is None
     store.objects[PATH] = there | {"data": {"other": "eA=="}}
     fault = await passwords(store).ensure(managed_ledger(), NOW_S)
-    assert fault is not None and "orders-ledger-password has no password" in fault
+    assert fault is not None and "orders-ledger-password has no key password" in fault
     assert store.writes() == []
 
 

@@ -19,7 +19,7 @@ def pod(state: dict[str, Any], last: dict[str, Any] | None = None, name: str = "
         (pod({"running": {}}, ENDED), None),
         (pod({"waiting": {"reason": "CrashLoopBackOff"}}, ENDED), "the folder /x is empty"),
         (pod(ENDED), "the folder /x is empty"),
-        (pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "its process ended with code 137 (OOMKilled)"),
+        (pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "its process exited with code 137 (OOMKilled)"),
         (pod({"waiting": {"reason": "ContainerCreating"}}), None),
         (
             pod({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),

@@ -40,7 +40,7 @@ class FakeKube:
 async def users(resource: dict[str, Any], replicas: int) -> list[str]:
     """Of the pool, as a look finds them while the watches have told of nothing."""
     kube: Any = FakeKube(resource, replicas)
-    http: Any = type("Silent", (), {"judge": lambda *_: None})()
+    http: Any = type("Silent", (), {"set_trust": lambda *_: None})()
     seen = await observe_pool(kube, http, "ns", "pool", 1.0, Memory(resources=Resources()))
     assert seen is not None
     return [one.name for one in seen.namespaces]
@@ -76,7 +76,7 @@ async def test_pod_monitors_are_made_where_the_cluster_knows_them(api: dict[str,
     resource["metadata"] = HEAD
     kube: Any = FakeKube(resource, 3)
     kube.objects["/apis/monitoring.coreos.com/v1"] = api
-    http: Any = type("Silent", (), {"judge": lambda *_: None})()
+    http: Any = type("Silent", (), {"set_trust": lambda *_: None})()
     seen = await observe_pool(kube, http, "ns", "pool", 1.0, Memory(resources=Resources()))
     assert seen is not None
     kinds = [action.manifest["kind"] for action in plan_bookie(seen, "i").actions if isinstance(action, Apply)]
@@ -94,7 +94,7 @@ async def test_pod_monitors_of_ours_go_when_monitoring_is_switched_off(label: st
     for name in ("pool-bookie", "pool-autorecovery"):
         metadata = {"name": name, "uid": f"u-{name}", "labels": {"app.kubernetes.io/managed-by": label}}
         kube.objects[f"/apis/monitoring.coreos.com/v1/namespaces/ns/podmonitors/{name}"] = {"metadata": metadata}
-    http: Any = type("Silent", (), {"judge": lambda *_: None})()
+    http: Any = type("Silent", (), {"set_trust": lambda *_: None})()
     seen = await observe_pool(kube, http, "ns", "pool", 1.0, Memory(resources=Resources()))
     assert seen is not None
     actions = plan_bookie(seen, "i").actions

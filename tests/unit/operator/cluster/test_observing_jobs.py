@@ -6,7 +6,7 @@ import pytest
 
 from quire_operator.api.managed_ledger import JobState, ManagedLedger
 from quire_operator.cluster.observing_jobs import _of_application, _of_job, digest
-from quire_operator.plan.jobs_seen import REASON_MAX
+from quire_operator.plan.jobs_observation import REASON_MAX
 from tests.support.kube_resources import managed_ledger
 
 LABELS = {"quire.dev/job": "offload", "quire.dev/slot": "20260131t0417"}
@@ -59,7 +59,7 @@ def ends(kind: str, **more: str) -> dict[str, Any]:
             JobState.FAILED,
             "it took longer than spark.activeDeadline",
         ),
-        ({"failed": 1}, [], JobState.PENDING, "its driver failed and is started once more"),
+        ({"failed": 1}, [], JobState.PENDING, "its driver failed and is being restarted"),
     ],
 )
 def test_a_job_is_as_its_controller_and_its_driver_say(

@@ -1,6 +1,6 @@
 """What is read from a pod."""
 
-from quire_operator.cluster.observing import pod_seen
+from quire_operator.cluster.observing import observed_pod
 
 
 def test_a_pod_of_a_machine_that_is_away_was_started_and_is_not_ready() -> None:
@@ -12,7 +12,7 @@ def test_a_pod_of_a_machine_that_is_away_was_started_and_is_not_ready() -> None:
             "containerStatuses": [{"name": "quire", "started": True, "ready": True}],
         },
     }
-    seen = pod_seen(pod, {})
+    seen = observed_pod(pod, {})
     assert (seen.started, seen.ready) == (True, False)
     pod["status"] = {"containerStatuses": [{"name": "quire", "started": False}]}
-    assert not pod_seen(pod, {}).started
+    assert not observed_pod(pod, {}).started

@@ -61,13 +61,13 @@ def test_nothing_is_said_to_be_wrong_with_a_pool_that_is_well_and_what_stands_is
 def test_a_last_word_without_letters_is_no_word() -> None:
     ended = {"name": "quire", "lastState": {"terminated": {"exitCode": 1, "message": " \n", "reason": "Error"}}}
     found = of_pod({"metadata": {"name": "p"}, "status": {"containerStatuses": [ended]}}, [])
-    assert texts(found) == ["container quire ended with code 1 (0 restarts): Error"]
+    assert texts(found) == ["container quire exited with code 1 (0 restarts): Error"]
 
 
 def test_a_resource_without_status_or_with_an_old_one_is_not_called_well() -> None:
     assert texts(of_resource(resource(), []), Severity.UNKNOWN) == ["it has no status yet"]
     found = of_resource(resource(observedGeneration=1, phase="Running"), [])
-    assert texts(found, Severity.UNKNOWN) == ["the operator has not looked at its latest change yet"]
+    assert texts(found, Severity.UNKNOWN) == ["the operator has not observed the latest change of its spec yet"]
 
 
 def test_bookies_brokers_and_the_operation_of_a_resource_are_named() -> None:
@@ -82,8 +82,8 @@ def test_bookies_brokers_and_the_operation_of_a_resource_are_named() -> None:
     )
     assert texts(of_resource(given, [])) == [
         "bookie b in pool-bookie-1 is ReadOnly: disk full",
-        "broker orders-broker-0 does not answer",
-        "Drain is under way, at Copying since then: 3 ledgers left",
+        "broker orders-broker-0 does not respond",
+        "Drain is in progress, at Copying since then: 3 ledgers left",
     ]
 
 
@@ -105,7 +105,7 @@ def pod(*containers: dict[str, Any], **conditions: str) -> dict[str, Any]:
     [
         (pod(Ready="True"), []),
         (pod(Ready="False"), ["it is not ready"]),
-        (pod(PodScheduled="False"), ["no node takes it: 0/3 nodes"]),
+        (pod(PodScheduled="False"), ["it cannot be scheduled: 0/3 nodes"]),
         (
             pod({"state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}}}, Ready="False"),
             ["waits: ImagePullBackOff x"],
@@ -120,7 +120,7 @@ def pod(*containers: dict[str, Any], **conditions: str) -> dict[str, Any]:
                 },
                 Ready="False",
             ),
-            ["CrashLoopBackOff", "ended with code 1 (4 restarts): the folder /data is empty"],
+            ["CrashLoopBackOff", "exited with code 1 (4 restarts): the folder /data is empty"],
         ),
         (pod({"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}, Ready="True"), ["OOMKilled"]),
         (pod({"lastState": {"terminated": {"exitCode": 0}}}, Ready="True"), []),
@@ -162,8 +162,8 @@ def test_a_ledger_is_safe_only_with_all_its_bookies() -> None:
     found = texts(of_ledger(ledger, ["b"], ["a", "c"], "no replica served entry 3"), Severity.WRONG)
     assert found == [
         "its replica on b is marked as missing or incomplete",
-        "from entry 0 on, b is not there; 2 of its bookies are",
-        "no replica could be read: no replica served entry 3",
+        "from entry 0 on, b not registered; 2 of its bookies are",
+        "it has entries that no replica can serve: no replica served entry 3",
     ]
 
 
@@ -179,6 +179,6 @@ def test_a_backlog_without_a_consumer_is_wrong_and_one_with_is_a_note() -> None:
 
 
 def test_the_line_of_a_drain_says_what_is_left() -> None:
-    assert "not looked yet" in drain_line({"state": "waiting"})
+    assert "not checked it yet" in drain_line({"state": "waiting"})
     row = {"state": "copying", "ledgers_left": 3, "ledgers_first": 9, "bytes_left": 25, "bytes_first": 100, "eta_s": 90}
-    assert drain_line(row) == "copying: 3 of 9 ledgers left, 75 % of the bytes copied, about 1m30s more"
+    assert drain_line(row) == "copying: 3 of 9 ledgers left, 75 % of the bytes copied, about 1m30s left"

@@ -49,7 +49,7 @@ def test_a_slot_is_named_as_the_table_shows_it_or_as_its_label(given: str, expec
 
 @pytest.mark.parametrize("given", ["noon", "2026-01-31T04:00:00", ""])
 def test_what_is_no_slot_is_refused_with_its_value(given: str) -> None:
-    with pytest.raises(OperatorError, match=f"--slot {given}: expected a time"):
+    with pytest.raises(OperatorError, match=f"--slot {given}: not a time"):
         stamp(given)
 
 

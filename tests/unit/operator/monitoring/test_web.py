@@ -60,10 +60,10 @@ async def test_a_body_that_cannot_be_read_is_one_line_of_the_log(caplog: pytest.
 @pytest.mark.parametrize(
     ("turned_s", "answered_s", "ill", "not_ready"),
     [
-        (None, None, None, "the API server has not answered yet"),
+        (None, None, None, "the API server has not responded yet"),
         (100.0, 100.0, None, None),
-        (100.0, 60.0, None, "the API server last answered 40 s ago"),
-        (30.0, 30.0, "the lease was last looked at 70 s ago", "the API server last answered 70 s ago"),
+        (100.0, 60.0, None, "the API server last responded 40 s ago"),
+        (30.0, 30.0, "the lease was last checked 70 s ago", "the API server last responded 70 s ago"),
     ],
 )
 def test_a_silent_api_server_is_no_reason_to_be_restarted_and_a_task_that_hangs_is(

@@ -12,16 +12,16 @@ from typing import Any
 from quire_operator.api.bookie import Bookie
 from quire_operator.builders import Manifest
 from quire_operator.plan import actions as act
-from quire_operator.plan.bookie import Pass, plan_bookie
-from quire_operator.plan.seen import (
-    BookieSeen,
-    ClaimSeen,
-    ClusterSeen,
-    DrainSeen,
-    NamespaceSeen,
-    PodSeen,
-    PoolSeen,
-    StatefulSetSeen,
+from quire_operator.plan.bookie import PoolPlan, plan_bookie
+from quire_operator.plan.observation import (
+    ObservedBookie,
+    ObservedClaim,
+    ObservedCluster,
+    ObservedDrain,
+    ObservedNamespace,
+    ObservedPod,
+    ObservedStatefulSet,
+    PoolObservation,
 )
 from tests.support.kube_resources import bookie
 
@@ -47,16 +47,16 @@ class World:
     resource: dict[str, Any] = field(default_factory=bookie)
     now_s: float = 1_000_000.0
     stateful_set: Manifest | None = None
-    pods: dict[str, PodSeen] = field(default_factory=dict)
-    claims: dict[str, ClaimSeen] = field(default_factory=dict)
+    pods: dict[str, ObservedPod] = field(default_factory=dict)
+    claims: dict[str, ObservedClaim] = field(default_factory=dict)
     disks: dict[str, Disk] = field(default_factory=dict)
     retained: list[Disk] = field(default_factory=list)
     under_replicated: int = 0
     unrecoverable: int = 0
     accepted: int = 0
-    drains: dict[str, DrainSeen] = field(default_factory=dict)
+    drains: dict[str, ObservedDrain] = field(default_factory=dict)
     cookies: set[str] = field(default_factory=set)
-    namespaces: tuple[NamespaceSeen, ...] = (NamespaceSeen("orders", 3),)
+    namespaces: tuple[ObservedNamespace, ...] = (ObservedNamespace("orders", 3),)
     etcd_away: bool = False
     audited: bool = True
     """The auditor works."""
@@ -97,7 +97,7 @@ class World:
         self.lost[disk.bookie] = disk
         for name, claim in self.claims.items():
             if claim.pod == pod:
-                self.claims[name] = replace(claim, gone="its volume is on node-x, which is no node of the cluster")
+                self.claims[name] = replace(claim, gone="its volume is on node-x, which is not a node of the cluster")
 
     def bring_node_back(self, pod: str) -> None:
         """With everything that was on it."""
@@ -122,11 +122,11 @@ class World:
         assert self.stateful_set is not None
         self._numbers += 1
         zone = None if node is None else "z"
-        self.pods[name] = PodSeen(name, f"p{self._numbers}", revision_of(self.stateful_set), node=node, zone=zone)
+        self.pods[name] = ObservedPod(name, f"p{self._numbers}", revision_of(self.stateful_set), node=node, zone=zone)
 
     # The operator.
 
-    def one_pass(self) -> Pass:
+    def one_pass(self) -> PoolPlan:
         """Observe, plan, apply, write the status. Killed."""
         seen = self.observe()
         found = plan_bookie(seen, "quire:1")
@@ -143,7 +143,7 @@ class World:
         if self.done == self.kill_at:
             raise Killed
 
-    def run(self, passes: int = 200) -> Pass:
+    def run(self, passes: int = 200) -> PoolPlan:
         """Passes and the world's own moves in turns, until nothing moves any more; kills are survived."""
         quiet = 0
         for _ in range(passes):
@@ -182,10 +182,10 @@ class World:
 
     # What is seen.
 
-    def observe(self) -> PoolSeen:
+    def observe(self) -> PoolObservation:
         resource = Bookie.model_validate(self.resource)
         bookies = {
-            pod.name: BookieSeen(
+            pod.name: ObservedBookie(
                 self.disks[pod.name].bookie,
                 writable=self.disks[pod.name].bookie not in self.drains,
                 total_bytes=100 * GIB,
@@ -194,7 +194,7 @@ class World:
             for pod in self.pods.values()
             if pod.ready
         }
-        cluster = ClusterSeen(
+        cluster = ObservedCluster(
             self.under_replicated + sum(disk.ledgers for disk in self.lost.values()),
             self.unrecoverable,
             self.accepted,
@@ -205,12 +205,12 @@ class World:
         )
         known = {row.pod: row.id for row in resource.status.bookies if row.id}
         there = self.stateful_set
-        return PoolSeen(
+        return PoolObservation(
             resource,
             self.now_s,
             None
             if there is None
-            else StatefulSetSeen(
+            else ObservedStatefulSet(
                 "pool-bookie",
                 there["metadata"]["uid"],
                 there["spec"]["replicas"],
@@ -254,7 +254,7 @@ class World:
                 self._release(name, uid, keep_volume)
             case act.Decommission(name):
                 if name in self.cookies and name not in self.drains and not self.etcd_away:
-                    self.drains[name] = DrainSeen(name, emptied=False, ledgers_left=1)
+                    self.drains[name] = ObservedDrain(name, emptied=False, ledgers_left=1)
             case act.CancelDrain(name):
                 self.drains.pop(name, None)
             case act.SetLostBookieDelay(seconds):
@@ -322,7 +322,7 @@ class World:
                 self.pods[name] = replace(self.pods[name], ready=True)
                 self.cookies.add(self.disks[name].bookie)
 
-    def _comes_up(self, pod: PodSeen) -> bool:
+    def _comes_up(self, pod: ObservedPod) -> bool:
         """A bookie waits for its zone before it registers."""
         broken = any(image in pod.revision for image in self.broken)
         return not pod.ready and not broken and pod.node is not None and pod.zone_annotation is not None
@@ -334,7 +334,7 @@ class World:
             self._numbers += 1
             self.claims.setdefault(
                 f"{kind}-{pod}",
-                ClaimSeen(f"{kind}-{pod}", kind, pod, size, size, f"c{self._numbers}", "v", self.expandable),
+                ObservedClaim(f"{kind}-{pod}", kind, pod, size, size, f"c{self._numbers}", "v", self.expandable),
             )
         if pod not in self.disks:
             self.disks[pod] = Disk(f"{pod}-{self._numbers}", self._ledgers_each)
@@ -351,7 +351,7 @@ class World:
             floor = 1 if self.unrecoverable > self.accepted else 0
             disk.ledgers = max(min(floor, disk.ledgers), disk.ledgers - 1)
             self.drains[name] = replace(
-                drain, emptied=disk.ledgers == 0, ledgers_left=disk.ledgers, looked_at_s=self.now_s
+                drain, emptied=disk.ledgers == 0, ledgers_left=disk.ledgers, checked_at_s=self.now_s
             )
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from quire_operator.plan import actions as act
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.seen import NamespaceSeen, PoolSeen
+from quire_operator.plan.observation import ObservedNamespace, PoolObservation
 from tests.unit.operator.plan.small_world import GIB, World
 from tests.unit.operator.plan.test_bookie import running
 
 AUTO = {"min": 3, "max": 6, "highWatermark": 80, "lowWatermark": 30}
 
 
-def look(world: World, used_percent: int, *, total: int = 100 * GIB) -> PoolSeen:
+def look(world: World, used_percent: int, *, total: int = 100 * GIB) -> PoolObservation:
     """What is seen when every bookie is so full."""
     seen = world.observe()
     free = total * (100 - used_percent) // 100
@@ -22,12 +22,12 @@ def look(world: World, used_percent: int, *, total: int = 100 * GIB) -> PoolSeen
     return replace(seen, bookies=bookies)
 
 
-def asked(seen: PoolSeen) -> list[act.Action]:
+def asked(seen: PoolObservation) -> list[act.Action]:
     """What a pass wants beside the children."""
     return [action for action in plan_bookie(seen, "quire:1").actions if not isinstance(action, act.Apply)]
 
 
-def number(seen: PoolSeen) -> int | None:
+def number(seen: PoolObservation) -> int | None:
     return next((action.replicas for action in asked(seen) if isinstance(action, act.SetReplicas)), None)
 
 
@@ -82,7 +82,7 @@ def test_after_a_step_the_figures_are_given_time() -> None:
 def test_nothing_shrinks_that_could_not_be_drained(trouble: str) -> None:
     world = quiet()
     if trouble == "ensemble":
-        world.namespaces = (NamespaceSeen("wide", 4),)
+        world.namespaces = (ObservedNamespace("wide", 4),)
     elif trouble == "under-replicated":
         world.under_replicated = 1
     elif trouble == "etcd":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.seen import NamespaceSeen
+from quire_operator.plan.observation import ObservedNamespace
 from tests.support.kube_resources import bookie
 from tests.unit.operator.plan.small_world import Disk, World
 
@@ -161,7 +161,7 @@ def test_a_drain_that_is_called_off_leaves_the_bookie_as_it_was() -> None:
     ("prepare", "reason"),
     [
         (lambda world: world.change(scaleDown={"strategy": "Block"}), "StrategyBlock"),
-        (lambda world: setattr(world, "namespaces", (NamespaceSeen("wide", 4),)), "BelowEnsemble"),
+        (lambda world: setattr(world, "namespaces", (ObservedNamespace("wide", 4),)), "BelowEnsemble"),
         (lambda world: setattr(world, "under_replicated", 2), "UnderReplicated"),
         (lambda world: setattr(world, "etcd_away", True), "MetadataUnreachable"),
     ],

@@ -3,17 +3,17 @@
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.ledger_seen import LedgerSeen
+from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.managed_ledger import plan_managed_ledger
-from quire_operator.plan.seen import PoolSeen
+from quire_operator.plan.observation import PoolObservation
 from tests.support.kube_resources import bookie, managed_ledger
 
-FAULT = "tls: the Secret pool-bookie-tls was not made by this operator"
+FAULT = "tls: the Secret pool-bookie-tls was not created by this operator"
 POOL = Bookie.model_validate(bookie())
 
 
 def test_of_a_pool() -> None:
-    found = plan_bookie(PoolSeen(POOL, 0.0, certificate_fault=FAULT), "image")
+    found = plan_bookie(PoolObservation(POOL, 0.0, certificate_fault=FAULT), "image")
     (ready,) = [each for each in found.status.conditions if each.type == "Ready"]
     assert (ready.reason, ready.message) == ("InvalidSpec", FAULT)
     assert found.actions == ()
@@ -21,7 +21,7 @@ def test_of_a_pool() -> None:
 
 def test_of_a_namespace() -> None:
     ledger = ManagedLedger.model_validate(managed_ledger())
-    found = plan_managed_ledger(LedgerSeen(ledger, 0.0, POOL, certificate_fault=FAULT), "image")
+    found = plan_managed_ledger(LedgerObservation(ledger, 0.0, POOL, certificate_fault=FAULT), "image")
     (ready,) = [each for each in found.status.conditions if each.type == "Ready"]
     assert (ready.reason, ready.message) == ("InvalidSpec", FAULT)
     assert found.actions == ()

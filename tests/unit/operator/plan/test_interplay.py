@@ -7,8 +7,8 @@ import pytest
 
 from quire_operator.plan.bookie import plan_bookie
 from quire_operator.plan.bookie_status import oldest_mark_age_s
+from quire_operator.plan.observation import ObservedDrain, ObservedNamespace, PoolObservation
 from quire_operator.plan.operations import rfc3339
-from quire_operator.plan.seen import DrainSeen, NamespaceSeen, PoolSeen
 from tests.unit.operator.plan.small_world import Killed, World
 from tests.unit.operator.plan.test_bookie import MORE_VOLUMES, deleting, pods_asked_for, reasons, running
 
@@ -118,13 +118,13 @@ def test_a_bookie_that_was_forgotten_while_it_was_away_is_taken_away_all_the_sam
 
 def test_a_drain_does_not_end_when_its_bookie_is_needed_by_now() -> None:
     world = draining()
-    world.namespaces = (NamespaceSeen("wide", 5),)
+    world.namespaces = (ObservedNamespace("wide", 5),)
     passes(world)
     assert len(world.pods) == 5
     blocked = world.condition("ScaleDownBlocked")
     assert (blocked["status"], blocked["reason"]) == ("True", "BelowEnsemble")
     assert "wide" in blocked["message"]
-    world.namespaces = (NamespaceSeen("wide", 4),)
+    world.namespaces = (ObservedNamespace("wide", 4),)
     world.run()
     assert len(world.pods) == 4
 
@@ -140,15 +140,15 @@ def test_of_two_pools_that_began_at_once_one_bookie_leaves_when_both_would_be_to
     world = running(4)
     world.change(replicas=3)
     until(world, "Copying")
-    world.drains[other] = DrainSeen(other, emptied=False, ledgers_left=1, leaving=leaving)
+    world.drains[other] = ObservedDrain(other, emptied=False, ledgers_left=1, leaving=leaving)
     seen = world.observe()
     assert seen.cluster is not None
     world.audited = False
     own = world.disks["pool-bookie-3"].bookie
     world.disks["pool-bookie-3"].ledgers = 0
     # The other one is writable yet: nobody has told it.
-    world.drains[own] = DrainSeen(own, emptied=True, ledgers_left=0, looked_at_s=world.now_s + 10**6)
-    world.namespaces = (NamespaceSeen("orders", 3),)
+    world.drains[own] = ObservedDrain(own, emptied=True, ledgers_left=0, checked_at_s=world.now_s + 10**6)
+    world.namespaces = (ObservedNamespace("orders", 3),)
     observe = world.observe
     cluster = replace(seen.cluster, drains=tuple(world.drains.values()))
     too_few = frozenset({"pool-bookie-0", "pool-bookie-1"} | {other})
@@ -156,28 +156,28 @@ def test_of_two_pools_that_began_at_once_one_bookie_leaves_when_both_would_be_to
     for _ in range(10):
         world.one_pass()
         world.now_s += 5
-        cluster = replace(cluster, drains=tuple(replace(one, looked_at_s=world.now_s) for one in cluster.drains))
+        cluster = replace(cluster, drains=tuple(replace(one, checked_at_s=world.now_s) for one in cluster.drains))
     assert pods_asked_for(world) == pods
 
 
 def both_emptied(other: str) -> World:
     """A pool of three of which one is to leave; so is one of another pool. Both are empty and read-only."""
     world = running(3)
-    world.namespaces = (NamespaceSeen("orders", 2),)
+    world.namespaces = (ObservedNamespace("orders", 2),)
     world.change(replicas=2)
     until(world, "Verifying")
     world.disks["pool-bookie-2"].ledgers = 0
     observe = world.observe
 
-    def with_the_other_pool() -> PoolSeen:
+    def with_the_other_pool() -> PoolObservation:
         seen = observe()
         assert seen.cluster is not None
         theirs = {"a-1", "z-1"} | ({other} - set(world.drains))
         return replace(seen, cluster=replace(seen.cluster, writable=seen.cluster.writable | theirs))
 
     world.observe = with_the_other_pool  # type: ignore[method-assign]
-    world.drains[other] = DrainSeen(other, emptied=True, ledgers_left=0, looked_at_s=world.now_s)
-    world.namespaces = (NamespaceSeen("orders", 5),)
+    world.drains[other] = ObservedDrain(other, emptied=True, ledgers_left=0, checked_at_s=world.now_s)
+    world.namespaces = (ObservedNamespace("orders", 5),)
     world.audited = False  # the auditor of this small world knows one pool
     return world
 
@@ -198,7 +198,7 @@ def test_of_two_that_wait_for_each_other_the_one_whose_id_comes_first_leaves_onc
     own = world.disks["pool-bookie-2"].bookie
     for _ in range(5):
         world.now_s += 5
-        world.drains[own] = replace(world.drains[own], looked_at_s=world.now_s)
+        world.drains[own] = replace(world.drains[own], checked_at_s=world.now_s)
         world.one_pass()
     assert own in world.drains
     assert pods_asked_for(world) == 3, "it waits"
@@ -213,11 +213,11 @@ def test_a_bookie_is_not_taken_by_one_look_of_the_auditor_however_wrong_its_cloc
     world.audited = False
     own = world.disks[LAST].bookie
     world.disks[LAST].ledgers = 0
-    world.drains[own] = DrainSeen(own, emptied=True, ledgers_left=0, looked_at_s=world.now_s + 3600)
+    world.drains[own] = ObservedDrain(own, emptied=True, ledgers_left=0, checked_at_s=world.now_s + 3600)
     passes(world, 10)
     assert world.status()["operation"]["step"] == "Verifying"
     assert pods_asked_for(world) == 5
-    world.drains[own] = replace(world.drains[own], looked_at_s=world.now_s - 3600)  # of another auditor's clock
+    world.drains[own] = replace(world.drains[own], checked_at_s=world.now_s - 3600)  # of another auditor's clock
     passes(world, 2)
     assert pods_asked_for(world) == 4
 
@@ -225,8 +225,8 @@ def test_a_bookie_is_not_taken_by_one_look_of_the_auditor_however_wrong_its_cloc
 def test_no_drain_begins_beside_one_of_another_pool_when_both_would_be_too_many() -> None:
     world = running(4)
     world.change(replicas=3)
-    world.drains["pool-bookie-0-other"] = DrainSeen("pool-bookie-0-other", emptied=False, ledgers_left=1)
-    world.drains[world.disks["pool-bookie-0"].bookie] = DrainSeen(world.disks["pool-bookie-0"].bookie, False, 1)
+    world.drains["pool-bookie-0-other"] = ObservedDrain("pool-bookie-0-other", emptied=False, ledgers_left=1)
+    world.drains[world.disks["pool-bookie-0"].bookie] = ObservedDrain(world.disks["pool-bookie-0"].bookie, False, 1)
     world.audited = False
     passes(world, 5)
     assert "operation" not in world.status()
@@ -338,7 +338,7 @@ def test_a_pool_that_is_deleted_while_its_set_is_made_anew_ends_its_pods() -> No
     assert world.resource["metadata"]["finalizers"] == []
 
 
-ELSEWHERE = (NamespaceSeen("billing", 2, uses_this_pool=False),)
+ELSEWHERE = (ObservedNamespace("billing", 2, uses_this_pool=False),)
 
 
 def deleted_with_another_pool(policy: str = "Delete") -> World:
@@ -348,7 +348,7 @@ def deleted_with_another_pool(policy: str = "Delete") -> World:
     world.namespaces = ELSEWHERE
     observe = world.observe
 
-    def with_the_other_pool() -> PoolSeen:
+    def with_the_other_pool() -> PoolObservation:
         seen = observe()
         if seen.cluster is None:
             return seen

@@ -13,8 +13,8 @@ from quire_operator.plan import actions as act
 from quire_operator.plan import job_checks
 from quire_operator.plan.job_checks import holds_secret, job_faults
 from quire_operator.plan.jobs import plan_jobs
-from quire_operator.plan.jobs_seen import JobsSeen
-from quire_operator.plan.ledger_seen import LedgerSeen
+from quire_operator.plan.jobs_observation import JobsObservation
+from quire_operator.plan.ledger_observation import LedgerObservation
 from tests.support.kube_resources import bookie, managed_ledger
 from tests.unit.jobs.main.test_secret_settings import OPEN, SECRET
 
@@ -31,7 +31,7 @@ def resource(conf: dict[str, str], **metadata: Any) -> ManagedLedger:
 
 def faults(conf: dict[str, str]) -> list[str]:
     wanted = resource(conf)
-    return job_faults(wanted, jobs_of(wanted)[0], JobsSeen(), "quire-jobs:1")
+    return job_faults(wanted, jobs_of(wanted)[0], JobsObservation(), "quire-jobs:1")
 
 
 @pytest.mark.parametrize("key", SECRET)
@@ -86,7 +86,7 @@ def test_a_password_within_a_url_is_refused_without_being_repeated(field: str, s
     manifest = managed_ledger(**({"offload": {"target": "s3://cold"}} | spec))
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     wanted = ManagedLedger.model_validate(manifest)
-    (fault,) = job_faults(wanted, jobs_of(wanted)[-1], JobsSeen(), "quire-jobs:1")
+    (fault,) = job_faults(wanted, jobs_of(wanted)[-1], JobsObservation(), "quire-jobs:1")
     assert fault.startswith(f"{field} is a URL that contains a secret: ") and VALUE not in fault
 
 
@@ -101,13 +101,15 @@ def test_an_account_in_a_url_is_no_password() -> None:
     manifest = managed_ledger(analytics=[report], spark={"conf": conf})
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     wanted = ManagedLedger.model_validate(manifest)
-    assert job_faults(wanted, jobs_of(wanted)[0], JobsSeen(), "quire-jobs:1") == []
+    assert job_faults(wanted, jobs_of(wanted)[0], JobsObservation(), "quire-jobs:1") == []
 
 
 def test_no_run_begins_with_a_secret_in_its_arguments_and_the_condition_says_what_to_do() -> None:
     wish = {"annotations": {"quire.dev/run-job": f"offload@{ASKED}"}}
     for conf, runs in (({}, 1), ({"spark.hadoop.fs.s3a.secret.key": VALUE}, 0)):
-        seen = LedgerSeen(resource(conf, **wish), ASKED_S, Bookie.model_validate(bookie()), jobs=JobsSeen())
+        seen = LedgerObservation(
+            resource(conf, **wish), ASKED_S, Bookie.model_validate(bookie()), jobs=JobsObservation()
+        )
         found = plan_jobs(seen, "quire-jobs:1", may_act=True, ready=True)
         assert len([one for one in found.actions if isinstance(one, act.StartRun)]) == runs
     (said,) = [one for one in found.findings if isinstance(one, Finding) and one.type == "OffloadHealthy"]

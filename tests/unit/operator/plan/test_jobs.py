@@ -14,9 +14,9 @@ from quire_operator.api.conditions import Finding
 from quire_operator.api.managed_ledger import JobState, ManagedLedger
 from quire_operator.builders.job_runs import Slot
 from quire_operator.plan import actions as act
-from quire_operator.plan.jobs import BUSY_S, ENDING, REFUSED_S, STARTS_MAX, VANISHED, JobsPass, ending, plan_jobs
-from quire_operator.plan.jobs_seen import JobsSeen, Refusal, RunSeen, said
-from quire_operator.plan.ledger_seen import LedgerSeen
+from quire_operator.plan.jobs import BUSY_S, ENDING, REFUSED_S, STARTS_MAX, VANISHED, JobsPlan, ending, plan_jobs
+from quire_operator.plan.jobs_observation import JobsObservation, ObservedRun, Refusal, parse_termination
+from quire_operator.plan.ledger_observation import LedgerObservation
 from tests.support.kube_resources import bookie, managed_ledger
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC).timestamp()
@@ -24,46 +24,52 @@ OFFLOAD: dict[str, Any] = {"target": "s3://cold", "schedule": "17 * * * *"}
 RATES: dict[str, Any] = {"name": "rates", "kind": "throughput", "output": "file:///r", "schedule": "@daily"}
 
 
-def seen(now_s: float = NOON, jobs: JobsSeen | None = None, annotation: str | None = None, **spec: Any) -> LedgerSeen:
+def seen(
+    now_s: float = NOON, jobs: JobsObservation | None = None, annotation: str | None = None, **spec: Any
+) -> LedgerObservation:
     manifest = managed_ledger(**({"offload": OFFLOAD} | spec))
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     if annotation is not None:
         manifest["metadata"]["annotations"] = {"quire.dev/run-job": annotation}
     resource = ManagedLedger.model_validate(manifest)
-    return LedgerSeen(resource, now_s, Bookie.model_validate(bookie()), jobs=jobs or JobsSeen())
+    return LedgerObservation(resource, now_s, Bookie.model_validate(bookie()), jobs=jobs or JobsObservation())
 
 
-def after(what: LedgerSeen, former: JobsPass, now_s: float, jobs: JobsSeen | None = None) -> LedgerSeen:
+def after(
+    what: LedgerObservation, former: JobsPlan, now_s: float, jobs: JobsObservation | None = None
+) -> LedgerObservation:
     """A later look, at the status that the former pass wrote."""
     status = what.resource.status.model_copy(update={"jobs": former.rows})
     resource = what.resource.model_copy(update={"status": status})
     return replace(what, resource=resource, now_s=now_s, jobs=what.jobs if jobs is None else jobs)
 
 
-def plan(what: LedgerSeen, *, may_act: bool = True, ready: bool = True, image: str | None = "jobs:1") -> JobsPass:
+def plan(
+    what: LedgerObservation, *, may_act: bool = True, ready: bool = True, image: str | None = "jobs:1"
+) -> JobsPlan:
     return plan_jobs(what, image, may_act=may_act, ready=ready)
 
 
-def run(state: JobState, at_s: float, job: str = "offload", **more: Any) -> RunSeen:
+def run(state: JobState, at_s: float, job: str = "offload", **more: Any) -> ObservedRun:
     slot = Slot(at_s)
     ended = {"ended_at": slot.rfc3339} if state in (JobState.SUCCEEDED, JobState.FAILED) else {}
     name = f"orders-{job}-{slot.stamp}"
-    return RunSeen(name, f"uid-{name}", job, at_s, "batch/v1", "Job", state, **(ended | more))
+    return ObservedRun(name, f"uid-{name}", job, at_s, "batch/v1", "Job", state, **(ended | more))
 
 
-def begun(found: JobsPass) -> list[str]:
+def begun(found: JobsPlan) -> list[str]:
     return [one.manifest["metadata"]["name"] for one in found.actions if isinstance(one, act.StartRun)]
 
 
-def gone(found: JobsPass) -> list[str]:
+def gone(found: JobsPlan) -> list[str]:
     return [one.name for one in found.actions if isinstance(one, act.DeleteRun)]
 
 
-def events(found: JobsPass) -> list[str]:
+def events(found: JobsPlan) -> list[str]:
     return [one.reason for one in found.actions if isinstance(one, act.Emit)]
 
 
-def finding(found: JobsPass, kind: str) -> Finding:
+def finding(found: JobsPlan, kind: str) -> Finding:
     return next(one for one in found.findings if one.type == kind)
 
 
@@ -76,7 +82,7 @@ def test_a_new_job_waits_for_its_first_slot_and_makes_up_for_none_before_it() ->
     assert finding(first, "OffloadHealthy").status == "Unknown"
     due = plan(after(seen(), first, NOON + 17 * 60))
     assert begun(due) == ["orders-offload-20260131t1217"]
-    assert [one.told.reason for one in due.actions if isinstance(one, act.StartRun)] == ["RunStarted"]
+    assert [one.event.reason for one in due.actions if isinstance(one, act.StartRun)] == ["RunStarted"]
 
 
 def test_what_begins_is_done_when_it_is_seen_not_when_it_was_asked_for() -> None:
@@ -84,14 +90,14 @@ def test_what_begins_is_done_when_it_is_seen_not_when_it_was_asked_for() -> None
     due = plan(after(seen(), first, NOON + 1020))
     again = plan(after(seen(), due, NOON + 1021))
     assert begun(again) == begun(due), "the object may not have been made"
-    runs = JobsSeen((run(JobState.PENDING, NOON + 1020),))
+    runs = JobsObservation((run(JobState.PENDING, NOON + 1020),))
     known = plan(after(seen(), again, NOON + 1022, runs))
     assert begun(known) == []
     assert known.rows[0].run_id == "orders-offload-20260131t1217"
     assert known.requeue_s == 2
 
 
-def refusing(what: LedgerSeen, now_s: float) -> tuple[LedgerSeen, list[str]]:
+def refusing(what: LedgerObservation, now_s: float) -> tuple[LedgerObservation, list[str]]:
     """A pass whose every run is refused, as the operator remembers it; and the runs that it asked for."""
     what = replace(what, now_s=now_s)
     asked = [one.job for one in plan(what).actions if isinstance(one, act.StartRun)]
@@ -114,7 +120,7 @@ def test_a_run_that_was_refused_is_told_and_asked_for_again_after_a_while() -> N
 
 def test_a_refusal_of_a_run_that_is_due_no_more_says_nothing() -> None:
     refused = {"offload": Refusal("the quota is used up", NOON)}
-    found = plan(replace(seen(), jobs=JobsSeen(refused=refused)))
+    found = plan(replace(seen(), jobs=JobsObservation(refused=refused)))
     assert (found.rows[0].reason, found.requeue_s) == ("waits for its first scheduled time", 17 * 60)
 
 
@@ -138,7 +144,7 @@ def test_runs_that_are_refused_keep_no_other_back_and_are_not_asked_for_in_every
 
 def test_a_job_that_runs_does_not_have_a_refused_one_asked_for_in_every_pass() -> None:
     wanted = seen(analytics=[RATES | {"schedule": "17 * * * *"}])
-    runs = JobsSeen((run(JobState.RUNNING, NOON + 1020, "rates"),))
+    runs = JobsObservation((run(JobState.RUNNING, NOON + 1020, "rates"),))
     look, asked = refusing(after(wanted, plan(wanted), NOON + 1020, runs), NOON + 1020)
     assert asked == ["offload"]
     found = plan(replace(look, now_s=NOON + 1020 + BUSY_S))
@@ -152,18 +158,18 @@ def test_of_slots_that_were_missed_only_the_latest_has_a_run() -> None:
 
 def test_one_run_at_a_time_and_the_slot_behind_it_waits_for_its_end() -> None:
     first = plan(seen())
-    going = JobsSeen((run(JobState.RUNNING, NOON + 1020),))
+    going = JobsObservation((run(JobState.RUNNING, NOON + 1020),))
     busy = plan(after(seen(), first, NOON + 3 * 3600, going))
     assert begun(busy) == []
     assert busy.rows[0].state == "Running"
-    ended = JobsSeen((run(JobState.SUCCEEDED, NOON + 1020),))
+    ended = JobsObservation((run(JobState.SUCCEEDED, NOON + 1020),))
     assert begun(plan(after(seen(), busy, NOON + 3 * 3600, ended))) == ["orders-offload-20260131t1417"]
 
 
 def test_a_slot_whose_run_was_cleaned_away_has_no_other() -> None:
-    ended = JobsSeen((run(JobState.SUCCEEDED, NOON + 1020),))
+    ended = JobsObservation((run(JobState.SUCCEEDED, NOON + 1020),))
     known = plan(after(seen(), plan(seen()), NOON + 1800, ended))
-    later = plan(after(seen(), known, NOON + 1801, JobsSeen()))
+    later = plan(after(seen(), known, NOON + 1801, JobsObservation()))
     assert begun(later) == []
     assert (later.rows[0].state, later.rows[0].last_success) == ("Succeeded", "2026-01-31T12:17:00Z")
 
@@ -176,7 +182,7 @@ def test_suspended_nothing_begins_by_the_schedule_but_what_a_person_asks_for_doe
     wish = "offload@2026-01-31T13:59:58Z"
     asked = plan(after(seen(offload=suspended, annotation=wish), first, NOON + 7200))
     assert begun(asked) == ["orders-offload-20260131t135958"]
-    runs = JobsSeen((run(JobState.SUCCEEDED, NOON + 7198),))
+    runs = JobsObservation((run(JobState.SUCCEEDED, NOON + 7198),))
     assert begun(plan(after(seen(offload=suspended, annotation=wish), asked, NOON + 7300, runs))) == []
 
 
@@ -209,20 +215,20 @@ def test_an_analysis_may_write_where_its_job_takes_it(place: str) -> None:
 def test_old_runs_go_the_latest_stay_and_those_of_jobs_that_went_go_all() -> None:
     ended = [run(JobState.SUCCEEDED, NOON - hours * 3600) for hours in range(5)]
     others = [run(JobState.RUNNING, NOON, "gone"), run(JobState.FAILED, NOON - 60, "gone")]
-    found = plan(seen(jobs=JobsSeen((*ended, *others)), spark={"runsKept": 2}))
+    found = plan(seen(jobs=JobsObservation((*ended, *others)), spark={"runsKept": 2}))
     assert sorted(gone(found)) == sorted(one.name for one in (*ended[2:], *others))
-    assert gone(plan(seen(jobs=JobsSeen(tuple(replace(one, deleting=True) for one in ended))))) == []
+    assert gone(plan(seen(jobs=JobsObservation(tuple(replace(one, deleting=True) for one in ended))))) == []
 
 
 def test_a_job_that_went_is_looked_after_until_nothing_of_it_is_there() -> None:
-    known = plan(seen(jobs=JobsSeen((run(JobState.RUNNING, NOON),), ("driver",))))
+    known = plan(seen(jobs=JobsObservation((run(JobState.RUNNING, NOON),), ("driver",))))
     without = seen(offload=None)
-    going = plan(after(without, known, NOON + 1, JobsSeen((run(JobState.RUNNING, NOON),), ("driver",))))
+    going = plan(after(without, known, NOON + 1, JobsObservation((run(JobState.RUNNING, NOON),), ("driver",))))
     assert len(gone(going)) == 1
     assert [(row.name, row.reason) for row in going.rows] == [("offload", ENDING)]
-    driver = plan(after(without, going, NOON + 2, JobsSeen((), ("driver",))))
+    driver = plan(after(without, going, NOON + 2, JobsObservation((), ("driver",))))
     assert [row.name for row in driver.rows] == ["offload"] and driver.requeue_s == 2
-    assert plan(after(without, driver, NOON + 3, JobsSeen())).rows == ()
+    assert plan(after(without, driver, NOON + 3, JobsObservation())).rows == ()
 
 
 def test_what_was_asked_of_an_earlier_job_of_this_name_does_not_run_again() -> None:
@@ -235,7 +241,7 @@ def test_what_was_asked_of_an_earlier_job_of_this_name_does_not_run_again() -> N
 
 def test_ended_runs_are_told_once_and_make_the_condition() -> None:
     first = plan(seen())
-    failed = JobsSeen((run(JobState.FAILED, NOON + 1020, reason="bucket cold: access denied", pod="p"),))
+    failed = JobsObservation((run(JobState.FAILED, NOON + 1020, reason="bucket cold: access denied", pod="p"),))
     told = plan(after(seen(), first, NOON + 1100, failed))
     assert events(told) == ["RunFailed"]
     assert told.rows[0].pod == "p"
@@ -243,10 +249,10 @@ def test_ended_runs_are_told_once_and_make_the_condition() -> None:
     assert "access denied" in finding(told, "OffloadHealthy").message
     again = plan(after(seen(), told, NOON + 1101, failed))
     assert events(again) == []
-    going = JobsSeen((*failed.runs, run(JobState.RUNNING, NOON + 4620)))
+    going = JobsObservation((*failed.runs, run(JobState.RUNNING, NOON + 4620)))
     running = plan(after(seen(), again, NOON + 4630, going))
     assert finding(running, "OffloadHealthy").status == "False", "what ended last counts until the next has"
-    good = JobsSeen((*failed.runs, run(JobState.SUCCEEDED, NOON + 4620, outputs=("s3://cold",))))
+    good = JobsObservation((*failed.runs, run(JobState.SUCCEEDED, NOON + 4620, outputs=("s3://cold",))))
     well = plan(after(seen(), running, NOON + 4700, good))
     assert events(well) == ["RunSucceeded"]
     assert well.rows[0].outputs == ("s3://cold",)
@@ -254,11 +260,11 @@ def test_ended_runs_are_told_once_and_make_the_condition() -> None:
 
 
 def test_a_run_that_somebody_deleted_has_failed_and_is_told_once() -> None:
-    going = plan(after(seen(), plan(seen()), NOON + 1030, JobsSeen((run(JobState.RUNNING, NOON + 1020),))))
-    found = plan(after(seen(), going, NOON + 1060, JobsSeen()))
+    going = plan(after(seen(), plan(seen()), NOON + 1030, JobsObservation((run(JobState.RUNNING, NOON + 1020),))))
+    found = plan(after(seen(), going, NOON + 1060, JobsObservation()))
     assert (found.rows[0].state, found.rows[0].reason) == ("Failed", VANISHED)
     assert events(found) == ["RunFailed"]
-    again = plan(after(seen(), found, NOON + 1062, JobsSeen()))
+    again = plan(after(seen(), found, NOON + 1062, JobsObservation()))
     assert (events(again), begun(again)) == ([], [])
 
 
@@ -318,7 +324,7 @@ def test_nothing_begins_while_paused_or_while_no_broker_answers() -> None:
 
 
 def test_runs_are_spark_applications_where_an_operator_of_spark_is() -> None:
-    jobs = JobsSeen(applications=("spark.apache.org/v1",))
+    jobs = JobsObservation(applications=("spark.apache.org/v1",))
     wish = "offload@2026-01-31T11:59:00Z"
 
     def kinds(**spark: Any) -> list[str]:
@@ -331,11 +337,11 @@ def test_runs_are_spark_applications_where_an_operator_of_spark_is() -> None:
 
 def test_when_the_namespace_goes_its_runs_end_first() -> None:
     runs = (run(JobState.RUNNING, NOON), run(JobState.SUCCEEDED, NOON - 60))
-    actions, left = ending(seen(jobs=JobsSeen(runs, drivers=("d",))))
+    actions, left = ending(seen(jobs=JobsObservation(runs, drivers=("d",))))
     assert [one.name for one in actions if isinstance(one, act.DeleteRun)] == [one.name for one in runs]
     assert left is not None
     assert runs[0].name in left
-    assert ending(seen(jobs=JobsSeen(drivers=("d",))))[1] is not None
+    assert ending(seen(jobs=JobsObservation(drivers=("d",))))[1] is not None
     assert ending(seen())[1] is None
 
 
@@ -350,7 +356,7 @@ def test_when_the_namespace_goes_its_runs_end_first() -> None:
     ],
 )
 def test_the_last_words_of_a_driver_are_read(text: str, reason: str, outputs: tuple[str, ...]) -> None:
-    found = said(text)
+    found = parse_termination(text)
     assert found is not None
     assert (found.reason, found.outputs) == (reason, outputs)
-    assert said("\n") is None
+    assert parse_termination("\n") is None

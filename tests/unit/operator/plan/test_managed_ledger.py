@@ -10,10 +10,10 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.api.conditions import Condition
 from quire_operator.api.managed_ledger import LedgerState, ManagedLedger
 from quire_operator.plan import actions as act
-from quire_operator.plan.ledger_seen import LedgerSeen, NamespaceState, TopicSeen
-from quire_operator.plan.managed_ledger import LedgerPass, plan_managed_ledger
+from quire_operator.plan.ledger_observation import LedgerObservation, NamespaceState, ObservedTopic
+from quire_operator.plan.managed_ledger import LedgerPlan, plan_managed_ledger
 from quire_operator.plan.namespace import ACTIONS_MAX, isolation, policies, retention_mb, retention_minutes
-from quire_operator.plan.seen import PodSeen, StatefulSetSeen
+from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet
 from tests.support.kube_resources import bookie, managed_ledger
 
 PERSISTENCE = {
@@ -30,40 +30,44 @@ THERE = NamespaceState(
     exists=True,
     isolation=ISOLATION,
     policies={"persistence": PERSISTENCE},
-    topics={"placed": TopicSeen(4, {"billing": 7}), "audit": TopicSeen(0), "undeclared": TopicSeen(0, {"old": 99})},
+    topics={
+        "placed": ObservedTopic(4, {"billing": 7}),
+        "audit": ObservedTopic(0),
+        "undeclared": ObservedTopic(0, {"old": 99}),
+    },
 )
 
 
-def seen(namespace: NamespaceState | None = THERE, **spec: Any) -> LedgerSeen:
+def seen(namespace: NamespaceState | None = THERE, **spec: Any) -> LedgerObservation:
     manifest = managed_ledger(**({"topics": TOPICS} | spec))
     manifest["metadata"] |= {"namespace": "ns", "generation": 4, "finalizers": ["quire.dev/managedledger"]}
-    return LedgerSeen(
+    return LedgerObservation(
         ManagedLedger.model_validate(manifest),
         1_000_000.0,
         Bookie.model_validate(bookie()),
         bookies=3,
         writable_bookies=3,
-        stateful_set=StatefulSetSeen("orders-broker", "u", 1),
-        pods=(PodSeen("orders-broker-0", ready=True),),
+        stateful_set=ObservedStatefulSet("orders-broker", "u", 1),
+        pods=(ObservedPod("orders-broker-0", ready=True),),
         namespace=namespace,
         under_replicated=0,
     )
 
 
-def plan(what: LedgerSeen) -> LedgerPass:
+def plan(what: LedgerObservation) -> LedgerPlan:
     return plan_managed_ledger(what, "quire:1")
 
 
-def asked(found: LedgerPass) -> list[Any]:
+def asked(found: LedgerPlan) -> list[Any]:
     """Actions but the children."""
     return [action for action in found.actions if not isinstance(action, act.Apply)]
 
 
-def condition(found: LedgerPass, kind: str) -> Condition:
+def condition(found: LedgerPlan, kind: str) -> Condition:
     return next(one for one in found.status.conditions if one.type == kind)
 
 
-def deleted(what: LedgerSeen) -> LedgerSeen:
+def deleted(what: LedgerObservation) -> LedgerObservation:
     metadata = what.resource.metadata | {"deletionTimestamp": "2030-01-01T00:00:00Z"}
     return replace(what, resource=what.resource.model_copy(update={"metadata": metadata}))
 
@@ -100,7 +104,7 @@ def test_what_nobody_could_be_asked_is_absent_and_never_0() -> None:
     [({}, 0), ({"a": 0}, 0), ({"a": None}, None), ({"a": 0, "b": None}, None), ({"a": 3, "b": None}, 3)],
 )
 def test_the_largest_backlog_is_one_that_is_known(cursors: dict[str, int | None], expected: int | None) -> None:
-    there = replace(THERE, topics={"placed": TopicSeen(0, cursors=cursors)})
+    there = replace(THERE, topics={"placed": ObservedTopic(0, cursors=cursors)})
     found = plan(seen(there)).status
     assert (found.topic_count, found.backlog) == (1, expected)
 
@@ -121,7 +125,7 @@ def test_what_is_missing_is_made_in_an_order_in_which_it_can_be() -> None:
 
 
 def test_partitions_are_added_and_cursors_of_a_topic_that_exists() -> None:
-    there = replace(THERE, topics={"placed": TopicSeen(2), "audit": TopicSeen(0)})
+    there = replace(THERE, topics={"placed": ObservedTopic(2), "audit": ObservedTopic(0)})
     assert asked(plan(seen(there))) == [
         act.GrowTopic("shop/orders", "placed", 4),
         act.CreateCursor("shop/orders", "placed", "billing", earliest=True),
@@ -137,13 +141,13 @@ def test_a_large_namespace_is_brought_up_over_several_passes() -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        (TopicSeen(6), "placed has 6 partitions, but 4 are declared"),
-        (TopicSeen(0), "placed has no partitions, but 4 are declared"),
+        (ObservedTopic(6), "placed has 6 partitions, but 4 are declared"),
+        (ObservedTopic(0), "placed has no partitions, but 4 are declared"),
     ],
 )
-def test_a_topic_that_exists_otherwise_is_left_alone_and_said(there: TopicSeen, said: str) -> None:
+def test_a_topic_that_exists_otherwise_is_left_alone_and_said(there: ObservedTopic, said: str) -> None:
     with_cursor = replace(there, cursors={"billing": 0})
-    found = plan(seen(replace(THERE, topics={"placed": with_cursor, "audit": TopicSeen(0)})))
+    found = plan(seen(replace(THERE, topics={"placed": with_cursor, "audit": ObservedTopic(0)})))
     assert asked(found) == []
     assert found.status.state is LedgerState.DEGRADED
     assert said in condition(found, "PolicyApplied").message
@@ -321,7 +325,9 @@ def test_what_was_not_consumed_in_time_expires(ttl: str, seconds: int) -> None:
 
 
 def test_declared_topics_that_nobody_has_open_are_opened_once_all_is_there() -> None:
-    there = replace(THERE, topics={"placed": TopicSeen(4, {"billing": None}, loaded=False), "audit": TopicSeen(0)})
+    there = replace(
+        THERE, topics={"placed": ObservedTopic(4, {"billing": None}, loaded=False), "audit": ObservedTopic(0)}
+    )
     found = plan(seen(there))
     assert asked(found) == [act.LoadTopic("shop/orders", "placed", 4)]
     assert found.status.state is LedgerState.OPEN

@@ -11,10 +11,10 @@ from quire_operator.builders.bookie import BookieFacts, bookie_children
 from quire_operator.builders.broker import BrokerFacts, broker_children
 from quire_operator.plan import actions as act
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.ledger_seen import LedgerSeen
+from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.managed_ledger import plan_managed_ledger
+from quire_operator.plan.observation import PoolObservation
 from quire_operator.plan.pod_rules import bookie_template_faults, managed_ledger_template_faults
-from quire_operator.plan.seen import PoolSeen
 from tests.support.kube_resources import bookie, managed_ledger
 
 
@@ -149,7 +149,7 @@ def test_pods_of_the_operator_fit_the_pod_security_level_restricted() -> None:
 
 
 def test_nothing_is_changed_for_a_refused_template_and_the_status_says_why() -> None:
-    seen = PoolSeen(pool({"hostNetwork": True}), 0.0)
+    seen = PoolObservation(pool({"hostNetwork": True}), 0.0)
     found = plan_bookie(seen, "quire:1")
     assert found.actions == ()
     (said,) = [one for one in found.status.conditions if "hostNetwork" in one.message]
@@ -160,7 +160,7 @@ def test_nothing_is_changed_for_a_refused_template_and_the_status_says_why() -> 
 
 def test_nothing_is_changed_for_a_refused_template_of_brokers() -> None:
     ledger = ManagedLedger.model_validate(managed_ledger(brokers={"podTemplate": {"spec": {"hostIPC": True}}}))
-    seen = LedgerSeen(ledger, 0.0, pool({}))
+    seen = LedgerObservation(ledger, 0.0, pool({}))
     found = plan_managed_ledger(seen, "quire:1")
     assert found.actions == ()
     assert any("hostIPC" in one.message for one in found.status.conditions)

@@ -8,7 +8,7 @@ import pytest
 
 from quire_operator.api.operations import Step
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.seen import DrainSeen
+from quire_operator.plan.observation import ObservedDrain
 from tests.unit.operator.plan.small_world import World
 from tests.unit.operator.plan.test_bookie import reasons, running
 
@@ -46,7 +46,7 @@ def test_a_lost_bookie_is_given_time_to_come_back_and_the_status_says_what_is_wr
     world.run()
     assert world.claims == claims
     assert row(world)["state"] == "Lost"
-    assert "no node of the cluster" in str(row(world)["reason"])
+    assert "not a node of the cluster" in str(row(world)["reason"])
     blocked = world.condition("ReplaceBlocked")
     assert (blocked["status"], blocked["reason"]) == ("True", "WaitingForItsReturn")
     assert "quire.dev/replace" in blocked["message"]
@@ -85,7 +85,7 @@ def test_where_nobody_else_could_take_its_replicas_the_word_is_named_that_brings
     world = lost_node()
     world.audited = False
     old, blocked = world.disks[LOST].bookie, "2 other bookies are writable, fewer than the ensemble of 3 of ledger 7"
-    world.drains[old] = DrainSeen(old, emptied=False, ledgers_left=4, blocked_by=(blocked,), leaving=False)
+    world.drains[old] = ObservedDrain(old, emptied=False, ledgers_left=4, blocked_by=(blocked,), leaving=False)
     world.one_pass()
     world.now_s += 700
     for _ in range(3):
@@ -94,12 +94,12 @@ def test_where_nobody_else_could_take_its_replicas_the_word_is_named_that_brings
     assert message.startswith(
         f"Replace: Copying, 4 ledgers are still on it; {blocked}; or annotate {LOST} with quire.dev/replace"
     )
-    world.drains[old] = DrainSeen(old, emptied=False, ledgers_left=3, blocked_by=("ledger 9 is open on it",))
+    world.drains[old] = ObservedDrain(old, emptied=False, ledgers_left=3, blocked_by=("ledger 9 is open on it",))
     world.one_pass()
     assert "annotate" not in world.condition("Progressing")["message"], "it is on its way: nothing is to be given up"
     # Ledgers that were created on the two others want a third bookie, which only the one in its place can be.
     world.lost[old].ledgers, world.under_replicated = 0, 2
-    world.drains[old] = DrainSeen(old, emptied=True, ledgers_left=0)
+    world.drains[old] = ObservedDrain(old, emptied=True, ledgers_left=0)
     world.one_pass()
     message = world.condition("Progressing")["message"]
     assert "2 ledgers of the cluster are under-replicated" in message and "annotate" in message

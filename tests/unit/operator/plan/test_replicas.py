@@ -5,23 +5,25 @@ import pytest
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.operations import OperationType, Step
 from quire_operator.plan.drain import replicas_during
+from quire_operator.plan.observation import ObservedClaim, ObservedPod, ObservedStatefulSet, PoolObservation
 from quire_operator.plan.operations import begun
 from quire_operator.plan.replicas import allowed_replicas, last_pod, replicas_there
-from quire_operator.plan.seen import ClaimSeen, PodSeen, PoolSeen, StatefulSetSeen
 from tests.support.kube_resources import bookie
 
 
-def seen(wanted: int, in_set: int | None, pods: list[int], claims: list[int], step: Step | None = None) -> PoolSeen:
+def seen(
+    wanted: int, in_set: int | None, pods: list[int], claims: list[int], step: Step | None = None
+) -> PoolObservation:
     resource = Bookie.model_validate(bookie(replicas=wanted))
     if step is not None:
         operation = begun(OperationType.DRAIN, step, 0, pod=f"pool-bookie-{max(claims)}", target=str(max(claims)))
         resource = resource.model_copy(update={"status": resource.status.model_copy(update={"operation": operation})})
-    return PoolSeen(
+    return PoolObservation(
         resource,
         0,
-        None if in_set is None else StatefulSetSeen("pool-bookie", "u", in_set),
-        tuple(PodSeen(f"pool-bookie-{ordinal}") for ordinal in pods),
-        tuple(ClaimSeen(f"c-{ordinal}", "ledgers0", f"pool-bookie-{ordinal}", "1Gi") for ordinal in claims),
+        None if in_set is None else ObservedStatefulSet("pool-bookie", "u", in_set),
+        tuple(ObservedPod(f"pool-bookie-{ordinal}") for ordinal in pods),
+        tuple(ObservedClaim(f"c-{ordinal}", "ledgers0", f"pool-bookie-{ordinal}", "1Gi") for ordinal in claims),
     )
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from quire_operator.plan.actions import AnnotateZone
-from quire_operator.plan.seen import PodSeen, PoolSeen
+from quire_operator.plan.observation import ObservedPod, PoolObservation
 from quire_operator.plan.zones import annotations
 from tests.unit.operator.plan.small_world import World
 
-POD = PodSeen("pool-bookie-0", "u1", node="n1", zone="eu-1a")
+POD = ObservedPod("pool-bookie-0", "u1", node="n1", zone="eu-1a")
 
 
-def seen(pod: PodSeen, keys: list[str] | None = None) -> PoolSeen:
+def seen(pod: ObservedPod, keys: list[str] | None = None) -> PoolObservation:
     world = World()
     if keys is not None:
         world.change(placement={"topologyKeys": keys})
@@ -31,7 +31,7 @@ def seen(pod: PodSeen, keys: list[str] | None = None) -> PoolSeen:
         (replace(POD, deleting=True), None),
     ],
 )
-def test_a_pod_is_told_the_zone_of_its_node_once_it_has_one(pod: PodSeen, zone: str | None) -> None:
+def test_a_pod_is_told_the_zone_of_its_node_once_it_has_one(pod: ObservedPod, zone: str | None) -> None:
     expected = [] if zone is None else [AnnotateZone("pool-bookie-0", "u1", zone)]
     assert annotations(seen(pod)) == expected
 

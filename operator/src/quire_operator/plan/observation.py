@@ -7,7 +7,7 @@ from quire_operator.builders import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
+class ObservedPod:
     """A pod of the pool's StatefulSet."""
 
     name: str
@@ -30,7 +30,7 @@ class PodSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class BookieSeen:
+class ObservedBookie:
     """The state that a bookie reports over HTTP."""
 
     id: str
@@ -46,7 +46,7 @@ class BookieSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimSeen:
+class ObservedClaim:
     """A volume claim of the pool."""
 
     name: str
@@ -67,7 +67,7 @@ class ClaimSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulSetSeen:
+class ObservedStatefulSet:
     """The pool's StatefulSet."""
 
     name: str
@@ -85,14 +85,14 @@ class StatefulSetSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainSeen:
+class ObservedDrain:
     """The drain of a bookie as reported by the auditor."""
 
     bookie: str
     emptied: bool
     ledgers_left: int
     eta_s: int | None = None
-    looked_at_s: float = 0.0
+    checked_at_s: float = 0.0
     """When the auditor checked the bookie, in seconds since the epoch."""
     blocked_by: tuple[str, ...] = ()
     leaving: bool = True
@@ -101,11 +101,11 @@ class DrainSeen:
     @property
     def look(self) -> int:
         """Identifies this check of the auditor among its others, independent of clocks."""
-        return round(self.looked_at_s * 1000)
+        return round(self.checked_at_s * 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
+class ObservedCluster:
     """The state of the cluster in the metadata, as reported by a bookie or by auto-recovery."""
 
     under_replicated: int
@@ -121,20 +121,20 @@ class ClusterSeen:
     recovery_enabled: bool = True
     oldest_mark_s: float | None = None
     """When the oldest under-replicated ledger was marked, in seconds since the epoch; None if not reported."""
-    drains: tuple[DrainSeen, ...] = ()
+    drains: tuple[ObservedDrain, ...] = ()
 
     @property
     def unaccepted(self) -> int:
         """Number of ledgers with entries that no replica can serve and whose loss was not accepted."""
         return max(0, self.unrecoverable - self.accepted)
 
-    def drain_of(self, bookie: str) -> DrainSeen | None:
+    def drain_of(self, bookie: str) -> ObservedDrain | None:
         """Return the drain of a bookie, or None."""
         return next((drain for drain in self.drains if drain.bookie == bookie), None)
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceSeen:
+class ObservedNamespace:
     """A ManagedLedger whose data are on the cluster of this pool."""
 
     name: str
@@ -144,20 +144,20 @@ class NamespaceSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolSeen:
+class PoolObservation:
     """A pool and its children, observed once."""
 
     resource: Bookie
     now_s: float
     """Seconds since the epoch."""
-    stateful_set: StatefulSetSeen | None = None
-    pods: tuple[PodSeen, ...] = ()
-    claims: tuple[ClaimSeen, ...] = ()
-    bookies: dict[str, BookieSeen] = field(default_factory=dict)
+    stateful_set: ObservedStatefulSet | None = None
+    pods: tuple[ObservedPod, ...] = ()
+    claims: tuple[ObservedClaim, ...] = ()
+    bookies: dict[str, ObservedBookie] = field(default_factory=dict)
     """Bookies by pod; those that did not respond are missing."""
-    cluster: ClusterSeen | None = None
+    cluster: ObservedCluster | None = None
     """None if the metadata store is unreachable, or if no process that can query it responds yet."""
-    namespaces: tuple[NamespaceSeen, ...] = ()
+    namespaces: tuple[ObservedNamespace, ...] = ()
     known_ids: dict[str, str] = field(default_factory=dict)
     """Bookie ids by pod from the last status, including those that do not respond now."""
     lost_bookie_delay_s: int | None = None
@@ -178,7 +178,7 @@ class PoolSeen:
         """Whether all ledgers are known to be fully replicated; an unknown count is not zero."""
         return self.cluster is not None and self.cluster.under_replicated == 0 and self.cluster.unaccepted == 0
 
-    def pod(self, name: str) -> PodSeen | None:
+    def pod(self, name: str) -> ObservedPod | None:
         """Return a pod by name, or None."""
         return next((pod for pod in self.pods if pod.name == name), None)
 

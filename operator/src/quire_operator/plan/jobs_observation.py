@@ -13,7 +13,7 @@ ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
-class RunSeen:
+class ObservedRun:
     """One run: a Job or a SparkApplication."""
 
     name: str
@@ -49,10 +49,10 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class JobsSeen:
+class JobsObservation:
     """The jobs of a ManagedLedger, observed once."""
 
-    runs: tuple[RunSeen, ...] = ()
+    runs: tuple[ObservedRun, ...] = ()
     drivers: tuple[str, ...] = ()
     """Pods of drivers that have not ended."""
     applications: tuple[str, ...] = ()
@@ -66,14 +66,14 @@ class JobsSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TerminationMessage:
     """The termination message of a driver."""
 
     reason: str
     outputs: tuple[str, ...] = ()
 
 
-def said(text: str) -> Said | None:
+def parse_termination(text: str) -> TerminationMessage | None:
     """Parse a termination message: the JSON summary of the run, or else plain text. None if it is empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
@@ -83,8 +83,8 @@ def said(text: str) -> Said | None:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        return Said(lines[-1].removeprefix("quire: ")[:REASON_MAX])
-    return Said(_reason(found)[:REASON_MAX], _outputs(found.get("outputs")))
+        return TerminationMessage(lines[-1].removeprefix("quire: ")[:REASON_MAX])
+    return TerminationMessage(_reason(found)[:REASON_MAX], _outputs(found.get("outputs")))
 
 
 def _reason(summary: dict[str, Any]) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.plan.jobs_seen import JobsSeen
-from quire_operator.plan.seen import PodSeen, StatefulSetSeen
+from quire_operator.plan.jobs_observation import JobsObservation
+from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSeen:
+class ObservedTopic:
     """A topic as reported by the brokers; totals over its partitions."""
 
     partitions: int
@@ -40,14 +40,14 @@ class NamespaceState:
     """Roles that administer the namespace."""
     isolation: Mapping[str, Any] | None = None
     """The namespace isolation policy that the operator maintains."""
-    topics: Mapping[str, TopicSeen] = field(default_factory=dict)
+    topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
     """By name within the namespace."""
     writable_bookies: int | None = None
     """Number of bookies of the cluster that accept new ledgers, according to the broker."""
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerSeen:
+class LedgerObservation:
     """A ManagedLedger and its children, observed once."""
 
     resource: ManagedLedger
@@ -58,8 +58,8 @@ class LedgerSeen:
     bookies: int | None = None
     """Number of bookies of the cluster, writable or not."""
     writable_bookies: int | None = None
-    stateful_set: StatefulSetSeen | None = None
-    pods: tuple[PodSeen, ...] = ()
+    stateful_set: ObservedStatefulSet | None = None
+    pods: tuple[ObservedPod, ...] = ()
     namespace: NamespaceState | None = None
     """None if no broker responded."""
     under_replicated: int | None = None
@@ -73,4 +73,4 @@ class LedgerSeen:
     pod_monitors: bool = False
     unwanted_monitors: tuple[tuple[str, str], ...] = ()
     """Name and uid of our PodMonitors that exist although monitoring is off."""
-    jobs: JobsSeen = field(default_factory=JobsSeen)
+    jobs: JobsObservation = field(default_factory=JobsObservation)
