@@ -1,4 +1,4 @@
-"""A storage that dies in the middle of its work, and what must be true afterwards."""
+"""Crashes a storage in the middle of its work, recovers it, and checks that nothing acknowledged is lost."""
 
 import asyncio
 import gc
@@ -20,11 +20,11 @@ from tests.unit.bookie.storage.store import DIRECTORY, SimMarks, Store, body_of,
 
 Expected = dict[tuple[int, int], bytes]
 _PARTS = (LedgerStorage, FlushWorker, EntryLogs, LogAppender, LogFiles, LogWriter, LogWrites, Compaction)
-"""Of a storage, which know each other."""
+"""Classes of a storage's objects, which reference each other."""
 
 
 async def scenario(store: Store, expected: Expected) -> None:
-    """Several flushes: dense, striped, late, stored again, large entries that roll the log, a deletion."""
+    """Run several flushes: dense, striped, late, stored again, large entries that fill a log, a deletion."""
     for version in range(3):
         await note(store, expected, 1, range(version * 100, version * 100 + 110), version)
         await note(store, expected, 2, [e for e in range(version * 60, version * 60 + 60) if e % 3 != 1], version)
@@ -41,7 +41,7 @@ async def scenario(store: Store, expected: Expected) -> None:
 async def note(
     store: Store, expected: Expected, ledger: int, ids: "range | list[int]", version: int, size: int = 40
 ) -> None:
-    """Put entries, and remember what must be readable."""
+    """Put entries and record them as expected."""
     info = await store.ledger(ledger)
     if info.deleted:
         return
@@ -51,12 +51,12 @@ async def note(
         expected[ledger, entry] = body
 
 
-async def replay(crashed: Store, heir: SimDisk) -> Store:
-    """What a bookie does at its next start: open, then everything after the mark once more."""
-    store = await open_store(heir, directories=crashed.directories)
-    mark = await crashed.marks.durable(heir)
+async def replay(crashed: Store, survivor: SimDisk) -> Store:
+    """Open the storage as a bookie does at its next start, and replay everything after the mark."""
+    store = await open_store(survivor, directories=crashed.directories)
+    mark = await crashed.marks.durable(survivor)
     store.marks = crashed.marks
-    marks = SimMarks(heir, crashed.marks.records)
+    marks = SimMarks(survivor, crashed.marks.records)
     store.storage._flushes.marks = marks
     for run in crashed.marks.records[mark:]:
         info = await store.ledger(run.ledger)
@@ -67,7 +67,7 @@ async def replay(crashed: Store, heir: SimDisk) -> Store:
 
 
 async def check(store: Store, expected: Expected) -> None:
-    """Everything acknowledged is there."""
+    """Check that every acknowledged entry is readable."""
     for (ledger, entry), body in expected.items():
         info = await store.storage.load_ledger(LedgerId(ledger))
         assert info is not None
@@ -78,7 +78,7 @@ async def check(store: Store, expected: Expected) -> None:
 async def crash_at(
     step: int, survival: Survival, disk: SimDisk | None = None, directories: Sequence[str] = (DIRECTORY,)
 ) -> bool:
-    """Run, die after `step` changes, recover, check. False once the scenario ends before the crash."""
+    """Run, crash after `step` changes, recover, check. False once the scenario ends before the crash."""
     disk = disk or SimDisk()
     expected: Expected = {}
     try:
@@ -88,30 +88,32 @@ async def crash_at(
     except (OSError, QuireError):
         assert disk.crashed
     finished = not disk.crashed
-    heir = disk.crash(survival, seed=step)
-    await let_the_dead_rest(store)
-    again = await replay(store, heir)
+    survivor = disk.crash(survival, seed=step)
+    await dispose_crashed(store)
+    again = await replay(store, survivor)
     await check(again, expected)
     await again.storage.flush()
     await check(again, expected)
-    once_more = await replay(again, heir.crash(survival, seed=step + 1))
+    once_more = await replay(again, survivor.crash(survival, seed=step + 1))
     await check(once_more, expected)
     assert once_more.storage.stats.logs_damaged == 0
     for one in (again, once_more):
-        await let_the_dead_rest(one)
+        await dispose_crashed(one)
     return not finished
 
 
-async def let_the_dead_rest(store: Store) -> None:
-    """End the task of a crashed storage, and take it apart: a cycle that holds 2 MiB of its log's end beside all of its
-    disk has too few objects for the collector to come by before gigabytes of them have piled up.
+async def dispose_crashed(store: Store) -> None:
+    """End the task of a crashed storage and break its reference cycles.
+
+    A cycle references 2 MiB of a log's end and the whole disk with few objects, so the garbage collector would run only
+    after gigabytes of them have accumulated.
     """
     worker = store.storage._flushes.task
     assert worker is not None
     worker.cancel()
     await asyncio.wait((worker,))
     failure = store.storage.failure
-    while failure is not None:  # what was logged is kept until the end of the test, with the frames that failed
+    while failure is not None:  # logged errors are kept until the end of the test, with their frames
         clear_frames(failure.__traceback__)
         failure = failure.__context__
     due: list[object] = [store.storage]

@@ -1,4 +1,4 @@
-"""Run as a process of its own, to be killed: commits to a RocksDB index and prints each number once it is durable."""
+"""Run as a separate process, to be killed: commits to a RocksDB index and prints each number once it is durable."""
 
 import asyncio
 import sys

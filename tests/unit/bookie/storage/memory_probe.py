@@ -1,4 +1,4 @@
-"""Run as a process of its own: loads a real storage with small entries and prints what that took of memory, in bytes.
+"""Run as a separate process: loads a real storage with small entries and prints its memory use, in bytes.
 
 Output: one line `idle peak configured`.
 """
@@ -37,7 +37,7 @@ def _status(name: str) -> int:
 
 
 async def _load(storage: LedgerStorage[int], entries: int) -> None:
-    """Runs of every ledger in turn, as views into one socket buffer each, until `entries` were stored."""
+    """Put runs of every ledger in turn, as views into one socket buffer each, until `entries` were stored."""
     infos = []
     for ledger in range(LEDGERS):
         await storage.load_ledger(LedgerId(ledger))
@@ -73,7 +73,7 @@ async def _read_all(storage: LedgerStorage[int]) -> int:
 
 
 async def main(folder: str, entries: int) -> None:
-    """Idle, then load and read, then the highest resident memory that the process ever had."""
+    """Print the resident memory when idle, and the peak after loading and reading."""
     disk = LocalDisk()
     index = await RocksIndexStore.open(f"{folder}/index", cache_bytes=INDEX_BYTES)
     settings = StorageSettings(write_cache_bytes=WRITE_CACHE_BYTES, read_cache_bytes=READ_CACHE_BYTES)

@@ -1,4 +1,4 @@
-"""A storage on the real disk with a real RocksDB index. Run as a process it reads one, since the engine may crash."""
+"""A storage on the real disk with a RocksDB index. Run as a process it reads one, since RocksDB may crash."""
 
 import asyncio
 import json
@@ -31,21 +31,21 @@ class NoMarks:
     """A journal that keeps nothing."""
 
     def capture(self) -> int:
-        """No place."""
+        """Return a constant."""
         return 0
 
     async def commit(self, mark: int, /) -> None:
-        """Nothing to keep."""
+        """Do nothing."""
         return
 
 
 def place_of(folder: Path) -> IndexPlace:
-    """Where the index lies."""
+    """Return the location of the index."""
     return IndexPlace(str(folder / "index"), (str(folder),), 8 * MIB)
 
 
 async def open_real(folder: Path, *, rebuild_on_damage: bool = False) -> tuple[LedgerStorage[int], LocalDisk]:
-    """Open what is in `folder`."""
+    """Open the storage in `folder`."""
     disk = LocalDisk()
     index = await open_index(disk, place_of(folder), rebuild_on_damage=rebuild_on_damage)
     storage = await LedgerStorage.open(
@@ -55,14 +55,14 @@ async def open_real(folder: Path, *, rebuild_on_damage: bool = False) -> tuple[L
 
 
 async def close_real(storage: LedgerStorage[int], disk: LocalDisk) -> None:
-    """Close all of it."""
+    """Close storage, index and disk."""
     await storage.close()
     await storage._index.close()
     disk.close()
 
 
 async def fill(folder: Path) -> None:
-    """Many ledgers, several flushes and openings, so that the index has several files."""
+    """Fill many ledgers in several flushes and openings, so that the index has several files."""
     for part in range(3):
         storage, disk = await open_real(folder)
         for ledger in range(LEDGERS):
@@ -77,7 +77,7 @@ async def fill(folder: Path) -> None:
 
 
 async def read_all(folder: Path, *, rebuild_on_damage: bool = False) -> dict[str, object]:
-    """How many entries are right, how many answer with an error, and which are absent or wrong."""
+    """Return how many entries are right, how many raise an error, and which are absent or wrong."""
     try:
         storage, disk = await open_real(folder, rebuild_on_damage=rebuild_on_damage)
     except (QuireError, OSError) as error:

@@ -14,7 +14,7 @@ Expected = dict[tuple[int, int], bytes]
 
 
 def log_paths(disk: SimDisk) -> list[str]:
-    """The entry logs on the disk, oldest first."""
+    """Return the entry logs on the disk, oldest first."""
     return sorted(path for path in disk._names if path.endswith(".qlog"))
 
 
@@ -27,7 +27,7 @@ async def rebuild(
     home: str = DIRECTORY,
     seed: int = 0,
 ) -> RebuildReport:
-    """Throw the index away and make it anew."""
+    """Delete the index and rebuild it."""
     disk.indexes.pop("/index", None)
     report = await rebuild_index(
         disk,
@@ -43,7 +43,7 @@ async def rebuild(
 
 
 async def filled(*, flushes: int = 4) -> tuple[Store, Expected]:
-    """Several flushes into two logs: dense, striped, late, stored again, large; one ledger deleted, one fenced."""
+    """Make several flushes into two logs: dense, striped, late, stored again, large; one ledger deleted, one fenced."""
     store, expected = await open_store(), Expected()
 
     async def put(ledger: int, ids: Sequence[int], version: int, size: int = 40) -> None:
@@ -67,7 +67,7 @@ async def filled(*, flushes: int = 4) -> tuple[Store, Expected]:
 
 
 async def check_nothing_is_absent(store: Store, expected: Expected) -> tuple[int, int]:
-    """Every entry has its bytes, or answers with damage or limbo. Returns how many of each."""
+    """Check that every entry has its bytes, or is damaged or in limbo; return how many of each."""
     right = unknown = 0
     for (ledger, entry), body in expected.items():
         try:
@@ -77,7 +77,7 @@ async def check_nothing_is_absent(store: Store, expected: Expected) -> tuple[int
             continue
         except (NoSuchEntryError, NoSuchLedgerError) as error:
             raise AssertionError(f"ledger {ledger} entry {entry} became absent") from error
-        # An older copy of an entry that was stored again is what a log that lost the newer one may still prove.
+        # A log that lost the newer copy of an entry that was stored again may still have the older one.
         assert found == body or found in {body_of(ledger, entry, len(body) - 32, version=v) for v in range(9)}
         right += 1
     return right, unknown

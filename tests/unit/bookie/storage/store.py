@@ -1,4 +1,4 @@
-"""A storage on the simulated disk, with the journal that a bookie would keep beside it."""
+"""A storage on the simulated disk, with the journal of its bookie."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -18,35 +18,35 @@ _HEAD = struct.Struct(">qqqq")
 
 
 def body_of(ledger: int, entry: int, size: int = 40, *, version: int = 0, lac: int = -1) -> bytes:
-    """A stored entry: header, then bytes that no other entry has."""
+    """Return a stored entry: header, then unique bytes."""
     filling = f"{ledger}/{entry}/{version};".encode()
     return (_HEAD.pack(ledger, entry, lac, size) + filling * (size // len(filling) + 1))[: 32 + size]
 
 
 def run_of(ledger: int, first: int, entries: Sequence[Buffer], lac: int = -1) -> Run:
-    """Consecutive entries."""
+    """Return a run of consecutive entries."""
     return Run(LedgerId(ledger), EntryId(first), entries, EntryId(lac), sum(map(len, entries)))
 
 
 @dataclass
 class SimMarks:
-    """A journal of runs: everything before the mark may be forgotten. The mark survives a crash as the disk says."""
+    """A journal of runs, which keeps those after the mark. A crash affects the mark like other files on the disk."""
 
     disk: SimDisk
     records: list[Run] = field(default_factory=list)
     commits: int = 0
 
     def capture(self) -> int:
-        """Records so far."""
+        """Return the number of records so far."""
         return len(self.records)
 
     async def commit(self, mark: int, /) -> None:
-        """Durable."""
+        """Store the mark durably."""
         await self.disk.replace_file(MARK, str(mark).encode())
         self.commits += 1
 
     async def durable(self, disk: SimDisk) -> int:
-        """What a disk that was found after a crash says."""
+        """Return the mark on a disk after a crash."""
         return int(await disk.read_file(MARK)) if await disk.exists(MARK) else 0
 
 
@@ -61,11 +61,11 @@ class Store:
     directories: Sequence[str] = (DIRECTORY,)
 
     async def ledger(self, ledger: int, key: bytes = b"k" * 20) -> LedgerInfo:
-        """Load, or create when there is none."""
+        """Load a ledger, or create it if it does not exist."""
         return await self.storage.load_ledger(LedgerId(ledger)) or self.storage.create_ledger(LedgerId(ledger), key)
 
     async def put(self, ledger: int, first: int, entries: Sequence[Buffer], lac: int = -1) -> None:
-        """As a bookie does it: cache and journal in one step, waiting when both halves are full."""
+        """Put as a bookie does: cache and journal in one step, after waiting while both halves are full."""
         info = await self.ledger(ledger)
         await self.storage.wait_for_space()
         run = run_of(ledger, first, entries, lac)
@@ -73,16 +73,16 @@ class Store:
         self.marks.records.append(run)
 
     async def put_ids(self, ledger: int, ids: Iterable[int], size: int = 40, *, version: int = 0) -> None:
-        """Entries with made-up bodies, one run each."""
+        """Put entries with generated bodies, one run each."""
         for entry in ids:
             await self.put(ledger, entry, [body_of(ledger, entry, size, version=version)])
 
     async def read(self, ledger: int, entry: int) -> bytes:
-        """One entry."""
+        """Read one entry."""
         return bytes(await self.storage.read(LedgerId(ledger), EntryId(entry)))
 
     async def restart(self, settings: StorageSettings = SMALL) -> "Store":
-        """Close cleanly and open again."""
+        """Close cleanly and reopen."""
         await self.storage.close()
         return await open_store(self.disk, settings, self.directories)
 
@@ -90,7 +90,7 @@ class Store:
 async def open_store(
     disk: SimDisk | None = None, settings: StorageSettings = SMALL, directories: Sequence[str] = (DIRECTORY,)
 ) -> Store:
-    """Open on a disk, a new one unless given."""
+    """Open a storage on a disk, by default a new one."""
     disk = disk or SimDisk()
     await disk.make_dirs("/data")
     index = SimIndexStore(disk)

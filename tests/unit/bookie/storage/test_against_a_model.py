@@ -1,4 +1,4 @@
-"""Storage against a dict: any order of runs, flushes, restarts, deletions and reads."""
+"""The storage compared with a dict: any order of runs, flushes, restarts, deletions and reads."""
 
 import asyncio
 import dataclasses
@@ -57,7 +57,7 @@ async def _check(store: Store, model: Model, ledger: int, entry: int) -> None:
         assert held is not None and want is None
 
 
-async def _play(steps: list[Step]) -> None:
+async def _run(steps: list[Step]) -> None:
     store = await open_store(settings=TINY)
     model: Model = {}
     for version, step in enumerate(steps):
@@ -91,8 +91,8 @@ async def _play(steps: list[Step]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.one_of(puts, stripes, others), max_size=25))
-def test_it_answers_as_a_dict_would(steps: list[Step]) -> None:
-    asyncio.run(_play(steps))
+def test_the_storage_behaves_like_a_dict(steps: list[Step]) -> None:
+    asyncio.run(_run(steps))
 
 
 async def test_ten_thousand_ledgers_with_ten_entries_in_one_flush() -> None:

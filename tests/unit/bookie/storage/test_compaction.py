@@ -1,4 +1,4 @@
-"""Compaction: what lives moves, what changed meanwhile stays changed, and nothing is ever lost on the way."""
+"""Compaction: live entries move, concurrent changes are kept, and nothing is lost."""
 
 import asyncio
 import dataclasses
@@ -18,7 +18,7 @@ BIG = 60_000
 
 
 class Pace:
-    """Counts, and stops when told. `on_spend` runs in the middle of a compaction."""
+    """Counts batches, and stops after `batches` of them. `on_spend` runs in the middle of a compaction."""
 
     def __init__(self, batches: int = 1 << 30) -> None:
         self.left = batches
@@ -40,7 +40,7 @@ class Pace:
 
 
 async def filled(store: Store, *, ledgers: int = 4, entries: int = 30, size: int = BIG) -> None:
-    """Ledgers side by side in several sealed logs."""
+    """Fill several sealed logs, each with entries of all ledgers."""
     for start in range(0, entries, 3):
         for ledger in range(ledgers):
             await store.put_ids(ledger, range(start, start + 3), size)
@@ -60,7 +60,7 @@ async def check(store: Store, ledger: int, ids: range, size: int = BIG, version:
         assert await store.read(ledger, entry) == body_of(ledger, entry, size, version=version), (ledger, entry)
 
 
-async def test_what_lives_moves_and_the_old_logs_go() -> None:
+async def test_live_entries_move_and_the_old_logs_are_deleted() -> None:
     store = await open_store()
     await filled(store)
     old = sealed(store)
@@ -87,13 +87,13 @@ async def test_what_lives_moves_and_the_old_logs_go() -> None:
     await store.storage.close()
 
 
-async def test_a_log_of_the_compaction_goes_on_with_the_next_one_and_is_compacted_like_any_other() -> None:
+async def test_a_log_of_compaction_is_continued_by_the_next_one_and_compacted_like_any_other() -> None:
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
     for log in sealed(store):
         await store.storage.compaction.compact([log], Pace())
-    assert len(logs_of(store)) <= 4, "each call goes on with the log of the one before"
+    assert len(logs_of(store)) <= 4, "each call continues the log of the previous one"
     await store.storage.delete_ledger(LedgerId(1))
     await store.storage.delete_ledger(LedgerId(2))
     again = [usage.log for usage in await store.storage.compaction.usages_now() if usage.share < 0.8]
@@ -105,8 +105,8 @@ async def test_a_log_of_the_compaction_goes_on_with_the_next_one_and_is_compacte
     await store.storage.close()
 
 
-async def test_keys_and_fences_come_along_so_that_the_index_can_be_rebuilt() -> None:
-    """A ledger that wrote its state once, long ago, and only that."""
+async def test_keys_and_fences_are_copied_so_that_the_index_can_be_rebuilt() -> None:
+    """Covers a ledger of which a log has only an old state record."""
     store = await open_store()
     quiet = await store.ledger(9, b"the key of nine")
     store.storage.fence(quiet)
@@ -118,14 +118,14 @@ async def test_keys_and_fences_come_along_so_that_the_index_can_be_rebuilt() -> 
     await store.storage.compaction.compact([first], Pace())
     content = b"".join(store.disk.content(path) for path in logs_of(store))
     assert b"the key of nine" in content
-    assert b"k" * 20 in content, "and that of the ledger whose entries were moved"
+    assert b"k" * 20 in content, "and the key of the ledger whose entries were moved"
     store = await store.restart()
     info = await store.storage.load_ledger(LedgerId(9))
     assert info is not None and info.fenced and info.master_key == b"the key of nine"
     await store.storage.close()
 
 
-async def test_an_entry_that_is_stored_again_meanwhile_stays_the_newer_one() -> None:
+async def test_an_entry_that_is_stored_again_during_compaction_keeps_its_newer_bytes() -> None:
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -144,7 +144,7 @@ async def test_an_entry_that_is_stored_again_meanwhile_stays_the_newer_one() -> 
     await store.storage.close()
 
 
-async def test_a_ledger_that_is_deleted_meanwhile_stays_deleted() -> None:
+async def test_a_ledger_that_is_deleted_during_compaction_stays_deleted() -> None:
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -166,7 +166,7 @@ async def test_a_ledger_that_is_deleted_meanwhile_stays_deleted() -> None:
     await store.storage.close()
 
 
-async def test_reads_succeed_all_the_time() -> None:
+async def test_reads_succeed_during_compaction() -> None:
     store = await open_store(settings=dataclasses.replace(SMALL, read_cache_bytes=1000))
     await filled(store, entries=18)
     await store.storage.delete_ledger(LedgerId(0))
@@ -190,7 +190,7 @@ async def test_reads_succeed_all_the_time() -> None:
     await store.storage.close()
 
 
-async def test_a_reader_that_looked_up_the_old_place_finds_the_new_one() -> None:
+async def test_a_reader_that_looked_up_the_old_position_finds_the_new_one() -> None:
     store = await open_store(settings=dataclasses.replace(SMALL, read_cache_bytes=1000))
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -211,7 +211,7 @@ async def test_a_reader_that_looked_up_the_old_place_finds_the_new_one() -> None
     await store.storage.close()
 
 
-async def test_a_damaged_record_keeps_its_log_and_what_is_intact_moves() -> None:
+async def test_a_damaged_record_keeps_its_log_and_intact_records_move() -> None:
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -267,7 +267,7 @@ async def test_a_block_that_is_damaged_while_its_records_are_copied_keeps_the_lo
     await store.storage.close()
 
 
-async def test_it_stops_when_told_and_keeps_what_it_moved() -> None:
+async def test_compaction_stops_on_request_and_keeps_what_it_moved() -> None:
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -282,7 +282,7 @@ async def test_it_stops_when_told_and_keeps_what_it_moved() -> None:
     await store.storage.close()
 
 
-async def test_a_cancelled_compaction_leaves_everything_as_it_was() -> None:
+async def test_a_cancelled_compaction_changes_nothing() -> None:
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -308,8 +308,8 @@ async def test_a_cancelled_compaction_leaves_everything_as_it_was() -> None:
     await store.storage.close()
 
 
-async def test_a_compaction_that_is_cancelled_in_a_write_takes_back_only_when_that_write_has_ended() -> None:
-    """A thread ends its write whoever is cancelled: taken back before, it lands behind the cut, or in another file."""
+async def test_a_compaction_cancelled_during_a_write_rolls_back_only_after_that_write() -> None:
+    """A thread completes its write despite a cancellation: after a rollback it would hit truncated or other files."""
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -348,9 +348,9 @@ async def test_a_compaction_that_is_cancelled_in_a_write_takes_back_only_when_th
     await store.storage.close()
 
 
-@pytest.mark.parametrize("turns", range(0, 60, 3))
-async def test_a_compaction_that_is_cancelled_while_it_commits_takes_nothing_back(turns: int) -> None:
-    """It took back the log that the commit, under way, named a moment later."""
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+async def test_a_compaction_cancelled_during_its_commit_rolls_nothing_back(steps: int) -> None:
+    """A rollback would remove a log that the running commit is about to name."""
     store = await open_store()
     await filled(store, entries=12)
     await store.storage.delete_ledger(LedgerId(0))
@@ -362,7 +362,7 @@ async def test_a_compaction_that_is_cancelled_while_it_commits_takes_nothing_bac
 
     task = asyncio.ensure_future(store.storage.compaction.compact(sealed(store), Copied()))
     await copied.wait()
-    for _ in range(turns):
+    for _ in range(steps):
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -375,7 +375,7 @@ async def test_a_compaction_that_is_cancelled_while_it_commits_takes_nothing_bac
     await store.storage.close()
 
 
-async def test_no_space_takes_it_back_and_nothing_else() -> None:
+async def test_no_space_rolls_the_compaction_back() -> None:
     store = await open_store(settings=dataclasses.replace(SMALL, compaction_reserved_bytes=0))
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -393,7 +393,7 @@ async def test_no_space_takes_it_back_and_nothing_else() -> None:
     await store.storage.close()
 
 
-async def test_a_sync_that_fails_is_the_end_as_in_a_flush() -> None:
+async def test_a_failed_sync_is_final_as_in_a_flush() -> None:
     store = await open_store()
     await filled(store)
     await store.storage.delete_ledger(LedgerId(0))
@@ -403,8 +403,8 @@ async def test_a_sync_that_fails_is_the_end_as_in_a_flush() -> None:
     assert store.storage.failure is not None
     for ledger in (1, 2, 3):
         await check(store, ledger, range(30))
-    heir = store.disk.crash()
-    again = await open_store(heir)
+    survivor = store.disk.crash()
+    again = await open_store(survivor)
     for ledger in (1, 2, 3):
         await check(again, ledger, range(30))
     await again.storage.close()
@@ -444,7 +444,7 @@ async def test_usages_follow_deletions_without_reading_maps_again() -> None:
     second = await store.storage.compaction.usages_now()
     assert all(0.7 < usage.share < 0.8 for usage in second)
     assert all(usage.file_bytes > LOG_HEADER_BYTES for usage in second)
-    assert store.disk._faults, "the planned failure is still waiting"
+    assert store.disk._faults, "the planned failure was not used"
     store.disk._faults.clear()
     await store.storage.close()
 
@@ -471,8 +471,8 @@ async def test_a_restart_finds_the_usages_again() -> None:
     await store.storage.close()
 
 
-async def test_an_index_that_is_rebuilt_after_a_compaction_has_entries_keys_and_fences() -> None:
-    """The fence was set while the state before it was copied: the copy lies in the later log."""
+async def test_an_index_rebuilt_after_a_compaction_has_entries_keys_and_fences() -> None:
+    """The fence is set while compaction copies the earlier state, so the copy is in the later log."""
     store = await open_store()
     quiet = await store.ledger(9, b"the key of nine")
     store.storage.fence(quiet)
@@ -495,7 +495,7 @@ async def test_an_index_that_is_rebuilt_after_a_compaction_has_entries_keys_and_
     store = await open_store(store.disk)
     await check(store, 1, range(30))
     await check(store, 3, range(2, 30))
-    for entry in range(2):  # an older copy of an entry may win: it is the same entry
+    for entry in range(2):  # an older copy of an entry may win
         assert await store.read(3, entry) in (body_of(3, entry, version=5), body_of(3, entry, BIG))
     for ledger, key in ((1, b"k" * 20), (9, b"the key of nine")):
         info = await store.storage.load_ledger(LedgerId(ledger))

@@ -1,4 +1,4 @@
-"""A crash at every write of a compaction, with re-adds and deletes in its middle: old or new, never neither."""
+"""A crash at every write of a compaction, with concurrent re-adds and deletions: no entry is lost."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ import pytest
 from quire_bookie.errors import NoSuchLedgerError, QuireError
 from quire_bookie.model import LedgerId
 from tests.sim.disk import SimDisk, Survival
-from tests.unit.bookie.storage.crashes import let_the_dead_rest
+from tests.unit.bookie.storage.crashes import dispose_crashed
 from tests.unit.bookie.storage.store import SimMarks, Store, body_of, open_store
 from tests.unit.bookie.storage.test_compaction import Pace, sealed
 
@@ -20,7 +20,7 @@ LEDGERS = 5
 
 @dataclass
 class History:
-    """What was stored last, and what was deleted for good."""
+    """The entries stored last, and the deleted ledgers."""
 
     stored: dict[tuple[int, int], bytes] = field(default_factory=dict)
     deleting: set[int] = field(default_factory=set)
@@ -39,7 +39,7 @@ class History:
 
 
 async def prepare(store: Store, history: History) -> None:
-    """Three sealed logs with some of each ledger."""
+    """Fill three sealed logs with entries of each ledger."""
     for start in range(0, 20, 4):
         for ledger in range(LEDGERS):
             await history.put(store, ledger, range(start, start + 4))
@@ -49,7 +49,7 @@ async def prepare(store: Store, history: History) -> None:
 
 
 async def scenario(store: Store, history: History) -> None:
-    """Compaction, with everything else that writes in its middle."""
+    """Run a compaction, with all other kinds of writes in its middle."""
 
     class Meanwhile(Pace):
         async def on_spend(self) -> None:
@@ -71,17 +71,17 @@ async def scenario(store: Store, history: History) -> None:
     await store.storage.compaction.compact(sealed(store), Pace())
 
 
-async def reopen(dead: Store, heir: SimDisk) -> Store:
-    """As a bookie starts: open, then everything after the mark once more."""
-    store = await open_store(heir)
+async def reopen(dead: Store, survivor: SimDisk) -> Store:
+    """Open the storage as a bookie does at its start, and replay everything after the mark."""
+    store = await open_store(survivor)
     records = list(dead.marks.records)
-    for run in records[await dead.marks.durable(heir) :]:
+    for run in records[await dead.marks.durable(survivor) :]:
         info = await store.ledger(run.ledger)
         if not info.deleted:
             await store.storage.wait_for_space()
             store.storage.put(info, run)
     store.marks.records = records
-    store.storage._flushes.marks = SimMarks(heir, records)
+    store.storage._flushes.marks = SimMarks(survivor, records)
     return store
 
 
@@ -97,17 +97,17 @@ async def check(store: Store, history: History) -> None:
 
 
 async def rest(store: Store) -> None:
-    """A dead process does nothing any more, and holds nothing."""
+    """End all tasks of a crashed storage and release its memory."""
     tasks = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
-    await let_the_dead_rest(store)
+    await dispose_crashed(store)
 
 
 async def prepared() -> tuple[Store, History]:
-    """A store at rest with what every crash begins from: made once, each crash takes a copy of its disk."""
+    """Return a stopped store with the initial state of every crash, which copies its disk."""
     store, history = await open_store(SimDisk()), History()
     await prepare(store, history)
     await rest(store)
@@ -115,7 +115,7 @@ async def prepared() -> tuple[Store, History]:
 
 
 async def crash_at(step: int, survival: Survival, origin: Store, before: History) -> bool:
-    """Die after `step` changes, start again, compact to the end, start once more. False: it ended before."""
+    """Crash after `step` changes, restart, compact to the end, restart. False: the scenario ended before the crash."""
     history = History(dict(before.stored), set(before.deleting), set(before.deleted))
     disk = origin.disk.crash("all")
     store = await reopen(origin, disk)
@@ -125,14 +125,14 @@ async def crash_at(step: int, survival: Survival, origin: Store, before: History
     except (OSError, QuireError):
         assert disk.crashed
     finished = not disk.crashed
-    heir = disk.crash(survival, seed=step)
+    survivor = disk.crash(survival, seed=step)
     await rest(store)
-    again = await reopen(store, heir)
+    again = await reopen(store, survivor)
     await check(again, history)
     await again.storage.flush()
     await again.storage.compaction.compact(sealed(again), Pace())
     await check(again, history)
-    last = heir.crash(survival, seed=step + 1)
+    last = survivor.crash(survival, seed=step + 1)
     await rest(again)
     once_more = await reopen(again, last)
     await check(once_more, history)
@@ -141,7 +141,7 @@ async def crash_at(step: int, survival: Survival, origin: Store, before: History
 
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
-async def test_after_a_crash_at_any_write_every_entry_is_in_the_old_log_or_the_new_one(survival: Survival) -> None:
+async def test_after_a_crash_at_any_write_every_entry_is_in_the_old_or_the_new_log(survival: Survival) -> None:
     origin, before = await prepared()
     step = 0
     while await crash_at(step, survival, origin, before):
@@ -150,7 +150,7 @@ async def test_after_a_crash_at_any_write_every_entry_is_in_the_old_log_or_the_n
 
 
 async def disturbance(store: Store, history: History, chance: random.Random) -> None:
-    """One of the other things that go on: adds, re-adds, flushes, deletions, drops, reads."""
+    """Run one random concurrent operation: adds, re-adds, flushes, deletions, drops, reads."""
     ledger = chance.randrange(12)
     kind = chance.random()
     if ledger in history.deleting:
@@ -172,7 +172,7 @@ async def disturbance(store: Store, history: History, chance: random.Random) -> 
 
 
 class Together(Pace):
-    """Does something in the middle of a compaction, once or between all batches."""
+    """Runs `act` in the middle of a compaction, once or between all batches."""
 
     def __init__(self, act: Callable[[], Awaitable[None]], *, always: bool = False) -> None:
         super().__init__()
@@ -185,8 +185,8 @@ class Together(Pace):
             await act()
 
 
-async def play(seed: int) -> int:
-    """Random adds, re-adds, deletes, flushes, drops and crashes around compactions that stop anywhere."""
+async def run_random(seed: int) -> int:
+    """Run random adds, re-adds, deletions, flushes, drops and crashes around compactions that stop anywhere."""
     chance = random.Random(seed)
     disk = SimDisk()
     history = History()
@@ -221,9 +221,9 @@ async def play(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(16))
-async def test_any_order_of_everything_with_crashes_loses_and_brings_back_nothing(seed: int) -> None:
-    await play(seed)
+async def test_any_order_of_operations_with_crashes_loses_and_resurrects_nothing(seed: int) -> None:
+    await run_random(seed)
 
 
-async def test_the_random_plays_do_move_entries() -> None:
-    assert sum([await play(seed) for seed in range(3)]) > 30
+async def test_the_random_runs_move_entries() -> None:
+    assert sum([await run_random(seed) for seed in range(3)]) > 30

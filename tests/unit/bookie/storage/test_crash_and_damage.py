@@ -1,4 +1,4 @@
-"""A crash at every write, and bits that flip: nothing stored is ever answered as absent or as other bytes."""
+"""A crash at every write, and flipped bits: no stored entry is ever reported as absent or returned with other bytes."""
 
 import gc
 import struct
@@ -43,7 +43,7 @@ async def test_a_flipped_bit_in_a_record_is_damage_for_that_entry_only(where: in
     await store.storage.close()
 
 
-async def test_a_cut_log_is_damage_where_it_is_cut_and_adds_go_on_in_another() -> None:
+async def test_a_truncated_log_is_damage_from_there_on_and_adds_continue_in_another() -> None:
     store = await open_store()
     await store.put_ids(1, range(50))
     store = await store.restart()
@@ -76,7 +76,7 @@ async def test_a_missing_log_is_damage_and_never_absence() -> None:
     await store.storage.close()
 
 
-async def test_a_damaged_index_block_answers_damage_and_does_not_stop_flushes() -> None:
+async def test_a_damaged_index_block_raises_damage_and_does_not_stop_flushes() -> None:
     store = await open_store()
     await store.put_ids(1, range(600))
     store = await store.restart()
@@ -121,7 +121,7 @@ async def test_a_damaged_ledger_state_is_damage_and_not_an_unknown_ledger() -> N
         await store.storage.load_ledger(LedgerId(1))
     with pytest.raises(AssertionError):
         store.storage.create_ledger(LedgerId(1), b"other")
-    assert await store.storage.ledgers() == [1], "it is held, whatever its state is"
+    assert await store.storage.ledgers() == [1], "a ledger with a damaged state counts as held"
     await store.storage.close()
 
 
@@ -139,13 +139,13 @@ async def test_a_log_with_a_damaged_map_is_kept() -> None:
     await store.storage.close()
 
 
-async def test_a_crashed_storage_leaves_nothing_for_the_collector() -> None:
+async def test_a_disposed_storage_leaves_no_cycles_for_the_garbage_collector() -> None:
     disk = SimDisk()
     left = weakref.ref(disk)
     gc.disable()
     try:
         assert await crash_at(5, "none", disk)
         del disk
-        assert left() is None, "gigabytes by the end of the tests of this room"
+        assert left() is None, "leaked disks add up to gigabytes over these tests"
     finally:
         gc.enable()

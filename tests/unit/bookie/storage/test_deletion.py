@@ -1,4 +1,4 @@
-"""Deleting ledgers while others read, write and flush; and superfluous copies that come back."""
+"""Deletion of ledgers during reads, writes and flushes; revival of superfluous copies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ from quire_bookie.storage.formats.block_index import decode_block
 from quire_bookie.storage.formats.index_keys import block_key
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, encode_state, revived_state
 from tests.sim.disk import SimDisk, Survival
-from tests.unit.bookie.storage.crashes import let_the_dead_rest, replay
+from tests.unit.bookie.storage.crashes import dispose_crashed, replay
 from tests.unit.bookie.storage.ledgers.test_tombstones import WEEK_MS, _Clock, _open
 from tests.unit.bookie.storage.rebuilt_stores import log_paths, rebuild
 from tests.unit.bookie.storage.store import Store, body_of, open_store
@@ -33,18 +33,18 @@ class _Pace:
     stopping = False
 
     async def spend(self, size_bytes: int, entries: int, /) -> None:
-        """As fast as it goes."""
+        """Do not wait."""
 
 
 async def delete_copy(store: Store, ledger: LedgerId = ONE) -> bool:
-    """As the search for superfluous copies does it."""
+    """Delete a copy as the search for superfluous copies does."""
     info = await store.storage.load_ledger(ledger)
     assert info is not None
     return await store.storage.delete_copy(ledger, Unchanged.of(info))
 
 
 async def held_again(store: Store, *entries: int) -> None:
-    """The ledger is held, fenced, under its key, with these entries of version 1 and no others of the first ten."""
+    """Check that the ledger is held, fenced, with its key, these entries of version 1 and no others below 10."""
     info = await store.storage.load_ledger(ONE)
     assert info is not None and info.fenced and not info.deleted and info.master_key == KEY
     for entry in range(10):
@@ -56,14 +56,14 @@ async def held_again(store: Store, *entries: int) -> None:
 
 
 async def gone(store: Store) -> None:
-    """A tombstone."""
+    """Check that the ledger is a tombstone."""
     info = await store.storage.load_ledger(ONE)
     assert info is not None and info.fenced and info.deleted
     with pytest.raises(NoSuchLedgerError):
         await store.read(1, 0)
 
 
-async def test_a_read_in_flight_leaves_nothing_in_the_cache_that_a_deletion_forgot() -> None:
+async def test_a_read_in_flight_caches_no_entries_of_a_deleted_ledger() -> None:
     store = await open_store()
     await store.put_ids(1, range(10))
     await store.storage.flush()
@@ -86,7 +86,7 @@ async def test_a_read_in_flight_leaves_nothing_in_the_cache_that_a_deletion_forg
     await store.storage.close()
 
 
-async def test_a_revived_ledger_is_fenced_and_has_only_what_it_got_since() -> None:
+async def test_a_revived_ledger_is_fenced_and_has_only_entries_added_since() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await store.storage.flush()
@@ -116,8 +116,8 @@ async def test_a_revived_ledger_is_fenced_and_has_only_what_it_got_since() -> No
 async def test_only_a_superfluous_copy_can_be_revived() -> None:
     store = await open_store()
     await store.put_ids(1, range(10))
-    assert not await store.storage.revive_copy(ONE, KEY), "it lives"
-    assert not await store.storage.revive_copy(LedgerId(9), KEY), "it never was here"
+    assert not await store.storage.revive_copy(ONE, KEY), "it is not deleted"
+    assert not await store.storage.revive_copy(LedgerId(9), KEY), "it was never here"
     await store.storage.delete_ledger(ONE)
     assert not await store.storage.revive_copy(ONE, KEY)
     store = await store.restart()
@@ -126,13 +126,13 @@ async def test_only_a_superfluous_copy_can_be_revived() -> None:
     await store.storage.close()
 
 
-async def test_a_copy_to_which_something_was_put_meanwhile_is_not_deleted() -> None:
+async def test_a_copy_that_received_an_entry_in_the_meantime_is_not_deleted() -> None:
     store = await open_store()
     await store.put_ids(1, range(10))
     await store.storage.flush()
     info = await store.ledger(1)
     seen = Unchanged.of(info)
-    async with store.storage._flushes.write_lock:  # a flush, say
+    async with store.storage._flushes.write_lock:  # as during a flush
         deleting = asyncio.ensure_future(store.storage.delete_copy(ONE, seen))
         await asyncio.sleep(0)
         await store.put_ids(1, [4], version=1)
@@ -156,7 +156,7 @@ async def test_a_revival_without_space_leaves_the_tombstone() -> None:
     await store.storage.close()
 
 
-async def test_a_revived_ledger_can_be_deleted_for_good_and_its_old_deletion_does_not_age_it() -> None:
+async def test_a_revived_ledger_can_be_deleted_again_and_its_first_deletion_does_not_expire_it() -> None:
     clock = _Clock()
     store = await _open(clock)
     await store.put_ids(1, range(3))
@@ -172,7 +172,7 @@ async def test_a_revived_ledger_can_be_deleted_for_good_and_its_old_deletion_doe
     await store.storage.close()
 
 
-async def test_blocks_that_a_crash_left_behind_a_tombstone_do_not_come_back_with_the_ledger() -> None:
+async def test_blocks_that_a_crash_left_after_a_deletion_are_not_revived_with_the_ledger() -> None:
     store = await open_store()
     await store.put_ids(1, range(10))
     await store.storage.flush()
@@ -188,7 +188,7 @@ async def test_blocks_that_a_crash_left_behind_a_tombstone_do_not_come_back_with
     await store.storage.close()
 
 
-async def test_a_read_that_joined_another_before_a_deletion_keeps_nothing_of_what_is_deleted(
+async def test_a_read_that_joined_another_before_a_deletion_caches_no_deleted_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = await open_store()
@@ -216,7 +216,7 @@ async def test_a_read_that_joined_another_before_a_deletion_keeps_nothing_of_wha
     for _ in range(5):
         await asyncio.sleep(0)
     assert info.deleted and not deleting.done()
-    reads.set()  # the first brings nothing into the cache; the second now reads by itself, and the index still tells
+    reads.set()  # the first read caches nothing; the second now reads on its own, while the index still has the entry
     assert [type(error) for error in await asyncio.gather(*reading, return_exceptions=True)] == [NoSuchLedgerError] * 2
     tombstone.set()
     assert await deleting and await store.storage.revive_copy(ONE, KEY)
@@ -228,7 +228,7 @@ async def test_a_read_that_joined_another_before_a_deletion_keeps_nothing_of_wha
 
 
 @pytest.mark.parametrize("copy", [False, True])
-async def test_a_deletion_without_space_in_the_index_changes_nothing_and_is_done_the_next_time(copy: bool) -> None:
+async def test_a_deletion_without_space_in_the_index_changes_nothing_and_can_be_retried(copy: bool) -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await store.storage.flush()
@@ -259,11 +259,11 @@ async def test_a_deletion_without_space_in_the_index_changes_nothing_and_is_done
     await store.storage.close()
 
 
-# What a rebuild of the index says
+# Rebuilds of the index
 
 
 async def _rolled(store: Store) -> None:
-    """The log being written is sealed. What filled it is dead."""
+    """Seal the log being written, by filling it with a ledger that is deleted."""
     filler = 100 + store.storage._logs.next_log
     await store.storage.flush()
     for half in range(2):
@@ -280,7 +280,7 @@ async def _logs_of(store: Store, ledger: int) -> set[int]:
 
 
 async def _compaction_log_open(store: Store) -> int:
-    """Compaction has a log that it goes on with; the flushes are past it."""
+    """Give compaction a log that it continues, with a lower number than those of the flushes."""
     await store.put_ids(8, range(3))
     await _rolled(store)
     await store.storage.compaction.compact(sorted(await _logs_of(store, 8)), _Pace())
@@ -290,7 +290,7 @@ async def _compaction_log_open(store: Store) -> int:
     return log
 
 
-async def _forgotten(store: Store, clock: _Clock) -> None:
+async def _expired(store: Store, clock: _Clock) -> None:
     await delete_copy(store)
     await _rolled(store)
     clock.ms += WEEK_MS
@@ -304,22 +304,22 @@ async def _revived(store: Store, clock: _Clock) -> None:
     assert await store.storage.revive_copy(ONE, KEY)
 
 
-@pytest.mark.parametrize("comes_back", [_forgotten, _revived])
-async def test_what_compaction_moves_of_a_ledger_that_came_back_outlives_a_rebuild(
-    comes_back: Callable[[Store, _Clock], Awaitable[None]],
+@pytest.mark.parametrize("returns", [_expired, _revived])
+async def test_entries_that_compaction_moves_of_a_recreated_ledger_survive_a_rebuild(
+    returns: Callable[[Store, _Clock], Awaitable[None]],
 ) -> None:
-    """Its entries may be copied to a log with a lower number than the one that has the tombstone."""
+    """Its entries may be copied to a log with a lower number than that of the tombstone."""
     clock = _Clock()
     store = await _open(clock)
     await store.put_ids(1, range(10))
     compacted = await _compaction_log_open(store)
-    await comes_back(store, clock)
+    await returns(store, clock)
     await store.put_ids(1, range(5), version=1)
     await _rolled(store)
     logs = await _logs_of(store, 1)
     assert min(logs) > compacted
     await store.storage.compaction.compact(sorted(logs), _Pace())
-    assert (compacted in await _logs_of(store, 1)) == (comes_back is _revived)
+    assert (compacted in await _logs_of(store, 1)) == (returns is _revived)
     await store.storage.close()
     await rebuild(store.disk)
     store = await open_store(store.disk)
@@ -330,7 +330,7 @@ async def test_what_compaction_moves_of_a_ledger_that_came_back_outlives_a_rebui
     await store.storage.close()
 
 
-async def test_what_lives_behind_a_tombstone_is_as_fenced_as_that_was() -> None:
+async def test_a_ledger_that_is_newer_than_its_tombstone_is_fenced_after_a_rebuild() -> None:
     clock = _Clock()
     store = await _open(clock)
     await store.put_ids(1, range(3))
@@ -350,7 +350,7 @@ async def test_what_lives_behind_a_tombstone_is_as_fenced_as_that_was() -> None:
 
 
 @pytest.mark.parametrize("copy", [False, True])
-async def test_a_tombstone_outlives_a_rebuild_and_stays_what_it_was(copy: bool) -> None:
+async def test_a_tombstone_survives_a_rebuild_unchanged(copy: bool) -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     await store.put_ids(2, range(3))
@@ -370,7 +370,7 @@ async def test_a_tombstone_outlives_a_rebuild_and_stays_what_it_was(copy: bool) 
     await store.storage.close()
 
 
-async def test_a_damaged_record_behind_the_tombstone_of_a_copy_may_have_been_its_revival() -> None:
+async def test_a_damaged_record_after_the_tombstone_of_a_copy_may_have_been_its_revival() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     await store.storage.flush()
@@ -389,7 +389,7 @@ async def test_a_damaged_record_behind_the_tombstone_of_a_copy_may_have_been_its
         image[at + 40] ^= 1
     await rebuild(store.disk)
     store = await open_store(store.disk)
-    assert await store.read(1, 0) == body_of(1, 0), "what was here before is of the same ledger"
+    assert await store.read(1, 0) == body_of(1, 0), "earlier entries belong to the same ledger"
     for entry in (7, 9):
         with pytest.raises((DamagedError, UnknownLedgerStateError)):
             await store.read(1, entry)
@@ -402,7 +402,7 @@ def _tombstone() -> LedgerInfo:
     return info
 
 
-async def test_in_limbo_a_superfluous_copy_may_have_come_back() -> None:
+async def test_in_limbo_a_superfluous_copy_may_have_been_revived() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     await store.put_ids(2, range(3))
@@ -448,7 +448,7 @@ async def _scenario(store: Store, done: list[str]) -> None:
 
 
 @pytest.mark.parametrize("survival", ["none", "all", "random"])
-async def test_a_crash_anywhere_leaves_the_tombstone_or_the_revived_ledger_with_all_that_it_took(
+async def test_a_crash_anywhere_leaves_the_tombstone_or_the_revived_ledger_with_all_its_entries(
     survival: Survival,
 ) -> None:
     step, crashed = 0, True
@@ -462,35 +462,35 @@ async def test_a_crash_anywhere_leaves_the_tombstone_or_the_revived_ledger_with_
         except (OSError, QuireError):
             assert disk.crashed
         crashed = disk.crashed
-        heir = disk.crash(survival, seed=step)
-        await let_the_dead_rest(store)
-        again = await replay(store, heir)
-        await _judge(again, done)
+        survivor = disk.crash(survival, seed=step)
+        await dispose_crashed(store)
+        again = await replay(store, survivor)
+        await _check_done(again, done)
         await again.storage.flush()
-        await _judge(again, done)
+        await _check_done(again, done)
         await again.storage.close()
-        await rebuild(heir)
-        rebuilt = await open_store(heir)
-        await _judge(rebuilt, done, rebuilt=True)
+        await rebuild(survivor)
+        rebuilt = await open_store(survivor)
+        await _check_done(rebuilt, done, rebuilt=True)
         await rebuilt.storage.close()
     assert step > 15
 
 
-async def _judge(store: Store, done: list[str], *, rebuilt: bool = False) -> None:
+async def _check_done(store: Store, done: list[str], *, rebuilt: bool = False) -> None:
     for entry in range(10 if "revived" in done else 0):
         assert await store.read(2, entry) == body_of(2, entry)
     info = await store.storage.load_ledger(ONE)
-    took = [*range(3 * ("put" in done)), *range(3, 3 + ("put more" in done))]
+    added = [*range(3 * ("put" in done)), *range(3, 3 + ("put more" in done))]
     if "revived" not in done:
-        if "deleted" in done and not rebuilt:  # a tombstone that no log has yet goes with the index
+        if "deleted" in done and not rebuilt:  # a tombstone that is in no log yet is lost with the index
             assert info is not None and info.fenced and (info.deleted or info.revivals == 1)
         return
     assert info is not None and info.fenced and not info.deleted and info.revivals == 1
-    if rebuilt:  # what was here before may be found again: it is of the same, closed ledger
-        for entry in took:
+    if rebuilt:  # earlier entries may be found again: they belong to the same, closed ledger
+        for entry in added:
             assert await store.read(1, entry) == body_of(1, entry, version=1)
     else:
-        for entry in took:
+        for entry in added:
             assert await store.read(1, entry) == body_of(1, entry, version=1)
         for entry in range(4, 10):
             with pytest.raises(NoSuchEntryError):

@@ -1,4 +1,4 @@
-"""A storage on a real disk, whose direct writes are refused, cut short or out of space somewhere in the middle."""
+"""A storage on a real disk whose direct writes are refused, short or out of space at some point."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ Write = Callable[[int, Buffer, int], int]
 
 
 class Disturbed:
-    """`pwrite`, which does something else at its `turn`-th call, and after it where it is told to."""
+    """`pwrite` that fails at its `turn`-th call; with kind "short" it is short from that call on."""
 
     def __init__(self, kind: str, turn: int) -> None:
         self.kind, self.turn, self.calls, self.real = kind, turn, 0, os.pwrite
@@ -37,7 +37,7 @@ class Disturbed:
 
 
 async def put_until_taken(storage: LedgerStorage[int], ledger: int, first: int, bodies: list[bytes]) -> None:
-    """Put a run; make room where there is none."""
+    """Put a run; flush while there is no space."""
     info = await storage.load_ledger(LedgerId(ledger)) or storage.create_ledger(LedgerId(ledger), b"k" * 20)
     while True:
         try:
@@ -48,7 +48,7 @@ async def put_until_taken(storage: LedgerStorage[int], ledger: int, first: int, 
 
 
 async def flush_twice(storage: LedgerStorage[int]) -> None:
-    """The second attempt is one whose disk has room again."""
+    """Flush; retry once after DiskFullError, when the disk has space again."""
     try:
         await storage.flush()
     except DiskFullError:
@@ -59,7 +59,7 @@ async def flush_twice(storage: LedgerStorage[int]) -> None:
     ("kind", "turn"),
     [("none", 0), *((kind, turn) for kind in ("refused", "no space", "short") for turn in (1, 2, 4, 7))],
 )
-async def test_nothing_is_lost_or_changed_and_no_bytes_change_while_they_are_written(
+async def test_no_entry_is_lost_or_changed_and_no_bytes_change_while_they_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, turn: int
 ) -> None:
     disturbed = Disturbed(kind, turn)
@@ -75,14 +75,14 @@ async def test_nothing_is_lost_or_changed_and_no_bytes_change_while_they_are_wri
     monkeypatch.setattr(LocalFile, "write", write)
     storage, disk = await open_real(tmp_path)
     held: dict[tuple[int, int], bytes] = {}
-    for turn_of_all in range(24):
+    for round_number in range(24):
         for ledger in range(3):
-            size = SIZES[(turn_of_all + ledger) % len(SIZES)]
-            first = turn_of_all * 4
+            size = SIZES[(round_number + ledger) % len(SIZES)]
+            first = round_number * 4
             bodies = [body_of(ledger, first + at, size) for at in range(4)]
             await put_until_taken(storage, ledger, first, bodies)
             held.update({(ledger, first + at): body for at, body in enumerate(bodies)})
-        if turn_of_all % 8 == 7:
+        if round_number % 8 == 7:
             await flush_twice(storage)
     assert disturbed.calls >= turn
     assert storage.failure is None
@@ -94,10 +94,10 @@ async def test_nothing_is_lost_or_changed_and_no_bytes_change_while_they_are_wri
     await close_real(storage, disk)
 
 
-async def test_direct_writes_are_really_made_where_the_file_system_takes_them(
+async def test_direct_writes_are_used_if_the_file_system_supports_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the tests above disturb nothing."""
+    """Otherwise the test above disturbs nothing."""
     disturbed = Disturbed("none", 0)
     monkeypatch.setattr(os, "pwrite", disturbed)
     disk = LocalDisk()

@@ -1,4 +1,4 @@
-"""Several ledger folders: where logs go, what a full one does, and that nothing is lost on the way."""
+"""Several ledger folders: the choice of folders, full folders, and that no entry is lost."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from quire_bookie.storage.index.index_commits import PROOF_NAME
 from quire_bookie.storage.logs import log_window
 from quire_bookie.storage.logs.log_directories import LogDirectories
 from tests.sim.disk import SimDisk, SimFile, Survival
-from tests.unit.bookie.storage.crashes import Expected, check, crash_at, let_the_dead_rest, note, replay, scenario
+from tests.unit.bookie.storage.crashes import Expected, check, crash_at, dispose_crashed, note, replay, scenario
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
 
 A, B = "/data/a", "/data/b"
@@ -25,7 +25,7 @@ KIB = 1024
 
 
 def two_disks(a_bytes: int, b_bytes: int, disk: SimDisk | None = None) -> SimDisk:
-    """Two file systems of these sizes."""
+    """Mount two file systems of these sizes."""
     disk = disk or SimDisk()
     disk.mount(A, a_bytes)
     disk.mount(B, b_bytes)
@@ -33,7 +33,7 @@ def two_disks(a_bytes: int, b_bytes: int, disk: SimDisk | None = None) -> SimDis
 
 
 async def logs_in(store: Store) -> tuple[list[str], list[str]]:
-    """The entry logs of both folders."""
+    """Return the entry logs of both folders."""
     first, second = [
         [name for name in await store.disk.list_dir(folder) if name.endswith(".qlog")] for folder in FOLDERS
     ]
@@ -41,18 +41,18 @@ async def logs_in(store: Store) -> tuple[list[str], list[str]]:
 
 
 class BlindDisk(SimDisk):
-    """Says that there is space until a write finds that there is none; that with number `full_at` in folder B."""
+    """Reports free space, but refuses writes to folder B from change `full_at` on."""
 
     full_at = 0
     changes = 0
 
     async def usage(self, path: str) -> DiskUsage:
-        """Plenty, more in B."""
+        """Report plenty of space, more in B."""
         await self.pause()
         return DiskUsage(1 << 40, (1 << 39) + path.startswith(B), 2 + path.startswith(B))
 
     def step(self, operation: str, path: str) -> bool:
-        """A full disk refuses to make, extend or sync a file; it does not refuse to cut or remove one."""
+        """Refuse to create, extend or sync a file on the full disk, but not to truncate or remove one."""
         if path.startswith(B) and operation in ("create", "write", "sync"):
             self.changes += 1
             if self.changes >= self.full_at:
@@ -60,7 +60,7 @@ class BlindDisk(SimDisk):
         return super().step(operation, path)
 
 
-async def test_a_new_log_goes_to_the_folder_with_most_room() -> None:
+async def test_a_new_log_goes_to_the_folder_with_the_most_space() -> None:
     store = await open_store(two_disks(8 << 20, 30 << 20), directories=FOLDERS)
     for version in range(30):
         await store.put_ids(1, [version], 900 * KIB)
@@ -72,7 +72,7 @@ async def test_a_new_log_goes_to_the_folder_with_most_room() -> None:
     await store.storage.close()
 
 
-async def test_flushes_take_turns_with_folders_that_share_a_file_system_and_a_large_one_uses_all_at_once() -> None:
+async def test_flushes_rotate_over_folders_of_one_file_system_and_a_large_one_uses_all_at_once() -> None:
     store = await open_store(directories=FOLDERS)
     for entry in range(6):
         await store.put_ids(1, [entry], 100)
@@ -120,7 +120,7 @@ async def test_pieces_for_two_folders_are_written_at_the_same_time(monkeypatch: 
     await store.storage.close()
 
 
-async def test_an_error_of_one_folder_while_another_is_written_is_final_and_found_at_the_next_start(
+async def test_an_error_in_one_folder_while_another_is_written_is_final_and_recovered_by_the_next_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_window, "PIECE_BYTES", 1 << 20)
@@ -133,16 +133,16 @@ async def test_an_error_of_one_folder_while_another_is_written_is_final_and_foun
     with pytest.raises(OSError, match="input/output"):
         await store.storage.flush()
     assert store.storage.failure is not None
-    heir = store.disk.crash("random", seed=3)
-    await let_the_dead_rest(store)
-    again = await replay(store, heir)
+    survivor = store.disk.crash("random", seed=3)
+    await dispose_crashed(store)
+    again = await replay(store, survivor)
     for entry in range(100):
         assert await again.read(1, entry) == body_of(1, entry, 90 * KIB)
     assert again.storage.quarantined == []
-    await let_the_dead_rest(again)
+    await dispose_crashed(again)
 
 
-async def test_one_flush_goes_on_in_another_folder_when_the_first_has_no_room_left() -> None:
+async def test_one_flush_continues_in_another_folder_when_the_first_has_no_space_left() -> None:
     store = await open_store(two_disks(400 * KIB, 300 * KIB), directories=FOLDERS)
     await store.put_ids(1, range(10), 50 * KIB)
     await store.storage.flush()
@@ -169,7 +169,7 @@ async def test_when_all_folders_are_full_the_flush_is_refused_and_entries_stay_r
     await store.storage.close()
 
 
-async def test_a_folder_that_the_monitor_calls_full_takes_nothing_while_another_one_has_room() -> None:
+async def test_a_folder_that_the_monitor_reports_as_full_is_not_used_while_another_one_has_space() -> None:
     store = await open_store(two_disks(30 << 20, 20 << 20), directories=FOLDERS)
     await store.put_ids(1, range(5))
     await store.storage.flush()
@@ -183,13 +183,13 @@ async def test_a_folder_that_the_monitor_calls_full_takes_nothing_while_another_
     store.storage.directories[B].over_threshold = True
     await store.put_ids(1, [8])
     await store.storage.flush()
-    assert [len(names) for names in await logs_in(store)] == [1, 1], "all are full: it goes on where it was"
+    assert [len(names) for names in await logs_in(store)] == [1, 1], "all are full: the log is continued"
     for entry in range(9):
         assert await store.read(1, entry) == body_of(1, entry)
     await store.storage.close()
 
 
-async def test_a_restart_goes_on_with_the_log_of_each_folder() -> None:
+async def test_a_restart_continues_the_log_of_each_folder() -> None:
     disk = BlindDisk()
     disk.full_at = 5
     store = await open_store(disk, directories=FOLDERS)
@@ -205,13 +205,13 @@ async def test_a_restart_goes_on_with_the_log_of_each_folder() -> None:
     store.storage._logs.flushed.leave_log()
     await store.put_ids(1, [5])
     await store.storage.flush()
-    assert [state.log for state in store.storage._logs.sealed()] == [1, 2], "both were continued, until they were left"
+    assert [state.log for state in store.storage._logs.sealed()] == [1, 2], "both were continued before they were left"
     for entry in range(6):
         assert await store.read(1, entry) == body_of(1, entry)
     await store.storage.close()
 
 
-async def test_no_space_at_any_write_in_one_folder_moves_the_flush_to_the_other() -> None:
+async def test_a_full_folder_at_any_write_moves_the_flush_to_the_other() -> None:
     moved = 0
     for full_at in range(1, 200):
         disk = BlindDisk()
@@ -223,20 +223,20 @@ async def test_no_space_at_any_write_in_one_folder_moves_the_flush_to_the_other(
         await check(store, expected)
         finished = disk.changes < full_at
         moved += not finished
-        heir = disk.crash("none")
-        await let_the_dead_rest(store)
-        again = await replay(store, heir)
+        survivor = disk.crash("none")
+        await dispose_crashed(store)
+        again = await replay(store, survivor)
         await check(again, expected)
         assert again.storage.quarantined == []
-        await let_the_dead_rest(again)
+        await dispose_crashed(again)
         if finished:
             break
     else:
-        raise AssertionError("the scenario never got through")
+        raise AssertionError("the scenario did not finish")
     assert moved > 8
 
 
-async def test_a_log_that_has_reached_its_size_in_a_full_folder_is_left_without_being_sealed() -> None:
+async def test_a_log_of_maximum_size_in_a_full_folder_is_left_unsealed() -> None:
     disk = BlindDisk()
     disk.full_at = 1 << 30
     store = await open_store(disk, directories=FOLDERS)
@@ -265,14 +265,14 @@ def sealed(store: Store) -> list[int]:
 
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
-async def test_after_a_crash_at_any_write_over_two_folders_everything_is_readable(survival: Survival) -> None:
+async def test_after_a_crash_at_any_write_to_two_folders_everything_is_readable(survival: Survival) -> None:
     step = 0
     while await crash_at(step, survival, two_disks(1300 * KIB, 1200 * KIB), FOLDERS):
         step += 1
     assert step > 30
 
 
-async def test_the_order_of_the_folders_may_change_and_new_ones_may_come() -> None:
+async def test_the_order_of_the_folders_may_change_and_folders_may_be_added() -> None:
     store = await open_store(directories=[A])
     await store.put_ids(1, range(5))
     await store.storage.close()
@@ -286,7 +286,7 @@ async def test_the_order_of_the_folders_may_change_and_new_ones_may_come() -> No
     await store.storage.close()
 
 
-async def test_a_log_that_was_moved_by_hand_to_another_folder_is_found_there() -> None:
+async def test_a_log_that_was_moved_manually_to_another_folder_is_found_there() -> None:
     store = await open_store(directories=FOLDERS)
     await store.put_ids(1, range(5))
     await store.storage.close()
@@ -299,7 +299,7 @@ async def test_a_log_that_was_moved_by_hand_to_another_folder_is_found_there() -
     await store.storage.close()
 
 
-async def test_the_same_log_in_two_folders_stops_the_start_instead_of_one_being_believed() -> None:
+async def test_the_same_log_in_two_folders_refuses_the_start() -> None:
     store = await open_store(directories=FOLDERS)
     await store.put_ids(1, range(5))
     await store.storage.close()
@@ -309,7 +309,7 @@ async def test_the_same_log_in_two_folders_stops_the_start_instead_of_one_being_
         await open_store(store.disk, directories=FOLDERS)
 
 
-async def test_logs_without_a_living_ledger_go_from_every_folder() -> None:
+async def test_logs_without_a_live_ledger_are_removed_from_every_folder() -> None:
     store = await open_store(two_disks(5 << 20, 5 << 20), directories=FOLDERS)
     for ledger in range(6):
         await note(store, {}, ledger, range(1), 0, 900 * KIB)
@@ -319,11 +319,11 @@ async def test_logs_without_a_living_ledger_go_from_every_folder() -> None:
         await store.storage.delete_ledger(LedgerId(ledger))
     freed = await store.storage.drop_dead_logs()
     assert freed > 3 << 20
-    assert [len(names) for names in await logs_in(store)] == [1, 1], "those being written stay"
+    assert [len(names) for names in await logs_in(store)] == [1, 1], "logs being written stay"
     await store.storage.close()
 
 
-async def test_a_disk_on_which_flushes_are_refused_is_freed_by_compaction_which_may_use_the_reserve() -> None:
+async def test_compaction_may_use_the_reserve_to_free_a_disk_on_which_flushes_are_refused() -> None:
     settings = replace(SMALL, reserved_bytes=700 * KIB, compaction_reserved_bytes=64 * KIB)
     store = await open_store(settings=settings)
     for ledger in range(1, 9):
@@ -346,15 +346,15 @@ async def test_a_disk_on_which_flushes_are_refused_is_freed_by_compaction_which_
 
 
 class _Unhurried:
-    """A pace without bounds."""
+    """A pace without limits."""
 
     stopping = False
 
     async def spend(self, size_bytes: int, entries: int) -> None:
-        """Costs nothing."""
+        """Do not wait."""
 
 
-async def _looked(sizes: list[int], numbers: list[int], reserved_bytes: int = 0) -> LogDirectories:
+async def _directories(sizes: list[int], numbers: list[int], reserved_bytes: int = 0) -> LogDirectories:
     disk = SimDisk()
     folders = [f"/d{at}" for at in range(len(sizes))]
 
@@ -368,10 +368,10 @@ async def _looked(sizes: list[int], numbers: list[int], reserved_bytes: int = 0)
     return directories
 
 
-async def test_folders_on_one_file_system_share_its_room_and_its_reserve() -> None:
-    directories = await _looked([500, 500, 100], [1, 1, 2], reserved_bytes=50)
+async def test_folders_on_one_file_system_share_its_space_and_its_reserve() -> None:
+    directories = await _directories([500, 500, 100], [1, 1, 2], reserved_bytes=50)
     assert directories.available_bytes() == 450 + 50
-    assert directories.available_bytes(excluded={"/d0"}) == 500, "the other folder of that disk still reaches it"
+    assert directories.available_bytes(excluded={"/d0"}) == 500, "the other folder of that file system can still use it"
     assert directories.available_bytes(excluded={"/d0", "/d1"}) == 50
     assert directories.take("/d0", 440) and not directories.take("/d1", 20)
     assert directories.choose(40) == "/d2"
@@ -380,15 +380,15 @@ async def test_folders_on_one_file_system_share_its_room_and_its_reserve() -> No
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.lists(st.integers(1, 300), max_size=30))
-async def test_what_is_given_out_never_exceeds_what_was_there(sizes: list[int], requests: list[int]) -> None:
-    directories = await _looked(sizes, list(range(1, len(sizes) + 1)), reserved_bytes=10)
-    room = directories.available_bytes()
-    given_out = 0
+async def test_allocated_space_never_exceeds_the_free_space(sizes: list[int], requests: list[int]) -> None:
+    directories = await _directories(sizes, list(range(1, len(sizes) + 1)), reserved_bytes=10)
+    available = directories.available_bytes()
+    allocated = 0
     for request in requests:
         path = directories.choose(request)
         if path is not None:
             assert directories.take(path, request)
-            given_out += request
+            allocated += request
         else:
             assert all(left < request + 10 for left in directories._free_bytes.values())
-    assert given_out + directories.available_bytes() == room
+    assert allocated + directories.available_bytes() == available

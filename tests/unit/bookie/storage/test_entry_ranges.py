@@ -1,4 +1,4 @@
-"""Ranges of ids held: arithmetic against sets, and storage against what was put, wherever it lies."""
+"""Ranges of held ids: arithmetic compared with sets, and storage compared with the entries put."""
 
 import asyncio
 import itertools
@@ -84,7 +84,7 @@ async def test_a_ledger_without_entries_has_no_ranges_and_an_absent_one_is_refus
     await store.storage.close()
 
 
-async def test_damage_of_a_block_is_damage_of_the_list() -> None:
+async def test_damage_to_a_block_is_damage_of_the_list() -> None:
     store = await open_store()
     await store.put_ids(1, range(600))
     store = await store.restart()
@@ -95,7 +95,7 @@ async def test_damage_of_a_block_is_damage_of_the_list() -> None:
     with pytest.raises(DamagedError):
         await ranges(store, 1)
     await store.put_ids(1, [300])
-    await store.storage.flush()  # the block is whole again, but what it held is not known
+    await store.storage.flush()  # the block is valid again, but may have held more entries
     with pytest.raises(DamagedError):
         await ranges(store, 1)
     await store.storage.close()

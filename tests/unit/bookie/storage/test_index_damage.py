@@ -1,4 +1,4 @@
-"""A damaged RocksDB index: the right answer or an error, never absence; and the remedy works."""
+"""A damaged RocksDB index: correct results or errors, never absence; and the remedy works."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def names(folder: Path, start: str = "") -> list[str]:
 
 
 def damage(index: Path, seed: int) -> str:
-    """Flip, zero, cut or remove at random places of the index's files; says what it did."""
+    """Flip, zero, truncate or remove at random offsets of the index's files; return a description."""
     chance = random.Random(seed)
     files = sorted(path for path in index.iterdir() if path.suffix in (".sst", ".log") or "MANIFEST" in path.name)
     files = [path for path in [*files, index / "CURRENT"] if path.stat().st_size]
@@ -59,7 +59,7 @@ def damage(index: Path, seed: int) -> str:
 
 
 def read_in_child(folder: Path) -> dict[str, object] | int:
-    """What a process of its own reads, or the signal that ended it."""
+    """Return the result of a separate process that reads, or the signal that ended it."""
     child = subprocess.run(
         [sys.executable, "-m", "tests.unit.bookie.storage.real_store", str(folder)],
         cwd=ROOT,
@@ -76,7 +76,7 @@ def read_in_child(folder: Path) -> dict[str, object] | int:
 
 
 def check_damaged(folder: Path, seed: int) -> str:
-    """Damage, read, judge. Returns the outcome."""
+    """Damage the index, read and check. Return the outcome."""
     what = damage(folder / "index", seed)
     found = read_in_child(folder)
     if isinstance(found, int):
@@ -88,7 +88,7 @@ def check_damaged(folder: Path, seed: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_damage_of_the_index_is_an_error_or_costs_nothing(folder: Path, seed: int) -> None:
+def test_damage_to_the_index_is_an_error_or_harmless(folder: Path, seed: int) -> None:
     outcome = check_damaged(folder, seed)
     if "refused" in outcome:
         assert "rebuild-index" in outcome, outcome
@@ -119,12 +119,12 @@ async def test_a_lost_index_is_refused_with_the_remedy_and_rebuilt_in_place(fold
     assert await read_all(folder) == {"right": ALL, "errors": 0, "wrong": []}
 
 
-async def test_with_the_setting_a_start_rebuilds_by_itself(folder: Path) -> None:
+async def test_with_the_setting_a_start_rebuilds_the_index(folder: Path) -> None:
     (folder / "index" / "CURRENT").write_bytes(b"nonsense")
     assert await read_all(folder, rebuild_on_damage=True) == {"right": ALL, "errors": 0, "wrong": []}
 
 
-async def test_a_rebuild_that_is_refused_leaves_everything_as_it_was(folder: Path) -> None:
+async def test_a_refused_rebuild_changes_nothing(folder: Path) -> None:
     log = folder / f"{1:016x}.qlog"
     log.rename(folder / "aside")
     disk = LocalDisk()
@@ -137,7 +137,7 @@ async def test_a_rebuild_that_is_refused_leaves_everything_as_it_was(folder: Pat
     assert (await read_all(folder))["right"] == ALL
 
 
-async def test_after_a_start_that_died_while_opening_a_child_tries_it_first(folder: Path) -> None:
+async def test_after_a_start_that_died_while_opening_the_index_a_child_checks_it_first(folder: Path) -> None:
     marker = folder / "index.opening"
     marker.write_bytes(b"")
     assert (await read_all(folder))["right"] == ALL
@@ -157,7 +157,7 @@ async def test_a_child_that_hangs_on_the_index_is_killed_and_the_start_refused(
     monkeypatch.setattr("quire_bookie.limits.INDEX_CHECK_SILENCE_S", 2.0)
     (folder / "index.opening").write_bytes(b"")
     pipe = folder / "index" / "999999.log"
-    os.mkfifo(pipe)  # the open of a pipe that has no writer does not return
+    os.mkfifo(pipe)  # opening a pipe without a writer does not return
     found = await read_all(folder)
     assert "made no progress for 2 s" in str(found.get("refused")) and "rebuild-index" in str(found["refused"])
     pipe.unlink()
@@ -165,7 +165,7 @@ async def test_a_child_that_hangs_on_the_index_is_killed_and_the_start_refused(
     assert (await read_all(folder))["right"] == ALL
 
 
-def test_a_child_ends_when_nobody_waits_for_it_any_more(folder: Path) -> None:
+def test_a_child_exits_when_its_parent_is_gone(folder: Path) -> None:
     request = {
         "do": "rebuild",
         "index": str(folder / "index.new"),

@@ -1,4 +1,4 @@
-"""What survives when the process of a RocksDB index dies, runs out of space, or finds its log cut."""
+"""A RocksDB index whose process is killed, runs out of space, or finds its log truncated."""
 
 import shutil
 import signal
@@ -32,7 +32,7 @@ async def _open(path: Path) -> RocksIndexStore:
 
 
 def _commit_and_kill(path: Path, commits: int) -> int:
-    """Let a process commit, kill it, and return the last number that it called durable."""
+    """Let a process commit, kill it, and return the last number that it reported as durable."""
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.unit.bookie.storage.index_writer", str(path)],
         cwd=ROOT,
@@ -53,7 +53,7 @@ def _commit_and_kill(path: Path, commits: int) -> int:
     return last
 
 
-async def test_after_a_kill_every_commit_that_returned_is_there_and_none_is_half(tmp_path: Path) -> None:
+async def test_after_a_kill_every_returned_commit_is_present_and_none_is_partial(tmp_path: Path) -> None:
     last = _commit_and_kill(tmp_path / "index", 60)
     index = await _open(tmp_path / "index")
     for number in range(last + 1):
@@ -64,7 +64,7 @@ async def test_after_a_kill_every_commit_that_returned_is_there_and_none_is_half
     await index.close()
 
 
-async def test_a_commit_without_space_changes_nothing_and_the_next_one_goes_through(tmp_path: Path) -> None:
+async def test_a_commit_without_space_changes_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:
     index = await _open(tmp_path / "index")
     await index.commit([(b"a", b"1")])
     store = index._db
@@ -85,7 +85,7 @@ async def test_a_commit_without_space_changes_nothing_and_the_next_one_goes_thro
     await index.close()
 
 
-async def test_a_log_cut_between_two_commits_is_found_out_by_the_proof(tmp_path: Path) -> None:
+async def test_a_log_truncated_between_two_commits_is_detected_by_the_proof(tmp_path: Path) -> None:
     folder = tmp_path / "live"
     index = await _open(folder / "index")
     settings = StorageSettings(reserved_bytes=0)
@@ -98,7 +98,7 @@ async def test_a_log_cut_between_two_commits_is_found_out_by_the_proof(tmp_path:
         storage.put(info, run_of(1, entry, [body_of(1, entry)]))
         await storage.flush()
     found = tmp_path / "found"
-    shutil.copytree(folder, found)  # what a power cut would leave, while nothing is being written
+    shutil.copytree(folder, found)  # the files as a power cut would leave them, while nothing is being written
     await storage.close()
     await index.close()
     (log,) = (found / "index").glob("*.log")

@@ -1,4 +1,4 @@
-"""Looks at the ledger folders of a storage that is closed: they find what is there and name what is damaged."""
+"""Inspection of the ledger folders of a closed storage: contents and damage."""
 
 import pytest
 
@@ -31,7 +31,7 @@ async def test_logs_are_listed_by_id_and_walked_with_their_ledgers() -> None:
     assert found[0].sealed and not found[0].gaps and not found[0].what and set(found[0].spans) == {1, 2, 3, 4}
 
 
-async def test_damage_of_a_log_is_shown_and_a_damaged_header_too() -> None:
+async def test_damage_to_a_log_or_to_its_header_is_reported() -> None:
     store, _ = await filled()
     path = log_paths(store.disk)[0]
     store.disk.corrupt(path, store.disk.content(path).index(body_of(1, 5)) + 45)
@@ -41,7 +41,7 @@ async def test_damage_of_a_log_is_shown_and_a_damaged_header_too() -> None:
     assert "header" in (await inspect_log(store.disk, 1, path)).what
 
 
-async def test_the_index_is_counted_and_its_damage_named() -> None:
+async def test_the_index_is_summarised_and_its_damage_reported() -> None:
     store, _ = await filled()
     found = await inspect_index(store.index)
     assert (found.ledgers, found.deleted, found.fenced, found.in_limbo, found.without_key) == (3, 1, 1, 0, 0)
@@ -54,7 +54,7 @@ async def test_the_index_is_counted_and_its_damage_named() -> None:
     assert len(again.damage) == 2 and again.ledgers == 2 and again.blocks == found.blocks
 
 
-async def test_a_ledger_is_shown_with_its_ranges_bytes_and_limbo() -> None:
+async def test_a_ledger_is_reported_with_its_ranges_bytes_and_limbo() -> None:
     store, expected = await filled()
     found = await inspect_ledger(store.index, LedgerId(4))
     assert found.ranges == [(0, 23)] and found.entries == 24 and not found.limbo
@@ -95,7 +95,7 @@ async def test_a_full_check_covers_the_log_that_is_being_written_as_well() -> No
     assert await check(store) == ({key}, [])
 
 
-async def test_bytes_behind_what_was_committed_are_no_damage_and_missing_ones_are() -> None:
+async def test_bytes_after_the_committed_ones_are_no_damage_but_missing_ones_are() -> None:
     store, expected = await filled()
     path = log_paths(store.disk)[-1]
     content = store.disk.content(path)
@@ -106,7 +106,7 @@ async def test_bytes_behind_what_was_committed_are_no_damage_and_missing_ones_ar
     assert entries and entries <= set(expected)
 
 
-async def test_a_missing_log_is_named_with_everything_that_it_held() -> None:
+async def test_a_missing_log_is_reported_with_all_its_entries() -> None:
     store, expected = await filled()
     first = log_paths(store.disk)[0]
     content = store.disk.content(first)

@@ -1,4 +1,4 @@
-"""Ledgers in quarantine: held, fenced and readable; every change whole or not at all; damage never deletes one."""
+"""Ledgers in quarantine: held, fenced and readable; changes are atomic; damage never deletes a ledger."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from quire_bookie.storage.ledger_quarantine import (
     encode_quarantined,
 )
 from tests.sim.disk import SimDisk, Survival
-from tests.unit.bookie.storage.crashes import let_the_dead_rest, replay
+from tests.unit.bookie.storage.crashes import dispose_crashed, replay
 from tests.unit.bookie.storage.rebuilt_stores import rebuild
 from tests.unit.bookie.storage.store import Store, body_of, open_store
 
@@ -29,22 +29,22 @@ class _Pace:
     stopping = False
 
     async def spend(self, size_bytes: int, entries: int, /) -> None:
-        """As fast as it goes."""
+        """Do not wait."""
 
 
-async def whole(store: Store, ledger: int, entries: range) -> None:
-    """Every entry is read, and what lies behind them is provably absent."""
+async def check_held(store: Store, ledger: int, entries: range) -> None:
+    """Check that every entry is readable and that no others are held."""
     for entry in entries:
         assert await store.read(ledger, entry) == body_of(ledger, entry)
     assert await store.storage.entry_ranges(LedgerId(ledger)) == [(entries[0], entries[-1])]
 
 
 async def states(store: Store) -> dict[int, QuarantineState]:
-    """What has a record."""
+    """Return the state of each ledger with a record."""
     return {one.ledger: one.state for one in await store.storage.ledger_quarantine.all()}
 
 
-async def test_a_ledger_in_quarantine_is_held_fenced_and_read_and_outlives_a_restart() -> None:
+async def test_a_ledger_in_quarantine_is_held_fenced_readable_and_survives_a_restart() -> None:
     store = await open_store()
     await store.put_ids(1, range(300))
     await store.storage.flush()
@@ -55,7 +55,7 @@ async def test_a_ledger_in_quarantine_is_held_fenced_and_read_and_outlives_a_res
     await quarantine.advance(5_000)
     assert (quarantine.ledgers, quarantine.size_bytes) == (1, 300 * len(body_of(1, 0)))
     for _ in range(2):
-        await whole(store, 1, range(310))
+        await check_held(store, 1, range(310))
         assert await store.storage.ledgers() == [1]
         info = await store.storage.load_ledger(ONE)
         assert info is not None and info.fenced and not info.deleted
@@ -67,7 +67,7 @@ async def test_a_ledger_in_quarantine_is_held_fenced_and_read_and_outlives_a_res
     await store.storage.close()
 
 
-async def test_what_is_not_held_does_not_enter_quarantine() -> None:
+async def test_a_ledger_that_is_not_held_does_not_enter_quarantine() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     assert not await store.storage.ledger_quarantine.put(TWO, "never here")
@@ -75,7 +75,7 @@ async def test_what_is_not_held_does_not_enter_quarantine() -> None:
     assert not await store.storage.ledger_quarantine.put(ONE, "deleted")
     assert await states(store) == {}
     await store.storage.ledger_quarantine.advance(1000)
-    assert await store.index.get(QUARANTINE_CLOCK_KEY) is None, "nothing is written while nothing has a record"
+    assert await store.index.get(QUARANTINE_CLOCK_KEY) is None, "nothing is written without any record"
     await store.storage.close()
 
 
@@ -106,7 +106,7 @@ async def test_an_undeleted_ledger_is_deleted_neither_as_missing_nor_as_a_copy()
         assert info is not None and info.fenced
         assert not await store.storage.delete_ledger(ONE)
         assert not await store.storage.delete_copy(ONE, Unchanged.of(info))
-        await whole(store, 1, range(3))
+        await check_held(store, 1, range(3))
         store = await store.restart()
     await store.storage.ledger_quarantine.release([ONE])
     assert await store.storage.delete_ledger(ONE)
@@ -123,7 +123,7 @@ async def test_undeleting_what_is_not_in_quarantine_changes_nothing() -> None:
     await store.storage.close()
 
 
-async def test_an_undeletion_that_waits_for_the_deletion_says_that_it_is_too_late() -> None:
+async def test_an_undeletion_that_waits_for_the_deletion_is_refused() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     quarantine = store.storage.ledger_quarantine
@@ -137,7 +137,7 @@ async def test_an_undeletion_that_waits_for_the_deletion_says_that_it_is_too_lat
     await store.storage.close()
 
 
-async def test_compaction_and_the_removal_of_dead_logs_keep_what_is_in_quarantine() -> None:
+async def test_compaction_and_the_removal_of_dead_logs_keep_quarantined_ledgers() -> None:
     store = await open_store()
     await store.put_ids(1, range(20), 40_000)
     await store.put_ids(2, range(30), 40_000)
@@ -166,17 +166,17 @@ async def test_a_quarantine_without_space_leaves_the_ledger_held_and_fenced() ->
     assert await states(store) == {}
     info = await store.ledger(1)
     assert info.fenced and not info.deleted
-    await whole(store, 1, range(3))
+    await check_held(store, 1, range(3))
     store.disk.capacity_bytes = 1 << 40
     assert await store.storage.ledger_quarantine.put(ONE, "test")
     store.disk.capacity_bytes = 0
     await store.storage.ledger_quarantine.advance(7)
-    assert store.storage.ledger_quarantine.clock_ms == 7, "deletions must go on, to free the disk"
+    assert store.storage.ledger_quarantine.clock_ms == 7, "deletions must continue, to free the disk"
     store.disk.capacity_bytes = 1 << 40
     await store.storage.close()
 
 
-async def test_a_rebuild_of_the_index_holds_what_was_in_quarantine() -> None:
+async def test_a_rebuild_of_the_index_holds_quarantined_ledgers() -> None:
     store = await open_store()
     await store.put_ids(1, range(10))
     await store.put_ids(2, range(10))
@@ -189,14 +189,14 @@ async def test_a_rebuild_of_the_index_holds_what_was_in_quarantine() -> None:
     assert await store.storage.ledgers() == [1, 2]
     assert await states(store) == {}
     for ledger in (1, 2):
-        await whole(store, ledger, range(10))
+        await check_held(store, ledger, range(10))
         info = await store.storage.load_ledger(LedgerId(ledger))
         assert info is not None and info.fenced and not info.deleted
     await store.storage.close()
 
 
 # ---- damage
-def test_a_record_with_any_bit_flipped_or_cut_anywhere_is_damaged() -> None:
+def test_a_record_with_any_flipped_bit_or_truncated_anywhere_is_damaged() -> None:
     value = encode_quarantined(RECORD)
     assert decode_quarantined(ONE, value) == RECORD
     for bit in range(8 * len(value)):
@@ -211,7 +211,7 @@ def test_a_record_with_any_bit_flipped_or_cut_anywhere_is_damaged() -> None:
         decode_quarantined(TWO, value)
 
 
-def test_a_damaged_clock_says_nothing() -> None:
+def test_a_damaged_clock_decodes_to_zero() -> None:
     value = encode_clock(123_456)
     assert (decode_clock(value), decode_clock(None)) == (123_456, 0)
     for bit in range(8 * len(value)):
@@ -223,7 +223,7 @@ def test_a_damaged_clock_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"rubbish", bytes(70)])
-async def test_a_damaged_record_counts_as_undeleted_until_somebody_says_otherwise(value: bytes) -> None:
+async def test_a_damaged_record_counts_as_undeleted_until_an_administrator_replaces_it(value: bytes) -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     await store.storage.ledger_quarantine.put(ONE, "test")
@@ -238,7 +238,7 @@ async def test_a_damaged_record_counts_as_undeleted_until_somebody_says_otherwis
     await store.storage.close()
 
 
-async def test_a_lost_clock_starts_again_at_the_newest_record() -> None:
+async def test_a_lost_clock_restarts_at_the_newest_record() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     await store.put_ids(2, range(3))
@@ -269,7 +269,7 @@ async def test_while_the_records_cannot_be_read_the_bookie_serves_and_deletes_no
         marks=store.marks,
     )
     again = Store(store.disk, index, store.marks, storage)
-    await whole(again, 1, range(3))
+    await check_held(again, 1, range(3))
     with pytest.raises(DamagedError):
         await storage.delete_ledger(ONE)
     with pytest.raises(DamagedError):
@@ -301,7 +301,7 @@ async def _scenario(store: Store, done: list[str]) -> None:
 
 
 @pytest.mark.parametrize("survival", ["none", "all", "random"])
-async def test_a_crash_anywhere_keeps_each_ledger_whole_and_each_answered_change(survival: Survival) -> None:
+async def test_a_crash_anywhere_keeps_each_ledger_complete_and_each_returned_change(survival: Survival) -> None:
     step, crashed = 0, True
     while crashed:
         step += 1
@@ -313,36 +313,36 @@ async def test_a_crash_anywhere_keeps_each_ledger_whole_and_each_answered_change
         except (OSError, QuireError):
             assert disk.crashed
         crashed = disk.crashed
-        heir = disk.crash(survival, seed=step)
-        await let_the_dead_rest(store)
-        again = await replay(store, heir)
-        await _judge(again, done)
+        survivor = disk.crash(survival, seed=step)
+        await dispose_crashed(store)
+        again = await replay(store, survivor)
+        await _check_done(again, done)
         await again.storage.flush()
-        await _judge(again, done)
+        await _check_done(again, done)
         again = await again.restart()
-        await _judge(again, done)
+        await _check_done(again, done)
         await again.storage.close()
-        await rebuild(heir)
-        rebuilt = await open_store(heir)
-        await _judge_rebuilt(rebuilt, done)
+        await rebuild(survivor)
+        rebuilt = await open_store(survivor)
+        await _check_rebuilt(rebuilt, done)
         await rebuilt.storage.close()
     assert step > 15
 
 
-async def _judge(store: Store, done: list[str]) -> None:
+async def _check_done(store: Store, done: list[str]) -> None:
     found = await states(store)
     held = set(await store.storage.ledgers())
     if "quarantined" not in done:
         return
-    await whole(store, 2, range(10))
-    await whole(store, 3, range(6))
+    await check_held(store, 2, range(10))
+    await check_held(store, 3, range(6))
     assert held >= {2, 3}
     for ledger in held:
         info = await store.storage.load_ledger(ledger)
         assert info is not None and info.fenced and not info.deleted
     assert (1 in found) == (1 in held), "a record without its ledger, or a deletion in two steps"
     if "deleting" not in done:
-        await whole(store, 1, range(6))
+        await check_held(store, 1, range(6))
         assert found[1] is QuarantineState.QUARANTINED
     if "deleted" in done:
         assert 1 not in held
@@ -352,11 +352,11 @@ async def _judge(store: Store, done: list[str]) -> None:
         assert store.storage.ledger_quarantine.clock_ms == 10_000
 
 
-async def _judge_rebuilt(store: Store, done: list[str]) -> None:
-    """Records are gone; what was in quarantine is held."""
+async def _check_rebuilt(store: Store, done: list[str]) -> None:
+    """Check that there are no records and that quarantined ledgers are held."""
     assert await states(store) == {}
     if "quarantined" in done:
-        await whole(store, 2, range(10))
-        await whole(store, 3, range(6))
+        await check_held(store, 2, range(10))
+        await check_held(store, 3, range(6))
         if "deleting" not in done:
-            await whole(store, 1, range(6))
+            await check_held(store, 1, range(6))

@@ -1,4 +1,4 @@
-"""The storage as a bookie uses it, on a simulated disk."""
+"""The storage as used by a bookie, on a simulated disk."""
 
 import asyncio
 import dataclasses
@@ -32,7 +32,7 @@ async def test_entries_are_read_before_and_after_a_flush_and_after_a_restart() -
     await store.storage.close()
 
 
-async def test_absence_is_answered_as_ledger_or_as_entry() -> None:
+async def test_absence_is_reported_of_the_ledger_or_of_the_entry() -> None:
     store = await open_store()
     with pytest.raises(NoSuchLedgerError):
         await store.read(1, 0)
@@ -47,7 +47,7 @@ async def test_absence_is_answered_as_ledger_or_as_entry() -> None:
     await store.storage.close()
 
 
-async def test_the_last_entry_counts_cache_and_index_and_survives() -> None:
+async def test_the_last_entry_is_that_of_cache_and_index_and_survives_a_restart() -> None:
     store = await open_store()
     await store.put_ids(5, [10, 700, 3])
     assert await store.read(5, NO_ENTRY) == body_of(5, 700)
@@ -70,7 +70,7 @@ async def test_the_lac_of_a_reloaded_ledger_is_that_of_its_last_entry() -> None:
 
 
 @pytest.mark.parametrize("flushed", [0, 1, 2])
-async def test_an_entry_stored_again_answers_with_the_newer_bytes(flushed: int) -> None:
+async def test_an_entry_stored_again_is_read_with_the_newer_bytes(flushed: int) -> None:
     store = await open_store()
     await store.put_ids(1, range(10))
     if flushed:
@@ -87,7 +87,7 @@ async def test_an_entry_stored_again_answers_with_the_newer_bytes(flushed: int) 
     await store.storage.close()
 
 
-async def test_an_older_copy_on_its_way_from_disk_does_not_stay_in_the_read_cache() -> None:
+async def test_an_older_copy_of_a_read_in_flight_does_not_stay_in_the_read_cache() -> None:
     store = await open_store()
     await store.put_ids(1, range(10))
     await store.storage.flush()
@@ -113,7 +113,7 @@ async def test_states_survive_flush_and_restart() -> None:
     await store.storage.close()
 
 
-async def test_an_explicit_lac_replaces_a_higher_one_and_the_known_lac_never_falls() -> None:
+async def test_an_explicit_lac_replaces_a_higher_one_and_the_known_lac_never_decreases() -> None:
     store = await open_store()
     info = await store.ledger(9, b"m" * 20)
     store.storage.set_explicit_lac(info, b"higher", EntryId(12))
@@ -136,8 +136,8 @@ async def test_a_fence_during_a_flush_is_written_by_the_next_one() -> None:
     store.storage.fence(await store.ledger(9))
     await flushing
     await store.storage.flush()
-    heir = store.disk.crash()
-    again = await open_store(heir)
+    survivor = store.disk.crash()
+    again = await open_store(survivor)
     found = await again.storage.load_ledger(LedgerId(9))
     assert found is not None and found.fenced
     await again.storage.close()
@@ -165,7 +165,7 @@ async def test_a_deleted_ledger_is_gone_and_stays_a_tombstone() -> None:
     await store.storage.close()
 
 
-async def test_a_deletion_outlives_a_flush_that_waited_for_space() -> None:
+async def test_a_deletion_survives_a_flush_that_waited_for_space() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     store.disk.fail_next("write", ".qlog", DiskFullError("full"))
@@ -179,7 +179,7 @@ async def test_a_deletion_outlives_a_flush_that_waited_for_space() -> None:
     await again.storage.close()
 
 
-async def test_both_halves_full_refuses_and_room_returns_after_the_flush() -> None:
+async def test_puts_are_refused_while_both_halves_are_full_and_accepted_after_the_flush() -> None:
     store = await open_store()
     info = await store.ledger(1)
     with pytest.raises(TooManyRequestsError):
@@ -220,7 +220,7 @@ async def test_identical_reads_share_one_disk_read() -> None:
     await store.storage.close()
 
 
-async def test_a_cancelled_reader_does_not_take_the_others_with_it() -> None:
+async def test_a_cancelled_reader_does_not_affect_the_others() -> None:
     store = await open_store()
     await store.put_ids(3, range(5))
     await store.storage.flush()
@@ -232,7 +232,7 @@ async def test_a_cancelled_reader_does_not_take_the_others_with_it() -> None:
     await store.storage.close()
 
 
-async def test_a_cancelled_flush_still_ends_well() -> None:
+async def test_a_cancelled_flush_still_completes() -> None:
     store = await open_store()
     await store.put_ids(3, range(500))
     flushing = asyncio.ensure_future(store.storage.flush())
@@ -259,7 +259,7 @@ async def test_read_many_is_bounded_by_count_bytes_and_gaps() -> None:
     await store.storage.close()
 
 
-async def test_a_full_disk_loses_nothing_and_the_flush_goes_through_once_space_returns() -> None:
+async def test_a_full_disk_loses_nothing_and_the_flush_succeeds_once_there_is_space() -> None:
     store = await open_store()
     await store.put_ids(1, range(200))
     await store.storage.flush()
@@ -279,7 +279,7 @@ async def test_a_full_disk_loses_nothing_and_the_flush_goes_through_once_space_r
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "commit", "create"])
-async def test_running_out_of_space_in_the_middle_of_a_flush_takes_it_back(operation: str) -> None:
+async def test_running_out_of_space_in_the_middle_of_a_flush_rolls_it_back(operation: str) -> None:
     store = await open_store()
     if operation == "write":
         await store.put_ids(1, range(5))
@@ -313,7 +313,7 @@ async def test_a_flush_leaves_the_reserved_bytes_alone_but_a_deletion_may_use_th
     await store.storage.close()
 
 
-async def test_a_failed_sync_ends_the_storage_and_is_not_tried_again() -> None:
+async def test_a_failed_sync_fails_the_storage_and_is_not_retried() -> None:
     store = await open_store()
     seen: list[BaseException] = []
     store.storage.on_failure = seen.append
@@ -329,7 +329,7 @@ async def test_a_failed_sync_ends_the_storage_and_is_not_tried_again() -> None:
     assert store.marks.commits == 0 and store.storage.stats.flushes == 0
 
 
-async def test_a_failed_sync_of_a_log_that_is_sealed_ends_the_storage_at_once() -> None:
+async def test_a_failed_sync_of_a_log_being_sealed_fails_the_storage_at_once() -> None:
     store = await open_store()
     seen: list[BaseException] = []
     store.storage.on_failure = seen.append
@@ -342,7 +342,7 @@ async def test_a_failed_sync_of_a_log_that_is_sealed_ends_the_storage_at_once() 
     await store.storage.close()
 
 
-async def test_without_space_for_the_mark_nothing_is_written_twice_and_the_mark_follows_later() -> None:
+async def test_without_space_for_the_mark_no_entry_is_written_twice_and_the_mark_moves_later() -> None:
     store = await open_store()
     await store.put_ids(1, range(50))
     for _ in range(3):
@@ -357,22 +357,22 @@ async def test_without_space_for_the_mark_nothing_is_written_twice_and_the_mark_
     await store.storage.close()
 
 
-async def test_a_flush_of_nothing_still_moves_the_mark_so_that_the_journal_can_recycle() -> None:
+async def test_an_empty_flush_moves_the_mark_so_that_the_journal_can_recycle() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     await store.storage.flush()
-    store.marks.records.append(run_of(1, 0, []))  # what changes nothing in storage: a fence of a fenced ledger
+    store.marks.records.append(run_of(1, 0, []))  # as a fence of a fenced ledger: no change in storage
     await store.storage.flush()
     assert await store.marks.durable(store.disk) == 4
     assert store.storage.stats.flushes == 1
     await store.storage.close()
 
 
-async def test_an_unforeseen_error_in_the_background_flush_ends_the_storage_loudly() -> None:
+async def test_an_unexpected_error_in_the_background_flush_fails_the_storage() -> None:
     store = await open_store(settings=dataclasses.replace(SMALL, flush_interval_s=0.0))
     failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
     store.storage.on_failure = failed.set_result
-    await store.ledger(1, b"k" * 70_000)  # no state can hold such a key: the bookie refuses it at the door
+    await store.ledger(1, b"k" * 70_000)  # no state can hold such a key; the bookie rejects it in requests
     async with asyncio.timeout(60):
         assert isinstance(await failed, struct.error)
     await store.storage.close()
@@ -388,7 +388,7 @@ async def test_a_close_whose_flush_fails_still_releases_everything() -> None:
     await store.storage.close()
 
 
-async def test_logs_without_a_living_ledger_are_dropped_and_only_those() -> None:
+async def test_only_logs_without_a_live_ledger_are_dropped() -> None:
     store = await open_store()
     for ledger in (1, 2):
         await store.put_ids(ledger, range(40), 60_000)
@@ -412,7 +412,7 @@ async def test_logs_without_a_living_ledger_are_dropped_and_only_those() -> None
     await store.storage.close()
 
 
-async def test_an_index_that_lost_commits_or_belongs_elsewhere_is_refused() -> None:
+async def test_an_index_that_lost_commits_or_belongs_to_another_bookie_is_refused() -> None:
     store = await open_store()
     await store.put_ids(1, [0])
     await store.storage.flush()
@@ -437,7 +437,7 @@ async def test_an_index_that_lost_commits_or_belongs_elsewhere_is_refused() -> N
         await open_store(store.disk)
 
 
-async def test_a_waiting_half_is_flushed_by_itself_when_it_is_full() -> None:
+async def test_a_full_half_is_flushed_automatically() -> None:
     store = await open_store()
     info = await store.ledger(1)
     entry = 0
@@ -450,14 +450,14 @@ async def test_a_waiting_half_is_flushed_by_itself_when_it_is_full() -> None:
     await store.storage.close()
 
 
-async def test_many_changed_states_are_flushed_by_themselves_without_any_entry() -> None:
+async def test_many_changed_states_are_flushed_automatically_without_any_entry() -> None:
     settings = dataclasses.replace(SMALL, changed_states_max=10, flush_interval_s=3600.0)
     store = await open_store(settings=settings)
     for number in range(9):
         await store.ledger(number)
     assert store.storage._states.dirty_count == 9
     info = await store.ledger(9)
-    assert store.storage._states.dirty_count == 0, "they belong to the flush"
+    assert store.storage._states.dirty_count == 0, "they are part of the flush"
     store.storage.fence(info)
     store.storage.set_explicit_lac(info, b"packet", EntryId(3))
     await store.storage.wait_for_space()
@@ -469,7 +469,7 @@ async def test_many_changed_states_are_flushed_by_themselves_without_any_entry()
     await store.storage.close()
 
 
-async def test_a_ledger_deleted_while_its_entry_is_on_its_way_from_disk_is_not_served() -> None:
+async def test_an_entry_is_not_served_if_its_ledger_is_deleted_during_the_read() -> None:
     store = await open_store()
     await store.put_ids(1, range(20))
     store = await store.restart()
@@ -478,7 +478,7 @@ async def test_a_ledger_deleted_while_its_entry_is_on_its_way_from_disk_is_not_s
     await asyncio.sleep(0)
     info = store.storage.cached_ledger(LedgerId(1))
     assert info is not None and not reading.done()
-    info.deleted = info.fenced = True  # what `delete_ledger` does first
+    info.deleted = info.fenced = True  # as `delete_ledger` does first
     with pytest.raises(NoSuchLedgerError):
         await reading
     await store.storage.close()

@@ -1,4 +1,4 @@
-"""Memory of a bookie's storage is bounded by configured bytes, with real RocksDB, real files and small entries."""
+"""The memory of a storage is bounded by the configured bytes, with real RocksDB and files, and small entries."""
 
 import subprocess
 import sys
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 GROWTH_MAX = 1.3
-ENTRIES = 600_000  # of 100 bytes: twice what the write cache holds
+ENTRIES = 600_000  # of 100 bytes: twice the size of the write cache
 ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads resident memory from /proc")
-def test_resident_memory_grows_by_at_most_what_is_configured_and_a_third(tmp_path: Path) -> None:
+def test_resident_memory_grows_by_at_most_the_configured_bytes_and_30_percent(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.bookie.storage.memory_probe", str(tmp_path), str(ENTRIES)],
         cwd=ROOT,
@@ -25,4 +25,4 @@ def test_resident_memory_grows_by_at_most_what_is_configured_and_a_third(tmp_pat
     idle, peak, configured = map(int, done.stdout.split())
     growth = (peak - idle) / configured
     assert growth <= GROWTH_MAX, f"grew by {growth:.2f} times the {configured} bytes configured"
-    assert growth > 0.5, "the load must fill the caches, or this test proves nothing"
+    assert growth > 0.5, "the load must fill the caches, otherwise this test proves nothing"

@@ -1,4 +1,4 @@
-"""What the read cache keeps: within its bytes, and recent entries against readers that catch up with everything."""
+"""The read cache stays within its bytes and keeps recent entries while other readers catch up."""
 
 import gc
 import tracemalloc
@@ -17,7 +17,7 @@ LIMIT = 100_000
 
 
 def extent(ledger: int, first: int, entries: int, size: int, *, recent: bool = False) -> Extent:
-    """Entries of one size that follow one another."""
+    """Return an extent of consecutive entries of one size."""
     record = size + 24
     return Extent(
         LedgerId(ledger),
@@ -30,11 +30,11 @@ def extent(ledger: int, first: int, entries: int, size: int, *, recent: bool = F
 
 
 def kept(cache: ReadCache, ledger: int) -> int:
-    """Extents of one ledger."""
+    """Return the number of extents of one ledger."""
     return sum(each.ledger == ledger for each in (*cache._recent.values(), *cache._older.values()))
 
 
-def test_a_scan_of_old_entries_leaves_half_of_the_cache_to_recent_ones() -> None:
+def test_a_scan_of_old_entries_leaves_half_of_the_cache_for_recent_ones() -> None:
     cache = ReadCache(LIMIT)
     for number in range(40):
         cache.add(extent(1, number * 10, 10, 1000, recent=True))
@@ -43,11 +43,11 @@ def test_a_scan_of_old_entries_leaves_half_of_the_cache_to_recent_ones() -> None
     assert kept(cache, 1) >= 4 and kept(cache, 2) >= 4
     for number in range(1000):
         cache.add(extent(3, number * 10, 10, 1000, recent=True))
-    assert kept(cache, 2) >= 4, "nor do recent ones push out everything else"
+    assert kept(cache, 2) >= 4, "recent ones do not evict everything else either"
     assert kept(cache, 1) == 0
 
 
-def test_each_kind_may_fill_what_the_other_leaves() -> None:
+def test_each_class_may_use_the_space_that_the_other_leaves() -> None:
     for recent in (False, True):
         cache = ReadCache(LIMIT)
         for number in range(100):
@@ -62,7 +62,7 @@ def test_each_kind_may_fill_what_the_other_leaves() -> None:
     ),
     st.integers(1, 3),
 )
-def test_whatever_is_added_it_stays_within_its_bytes_and_forgets_to_nothing(
+def test_the_cache_stays_within_its_bytes_and_can_be_emptied(
     added: list[tuple[int, int, int, int, bool]], forgotten: int
 ) -> None:
     cache = ReadCache(LIMIT)
@@ -78,7 +78,7 @@ def test_whatever_is_added_it_stays_within_its_bytes_and_forgets_to_nothing(
     assert (len(cache), cache.charged_bytes, cache._recent_bytes, cache._by_block) == (0, 0, 0, {})
 
 
-def test_entries_that_lie_far_apart_are_forgotten_without_a_look_at_everything_between() -> None:
+def test_a_wide_range_of_ids_is_forgotten_without_a_look_up_of_each_block() -> None:
     cache = ReadCache(LIMIT)
     for ledger, first in ((1, 0), (1, 1 << 61), (2, 5), (1, (1 << 62) + 300)):
         cache.add(extent(ledger, first, 10, 100))
@@ -87,7 +87,7 @@ def test_entries_that_lie_far_apart_are_forgotten_without_a_look_at_everything_b
     assert cache.find(LedgerId(1), EntryId((1 << 62) + 305)) is not None
 
 
-def test_what_it_charges_is_what_it_takes_for_small_entries_too() -> None:
+def test_the_charged_memory_is_the_used_memory_for_small_entries_too() -> None:
     for size, entries in ((10, 1000), (100, 1000), (1000, 100), (1, 1)):
         cache = ReadCache(4_000_000)
         gc.collect()
@@ -112,7 +112,7 @@ async def test_a_reader_that_catches_up_does_not_send_tail_readers_to_the_disk()
     tail = range(20, 60)
     for entry in tail:
         assert await store.read(2, entry) == body_of(2, entry, 1000)
-    for entry in range(2500):  # what follows is among the last bytes that were written, and so recent itself
+    for entry in range(2500):  # later entries are among the last written bytes, and therefore recent
         assert await store.read(1, entry) == body_of(1, entry, 1000)
     before = store.storage.stats.log_reads
     for entry in tail:
@@ -121,7 +121,7 @@ async def test_a_reader_that_catches_up_does_not_send_tail_readers_to_the_disk()
     await store.storage.close()
 
 
-async def test_what_was_recent_is_not_any_more_once_more_was_written_than_the_write_cache_holds() -> None:
+async def test_entries_are_not_recent_once_more_was_written_than_the_write_cache_holds() -> None:
     store = await open_store(SimDisk(), SMALL)
     await store.put_ids(1, range(50), 1000)
     await store.storage.flush()

@@ -1,4 +1,4 @@
-"""Read cache and read-ahead: few disk reads, bounded bytes, damage where it is."""
+"""Read cache and read-ahead: few disk reads, bounded bytes, damage reported only for damaged entries."""
 
 import asyncio
 import dataclasses
@@ -43,7 +43,7 @@ def test_the_cache_stays_within_its_bytes_and_drops_the_least_recently_used() ->
     assert cache.get(LedgerId(1), EntryId(7)) is None
 
 
-def test_entries_stored_again_are_forgotten_with_what_surrounds_them() -> None:
+def test_entries_stored_again_are_forgotten_with_their_extents() -> None:
     cache = ReadCache(1 << 20)
     cache.add(extent(1, 250, [b"x"] * 20))
     cache.add(extent(1, 300, [b"y"] * 5))
@@ -81,7 +81,7 @@ async def test_a_sequential_reader_needs_few_disk_reads(name: str, ids: "range |
     await store.storage.close()
 
 
-async def test_a_random_reader_reads_little_beside_what_it_wants() -> None:
+async def test_a_random_reader_reads_few_other_bytes() -> None:
     store = await _cold(range(3000), 200)
     before = store.storage.stats.log_bytes_read
     for entry in (2500, 100, 1700, 900):
@@ -100,25 +100,25 @@ async def test_a_batch_read_fetches_its_bytes_at_once() -> None:
     await store.storage.close()
 
 
-async def test_a_batch_read_from_memory_gives_the_loop_its_turns_and_is_counted() -> None:
+async def test_a_batch_read_from_memory_yields_to_the_event_loop_and_is_counted() -> None:
     store = await _cold(range(3000), 200)
     stats = store.storage.stats
     warm = await store.storage.read_many(LedgerId(1), EntryId(0), 3000, 500_000)
-    before, turns, going = stats.reads, 0, True
+    before, steps, going = stats.reads, 0, True
 
     async def others() -> None:
-        nonlocal turns
+        nonlocal steps
         while going:
-            turns += 1
+            steps += 1
             await asyncio.sleep(0)
 
-    beside = asyncio.create_task(others())
+    concurrent = asyncio.create_task(others())
     again = await store.storage.read_many(LedgerId(1), EntryId(0), len(warm), 500_000)
     going = False
-    await beside
+    await concurrent
     assert again == warm
     assert stats.reads - before == len(warm)
-    assert turns >= len(warm) // READS_PER_TURN
+    assert steps >= len(warm) // READS_PER_TURN
     await store.storage.close()
 
 
@@ -129,7 +129,7 @@ async def test_an_entry_larger_than_the_window_is_read_whole() -> None:
     await store.storage.close()
 
 
-async def test_a_log_that_ends_in_what_would_be_read_ahead_still_gives_the_entry() -> None:
+async def test_an_entry_is_read_from_a_log_that_ends_in_the_read_ahead_window() -> None:
     store = await _cold(range(100), 100, ledgers=1)
     await store.storage.load_ledger(LedgerId(1))
     path = store.storage._logs.files.path(1)
@@ -144,7 +144,7 @@ async def test_a_log_that_ends_in_what_would_be_read_ahead_still_gives_the_entry
     await store.storage.close()
 
 
-async def test_an_unreadable_device_answers_damage_and_a_later_read_may_succeed() -> None:
+async def test_an_unreadable_device_is_damage_and_a_later_read_may_succeed() -> None:
     store = await _cold(range(5), 100, ledgers=1)
     await store.storage.load_ledger(LedgerId(1))
     store = await store.restart(WIDE)
@@ -183,19 +183,19 @@ async def test_a_log_of_very_many_flushes_is_continued_with_its_whole_map() -> N
     await store.storage.close()
 
 
-async def test_what_read_ahead_brought_of_an_entry_that_waits_to_be_stored_again_goes_with_its_flush() -> None:
+async def test_older_copies_cached_by_read_ahead_are_dropped_when_the_newer_ones_are_flushed() -> None:
     store = await open_store()
     await store.put_ids(1, range(100))
     await store.storage.flush()
     await store.put_ids(1, range(40, 60), version=1)
-    assert await store.read(1, 10) == body_of(1, 10), "reads on over 40 to 59, of which the newer copies are in memory"
+    assert await store.read(1, 10) == body_of(1, 10), "reads ahead over 40 to 59, whose newer copies are in memory"
     assert await store.read(1, 50) == body_of(1, 50, version=1)
     await store.storage.flush()
     assert await store.read(1, 50) == body_of(1, 50, version=1)
     await store.storage.close()
 
 
-async def test_a_read_that_was_planned_before_a_flush_caches_nothing_of_what_the_flush_stored_again() -> None:
+async def test_a_read_planned_before_a_flush_caches_no_entry_that_the_flush_stored_again() -> None:
     store = await open_store()
     await store.put_ids(1, range(100))
     await store.storage.flush()
@@ -219,12 +219,12 @@ async def test_a_read_that_was_planned_before_a_flush_caches_nothing_of_what_the
 
 
 async def _settled(store: Store) -> None:
-    """Until nothing is being read ahead."""
+    """Wait until no read-ahead is running."""
     await asyncio.gather(*store.storage._reader._following)
 
 
 async def _walk_through(store: Store, ids: "range | list[int]", size: int) -> list[int]:
-    """Read in order; the ids whose read had to wait for a disk read that was not begun."""
+    """Read in order; return the ids that were not in memory when they were read."""
     waited = []
     info = await store.ledger(1)
     for entry in ids:
@@ -240,21 +240,21 @@ async def _walk_through(store: Store, ids: "range | list[int]", size: int) -> li
     [range(4000), range(0, 12_000, 3), [entry for entry in range(6000) if entry % 3 != 1]],
     ids=["dense", "every third", "two of three"],
 )
-async def test_the_next_window_is_there_before_a_reader_in_order_asks_for_it(ids: "range | list[int]") -> None:
+async def test_the_next_window_is_read_before_a_sequential_reader_needs_it(ids: "range | list[int]") -> None:
     store = await _cold(ids, 200, ledgers=1)
     waited = await _walk_through(store, ids, 200)
-    assert len(waited) <= 4, "only until it is known to read in order, and maybe at the end of a log"
+    assert len(waited) <= 4, "only until the reader is known to be sequential, and perhaps at the end of a log"
     await store.storage.close()
 
 
-async def test_a_random_reader_makes_nobody_read_ahead() -> None:
+async def test_a_random_reader_causes_no_read_ahead() -> None:
     store = await _cold(range(3000), 200, ledgers=1)
     await _walk_through(store, [2500, 100, 1700, 900, 1701, 2501, 30], 200)
     assert store.storage.stats.log_reads <= 8
     await store.storage.close()
 
 
-async def test_what_is_read_ahead_leaves_most_of_a_small_cache_to_others() -> None:
+async def test_read_ahead_leaves_most_of_a_small_cache_to_other_readers() -> None:
     small = dataclasses.replace(SMALL, read_cache_bytes=128 * 1024, write_cache_bytes=4 << 20)
     store = await open_store(SimDisk(), small)
     await store.put_ids(1, range(3000), 200)
@@ -265,7 +265,7 @@ async def test_what_is_read_ahead_leaves_most_of_a_small_cache_to_others() -> No
     await store.storage.close()
 
 
-async def test_read_ahead_that_fails_is_told_to_nobody_until_the_entry_is_asked_for() -> None:
+async def test_a_failed_read_ahead_is_not_reported_until_the_entry_is_read() -> None:
     store = await _cold(range(1000), 200, ledgers=1)
     for entry in range(100):
         await store.read(1, entry)
@@ -281,7 +281,7 @@ async def test_read_ahead_that_fails_is_told_to_nobody_until_the_entry_is_asked_
     await store.storage.close()
 
 
-async def test_a_damaged_record_amid_what_is_read_ahead_is_missing_alone() -> None:
+async def test_only_the_damaged_records_of_a_read_ahead_window_are_missing() -> None:
     store = await _cold(range(1000), 200, ledgers=1)
     path = store.storage._logs.files.path(1)
     damaged = (0, 5, 300, 301, 999)
@@ -298,7 +298,7 @@ async def test_a_damaged_record_amid_what_is_read_ahead_is_missing_alone() -> No
     await store.storage.close()
 
 
-async def test_closing_waits_for_what_is_being_read_ahead() -> None:
+async def test_closing_waits_for_running_read_aheads() -> None:
     store = await _cold(range(3000), 200, ledgers=1)
     info = await store.ledger(1)
     for entry in range(200):
@@ -315,7 +315,7 @@ async def test_closing_waits_for_what_is_being_read_ahead() -> None:
     assert not reader._following
 
 
-async def test_no_stretch_is_given_out_while_a_newer_copy_of_something_in_it_waits_for_its_flush() -> None:
+async def test_no_stretch_is_returned_while_a_newer_copy_of_one_of_its_entries_is_unflushed() -> None:
     store = await open_store()
     await store.put_ids(1, range(100))
     await store.storage.flush()

@@ -1,4 +1,4 @@
-"""Entries that were stored again, moved and deleted, after a rebuild of the index: their newest bytes count."""
+"""Rebuilds of the index after entries were stored again, moved and deleted: the newest bytes win."""
 
 import copy
 import random
@@ -31,7 +31,7 @@ A, B = "/data/a", "/data/b"
 
 
 async def roll(store: Store) -> None:
-    """What is flushed from now on goes to new logs; the old ones are sealed."""
+    """Seal the logs, so that later flushes go to new ones."""
     await store.storage.flush()
     store.storage._logs.flushed.leave_log()
     store.storage._logs.compacted.leave_log()
@@ -40,7 +40,7 @@ async def roll(store: Store) -> None:
 
 
 async def rebuilt(store: Store) -> Store:
-    """The same, with an index made anew."""
+    """Reopen the storage with a rebuilt index."""
     await store.storage.close()
     report = await rebuild(store.disk, directories=store.directories, home=store.storage.home)
     assert not report.damage and not report.losses and not report.fenced
@@ -52,7 +52,7 @@ async def compact(store: Store, logs: Sequence[int], during: "Together | None" =
     await store.storage.compaction.compact(logs, during or Pace())
 
 
-async def test_an_entry_that_is_stored_again_while_its_older_copy_moves_keeps_its_newer_bytes() -> None:
+async def test_an_entry_stored_again_while_its_older_copy_moves_keeps_its_newer_bytes() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await roll(store)
@@ -63,12 +63,12 @@ async def test_an_entry_that_is_stored_again_while_its_older_copy_moves_keeps_it
 
     await compact(store, [1], Together(store_again))
     again = await rebuilt(store)
-    assert await again.read(1, 2) == body_of(1, 2, version=1), "a log with a lower number than that of its older copy"
+    assert await again.read(1, 2) == body_of(1, 2, version=1), "it is in a log with a lower number than its older copy"
     assert await again.read(1, 3) == body_of(1, 3)
     await again.storage.close()
 
 
-async def test_an_entry_that_is_stored_again_after_its_older_copy_moved_keeps_its_newer_bytes() -> None:
+async def test_an_entry_stored_again_after_its_older_copy_moved_keeps_its_newer_bytes() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await roll(store)
@@ -80,7 +80,7 @@ async def test_an_entry_that_is_stored_again_after_its_older_copy_moved_keeps_it
     await store.storage.close()
 
 
-async def test_a_copy_of_a_copy_is_as_old_as_the_first() -> None:
+async def test_a_copy_of_a_copy_keeps_the_age_of_the_original() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await roll(store)
@@ -88,7 +88,7 @@ async def test_a_copy_of_a_copy_is_as_old_as_the_first() -> None:
     await roll(store)
     await compact(store, [2])  # the newer ones first
     await roll(store)
-    for log in (1, 4, 5, 6):  # then the older ones, again and again
+    for log in (1, 4, 5, 6):  # then the older ones, repeatedly
         await compact(store, [log])
         await roll(store)
     again = await rebuilt(store)
@@ -97,7 +97,7 @@ async def test_a_copy_of_a_copy_is_as_old_as_the_first() -> None:
     await again.storage.close()
 
 
-async def test_flushes_to_two_folders_at_once_are_told_apart_by_age_and_not_by_the_numbers_of_their_logs() -> None:
+async def test_flushes_to_two_folders_at_once_are_ordered_by_age_and_not_by_log_numbers() -> None:
     store = await open_store(directories=(A, B))
     for version in range(5):
         await store.put_ids(1, range(3), version=version)
@@ -109,7 +109,7 @@ async def test_flushes_to_two_folders_at_once_are_told_apart_by_age_and_not_by_t
     await again.storage.close()
 
 
-async def test_copies_that_moved_behind_the_tombstone_of_their_ledger_do_not_come_back_with_its_next_life() -> None:
+async def test_copies_moved_after_the_tombstone_of_their_ledger_do_not_return_in_a_recreated_ledger() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await store.put_ids(2, range(5))
@@ -120,7 +120,7 @@ async def test_copies_that_moved_behind_the_tombstone_of_their_ledger_do_not_com
         await store.storage.flush()
 
     await compact(store, [1], Together(delete))
-    await store.index.commit([], [state_key(LedgerId(1))])  # its tombstone was forgotten, as time went by
+    await store.index.commit([], [state_key(LedgerId(1))])  # as after the expiry of its tombstone
     store = await store.restart()
     await store.put_ids(1, [3, 700], version=8)
     again = await rebuilt(store)
@@ -130,7 +130,7 @@ async def test_copies_that_moved_behind_the_tombstone_of_their_ledger_do_not_com
     await again.storage.close()
 
 
-async def test_after_a_rebuild_without_a_proof_newer_flushes_are_still_newer() -> None:
+async def test_after_a_rebuild_without_a_proof_later_flushes_are_still_newer() -> None:
     store = await open_store()
     for version in range(6):
         await store.put_ids(1, range(3), version=version)
@@ -150,7 +150,7 @@ async def test_after_a_rebuild_without_a_proof_newer_flushes_are_still_newer() -
     await store.storage.close()
 
 
-async def test_after_a_rebuild_without_a_proof_a_lost_footer_does_not_hide_how_new_the_others_are() -> None:
+async def test_after_a_rebuild_without_a_proof_a_lost_footer_does_not_hide_the_ages_of_others() -> None:
     store = await open_store()
     for entry in range(6):
         await store.put_ids(1, [entry])
@@ -172,12 +172,12 @@ async def test_after_a_rebuild_without_a_proof_a_lost_footer_does_not_hide_how_n
     await again.storage.close()
 
 
-async def test_a_log_that_comes_back_after_a_rebuild_without_it_holds_nothing_newer() -> None:
+async def test_a_log_restored_after_a_rebuild_without_it_has_no_newer_entries() -> None:
     store = await open_store(directories=(A, B))
     for entry in (0, 1):
         await store.put_ids(1, [entry])
         await store.storage.flush()
-    for ledger in range(10, 20):  # each a commit to the index, so that the next flush is much newer
+    for ledger in range(10, 20):  # each is a commit to the index, so that the next flush is much newer
         await store.put_ids(ledger, [0])
         await store.storage.delete_ledger(LedgerId(ledger))
     await store.put_ids(1, [5], version=1)
@@ -199,7 +199,7 @@ async def test_a_log_that_comes_back_after_a_rebuild_without_it_holds_nothing_ne
     await again.storage.close()
 
 
-async def test_of_two_copies_whose_ages_are_lost_none_is_taken_for_the_newer_one() -> None:
+async def test_of_two_copies_with_lost_ages_neither_is_taken_for_the_newer_one() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await store.storage.flush()
@@ -224,7 +224,7 @@ async def test_of_two_copies_whose_ages_are_lost_none_is_taken_for_the_newer_one
     await again.storage.close()
 
 
-async def test_logs_of_before_there_were_ages_count_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_logs_without_ages_are_ordered_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = log_format.encode_map
 
     def without_ages(spans: log_format.LedgerMap, previous: int, ages: AgeTable | None = None) -> bytes:
@@ -270,24 +270,24 @@ async def test_a_late_copy_of_a_state_undoes_neither_a_fence_nor_an_explicit_lac
 
 
 async def check_rebuilt(dead: Store, disk: SimDisk, history: History, *, torn: bool = False) -> None:
-    """What is found after a crash, with an index from the logs: exactly what was stored last.
+    """Check that an index rebuilt from the logs after a crash has exactly the entries stored last.
 
-    A deletion that no flush followed is not in the logs: then the ledger is found again, for the collector to delete.
+    A deletion without a later flush is not in the logs: the ledger is then found again, for the collector to delete.
     """
     disk = copy.deepcopy(disk)
     history = History(history.stored, history.deleting)
     report = await rebuild(disk)
-    # Of a flush that was torn the footer may have come through. Whether the lost index named it cannot be told, as the
-    # proof may lag behind, so what it counts is lost to the logs; but the journal, or an older copy, still has it.
+    # The footer of a torn flush may have been written. It is unknown whether the lost index named it, as the proof may
+    # lag behind, so its entries count as lost from the logs; but the journal, or an older copy, still has them.
     assert not report.limbo and (torn or not report.losses)
     again = await reopen(dead, disk)
-    again.storage.stats.logs_damaged = 0  # a log whose seal a crash cut off is one that cannot be trusted as a file
+    again.storage.stats.logs_damaged = 0  # a log with an interrupted seal counts as damaged
     await check(again, history)
     await rest(again)
 
 
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
-async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_tell_what_was_stored_last(
+async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_have_the_entries_stored_last(
     survival: Survival,
 ) -> None:
     origin, before = await prepared()
@@ -303,15 +303,15 @@ async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_tell_wh
         except (OSError, QuireError):
             assert disk.crashed
         finished = not disk.crashed
-        heir = disk.crash(survival, seed=step)
+        survivor = disk.crash(survival, seed=step)
         await rest(store)
-        await check_rebuilt(store, heir, history, torn=survival == "random")
+        await check_rebuilt(store, survivor, history, torn=survival == "random")
         step += 1
     assert step > 30
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_order_of_everything_is_told_by_the_logs_alone(seed: int) -> None:
+async def test_after_any_order_of_operations_the_logs_alone_have_the_entries_stored_last(seed: int) -> None:
     chance = random.Random(seed)
     history = History()
     store = await open_store()

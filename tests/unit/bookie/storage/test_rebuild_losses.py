@@ -1,4 +1,4 @@
-"""Rebuilds of an index where two things went wrong at once: each loss still shows, as damage or limbo."""
+"""Rebuilds of an index after two simultaneous faults: each loss is still reported, as damage or limbo."""
 
 import copy
 
@@ -12,7 +12,7 @@ from tests.unit.bookie.storage.rebuilt_stores import log_paths, rebuild
 from tests.unit.bookie.storage.store import DIRECTORY, body_of, open_store
 
 
-async def test_what_a_crash_left_behind_the_last_flush_does_not_make_up_for_what_is_damaged_before_it() -> None:
+async def test_records_that_a_crash_left_after_the_last_flush_do_not_offset_damage_before_it() -> None:
     store = await open_store()
     await store.put_ids(1, range(50))
     await store.storage.close()
@@ -36,7 +36,7 @@ async def test_what_a_crash_left_behind_the_last_flush_does_not_make_up_for_what
     await again.storage.close()
 
 
-async def test_limbo_that_is_entered_after_its_record_was_lost_is_newer_than_what_ended_before() -> None:
+async def test_limbo_entered_after_its_record_was_lost_is_newer_than_any_limbo_that_ended() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     for _ in range(3):
@@ -56,7 +56,7 @@ async def test_limbo_that_is_entered_after_its_record_was_lost_is_newer_than_wha
     await again.storage.close()
 
 
-async def test_of_two_files_of_one_log_a_person_takes_one_away() -> None:
+async def test_two_files_of_one_log_refuse_the_rebuild() -> None:
     store = await open_store()
     await store.put_ids(1, range(3))
     await store.storage.close()
@@ -69,7 +69,7 @@ async def test_of_two_files_of_one_log_a_person_takes_one_away() -> None:
             await rebuild(store.disk, directories=directories)
 
 
-async def test_a_log_whose_last_footer_was_damaged_stays_for_what_no_map_counts() -> None:
+async def test_a_log_with_a_damaged_last_footer_is_kept_for_entries_that_no_map_counts() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await store.storage.flush()

@@ -1,4 +1,4 @@
-"""A scrub names every damage by ledger and ids, once; finds nothing where nothing is wrong; and can be continued."""
+"""A scrub reports each damage once, by ledger and ids, reports nothing in an intact storage, and can be continued."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ async def no_pace(_size_bytes: int) -> None:
 
 
 async def sealed(**how: Any) -> tuple[Store, Expected]:
-    """A storage in which every log but the last, empty one is sealed."""
+    """Return a storage in which every log except the last, empty one is sealed."""
     store, expected = await filled(**how)
     again = await open_store(store.disk)
     await again.put_ids(9, range(40), 60_000)
@@ -37,9 +37,9 @@ async def scrub(store: Store, change: Callable[[Scrub], None] | None = None) -> 
     return found, work
 
 
-async def test_where_nothing_is_wrong_nothing_is_found() -> None:
+async def test_an_intact_storage_has_no_findings() -> None:
     store, expected = await sealed()
-    await store.put_ids(1, range(5), version=7)  # superseded records are no finding either
+    await store.put_ids(1, range(5), version=7)  # superseded records are not findings
     await store.storage.delete_ledger(LedgerId(2))
     await store.storage.flush()
     found, work = await scrub(store)
@@ -50,7 +50,7 @@ async def test_where_nothing_is_wrong_nothing_is_found() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_every_damaged_entry_of_a_sealed_log_is_named(seed: int) -> None:
+async def test_every_damaged_entry_of_a_sealed_log_is_reported(seed: int) -> None:
     chance = random.Random(seed)
     store, expected = await sealed()
     victims = set()
@@ -74,7 +74,7 @@ async def test_every_damaged_entry_of_a_sealed_log_is_named(seed: int) -> None:
     await store.storage.close()
 
 
-async def test_damage_of_a_ledger_that_was_deleted_is_no_finding() -> None:
+async def test_damage_to_a_deleted_ledger_is_not_a_finding() -> None:
     store, _ = await sealed()
     path = log_paths(store.disk)[0]
     store.disk.corrupt(path, store.disk.content(path).index(body_of(2, 6)) + 50)
@@ -93,7 +93,7 @@ async def test_an_entry_that_the_index_lost_is_found_in_its_log() -> None:
     await store.storage.close()
 
 
-async def test_a_damaged_value_of_the_index_is_named_with_all_its_ids() -> None:
+async def test_a_damaged_value_of_the_index_is_reported_with_all_its_ids() -> None:
     store, _ = await sealed()
     key = block_key(LedgerId(1), 1)
     value = bytearray(store.index._image.current[key])
@@ -104,7 +104,7 @@ async def test_a_damaged_value_of_the_index_is_named_with_all_its_ids() -> None:
     await store.storage.close()
 
 
-async def test_a_log_that_the_index_names_and_that_is_gone_is_named_by_ledger() -> None:
+async def test_a_missing_log_that_the_index_names_is_reported_by_ledger() -> None:
     store, _ = await sealed()
     await store.storage.close()
     await store.disk.remove(log_paths(store.disk)[0])
@@ -116,7 +116,7 @@ async def test_a_log_that_the_index_names_and_that_is_gone_is_named_by_ledger() 
     await again.storage.close()
 
 
-async def test_a_digest_that_is_wrong_is_a_finding() -> None:
+async def test_a_wrong_digest_is_a_finding() -> None:
     store, _ = await sealed()
 
     async def verify(ledger: LedgerId, entry: EntryId, body: memoryview) -> str | None:
@@ -131,7 +131,7 @@ async def test_a_digest_that_is_wrong_is_a_finding() -> None:
     await store.storage.close()
 
 
-async def test_a_pass_is_paced_by_the_bytes_it_reads_and_goes_on_where_it_stopped() -> None:
+async def test_a_pass_is_paced_by_the_bytes_it_reads_and_continues_where_it_stopped() -> None:
     store, _ = await sealed()
     path = store.storage.scrubbed_logs()[1].path
     log = await open_log(store.disk, path)
@@ -159,7 +159,7 @@ async def test_a_pass_is_paced_by_the_bytes_it_reads_and_goes_on_where_it_stoppe
     await store.storage.close()
 
 
-async def test_a_log_that_goes_away_meanwhile_is_no_finding() -> None:
+async def test_a_log_that_disappears_during_a_scrub_is_not_a_finding() -> None:
     store, _ = await sealed()
     paths = {**store.storage.scrubbed_logs(), 77: ScrubbedLog("/data/ledgers/gone.qlog")}
     found: list[Damage] = []
@@ -169,7 +169,7 @@ async def test_a_log_that_goes_away_meanwhile_is_no_finding() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_every_damaged_entry_of_the_log_still_written_is_named(seed: int) -> None:
+async def test_every_damaged_entry_of_the_log_being_written_is_reported(seed: int) -> None:
     chance = random.Random(seed)
     store = await open_store()
     await store.put_ids(1, range(300))
@@ -184,7 +184,7 @@ async def test_every_damaged_entry_of_the_log_still_written_is_named(seed: int) 
         at = store.disk.content(path).index(body_of(1, entry))
         store.disk.corrupt(path, at - chance.choice([0, 20, 24]) + chance.randrange(20))
         victims.add(entry)
-    await store.put_ids(1, range(400, 420))  # not flushed: the journal holds these
+    await store.put_ids(1, range(400, 420))  # not flushed: only in the journal
     found, work = await scrub(store)
     named = {entry for damage in found for entry in range(damage.first, damage.last + 1) if damage.ledger == 1}
     assert named == victims, seed
@@ -192,7 +192,7 @@ async def test_every_damaged_entry_of_the_log_still_written_is_named(seed: int) 
     await store.storage.close()
 
 
-async def test_bytes_that_a_crash_left_behind_the_last_flush_are_no_finding() -> None:
+async def test_bytes_that_a_crash_left_after_the_last_flush_are_not_a_finding() -> None:
     store, _ = await filled()
     again = await open_store(store.disk)
     newest = max(again.storage.scrubbed_logs())

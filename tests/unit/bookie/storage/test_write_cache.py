@@ -1,4 +1,4 @@
-"""The write cache: newest wins, nothing is lost, and the charge follows what memory is really held."""
+"""The write cache: the newest copy wins, nothing is lost, and the charge follows the memory really held."""
 
 import sys
 
@@ -33,7 +33,7 @@ run_shapes = st.tuples(
 
 @settings(deadline=None)
 @given(st.lists(run_shapes, min_size=1, max_size=40), st.integers(0, 40))
-def test_it_answers_like_a_dict_across_a_swap(shapes: list[tuple[int, int, int, int]], swap_at: int) -> None:
+def test_the_cache_behaves_like_a_dict_across_a_swap(shapes: list[tuple[int, int, int, int]], swap_at: int) -> None:
     cache = WriteCache(1 << 30)
     infos = {ledger: info_of(ledger) for ledger in (1, 2, 3)}
     model: dict[tuple[int, int], bytes] = {}
@@ -53,7 +53,7 @@ def test_it_answers_like_a_dict_across_a_swap(shapes: list[tuple[int, int, int, 
 
 @settings(deadline=None)
 @given(st.lists(run_shapes, min_size=1, max_size=40))
-def test_a_half_hands_its_entries_on_in_order_and_once(shapes: list[tuple[int, int, int, int]]) -> None:
+def test_a_half_writes_its_entries_in_order_and_once(shapes: list[tuple[int, int, int, int]]) -> None:
     cache = WriteCache(1 << 30)
     model: dict[int, dict[int, bytes]] = {}
     for number, (ledger, first, count, size) in enumerate(shapes):
@@ -82,12 +82,12 @@ def test_a_small_view_does_not_keep_its_socket_buffer() -> None:
     buffer = bytearray(256 * 1024)
     cache.put(info_of(1), run_of(1, 0, [memoryview(buffer)[:100]]))
     before = sys.getrefcount(buffer)
-    assert before == 2, "nobody but this test holds it"
+    assert before == 2, "only this test references it"
     assert cache.charged_bytes < 2000
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.4, False), (0.9, True)])
-def test_a_large_entry_is_kept_as_it_came_unless_it_pins_twice_its_size(share: float, kept: bool) -> None:
+def test_a_large_entry_is_kept_uncopied_unless_it_pins_twice_its_size(share: float, kept: bool) -> None:
     cache = WriteCache(1 << 30)
     buffer = bytearray(256 * 1024)
     entry = memoryview(buffer)[: int(len(buffer) * share)]
@@ -99,7 +99,7 @@ def test_a_large_entry_is_kept_as_it_came_unless_it_pins_twice_its_size(share: f
     assert cache.charged_bytes < (len(buffer) if kept else size) + 2000
 
 
-def test_a_full_half_refuses_and_an_empty_one_takes_any_run() -> None:
+def test_a_full_half_refuses_and_an_empty_one_accepts_any_run() -> None:
     cache = WriteCache(2 * MIB)
     info = info_of(1)
     cache.put(info, run_of(1, 0, [bytes(3 * MIB)]))
@@ -114,7 +114,7 @@ def test_a_full_half_refuses_and_an_empty_one_takes_any_run() -> None:
     assert cache.get(LedgerId(1), EntryId(1)) == b"x"
 
 
-def test_an_answer_stays_as_it_was_when_the_chunk_is_used_again() -> None:
+def test_a_returned_entry_is_unchanged_when_the_chunk_is_reused() -> None:
     cache = WriteCache(8 * MIB)
     info = info_of(1)
     cache.put(info, run_of(1, 0, [b"a" * 100]))
@@ -136,7 +136,7 @@ def test_the_charge_is_close_to_the_memory_of_entries_that_fill_chunks() -> None
     assert arrays + 4_000_000 <= cache.charged_bytes <= 1.2 * (arrays + chunks)
 
 
-def test_idle_chunks_go_where_large_entries_take_their_memory() -> None:
+def test_spare_chunks_are_released_when_large_entries_need_their_memory() -> None:
     cache = WriteCache(64 * MIB)
     for entry in range(20 * 1024):
         cache.put(info_of(1), run_of(1, entry, [body_of(1, entry, 1000)]))
@@ -152,8 +152,8 @@ def test_idle_chunks_go_where_large_entries_take_their_memory() -> None:
     assert cache.spare_bytes == 0
 
 
-def test_an_entry_stored_a_third_time_behind_an_overlapping_run_is_the_newest() -> None:
-    """The overlapping run reached beyond the ids in order; what came in order after it is newer than it."""
+def test_an_entry_stored_a_third_time_after_an_overlapping_run_is_the_newest() -> None:
+    """The overlapping run extends beyond the ids in order; later entries in order are newer than it."""
     cache = WriteCache(1 << 30)
     info = info_of(1)
     cache.put(info, run_of(1, 0, [body_of(1, entry, 10, version=1) for entry in range(6)]))
@@ -173,13 +173,13 @@ def test_an_entry_stored_a_third_time_behind_an_overlapping_run_is_the_newest() 
     st.lists(st.lists(run_shapes, min_size=1, max_size=8), min_size=1, max_size=12),
     st.integers(0, 12),
 )
-def test_runs_taken_together_are_held_as_runs_taken_one_by_one(
-    turns: list[list[tuple[int, int, int, int]]], swap_at: int
+def test_runs_added_together_are_held_like_runs_added_one_by_one(
+    batches: list[list[tuple[int, int, int, int]]], swap_at: int
 ) -> None:
     together, one_by_one = WriteCache(1 << 30), WriteCache(1 << 30)
     infos = {ledger: info_of(ledger) for ledger in (1, 2, 3)}
     held: set[tuple[int, int]] = set()
-    for number, shapes in enumerate(turns):
+    for number, shapes in enumerate(batches):
         if number == swap_at:
             together.swap()
             one_by_one.swap()
@@ -206,7 +206,7 @@ def test_runs_taken_together_are_held_as_runs_taken_one_by_one(
     )
 
 
-def test_what_runs_taken_together_cost_is_charged() -> None:
+def test_runs_added_together_are_charged_like_single_runs() -> None:
     runs = [run_of(ledger, 5, [body_of(ledger, 5, 100)]) for ledger in range(50)]
     cache = WriteCache(1 << 30)
     cache.active.add_batch([info_of(run.ledger) for run in runs], batch_of(runs))

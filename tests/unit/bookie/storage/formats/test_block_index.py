@@ -1,4 +1,4 @@
-"""The block index against a plain dict: whatever was flushed last is what a lookup finds."""
+"""The block index compared with a dict: a lookup finds the copy that was flushed last."""
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +47,7 @@ def note(model: dict[int, Place], segment: BlockSegment) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(stretches(), min_size=1, max_size=2), min_size=1, max_size=4))
-def test_a_lookup_finds_what_was_merged_last_and_nothing_else(flushes: list[list[BlockSegment]]) -> None:
+def test_a_lookup_finds_only_the_copy_merged_last(flushes: list[list[BlockSegment]]) -> None:
     value: bytes | None = None
     model: dict[int, Place] = {}
     for flush in flushes:
@@ -64,7 +64,7 @@ def test_a_lookup_finds_what_was_merged_last_and_nothing_else(flushes: list[list
 
 @settings(deadline=None)
 @given(stretches(), st.data())
-def test_the_tail_of_a_stretch_begins_at_the_entry_asked_for(segment: BlockSegment, data: st.DataObject) -> None:
+def test_the_tail_of_a_stretch_starts_at_the_requested_entry(segment: BlockSegment, data: st.DataObject) -> None:
     value = merge_block(KEY, None, [segment])
     low = data.draw(st.sampled_from(list(segment.lows)))
     tail = tail_from(KEY, value, low)
@@ -74,7 +74,7 @@ def test_the_tail_of_a_stretch_begins_at_the_entry_asked_for(segment: BlockSegme
 
 @settings(deadline=None)
 @given(stretches(), st.data())
-def test_any_flipped_bit_or_cut_is_damage_and_never_absence(segment: BlockSegment, data: st.DataObject) -> None:
+def test_any_flipped_bit_or_truncation_is_damage_and_never_absence(segment: BlockSegment, data: st.DataObject) -> None:
     value = bytearray(merge_block(KEY, None, [segment]))
     at = data.draw(st.integers(0, len(value) - 1))
     value[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -92,7 +92,7 @@ def test_a_value_under_another_key_is_damage() -> None:
 
 
 @pytest.mark.parametrize("how", ["flipped", "unreadable"])
-def test_what_a_damaged_block_held_stays_unprovable_after_a_merge(how: str) -> None:
+def test_absence_in_a_damaged_block_stays_unprovable_after_a_merge(how: str) -> None:
     old = bytearray(merge_block(KEY, None, [BlockSegment(1, 4096, [0, 1], [10, 10])]))
     old[-1] ^= 1
     fresh = [BlockSegment(2, 4096, [7], [10])]
@@ -106,7 +106,7 @@ def test_what_a_damaged_block_held_stays_unprovable_after_a_merge(how: str) -> N
     assert known_top(KEY, value) == (9, True)
 
 
-def test_no_value_at_all_is_absence() -> None:
+def test_a_missing_value_is_absence() -> None:
     assert look_up(KEY, None, 3) is None
     assert tail_from(KEY, None, 3) is None
 
@@ -120,5 +120,5 @@ def test_no_value_at_all_is_absence() -> None:
         (range(256), list(range(256)), 6 + 12 + 512),
     ],
 )
-def test_a_block_costs_bytes_by_pattern_not_by_entry(lows: list[int], sizes: list[int], bytes_max: int) -> None:
+def test_the_size_of_a_block_depends_on_its_pattern_of_ids(lows: list[int], sizes: list[int], bytes_max: int) -> None:
     assert len(merge_block(KEY, None, [BlockSegment(1, 4096, lows, sizes)])) <= bytes_max

@@ -1,4 +1,4 @@
-"""The ages of records: as drawn, found by offset, and whole after any number of flushes and restarts."""
+"""The ages of records: their bytes, lookups by offset, and completeness after many flushes and restarts."""
 
 import itertools
 import struct
@@ -27,7 +27,7 @@ RUNS = st.lists(st.integers(1, 1000), max_size=20).map(
 )
 
 
-def test_a_table_is_as_drawn() -> None:
+def test_a_table_has_the_documented_format() -> None:
     table = AgeTable([AgeRun(4096, 7), AgeRun(5000, FLUSH_AGES_START + 2)], 99)
     data = struct.pack("<QI", 99, 2) + struct.pack("<IQ", 4096, 7) + struct.pack("<IQ", 5000, (1 << 32) + 2)
     assert encode_ages(table) == data
@@ -41,7 +41,7 @@ def test_a_table_is_as_drawn() -> None:
 
 
 @given(RUNS, st.integers(0, 22_000))
-def test_every_offset_has_the_age_of_the_run_that_it_is_in(runs: list[AgeRun], offset: int) -> None:
+def test_every_offset_has_the_age_of_its_run(runs: list[AgeRun], offset: int) -> None:
     ages = LogAges(5, runs)
     assert ages.at(offset) == next((run.age for run in reversed(runs) if run.offset <= offset), 5)
     assert ages.newest == max((run.age for run in runs), default=0)
@@ -49,10 +49,10 @@ def test_every_offset_has_the_age_of_the_run_that_it_is_in(runs: list[AgeRun], o
     assert all(offset < cut < offset + 500 and ages.at(cut - 1) != ages.at(cut) for cut in cuts)
     ends = [offset, *cuts, offset + 500]
     for start, end in itertools.pairwise(ends):
-        assert ages.at(start) == ages.at(end - 1), "between two cuts there is one age"
+        assert ages.at(start) == ages.at(end - 1), "between two cuts the age is constant"
 
 
-def test_the_age_of_a_flush_without_its_footer_is_unknown_and_without_any_table_it_is_that_of_the_log() -> None:
+def test_a_flush_without_footer_has_an_unknown_age_and_one_without_table_that_of_its_log() -> None:
     ages = LogAges(9)
     ages.add_flush(4096, None)
     assert ages.at(4096) == 9 == ages.newest
@@ -63,13 +63,13 @@ def test_the_age_of_a_flush_without_its_footer_is_unknown_and_without_any_table_
     assert [ages.at(offset) for offset in (8192, 8200)] == [age_of_flush(3), age_of_flush(4)]
 
 
-def test_commits_and_ages_go_up_together_above_the_ids_of_logs() -> None:
+def test_ages_rise_with_commits_and_are_above_the_ids_of_logs() -> None:
     assert age_of_flush(1) > (1 << 32) - 1
     assert commit_of_age(age_of_flush(77)) == 77
     assert commit_of_age(5) == 0
 
 
-def test_the_floor_of_ages_reads_back_and_damage_is_found() -> None:
+def test_the_floor_of_ages_round_trips_and_damage_is_detected() -> None:
     assert decode_age_floor(encode_age_floor(123)) == 123
     assert decode_age_floor(None) == 0
     with pytest.raises(DamagedError):
@@ -87,7 +87,7 @@ async def ages_of_first_log(store: Store) -> LogAges:
 
 
 @pytest.mark.parametrize("restarts", [set(), {1}, {63, 64, 65}, {10, 70, 130}, set(range(0, 140, 7))])
-async def test_a_sealed_log_tells_the_age_of_each_of_its_very_many_flushes(restarts: set[int]) -> None:
+async def test_a_sealed_log_has_the_age_of_each_of_its_many_flushes(restarts: set[int]) -> None:
     store = await open_store()
     ages: list[int] = []
     offsets: list[int] = []

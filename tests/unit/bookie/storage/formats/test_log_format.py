@@ -1,4 +1,4 @@
-"""The bytes of an entry log, drawn in the module's text."""
+"""The bytes of an entry log, as documented in the module docstring."""
 
 import struct
 
@@ -34,7 +34,7 @@ def record(ledger: int, entry: int, body: bytes, salt: int = 5) -> bytes:
     return b"".join(out)
 
 
-def test_the_header_is_as_drawn() -> None:
+def test_the_header_has_the_documented_format() -> None:
     data = log_format.encode_header(HEADER)
     fixed = b"QUIRELOG" + struct.pack("<IIQ", 1, 4096, 7) + b"L" * 16 + b"S" * 16
     assert data == (fixed + struct.pack("<I", crc32c(fixed))).ljust(4096, b"\0")
@@ -52,7 +52,7 @@ def test_a_changed_header_is_damage(at: int) -> None:
         log_format.decode_header(data[:at], PATH)
 
 
-def test_a_record_is_as_drawn() -> None:
+def test_a_record_has_the_documented_format() -> None:
     rest = struct.pack("<Iqq", 3, 9, 2) + b"abc"
     assert record(9, 2, b"abc") == struct.pack("<I", crc32c(rest, 5)) + rest
     assert log_format.record_size(record(9, 2, b"abc")) == 27
@@ -60,7 +60,7 @@ def test_a_record_is_as_drawn() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 2**63 - 1), st.integers(-2, 2**63 - 1), st.data())
-def test_a_record_reads_back_and_any_flipped_bit_is_damage(
+def test_a_record_round_trips_and_any_flipped_bit_is_damage(
     body: bytes, ledger: int, entry: int, data: st.DataObject
 ) -> None:
     good = record(ledger, entry, body)
@@ -73,7 +73,7 @@ def test_a_record_reads_back_and_any_flipped_bit_is_damage(
             log_format.check_record(5, wrong, LedgerId(ledger), EntryId(entry), PATH, 4096)
 
 
-def test_a_record_of_another_log_or_place_is_damage() -> None:
+def test_a_record_of_another_log_ledger_or_entry_is_damage() -> None:
     good = record(9, 2, b"abc")
     for salt, ledger, entry in ((6, 9, 2), (5, 8, 2), (5, 9, 3)):
         with pytest.raises(DamagedError):
@@ -95,7 +95,7 @@ spans = st.dictionaries(
 
 @settings(deadline=None)
 @given(spans, st.integers(0, 2**63 - 1))
-def test_a_map_reads_back(ledgers: log_format.LedgerMap, previous: int) -> None:
+def test_a_map_round_trips(ledgers: log_format.LedgerMap, previous: int) -> None:
     body = log_format.encode_map(ledgers, previous)
     assert log_format.decode_map(body, PATH, 0) == (ledgers, previous)
     with pytest.raises(DamagedError):
@@ -111,7 +111,7 @@ def test_maps_add_up_and_state_records_count_no_entry() -> None:
     assert one == {LedgerId(1): LedgerSpan(EntryId(3), EntryId(20), 12, 600)}
 
 
-def test_a_seal_reads_back_and_only_for_its_log_and_size() -> None:
+def test_a_seal_round_trips_only_for_its_log_and_size() -> None:
     seal = log_format.encode_seal(7, 5000, 8192)
     assert len(seal) == log_format.SEAL_BYTES
     assert log_format.decode_seal(seal, 7, 8192, PATH) == 5000
@@ -120,7 +120,7 @@ def test_a_seal_reads_back_and_only_for_its_log_and_size() -> None:
             log_format.decode_seal(data, log, size, PATH)
 
 
-def test_states_of_logs_and_store_read_back_and_any_flipped_bit_is_damage() -> None:
+def test_states_of_logs_and_store_round_trip_and_any_flipped_bit_is_damage() -> None:
     log = LogState(7, b"u" * 16, 1 << 30, 4096, True)
     store = StoreState(b"s" * 16, 12, 8)
     assert decode_log_state(7, encode_log_state(log)) == log
@@ -142,12 +142,12 @@ def test_states_of_logs_and_store_read_back_and_any_flipped_bit_is_damage() -> N
                 decode(bytes(bad))
 
 
-def test_a_proof_of_the_first_version_still_opens_and_says_that_it_does_not_know_the_logs() -> None:
+def test_a_proof_of_version_1_is_accepted_and_names_no_logs() -> None:
     fixed = struct.pack("<8sI16sQ", b"QUIREIDX", 1, b"s" * 16, 12)
     proof = decode_proof(fixed + struct.pack("<I", crc32c(fixed)), "proof")
     assert proof == Proof(b"s" * 16, 12) and proof.runs is None
 
 
-def test_ids_are_runs() -> None:
+def test_ids_are_joined_into_runs() -> None:
     assert runs_of([]) == ()
     assert runs_of({9, 1, 3, 2}) == ((1, 3), (9, 9))

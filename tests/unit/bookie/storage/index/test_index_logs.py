@@ -1,4 +1,4 @@
-"""RocksDB's log files, damaged: the check refuses what RocksDB would hang on or drop, and takes what a crash leaves."""
+"""The check of RocksDB's log files refuses damage on which RocksDB hangs or drops records, and accepts crashes."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ except DamagedError as error:
 
 
 async def _fill(folder: Path) -> None:
-    """As a killed process leaves it: tables, a MANIFEST of several records, a write-ahead log of several blocks."""
+    """Create an index as left by a killed process: tables, a MANIFEST of several records, a log of several blocks."""
     index = await RocksIndexStore.open(str(folder / "bookie"), cache_bytes=8 * MIB)
     await index.commit([(b"first", b"v")])
     await index._run(index._writes, index._db.flush)
@@ -59,7 +59,7 @@ def _file(index: Path, kind: str) -> Path:
 
 
 def _records(content: bytes) -> Iterator[tuple[int, int]]:
-    """Offset and end of each record."""
+    """Yield offset and end of each record."""
     at = 0
     while at + HEADER_BYTES <= len(content):
         end = at + HEADER_BYTES + struct.unpack_from("<H", content, at + 4)[0]
@@ -68,12 +68,12 @@ def _records(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _flips(content: bytes, kind: str) -> Iterator[tuple[int, int]]:
-    """Bytes and their bits: all of a small file, of a large one those of each record's header and of some payload."""
-    places: set[int] = set(range(len(content)))
+    """Yield offsets and bits: all of a small file; of a large one, those of record headers and of some payload."""
+    offsets: set[int] = set(range(len(content)))
     if kind == "*.log":
         headers = [range(at, at + HEADER_BYTES) for at, _ in _records(content)]
-        places = {at for header in headers for at in header} | set(range(11, len(content), 997))
-    for at in sorted(places):
+        offsets = {at for header in headers for at in header} | set(range(11, len(content), 997))
+    for at in sorted(offsets):
         for bit in range(8):
             yield at, 1 << bit
 
@@ -92,7 +92,7 @@ def test_every_flipped_bit_is_refused(index: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["MANIFEST-*", "*.log"])
-def test_what_a_crash_leaves_is_sound(index: Path, kind: str) -> None:
+def test_files_as_left_by_a_crash_are_accepted(index: Path, kind: str) -> None:
     file = _file(index, kind)
     content = file.read_bytes()
     last, end = list(_records(content))[-1]
@@ -108,7 +108,7 @@ def test_what_a_crash_leaves_is_sound(index: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["MANIFEST-*", "*.log"])
-def test_a_record_of_zeros_with_others_behind_it_is_refused(index: Path, kind: str) -> None:
+def test_a_record_of_zeros_followed_by_others_is_refused(index: Path, kind: str) -> None:
     file = _file(index, kind)
     content = file.read_bytes()
     for at, end in list(_records(content))[:-1]:
@@ -118,8 +118,8 @@ def test_a_record_of_zeros_with_others_behind_it_is_refused(index: Path, kind: s
 
 
 @pytest.mark.parametrize("kind", ["MANIFEST-*", "*.log"])
-def test_an_index_that_rocksdb_would_open_for_ever_is_refused(index: Path, kind: str) -> None:
-    """In a process of its own: the open that hangs holds the interpreter's lock, and no timeout within ends it."""
+def test_an_index_on_which_the_open_of_rocksdb_hangs_is_refused(index: Path, kind: str) -> None:
+    """Runs in a separate process: a hanging open holds the interpreter's lock, so no timeout inside could end it."""
     file = _file(index, kind)
     content = bytearray(file.read_bytes())
     content[list(_records(bytes(content)))[-1][0] + TYPE_AT] ^= RECYCLED
@@ -129,13 +129,13 @@ def test_an_index_that_rocksdb_would_open_for_ever_is_refused(index: Path, kind:
     assert child.returncode == 1 and f"its file {file.name} has a wrong checksum" in child.stderr
 
 
-def test_a_folder_without_a_database_is_sound(tmp_path: Path) -> None:
+def test_a_folder_without_a_database_is_accepted(tmp_path: Path) -> None:
     check_logs(str(tmp_path / "none"))
-    (tmp_path / "MANIFEST-000001").write_bytes(b"a start was killed while it made the database")
+    (tmp_path / "MANIFEST-000001").write_bytes(b"a start was killed while it created the database")
     check_logs(str(tmp_path))
 
 
-def test_a_manifest_that_is_missing_is_refused(index: Path) -> None:
+def test_a_missing_manifest_is_refused(index: Path) -> None:
     _file(index, "MANIFEST-*").unlink()
     with pytest.raises(DamagedError, match=r"CURRENT names MANIFEST-.* which is missing"):
         check_logs(str(index))

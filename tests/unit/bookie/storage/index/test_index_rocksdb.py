@@ -16,7 +16,7 @@ async def _open(path: Path) -> RocksIndexStore:
     return await RocksIndexStore.open(str(path), cache_bytes=8 * MIB)
 
 
-async def test_what_was_committed_is_found_in_order(tmp_path: Path) -> None:
+async def test_committed_pairs_are_found_in_order(tmp_path: Path) -> None:
     index = await _open(tmp_path / "index")
     await index.commit([(bytes((i,)), bytes((i,)) * 3) for i in range(0, 200, 2)])
     assert await index.get(b"\x04") == b"\x04" * 3
@@ -56,7 +56,7 @@ async def test_commits_survive_a_restart(tmp_path: Path) -> None:
     await index.close()
 
 
-async def test_many_gets_at_once_are_all_answered(tmp_path: Path) -> None:
+async def test_many_concurrent_gets_are_all_served(tmp_path: Path) -> None:
     index = await _open(tmp_path / "index")
     await index.commit([(bytes((i,)), bytes((i,))) for i in range(100)])
     found = await asyncio.gather(*(index.get(bytes((i,))) for i in range(200)))
@@ -65,7 +65,7 @@ async def test_many_gets_at_once_are_all_answered(tmp_path: Path) -> None:
 
 
 async def _fill_and_flip(path: Path) -> None:
-    """Thousands of values in table files, then one bit in each 4 KiB of their first half turned over."""
+    """Commit thousands of values to table files, then flip one bit in each 4 KiB of their first half."""
     index = await _open(path)
     for part in range(4):
         await index.commit([(b"k%06d" % i, b"value%06d" % i * 8) for i in range(part * 5000, part * 5000 + 5000)])
@@ -97,7 +97,7 @@ async def test_a_flipped_bit_in_a_table_is_damage_and_never_absence(tmp_path: Pa
             continue
     answers = await asyncio.gather(*(index.get(b"k%06d" % i) for i in range(0, 20_000, 500)), return_exceptions=True)
     assert any(isinstance(answer, DamagedError) for answer in answers)
-    assert any(isinstance(answer, bytes) for answer in answers), "damage is for those who asked for it"
+    assert any(isinstance(answer, bytes) for answer in answers), "only gets of damaged keys fail"
     await index.close()
 
 
@@ -123,7 +123,7 @@ async def test_the_block_cache_stays_within_its_share(tmp_path: Path) -> None:
 
 
 async def _three_sessions_of_commits(tmp_path: Path, each: int = 10) -> tuple[Path, Path]:
-    """An index whose tables were written in between, as a killed process leaves it, and an older copy."""
+    """Return an index with several flushes of tables, as left by a killed process, and an older copy."""
     index = await _open(tmp_path / "index")
     folders = []
     for step in range(3):
@@ -158,10 +158,10 @@ async def test_an_intact_index_of_any_number_of_commits_opens(tmp_path: Path, co
         index = await _open(folder)
         assert len([key async for key, _ in index.scan(b"k", b"l")]) == commits
         await index.delete_range(b"", b"\xff" * 32)
-        await index.commit([(b"anew", b"v")])
+        await index.commit([(b"again", b"v")])
         await index.close()
         index = await _open(folder)
-        assert await index.get(b"anew") == b"v"
+        assert await index.get(b"again") == b"v"
         await index.close()
 
 
@@ -179,7 +179,7 @@ async def test_an_index_whose_chain_is_damaged_is_closed_again(tmp_path: Path) -
             await _open(tmp_path / "index")
 
 
-async def test_without_its_current_an_index_is_damage_and_never_a_new_one(tmp_path: Path) -> None:
+async def test_an_index_without_its_file_current_is_damage_and_not_a_new_one(tmp_path: Path) -> None:
     index = await _open(tmp_path / "index")
     await index.commit([(b"k", b"v")])
     await index.close()

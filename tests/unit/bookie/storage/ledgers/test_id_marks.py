@@ -1,4 +1,4 @@
-"""The marks of ledger ids never go back: not over restarts, crashes, deletions, forgotten tombstones or a rebuild."""
+"""The marks of ledger ids never decrease, despite restarts, crashes, deletions, expired tombstones and rebuilds."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from quire_bookie.storage.formats.index_keys import ID_MARKS_KEY, deletion_key, 
 from quire_bookie.storage.ledgers.id_marks import ID_MARKS_NAME, IdRecord, decode_id_record, encode_id_record
 from tests.sim.disk import SimDisk
 from tests.sim.index_store import SimIndexStore
-from tests.unit.bookie.storage.crashes import let_the_dead_rest
+from tests.unit.bookie.storage.crashes import dispose_crashed
 from tests.unit.bookie.storage.ledgers.test_tombstones import WEEK_MS, _Clock, _deleted
 from tests.unit.bookie.storage.ledgers.test_tombstones import _open as open_at
 from tests.unit.bookie.storage.rebuilt_stores import rebuild
@@ -34,7 +34,7 @@ def highest(store: Store) -> tuple[int, int]:
     st.integers(-1, 2**31),
     st.integers(-1, 2**63 - 1),
 )
-def test_a_record_reads_back(number: int, short: int, long: int, epoch: int, counter: int, long_counter: int) -> None:
+def test_a_record_round_trips(number: int, short: int, long: int, epoch: int, counter: int, long_counter: int) -> None:
     record = IdRecord(number, LedgerId(short), LedgerId(long), IdCounters(epoch, counter, long_counter))
     assert decode_id_record(encode_id_record(record), "x") == record
 
@@ -48,7 +48,7 @@ def test_any_flipped_bit_of_a_record_is_damage() -> None:
             decode_id_record(bytes(bad), "x")
 
 
-def test_counters_of_one_epoch_never_fall_and_a_later_epoch_begins_again() -> None:
+def test_counters_of_one_epoch_never_decrease_and_a_later_epoch_starts_again() -> None:
     seen = IdCounters(3, 100, LONG)
     assert IdCounters(3, 100, LONG).behind(seen) is None and IdCounters(3, 101, LONG + 1).behind(seen) is None
     assert "counter of ledger ids is at 99 and was at 100" in str(IdCounters(3, 99, LONG).behind(seen))
@@ -59,7 +59,7 @@ def test_counters_of_one_epoch_never_fall_and_a_later_epoch_begins_again() -> No
     assert seen.highest(IdCounters(3, 90, LONG + 1)) == IdCounters(3, 100, LONG + 1)
 
 
-async def test_the_two_id_spaces_have_marks_of_their_own_which_survive_a_restart() -> None:
+async def test_the_two_id_spaces_have_separate_marks_which_survive_a_restart() -> None:
     store = await open_store()
     assert highest(store) == (-1, -1)
     for ledger in (7, 3, LONG):
@@ -70,7 +70,7 @@ async def test_the_two_id_spaces_have_marks_of_their_own_which_survive_a_restart
     await store.storage.close()
 
 
-async def test_a_forgotten_tombstone_does_not_lower_the_mark() -> None:
+async def test_an_expired_tombstone_does_not_lower_the_mark() -> None:
     clock = _Clock()
     store = await open_at(clock)
     await store.put_ids(2, range(2))
@@ -115,7 +115,7 @@ async def test_a_damaged_record_without_another_copy_refuses_to_open() -> None:
         await open_store(store.disk)
 
 
-async def test_a_storage_of_an_earlier_version_takes_the_marks_from_what_it_holds() -> None:
+async def test_a_storage_of_an_earlier_version_derives_the_marks_from_its_ledgers() -> None:
     store = await open_store()
     await store.put_ids(4, range(2))
     await _deleted(store, 8)
@@ -127,7 +127,7 @@ async def test_a_storage_of_an_earlier_version_takes_the_marks_from_what_it_hold
     await store.storage.close()
 
 
-async def test_a_rebuild_of_the_index_keeps_the_mark_of_a_ledger_of_which_nothing_is_left() -> None:
+async def test_a_rebuild_of_the_index_keeps_the_mark_of_a_completely_removed_ledger() -> None:
     store = await open_store()
     await store.put_ids(2, range(2))
     await store.storage.flush()
@@ -141,7 +141,7 @@ async def test_a_rebuild_of_the_index_keeps_the_mark_of_a_ledger_of_which_nothin
     await store.storage.close()
 
 
-async def test_no_crash_loses_a_mark_once_a_deletion_or_a_look_at_the_counters_has_returned() -> None:
+async def test_no_crash_loses_a_mark_once_a_deletion_or_a_stored_counter_has_returned() -> None:
     for step in range(60):
         disk = SimDisk()
         clock = _Clock()
@@ -150,12 +150,12 @@ async def test_no_crash_loses_a_mark_once_a_deletion_or_a_look_at_the_counters_h
         await store.put_ids(9, range(2))
         await store.storage.flush()
         disk.crash_after(step)
-        deleted = looked = False
+        deleted = stored = False
         try:
             await store.storage.delete_ledger(LedgerId(9))
             deleted = True
             await store.storage.keep_counters(IdCounters(1, 20, -1))
-            looked = True
+            stored = True
             clock.ms += WEEK_MS
             await store.storage.expire_tombstones()
             await store.storage.keep_counters(IdCounters(1, 30, -1))
@@ -163,14 +163,14 @@ async def test_no_crash_loses_a_mark_once_a_deletion_or_a_look_at_the_counters_h
         except (QuireError, OSError):
             done = False
         found = disk.crash("none", seed=step)
-        await let_the_dead_rest(store)
+        await dispose_crashed(store)
         index, marks = SimIndexStore(found), SimMarks(found)
         storage = await LedgerStorage.open(
             disk=found, index=index, directories=[DIRECTORY], settings=SMALL, marks=marks, clock=clock
         )
         assert storage.id_marks.short == 9, f"step {step}, deleted {deleted}"
-        assert storage.id_marks.seen.short >= (20 if looked else -1)
+        assert storage.id_marks.seen.short >= (20 if stored else -1)
         await storage.close()
         if done:
             return
-    raise AssertionError("the steps never came to an end")
+    raise AssertionError("the scenario did not finish")

@@ -1,4 +1,4 @@
-"""Ledger states: one object per ledger, bounded, and never made up."""
+"""Ledger states: one object per ledger, bounded, and never invented."""
 
 import gc
 
@@ -27,7 +27,7 @@ def add(states: LedgerStates, ledger: int) -> LedgerInfo:
 @given(
     st.integers(0, 2**63 - 1), st.binary(max_size=40), st.booleans(), st.booleans(), st.none() | st.binary(max_size=99)
 )
-def test_a_state_reads_back(ledger: int, key: bytes, fenced: bool, deleted: bool, packet: bytes | None) -> None:
+def test_a_state_round_trips(ledger: int, key: bytes, fenced: bool, deleted: bool, packet: bytes | None) -> None:
     info = LedgerInfo(LedgerId(ledger), key)
     info.fenced, info.deleted, info.explicit_lac = fenced, deleted, packet
     if packet is not None:
@@ -38,7 +38,7 @@ def test_a_state_reads_back(ledger: int, key: bytes, fenced: bool, deleted: bool
     assert is_deleted(LedgerId(ledger), encode_state(info)) == deleted
 
 
-def test_any_flipped_bit_of_a_state_is_damage_and_so_is_another_ledgers() -> None:
+def test_any_flipped_bit_of_a_state_or_the_state_of_another_ledger_is_damage() -> None:
     value = encode_state(LedgerInfo(LedgerId(5), b"k" * 20))
     for at in range(len(value)):
         bad = bytearray(value)
@@ -51,7 +51,7 @@ def test_any_flipped_bit_of_a_state_is_damage_and_so_is_another_ledgers() -> Non
         decode_state(LedgerId(5), value[:10])
 
 
-def test_the_cache_is_bounded_and_lets_the_untouched_go_first() -> None:
+def test_the_cache_is_bounded_and_evicts_unused_states_first() -> None:
     states = LedgerStates(10)
     for ledger in range(10):
         add(states, ledger)
@@ -64,7 +64,7 @@ def test_the_cache_is_bounded_and_lets_the_untouched_go_first() -> None:
     assert states.get(LedgerId(50)) is None
 
 
-def test_an_evicted_state_that_somebody_holds_is_the_same_object() -> None:
+def test_an_evicted_state_that_is_still_referenced_is_the_same_object() -> None:
     states = LedgerStates(2)
     held = add(states, 1)
     for ledger in range(2, 50):
@@ -109,7 +109,7 @@ def test_a_change_during_a_flush_stays_dirty() -> None:
     assert states.begin_flush()[LedgerId(1)].fenced
 
 
-def test_a_ledger_is_created_only_where_its_absence_was_proved() -> None:
+def test_a_ledger_is_created_only_after_its_absence_was_proved() -> None:
     states = LedgerStates(10)
     with pytest.raises(AssertionError):
         states.create(LedgerId(1), b"key")
@@ -146,7 +146,7 @@ def test_a_known_key_wins_over_an_unknown_one_in_either_order() -> None:
         assert merged.master_key == b"known" and not merged.key_unknown
 
 
-def test_a_state_that_version_1_can_say_is_written_as_version_1_and_the_others_read_back() -> None:
+def test_states_that_version_1_can_represent_use_version_1_and_others_round_trip() -> None:
     assert encode_state(state(fenced=True, lac=3))[4] == 1
     for name in ("contents_lost", "key_unknown", "limbo_ended"):
         info = state(lac=3, key=b"key")
@@ -157,7 +157,7 @@ def test_a_state_that_version_1_can_say_is_written_as_version_1_and_the_others_r
         assert (found.master_key, found.explicit_lac, found.explicit_lac_entry) == (b"key", b"lac3", 3)
 
 
-def test_what_a_deletion_as_a_copy_and_a_revival_say_survives_and_older_versions_stay_readable() -> None:
+def test_deletion_as_a_copy_and_revival_round_trip_and_older_versions_stay_readable() -> None:
     copy = LedgerInfo(LedgerId(5), b"key")
     copy.deleted = copy.fenced = copy.superfluous = True
     copy.limbo_ended, copy.revivals = 3, 2
@@ -175,7 +175,7 @@ def test_what_a_deletion_as_a_copy_and_a_revival_say_survives_and_older_versions
     assert not decode_state(LedgerId(5), encode_state(gone)).superfluous
 
 
-def test_the_token_of_a_ledger_survives_with_everything_else_and_older_versions_have_none() -> None:
+def test_a_token_round_trips_with_all_other_fields_and_older_versions_have_none() -> None:
     info = state(fenced=True, lac=3, key=b"key", ended=7)
     info.token = b"0123456789abcdef"
     info.revivals = 2
@@ -190,7 +190,7 @@ def test_the_token_of_a_ledger_survives_with_everything_else_and_older_versions_
             decode_state(LedgerId(5), value[:at] + bytes((value[at] ^ 1,)) + value[at + 1 :])
 
 
-def test_a_token_outlives_a_merge_a_deletion_and_a_revival() -> None:
+def test_a_token_survives_a_merge_a_deletion_and_a_revival() -> None:
     bound, unbound = state(), state(fenced=True)
     bound.token = b"token"
     for pair in ((bound, unbound), (unbound, bound)):

@@ -1,4 +1,4 @@
-"""Limbo: what may have been lost is unknown, never absent; it is durable, in two places, and ends only when told."""
+"""Limbo: entries that may have been lost are unknown, never absent; it is durable in two places until ended."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.storage.formats.index_keys import LIMBO_KEY
 from quire_bookie.storage.ledgers.limbo import LIMBO_NAME, Limbo, decode_limbo, encode_limbo
 from tests.sim.disk import SimDisk
-from tests.unit.bookie.storage.crashes import let_the_dead_rest
+from tests.unit.bookie.storage.crashes import dispose_crashed
 from tests.unit.bookie.storage.store import DIRECTORY, Store, body_of, open_store
 
 LONG = 1 << 40
@@ -37,7 +37,7 @@ async def store_in_limbo(bound: int = 10) -> Store:
 @given(
     st.integers(0, 2**63), st.integers(0, 2**32 - 1), st.integers(-1, 2**31 - 1), st.integers(-1, 2**62), st.booleans()
 )
-def test_a_record_reads_back(number: int, generation: int, short: int, long: int, active: bool) -> None:
+def test_a_record_round_trips(number: int, generation: int, short: int, long: int, active: bool) -> None:
     limbo = Limbo(number, generation, LedgerId(short), LedgerId(long), active)
     assert decode_limbo(encode_limbo(limbo), "x") == limbo
 
@@ -53,7 +53,7 @@ def test_any_flipped_bit_of_a_record_is_damage() -> None:
         decode_limbo(value[:-1], "x")
 
 
-def test_the_two_id_spaces_have_bounds_of_their_own_and_bounds_never_shrink() -> None:
+def test_the_two_id_spaces_have_separate_bounds_which_never_decrease() -> None:
     limbo = Limbo().entered(bounds(100, LONG, 7))
     held = [ledger for ledger in (0, 100, 101, 2**31 - 1, 2**31, LONG, LONG + 1) if limbo.covers(LedgerId(ledger))]
     assert held == [0, 100, 2**31, LONG]
@@ -62,7 +62,7 @@ def test_the_two_id_spaces_have_bounds_of_their_own_and_bounds_never_shrink() ->
     assert not Limbo().covers(LedgerId(0))
 
 
-async def test_in_limbo_what_is_there_is_served_and_what_is_not_is_unknown() -> None:
+async def test_in_limbo_held_entries_are_served_and_missing_ones_are_unknown() -> None:
     store = await store_in_limbo()
     assert store.storage.in_limbo
     assert await store.read(1, 3) == body_of(1, 3)
@@ -79,7 +79,7 @@ async def test_in_limbo_what_is_there_is_served_and_what_is_not_is_unknown() -> 
     await store.storage.close()
 
 
-async def test_ledgers_above_the_bound_are_as_ever() -> None:
+async def test_ledgers_above_the_bound_are_not_affected() -> None:
     store = await store_in_limbo(10)
     await store.put_ids(11, range(3))
     info = await store.ledger(11)
@@ -92,7 +92,7 @@ async def test_ledgers_above_the_bound_are_as_ever() -> None:
     await store.storage.close()
 
 
-async def test_a_ledger_in_limbo_is_fenced_even_for_who_holds_it_already_and_a_new_one_comes_up_so() -> None:
+async def test_limbo_fences_ledgers_already_in_memory_and_new_ones() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     held = await store.ledger(1)
@@ -104,7 +104,7 @@ async def test_a_ledger_in_limbo_is_fenced_even_for_who_holds_it_already_and_a_n
     await store.storage.close()
 
 
-async def test_limbo_survives_restarts_and_so_does_its_end_for_one_ledger() -> None:
+async def test_limbo_and_its_end_for_one_ledger_survive_restarts() -> None:
     store = await store_in_limbo()
     await store.put_ids(2, range(3))
     store = await store.restart()
@@ -122,24 +122,24 @@ async def test_limbo_survives_restarts_and_so_does_its_end_for_one_ledger() -> N
     await store.storage.close()
 
 
-async def test_after_the_end_for_all_what_was_there_stays_fenced_and_new_ledgers_do_not() -> None:
+async def test_after_the_end_for_all_old_ledgers_stay_fenced_and_new_ones_are_not() -> None:
     store = await store_in_limbo()
     store = await store.restart()
     await store.storage.end_limbo_of_all()
-    for turn in range(2):
+    for number in range(2):
         assert not store.storage.in_limbo
         info = await store.ledger(1)
         assert info.fenced and not info.limbo
         with pytest.raises(NoSuchEntryError):
             await store.read(1, 5)
-        fresh = await store.ledger(3 + turn)  # at or below the old bound, but never here before
+        fresh = await store.ledger(3 + number)  # at or below the old bound, but never here before
         assert not fenced_or_limbo(fresh)
         store = await store.restart()
     assert not fenced_or_limbo(await store.ledger(3))
     await store.storage.enter_limbo(bounds(4))
     for ledger in (1, 3, 4):
         info = await store.ledger(ledger)
-        assert info.fenced and info.limbo, "a second generation: what ended or began meanwhile is in limbo anew"
+        assert info.fenced and info.limbo, "in a second generation all ledgers are in limbo again"
     await store.storage.close()
 
 
@@ -200,9 +200,9 @@ async def test_a_crash_at_any_write_leaves_limbo_once_entering_it_has_returned()
             ended = True
         except (OSError, QuireError):
             assert disk.crashed
-        heir = disk.crash("none", seed=step)
-        await let_the_dead_rest(store)
-        again = await open_store(heir)
+        survivor = disk.crash("none", seed=step)
+        await dispose_crashed(store)
+        again = await open_store(survivor)
         if ended:
             assert not again.storage.in_limbo and (await again.ledger(1)).fenced
             await again.storage.close()
@@ -212,4 +212,4 @@ async def test_a_crash_at_any_write_leaves_limbo_once_entering_it_has_returned()
         if entered:
             assert (await again.ledger(1)).fenced
         await again.storage.close()
-    raise AssertionError("the scenario never ended")
+    raise AssertionError("the scenario did not finish")

@@ -1,4 +1,4 @@
-"""How long a deleted ledger is remembered, and that late writers never bring one back meanwhile."""
+"""Tombstones of deleted ledgers: their expiry, and that late writers never recreate a ledger before it."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from quire_bookie.storage.formats.index_keys import DELETIONS_END, DELETIONS_STA
 from quire_bookie.storage.ledgers.tombstones import decode_deletion, encode_deletion
 from tests.sim.disk import SimDisk
 from tests.sim.index_store import SimIndexStore
-from tests.unit.bookie.storage.crashes import let_the_dead_rest
+from tests.unit.bookie.storage.crashes import dispose_crashed
 from tests.unit.bookie.storage.store import DIRECTORY, SMALL, SimMarks, Store, body_of, run_of
 
 WEEK_MS = 7 * 86_400_000
@@ -56,7 +56,7 @@ async def _age(store: Store, ledger: int, clock: _Clock) -> int:
     return clock.ms - at_ms
 
 
-async def test_a_deleted_ledger_is_remembered_for_a_week_and_then_forgotten() -> None:
+async def test_a_tombstone_expires_after_a_week() -> None:
     clock = _Clock()
     store = await _open(clock)
     await _deleted(store, 1)
@@ -75,7 +75,7 @@ async def test_a_deleted_ledger_is_remembered_for_a_week_and_then_forgotten() ->
     await store.storage.close()
 
 
-async def test_a_ledger_that_comes_back_after_that_is_a_new_one_without_the_old_entries() -> None:
+async def test_a_ledger_recreated_after_the_expiry_is_new_and_without_the_old_entries() -> None:
     clock = _Clock()
     store = await _open(clock)
     await _deleted(store, 1)
@@ -89,7 +89,7 @@ async def test_a_ledger_that_comes_back_after_that_is_a_new_one_without_the_old_
     await store.storage.close()
 
 
-async def test_living_ledgers_and_younger_tombstones_stay() -> None:
+async def test_live_ledgers_and_younger_tombstones_stay() -> None:
     clock = _Clock()
     store = await _open(clock)
     await _deleted(store, 1, 2)
@@ -104,7 +104,7 @@ async def test_living_ledgers_and_younger_tombstones_stay() -> None:
     await store.storage.close()
 
 
-async def test_one_that_somebody_holds_or_that_is_not_flushed_waits_for_the_next_time() -> None:
+async def test_a_tombstone_in_use_or_not_flushed_is_kept_until_the_next_expiry() -> None:
     clock = _Clock()
     store = await _open(clock)
     await _deleted(store, 1)
@@ -120,7 +120,7 @@ async def test_one_that_somebody_holds_or_that_is_not_flushed_waits_for_the_next
     await store.storage.close()
 
 
-async def test_a_tombstone_of_an_earlier_version_begins_to_age_when_it_is_found() -> None:
+async def test_the_age_of_a_tombstone_of_an_earlier_version_counts_from_when_it_is_found() -> None:
     clock = _Clock()
     store = await _open(clock)
     await _deleted(store, 1)
@@ -135,7 +135,7 @@ async def test_a_tombstone_of_an_earlier_version_begins_to_age_when_it_is_found(
     await store.storage.close()
 
 
-async def test_a_time_in_the_future_becomes_the_present_and_a_damaged_one_too() -> None:
+async def test_a_future_or_damaged_time_is_replaced_by_the_present() -> None:
     clock = _Clock()
     store = await _open(clock)
     await _deleted(store, 1, 2)
@@ -148,7 +148,7 @@ async def test_a_time_in_the_future_becomes_the_present_and_a_damaged_one_too() 
     await store.storage.close()
 
 
-async def test_a_time_without_a_tombstone_is_dropped_and_the_living_ledger_stays() -> None:
+async def test_a_time_without_a_tombstone_is_removed_and_the_live_ledger_stays() -> None:
     clock = _Clock()
     store = await _open(clock)
     await store.put_ids(1, range(3))
@@ -160,7 +160,7 @@ async def test_a_time_without_a_tombstone_is_dropped_and_the_living_ledger_stays
     await store.storage.close()
 
 
-async def test_a_tombstone_whose_state_is_damaged_is_not_forgotten() -> None:
+async def test_a_tombstone_with_a_damaged_state_is_kept() -> None:
     clock = _Clock()
     store = await _open(clock)
     await _deleted(store, 1)
@@ -173,7 +173,7 @@ async def test_a_tombstone_whose_state_is_damaged_is_not_forgotten() -> None:
     await store.storage.close()
 
 
-async def test_after_a_crash_at_any_write_a_tombstone_is_there_with_its_time_or_gone_with_it() -> None:
+async def test_after_a_crash_at_any_write_a_tombstone_and_its_time_exist_together_or_not_at_all() -> None:
     for step in range(60):
         clock, disk = _Clock(), SimDisk()
         store = await _open(clock, disk)
@@ -191,39 +191,39 @@ async def test_after_a_crash_at_any_write_a_tombstone_is_there_with_its_time_or_
             assert disk.crashed
         finished = not disk.crashed
         again = await _open(clock, disk.crash("none"))
-        await let_the_dead_rest(store)
+        await dispose_crashed(store)
         info = await again.storage.load_ledger(LedgerId(1))
         has_time = await _deletions(again) != []
         if info is None:
             assert deleted and not has_time
         else:
             assert not expired and has_time is info.deleted and (info.deleted or not deleted)
-        await let_the_dead_rest(again)
+        await dispose_crashed(again)
         if finished:
             assert info is None
             return
-    raise AssertionError("never got through")
+    raise AssertionError("the scenario did not finish")
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
-def test_times_come_back_and_belong_to_their_ledger(ledger: int, at_ms: int) -> None:
+def test_times_round_trip_and_belong_to_their_ledger(ledger: int, at_ms: int) -> None:
     value = encode_deletion(LedgerId(ledger), at_ms)
     assert decode_deletion(LedgerId(ledger), value) == at_ms
     assert decode_deletion(LedgerId(ledger ^ 1), value) is None
 
 
 @given(st.binary(max_size=20))
-def test_other_bytes_say_nothing(value: bytes) -> None:
+def test_other_bytes_decode_to_no_time(value: bytes) -> None:
     assert decode_deletion(LedgerId(5), value) is None
 
 
-async def test_blocks_that_a_crash_left_behind_go_with_the_tombstone() -> None:
+async def test_blocks_that_a_crash_left_are_removed_with_the_tombstone() -> None:
     clock = _Clock()
     store = await _open(clock)
     kept = store.index.delete_range
 
     async def lost(_start: bytes, _end: bytes) -> None:
-        """The crash came before this was durable."""
+        """Do nothing, as if a crash came before this was durable."""
 
     store.index.delete_range = lost  # type: ignore[method-assign,assignment]
     await _deleted(store, 1)

@@ -1,4 +1,4 @@
-"""A walk over a log finds every intact record, whatever is damaged between them, and nothing that is not intact."""
+"""A walk over a log finds exactly the intact records, regardless of damage between them."""
 
 import copy
 import random
@@ -42,7 +42,7 @@ async def test_every_record_of_a_log_is_found_with_its_bytes() -> None:
     assert set(expected.values()) <= found
 
 
-async def test_a_walk_goes_on_where_another_stopped() -> None:
+async def test_a_walk_continues_where_another_stopped() -> None:
     store, _ = await filled()
     path = log_paths(store.disk)[0]
     records, _, _ = await walk(store.disk, path)
@@ -52,7 +52,7 @@ async def test_a_walk_goes_on_where_another_stopped() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_damage_costs_the_records_it_lies_in_and_no_others(seed: int) -> None:
+async def test_damage_costs_only_the_records_that_contain_it(seed: int) -> None:
     chance = random.Random(seed)
     store, _ = await filled()
     path = log_paths(store.disk)[0]
@@ -79,7 +79,7 @@ async def test_damage_costs_the_records_it_lies_in_and_no_others(seed: int) -> N
         assert set(account.losses(expected)) == lost
 
 
-async def test_without_map_and_seal_a_log_does_not_say_what_it_held() -> None:
+async def test_a_log_without_map_and_seal_does_not_determine_its_content() -> None:
     store, _ = await filled()
     path = log_paths(store.disk)[0]
     log = await open_log(store.disk, path)
@@ -101,7 +101,7 @@ async def test_a_damaged_seal_or_map_alone_hides_nothing() -> None:
         assert expected is not None and account.losses(expected) == {}
 
 
-async def test_bytes_that_the_device_refuses_are_a_gap() -> None:
+async def test_bytes_that_the_device_cannot_read_are_a_gap() -> None:
     store, _ = await filled()
     path = log_paths(store.disk)[0]
     records, _, _ = await walk(store.disk, path)

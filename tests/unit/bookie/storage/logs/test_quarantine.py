@@ -1,4 +1,4 @@
-"""Entry logs that cannot be trusted as files: named, kept, read where they are intact, and no obstacle to the rest."""
+"""Entry logs that are damaged as files: reported, kept, read where intact, and without effect on other logs."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ class _Clock:
 
 
 async def _two_logs() -> Store:
-    """Ledgers 0 and 1 in a sealed first log, ledgers 2 and 3 in a second."""
+    """Return a store with ledgers 0 and 1 in a sealed first log, and ledgers 2 and 3 in a second."""
     store = await open_store()
     for ledger in range(4):
         await store.put_ids(ledger, range(3), 300_000)
@@ -37,7 +37,7 @@ def _reasons(store: Store) -> dict[str, str]:
     return {each.path: each.reason for each in store.storage.quarantined}
 
 
-async def test_a_missing_log_is_named_at_the_start_and_its_entries_answer_damage() -> None:
+async def test_a_missing_log_is_reported_at_the_start_and_its_entries_are_damaged() -> None:
     store = await _two_logs()
     await store.storage.close()
     await store.disk.remove(LOG_1)
@@ -51,7 +51,7 @@ async def test_a_missing_log_is_named_at_the_start_and_its_entries_answer_damage
     await store.storage.close()
 
 
-async def test_a_sealed_log_whose_map_is_damaged_stays_and_the_others_are_collected() -> None:
+async def test_a_sealed_log_with_a_damaged_map_is_kept_and_the_others_are_collected() -> None:
     store = await _two_logs()
     for ledger in range(4, 7):
         await store.put_ids(ledger, range(3), 300_000)
@@ -78,13 +78,13 @@ async def test_a_sealed_log_with_a_damaged_header_is_found_by_the_first_collecti
     assert store.storage.quarantined == []
     assert await store.storage.drop_dead_logs() == 0
     assert list(_reasons(store)) == [LOG_1]
-    assert [state.log for state in store.storage._logs.sealed()] == [], "nothing compacts or collects it"
+    assert [state.log for state in store.storage._logs.sealed()] == [], "it is neither compacted nor collected"
     for ledger in (0, 1):
         assert await store.read(ledger, 2) == body_of(ledger, 2, 300_000)
     await store.storage.close()
 
 
-async def test_what_is_listed_is_listed_again_after_a_restart_with_the_time_of_its_first_finding() -> None:
+async def test_a_quarantined_log_is_listed_after_a_restart_with_the_time_of_its_first_finding() -> None:
     store = await _two_logs()
     store.disk.corrupt(LOG_1, 20)
     store = await store.restart()
@@ -92,13 +92,13 @@ async def test_what_is_listed_is_listed_again_after_a_restart_with_the_time_of_i
     (first,) = store.storage.quarantined
     store = await store.restart()
     assert store.storage.quarantined == [first]
-    heir = store.disk.crash()
-    again = await open_store(heir)
+    survivor = store.disk.crash()
+    again = await open_store(survivor)
     assert again.storage.quarantined == [first]
     await again.storage.close()
 
 
-async def test_a_log_that_was_put_back_leaves_the_list_with_the_next_start() -> None:
+async def test_a_restored_log_leaves_the_list_at_the_next_start() -> None:
     store = await _two_logs()
     await store.storage.close()
     content = store.disk.content(LOG_1)
@@ -113,7 +113,7 @@ async def test_a_log_that_was_put_back_leaves_the_list_with_the_next_start() -> 
     await store.storage.close()
 
 
-async def test_the_log_being_written_goes_into_quarantine_when_its_header_is_damaged_and_another_is_begun() -> None:
+async def test_the_log_being_written_is_quarantined_if_its_header_is_damaged_and_a_new_one_started() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await store.storage.close()
@@ -128,7 +128,7 @@ async def test_the_log_being_written_goes_into_quarantine_when_its_header_is_dam
     await store.storage.close()
 
 
-async def test_the_list_is_not_worth_a_start_on_a_full_disk() -> None:
+async def test_a_list_that_cannot_be_written_does_not_prevent_a_start_on_a_full_disk() -> None:
     store = await _two_logs()
     await store.storage.close()
     await store.disk.remove(LOG_1)
@@ -142,7 +142,7 @@ async def test_the_list_is_not_worth_a_start_on_a_full_disk() -> None:
 
 
 @given(st.binary(max_size=200))
-async def test_whatever_the_list_holds_it_can_be_loaded(content: bytes) -> None:
+async def test_a_list_with_any_content_can_be_loaded(content: bytes) -> None:
     disk = SimDisk()
     await disk.make_dirs("/d")
     await disk.replace_file("/d/list", b"quire quarantine 1\n" + content)
@@ -151,7 +151,7 @@ async def test_whatever_the_list_holds_it_can_be_loaded(content: bytes) -> None:
     assert quarantine.logs() == []
 
 
-async def test_since_when_survives_and_a_log_that_came_back_starts_anew() -> None:
+async def test_the_time_survives_and_that_of_a_restored_log_starts_again() -> None:
     disk, clock = SimDisk(), _Clock()
     await disk.make_dirs("/d")
     first = Quarantine(disk, "/d/list", clock)

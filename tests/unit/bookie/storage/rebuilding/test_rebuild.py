@@ -1,4 +1,4 @@
-"""The index rebuilt from the logs: the same answers as before; with damage an error in its place, never absence."""
+"""An index rebuilt from the logs: the same results as before; damage becomes an error, never absence."""
 
 import copy
 import random
@@ -19,7 +19,7 @@ from quire_bookie.storage.formats.index_keys import state_key
 from quire_bookie.storage.index.index_commits import PROOF_NAME
 from quire_bookie.storage.ledgers.limbo import LIMBO_NAME
 from tests.sim.disk import SimCrashError
-from tests.unit.bookie.storage.crashes import let_the_dead_rest
+from tests.unit.bookie.storage.crashes import dispose_crashed
 from tests.unit.bookie.storage.rebuilt_stores import (
     Expected,
     check_nothing_is_absent,
@@ -32,7 +32,7 @@ from tests.unit.bookie.storage.store import DIRECTORY, Store, body_of, open_stor
 LONG = 1 << 40
 
 
-async def test_what_is_rebuilt_answers_as_the_index_that_was_lost() -> None:
+async def test_a_rebuilt_index_gives_the_same_results_as_the_lost_one() -> None:
     store, expected = await filled()
     report = await rebuild(store.disk)
     assert not report.damage and not report.fenced and not report.without_key and not report.limbo
@@ -52,7 +52,7 @@ async def test_what_is_rebuilt_answers_as_the_index_that_was_lost() -> None:
     await again.storage.close()
 
 
-async def test_the_rebuilt_storage_takes_adds_and_goes_on_with_its_last_log() -> None:
+async def test_the_rebuilt_storage_accepts_adds_and_continues_its_last_log() -> None:
     store, expected = await filled()
     await rebuild(store.disk)
     before = log_paths(store.disk)
@@ -69,7 +69,7 @@ async def test_the_rebuilt_storage_takes_adds_and_goes_on_with_its_last_log() ->
     await again.storage.close()
 
 
-async def test_a_flush_that_a_crash_cut_off_is_no_damage() -> None:
+async def test_an_interrupted_flush_is_not_damage() -> None:
     found = 0
     for step in range(8):
         store = await open_store()
@@ -81,11 +81,11 @@ async def test_a_flush_that_a_crash_cut_off_is_no_damage() -> None:
             await store.storage.flush()
         except (OSError, QuireError):
             found += 1
-        heir = store.disk.crash("random", seed=step)
-        await let_the_dead_rest(store)
-        report = await rebuild(heir)
+        survivor = store.disk.crash("random", seed=step)
+        await dispose_crashed(store)
+        report = await rebuild(survivor)
         assert not report.losses and not report.limbo and not report.damage, (step, report)
-        again = await open_store(heir)
+        again = await open_store(survivor)
         for entry in range(50):
             assert await again.read(1, entry) == body_of(1, entry)
         await again.storage.close()
@@ -110,13 +110,13 @@ async def test_a_flipped_byte_costs_one_entry_and_fences_its_ledger() -> None:
     await again.storage.close()
 
 
-async def test_a_ledger_whose_state_is_lost_comes_back_fenced_with_a_key_that_nobody_knows() -> None:
+async def test_a_ledger_whose_state_is_lost_is_fenced_with_an_unknown_key() -> None:
     store = await open_store()
     await store.put_ids(1, range(5))
     await store.put_ids(2, range(5))
     await store.storage.close()
     path = log_paths(store.disk)[0]
-    store.disk.corrupt(path, store.disk.content(path).index(b"k" * 20) + 3)  # the state of ledger 1 comes first
+    store.disk.corrupt(path, store.disk.content(path).index(b"k" * 20) + 3)  # the state of ledger 1 is first
     report = await rebuild(store.disk)
     assert report.without_key == [1] and report.fenced == [1]
     again = await open_store(store.disk)
@@ -134,7 +134,7 @@ async def test_a_ledger_whose_state_is_lost_comes_back_fenced_with_a_key_that_no
     await again.storage.close()
 
 
-async def test_a_missing_log_is_refused_and_with_consent_everything_that_it_may_have_held_is_in_limbo() -> None:
+async def test_a_missing_log_refuses_the_rebuild_or_puts_its_possible_ledgers_in_limbo() -> None:
     store, expected = await filled()
     await store.disk.remove(log_paths(store.disk)[0])
     with pytest.raises(StartupError, match="accept-limbo"):
@@ -151,7 +151,7 @@ async def test_a_missing_log_is_refused_and_with_consent_everything_that_it_may_
     await again.storage.close()
 
 
-async def test_without_the_proof_nobody_knows_which_logs_there_were() -> None:
+async def test_without_the_proof_a_rebuild_needs_limbo_and_its_bounds() -> None:
     store, expected = await filled()
     await store.disk.remove(f"{DIRECTORY}/{PROOF_NAME}")
     for accept in (False, True):
@@ -199,7 +199,7 @@ async def test_logs_of_another_bookie_are_refused() -> None:
         await rebuild(store.disk)
 
 
-async def test_a_log_without_a_header_that_no_commit_names_is_the_rest_of_a_crash() -> None:
+async def test_a_log_without_a_header_that_no_commit_names_is_left_from_a_crash() -> None:
     store, expected = await filled(flushes=1)
     await store.disk.replace_file(f"{DIRECTORY}/{77:016x}.qlog", b"")
     assert not (await rebuild(store.disk)).damage
@@ -208,7 +208,7 @@ async def test_a_log_without_a_header_that_no_commit_names_is_the_rest_of_a_cras
     await again.storage.close()
 
 
-async def test_a_rebuild_that_was_stopped_is_begun_again() -> None:
+async def test_an_interrupted_rebuild_can_be_repeated() -> None:
     store, expected = await filled()
     for step in range(100):
         disk = copy.deepcopy(store.disk)
@@ -218,21 +218,21 @@ async def test_a_rebuild_that_was_stopped_is_begun_again() -> None:
             break
         except (OSError, SimCrashError):
             assert disk.crashed
-        heir = disk.crash("random", seed=step)
-        await rebuild(heir)
-        again = await open_store(heir)
+        survivor = disk.crash("random", seed=step)
+        await rebuild(survivor)
+        again = await open_store(survivor)
         assert (await check_nothing_is_absent(again, expected))[1] == 0
         await again.storage.close()
     assert step >= 3
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_is_damaged_nothing_becomes_absent(seed: int) -> None:
+async def test_random_damage_makes_no_entry_absent(seed: int) -> None:
     await damage_and_check(seed, *await filled())
 
 
 async def damage_and_check(seed: int, store: Store, expected: Expected) -> None:
-    """Flips, cuts, zeros and removals at random places of the logs and of the files beside them."""
+    """Flip, truncate, overwrite and remove at random in the logs and the proof; rebuild and check."""
     chance = random.Random(seed)
     disk = copy.deepcopy(store.disk)
     for _ in range(chance.randrange(1, 5)):
@@ -280,12 +280,12 @@ async def damage_and_check(seed: int, store: Store, expected: Expected) -> None:
     await again.storage.close()
 
 
-async def test_a_ledger_that_came_back_after_its_deletion_has_only_what_came_after() -> None:
+async def test_a_ledger_recreated_after_its_deletion_has_only_later_entries() -> None:
     store, _ = await filled()
     again = await open_store(store.disk)
     await again.storage.delete_ledger(LedgerId(1))
     await again.storage.flush()
-    await again.index.commit([], [state_key(LedgerId(1))])  # its tombstone was forgotten, as time went by
+    await again.index.commit([], [state_key(LedgerId(1))])  # as after the expiry of its tombstone
     again = await again.restart()
     await again.put_ids(1, [3, 700], version=8)
     await again.storage.close()
