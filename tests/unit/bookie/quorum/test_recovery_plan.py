@@ -13,8 +13,8 @@ from quire_bookie.quorum.recovery_plan import EntrySearch, Frontier, Verdict
 def _verdict(quorums: tuple[int, int], answers: str) -> Verdict:
     search = EntrySearch(*quorums)
     for answer in answers:
-        said = {"m": search.missing, "x": search.failed}[answer]()
-        assert said is search.verdict, "a read continues according to the verdict after each response"
+        verdict = {"m": search.missing, "x": search.failed}[answer]()
+        assert verdict is search.verdict, "a read continues according to the verdict after each response"
     return search.verdict
 
 

@@ -155,10 +155,10 @@ def test_losing_the_socket_fails_every_request() -> None:
 
 def test_a_forgotten_request_gets_no_response() -> None:
     async def scenario(world: _World) -> None:
-        said: list[object] = []
-        world.link.forget(world.link.ask(_read(0), said.append))
+        responses: list[object] = []
+        world.link.forget(world.link.ask(_read(0), responses.append))
         await asyncio.sleep(1)
-        assert said == []
+        assert responses == []
         assert not world.link.is_busy
 
     _run(scenario)
