@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
 
     def _dispatch(self, frame: Frame) -> None:
         if isinstance(frame, MessageFrame):
-            self._tell(Kind.MESSAGE, frame.command.message.consumer_id, frame)
+            self._call_back(Kind.MESSAGE, frame.command.message.consumer_id, frame)
         elif isinstance(frame, SendRun):
             raise PeerProtocolError("the broker sent SEND, which only clients send")
         elif frame.type == Kind.PING:
@@ -109,9 +109,9 @@ class Connection(asyncio.Protocol):
         elif frame.type == Kind.CONNECTED:
             self.connected.set_result(frame.connected.max_message_size)
         elif frame.type == Kind.SEND_RECEIPT:
-            self._tell(Kind.SEND_RECEIPT, frame.send_receipt.producer_id, frame.send_receipt)
+            self._call_back(Kind.SEND_RECEIPT, frame.send_receipt.producer_id, frame.send_receipt)
         elif frame.type == Kind.SEND_ERROR:
-            self._tell(Kind.SEND_ERROR, frame.send_error.producer_id, frame.send_error)
+            self._call_back(Kind.SEND_ERROR, frame.send_error.producer_id, frame.send_error)
         elif frame.type == Kind.CLOSE_PRODUCER:
             self._fail(BrokerRefusedError("the broker closed the producer"))
         elif frame.type == Kind.CLOSE_CONSUMER:
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         elif frame.type in _REPLIES:
             self._answer(getattr(frame, _REPLIES[Kind(frame.type)]))
 
-    def _tell(self, kind: Kind, number: int, what: Any) -> None:
+    def _call_back(self, kind: Kind, number: int, what: Any) -> None:
         if receiver := self.on_frame.get((kind, number)):
             receiver(what)
 
@@ -245,7 +245,7 @@ class Producer:
         self._name = ""
         self._sequence = 0
         self._pending: deque[int] = deque()
-        self._room = asyncio.Event()
+        self._window_open = asyncio.Event()
         self._error: QuireError | None = None
         connection.on_frame[(Kind.SEND_RECEIPT, self._id)] = self._on_receipt
         connection.on_frame[(Kind.SEND_ERROR, self._id)] = self._on_error
@@ -260,8 +260,8 @@ class Producer:
     async def send(self, payload: bytes, *, key: str | None, properties: dict[str, str], now_ms: int) -> None:
         """Send one message; waits while the window is full, but not for its receipt."""
         while len(self._pending) >= WINDOW_MESSAGES and self._error is None:
-            self._room.clear()
-            await self._room.wait()
+            self._window_open.clear()
+            await self._window_open.wait()
         if self._error is not None:
             raise self._error
         metadata = pb.MessageMetadata(producer_name=self._name, sequence_id=self._sequence, publish_time=now_ms)
@@ -276,22 +276,22 @@ class Producer:
     async def flush(self) -> None:
         """Wait until every send has its receipt; raise an error of the broker."""
         while self._pending and self._error is None:
-            self._room.clear()
-            await self._room.wait()
+            self._window_open.clear()
+            await self._window_open.wait()
         if self._error is not None:
             raise self._error
 
     def _on_receipt(self, receipt: pb.CommandSendReceipt) -> None:
         if self._pending and self._pending[0] == receipt.sequence_id:
             self._pending.popleft()
-        self._room.set()
+        self._window_open.set()
 
     def _on_error(self, error: pb.CommandSendError) -> None:
         self._stop(BrokerRefusedError(f"{ServerError(error.error).name}: {error.message}"))
 
     def _stop(self, error: QuireError) -> None:
         self._error = self._error or error
-        self._room.set()
+        self._window_open.set()
 
 
 class Consumer:

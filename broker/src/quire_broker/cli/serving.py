@@ -25,8 +25,8 @@ from quire_broker.admin.counters import counters
 from quire_broker.broker_process import start_broker
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.ledger_password import configured_password, standalone_password
-from quire_broker.cli.open_doors import open_doors, unproved_towards_bookies
 from quire_broker.cli.open_file_shares import fit_broker, fit_standalone
+from quire_broker.cli.open_ports import missing_bookie_credentials, open_port_warnings
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 from quire_broker.server.broker import RunningBroker
@@ -44,7 +44,7 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
     """
     require_own_address(config.listen, "--host (bindAddress)")
     require_own_address(config.bookie_host, "--bookie-host (bookieBindAddress)")
-    for warning in open_doors(config):
+    for warning in open_port_warnings(config):
         log.warning("%s", warning)
     settings = fit_standalone(standalone_settings(config))
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
@@ -108,7 +108,7 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     """Start everything; `undo` releases it, even after an error or a cancellation."""
     url = shared_metadata_url(config.metadata, BrokerConfig.key_of("metadata"))
     require_own_address(config.listen, BrokerConfig.key_of("listen"))
-    if (warning := unproved_towards_bookies(config)) is not None:
+    if (warning := missing_bookie_credentials(config)) is not None:
         log.warning("%s", warning)
     settings = fit_broker(broker_settings(config, await configured_password(config)))
     clock, chance = SystemClock(), SystemChance()

@@ -139,7 +139,7 @@ class SegmentEncoder:
         self._block_bytes_max = block_bytes_max
         self._written_bytes = 0
         self._next = 0
-        self._room = 0  # in the present block
+        self._space = 0  # in the present block
         self._end = 0  # of the present block
 
     def encode(self, first: int, payloads: Sequence[Buffer]) -> bytes:
@@ -152,12 +152,12 @@ class SegmentEncoder:
         pieces: list[Buffer] = []
         for payload in payloads:
             size = ENTRY_HEAD_BYTES + len(payload)
-            if size > self._room:
+            if size > self._space:
                 pieces.append(self._pad())
                 pieces.append(self._begin_block(size))
             pieces.append(_ENTRY_HEAD.pack(len(payload), self._next))
             pieces.append(payload)
-            self._room -= size
+            self._space -= size
             self._written_bytes += len(payload)
             self._next += 1
         encoded = b"".join(pieces)
@@ -169,20 +169,20 @@ class SegmentEncoder:
         sizes = list(map(len, payloads))
         payload_bytes = sum(sizes)
         size = payload_bytes + ENTRY_HEAD_BYTES * len(sizes)
-        if size > self._room:
+        if size > self._space:
             return None
         pieces: list[Buffer] = [b""] * (2 * len(sizes))
         pieces[::2] = map(_ENTRY_HEAD.pack, sizes, range(self._next, self._next + len(sizes)))
         pieces[1::2] = payloads
-        self._room -= size
+        self._space -= size
         self._written_bytes += payload_bytes
         self._next += len(sizes)
         self.data_bytes += size
         return b"".join(pieces)
 
     def _pad(self) -> bytes:
-        padding = (_PADDING * (self._room // 4 + 1))[: self._room]
-        self._room = 0
+        padding = (_PADDING * (self._space // 4 + 1))[: self._space]
+        self._space = 0
         return padding
 
     def _begin_block(self, entry_bytes: int) -> bytes:
@@ -202,7 +202,7 @@ class SegmentEncoder:
         offset = self._end
         self._end = offset + size
         self.blocks.append(Block(self._next, len(self.blocks) + 1, offset))
-        self._room = size - HEADER_BYTES
+        self._space = size - HEADER_BYTES
         return _BLOCK_HEAD.pack(_BLOCK_MAGIC, HEADER_BYTES, size, self._next).ljust(HEADER_BYTES, b"\0")
 
     def finish(self) -> None:
@@ -212,7 +212,7 @@ class SegmentEncoder:
                 f"the metadata of the ledger says {self._last_entry + 1} entries of {self._payload_bytes} bytes; "
                 f"there are {self._next} of {self._written_bytes}"
             )
-        assert self._room == 0 and self.data_bytes == self._end
+        assert self._space == 0 and self.data_bytes == self._end
 
 
 def check_block(head: Buffer, first_entry: int, size: int) -> None:

@@ -62,7 +62,7 @@ class SegmentReader:
         self._key = data_key(uuid, ledger_id)
         self._windows = cache.open(index.data_bytes, self._fetch)
         self._firsts = [block.first_entry for block in index.blocks]
-        self._places: list[tuple[int, int]] = []  # (entry, offset of its head), at most one per window
+        self._offsets: list[tuple[int, int]] = []  # (entry, offset of its head), at most one per window
         self._marked: set[int] = set()  # the windows that have one
         self._checked: set[int] = set()  # blocks with a verified header
 
@@ -230,14 +230,14 @@ class SegmentReader:
         """Return a known offset in the block at or before the entry; the block's start if none is nearer."""
         start = self.index.blocks[block]
         begin = (start.first_entry, start.offset + HEADER_BYTES)
-        index = bisect_right(self._places, (first, self.index.data_bytes)) - 1
-        return max(begin, self._places[index]) if index >= 0 else begin
+        index = bisect_right(self._offsets, (first, self.index.data_bytes)) - 1
+        return max(begin, self._offsets[index]) if index >= 0 else begin
 
     def _remember(self, entry: int, at: int) -> None:
         window = at // self._windows.window_bytes
         if window not in self._marked:
             self._marked.add(window)
-            insort(self._places, (entry, at))
+            insort(self._offsets, (entry, at))
 
     def _expect_block(self, block: int, entry: int) -> None:
         if block >= len(self.index.blocks) or self.index.blocks[block].first_entry != entry:

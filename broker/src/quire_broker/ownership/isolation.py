@@ -77,7 +77,7 @@ def policy_of(data: Any) -> IsolationPolicy:
 
 
 @lru_cache(maxsize=_TOLD_MAX)
-def _pass_over(name: str, reason: str) -> None:
+def _log_skipped(name: str, reason: str) -> None:
     """Log a policy that is not used, once."""
     _log.warning("the namespace isolation policy %s is not used: %s", name, reason)
 
@@ -88,7 +88,7 @@ def policy_for(namespace: str, policies: Json) -> IsolationPolicy | None:
         try:
             found = policy_of(policies[name])
         except ValueError as error:
-            _pass_over(name, str(error))  # written by another broker; the REST API refuses it
+            _log_skipped(name, str(error))  # written by another broker; the REST API refuses it
             continue
         if _matches(found.namespaces, namespace):
             return found

@@ -174,7 +174,7 @@ class Owners:
         A broker that was cut off from the store notices here that its node is gone, before an event of it arrives.
         """
         if self.certain(bundle):
-            self._judge(bundle, self._tenures[bundle], await self._metadata.get(bundle.key))
+            self._compare(bundle, self._tenures[bundle], await self._metadata.get(bundle.key))
         return self.tenure(bundle)
 
     async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
@@ -209,7 +209,7 @@ class Owners:
             raise ServiceNotReadyError("this broker is shutting down")
         if node is not None and not node.owned:
             if not self._left_behind(node):
-                self._give_up(bundle)
+                self._drop_lost(bundle)
                 return self._foreign(bundle, node)
             try:
                 await self._metadata.delete(bundle.key, expected=node.version)
@@ -245,7 +245,7 @@ class Owners:
         self._tenures.pop(bundle, None)
         return held
 
-    def _give_up(self, bundle: Bundle) -> None:
+    def _drop_lost(self, bundle: Bundle) -> None:
         if self._forget(bundle):
             log.warning("%s/%s has another owner: its topics are closed here", bundle.namespace, bundle.range)
             self.on_lost(bundle)
@@ -323,10 +323,10 @@ class Owners:
         watch = await watch_with_retries(self._metadata, f"{OWNERS}/", log.warning)
         try:
             for bundle in self.held:  # their nodes may have vanished before the watch began
-                await self._look(bundle)
+                await self._check_node(bundle)
             async for event in watch:
                 for bundle in self._concerned(event):
-                    await self._look(bundle)
+                    await self._check_node(bundle)
         finally:
             await watch.close()
 
@@ -342,13 +342,13 @@ class Owners:
         bundle = Bundle(NamespaceName(tenant, local), name)
         return [bundle] if bundle in self._held else []
 
-    async def _look(self, bundle: Bundle) -> None:
+    async def _check_node(self, bundle: Bundle) -> None:
         tenure = self._tenures.get(bundle)
         read = partial(self._metadata.get, bundle.key)
         node = await with_retries(read, f"read the owner of {bundle.namespace}/{bundle.range}", log.warning)
-        self._judge(bundle, tenure, node)
+        self._compare(bundle, tenure, node)
 
-    def _judge(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:
+    def _compare(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:
         """Doubt the bundle if its node, which was read during this tenure, is gone or another broker's."""
         if (node is not None and node.owned) or not self.certain(bundle) or self._tenures[bundle] != tenure:
             return

@@ -37,7 +37,7 @@ class Admission:
         self._version = 0
         self._challenged = False
         self.rights = Rights(None, "")
-        self._timer = asyncio.get_running_loop().call_later(limits.UNAUTHENTICATED_S, self._too_late)
+        self._timer = asyncio.get_running_loop().call_later(limits.UNAUTHENTICATED_S, self._timed_out)
         connection.limit_frames(limits.UNAUTHENTICATED_FRAME_BYTES_MAX)
 
     @property
@@ -48,7 +48,7 @@ class Admission:
     def connect(self, request: pb.CommandConnect) -> bool:
         """Return whether the client is admitted; a refused client gets an ERROR and is disconnected."""
         if self._parts.authentication is None:
-            self._let_in()
+            self._finish()
             return True
         try:
             self._refuse_proxies(request)
@@ -57,7 +57,7 @@ class Admission:
         except BrokerError as error:
             self._refuse(error)
             return False
-        self._let_in()
+        self._finish()
         self._version = request.protocol_version
         self._answers_challenges = request.feature_flags.supports_auth_refresh and (
             request.protocol_version >= AUTH_RESPONSE_VERSION
@@ -100,7 +100,7 @@ class Admission:
         """Stop the timer: the connection is gone."""
         self._timer.cancel()
 
-    def _let_in(self) -> None:
+    def _finish(self) -> None:
         self._timer.cancel()
         self._connection.limit_frames(self._parts.settings.frame_bytes_max)
 
@@ -119,6 +119,6 @@ class Admission:
         if request.original_principal or request.proxy_to_broker_url:
             raise AuthorizationError("connections of Pulsar's proxy are not supported: connect to the broker directly")
 
-    def _too_late(self) -> None:
+    def _timed_out(self) -> None:
         if not self._connection.closed:
             self._refuse(AuthenticationError(f"no CONNECT within {limits.UNAUTHENTICATED_S:.0f} s"))

@@ -30,7 +30,7 @@ class Handler(Protocol):
         """Handle one frame, in order. PeerProtocolError closes the connection."""
         ...
 
-    def parting_words(self, error: PeerProtocolError) -> bytes:
+    def last_bytes(self, error: PeerProtocolError) -> bytes:
         """Return the last bytes for a peer that violates the protocol, before the connection is closed."""
         ...
 
@@ -70,14 +70,14 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         self._paused = 0
         self._unsent = 0
         self._pending = 0
         self._pending_bytes = 0
-        self._when_heard: list[asyncio.Future[bool]] = []
+        self._alive_checks: list[asyncio.Future[bool]] = []
         self._when_writable: list[Callable[[], None]] = []
-        self._waits_for_room = False
+        self._waits_for_memory = False
         self.peer = self.address = "unknown"
         self.bytes_in = 0
 
@@ -97,10 +97,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Split frames and pass them on; a peer that violates the protocol gets the reason and is disconnected."""
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         self.bytes_in += len(data)
-        if self._when_heard:
-            self._heard(True)
+        if self._alive_checks:
+            self._end_alive_checks(True)
         handle = self._handler.handle
         decoder, account = self._decoder, self._account
         try:
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
                 handle(frame)
         except PeerProtocolError as error:
             log.warning("%s is disconnected: %s", self.peer, error)
-            self.write(self._handler.parting_words(error))
+            self.write(self._handler.last_bytes(error))
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         self._memory.close(self._account)
         if self._timer is not None:
             self._timer.cancel()
-        self._heard(False)
+        self._end_alive_checks(False)
         writable, self._when_writable = self._when_writable, []
         for callback in writable:
             callback()
@@ -140,10 +140,10 @@ class Connection(asyncio.Protocol):
         """The client reads again."""
         self._resume(_WRITES)
         self._settle()
-        self._tell_writable()
+        self._notify_writable()
 
-    def _tell_writable(self) -> None:
-        self._waits_for_room = False
+    def _notify_writable(self) -> None:
+        self._waits_for_memory = False
         writable, self._when_writable = self._when_writable, []
         for callback in writable:
             callback()
@@ -173,9 +173,9 @@ class Connection(asyncio.Protocol):
         """Call `callback` once, when `writable` is true again or the connection is gone."""
         if callback not in self._when_writable:
             self._when_writable.append(callback)
-        if not self._waits_for_room and not self._paused & _WRITES:
-            self._waits_for_room = True
-            self._memory.on_room(self._tell_writable)
+        if not self._waits_for_memory and not self._paused & _WRITES:
+            self._waits_for_memory = True
+            self._memory.on_room(self._notify_writable)
 
     def write(self, data: bytes) -> None:
         """Send `data`; does nothing on a closed connection."""
@@ -276,13 +276,13 @@ class Connection(asyncio.Protocol):
         was = self._paused
         self._paused &= ~reason
         if was and not self._paused and self._transport is not None:
-            self._heard_at = self._loop.time()  # we caused the silence
+            self._received_at = self._loop.time()  # we caused the silence
             self._transport.resume_reading()
 
     # life signs
 
     @property
-    def _deaf(self) -> bool:
+    def _paused_by_us(self) -> bool:
         """Whether we do not read for our own reasons: then the peer's silence means nothing."""
         return bool(self._paused & ~_WRITES)  # also for memory: ConnectionMemory checks whether it holds too much
 
@@ -297,9 +297,9 @@ class Connection(asyncio.Protocol):
     def _check_alive(self) -> None:
         if self._transport is None:
             return
-        if self._deaf or self._drains():
-            self._heard_at = self._loop.time()
-        silence = self._loop.time() - self._heard_at
+        if self._paused_by_us or self._drains():
+            self._received_at = self._loop.time()
+        silence = self._loop.time() - self._received_at
         if silence >= 2 * self._keep_alive_s:
             log.info("%s is disconnected: silent for %.0f s", self.peer, silence)
             self._drop()
@@ -315,24 +315,24 @@ class Connection(asyncio.Protocol):
         """
         if self._transport is None:
             return False
-        if self._deaf:
+        if self._paused_by_us:
             return True
         future: asyncio.Future[bool] = self._loop.create_future()
-        self._when_heard.append(future)
+        self._alive_checks.append(future)
         unsent = self._transport.get_write_buffer_size()
         self.write(commands.PING)
         try:
             async with asyncio.timeout(limits.LIVENESS_CHECK_S):
                 return await future
         except TimeoutError:
-            if self._deaf or (self._transport is not None and self._transport.get_write_buffer_size() < unsent):
+            if self._paused_by_us or (self._transport is not None and self._transport.get_write_buffer_size() < unsent):
                 return True  # reading stopped since the PING, or the peer is slow but still reads
             log.info("%s is disconnected: no answer to PING", self.peer)
             self._drop()
             return False
 
-    def _heard(self, alive: bool) -> None:
-        waiting, self._when_heard = self._when_heard, []
+    def _end_alive_checks(self, alive: bool) -> None:
+        waiting, self._alive_checks = self._alive_checks, []
         for future in waiting:
             if not future.done():
                 future.set_result(alive)

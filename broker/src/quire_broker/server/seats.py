@@ -45,7 +45,7 @@ class Seats(Collection["Session"]):
         self._per_address_max = connections_per_address_max
         self._sessions: dict[Session, str] = {}
         self._by_address: Counter[str] = Counter()
-        self._shaking: dict[Seated, str] = {}
+        self._handshakes: dict[Seated, str] = {}
         self._unproven: Unproven[Seated] = Unproven()
         self._dropped = 0
         self._logged_s = float("-inf")
@@ -61,7 +61,7 @@ class Seats(Collection["Session"]):
 
     def take(self, session: "Session", address: str) -> None:
         """Add an opened connection. If it exceeds a limit, it or an older one is closed soon."""
-        dropped = self._one_too_many(session, address)
+        dropped = self._choose_excess(session, address)
         self._sessions[session] = address
         self._by_address[address] += 1
         if dropped is not session:
@@ -71,19 +71,19 @@ class Seats(Collection["Session"]):
         """Remove an ended session."""
         self._left(session, self._sessions.pop(session))
 
-    def begin_handshake(self, shaking: Seated, address: str) -> None:
+    def begin_handshake(self, connecting: Seated, address: str) -> None:
         """Add a connection that becomes a session when its handshake has ended. Limits as in `take`."""
-        dropped = self._one_too_many(shaking, address)
-        self._shaking[shaking] = address
+        dropped = self._choose_excess(connecting, address)
+        self._handshakes[connecting] = address
         self._by_address[address] += 1
-        if dropped is not shaking:
-            self._unproven.add(shaking, address)
+        if dropped is not connecting:
+            self._unproven.add(connecting, address)
 
-    def end_handshake(self, shaking: Seated) -> None:
+    def end_handshake(self, connecting: Seated) -> None:
         """Remove a connection whose handshake ended in any way. A second call does nothing."""
-        address = self._shaking.pop(shaking, None)
+        address = self._handshakes.pop(connecting, None)
         if address is not None:
-            self._left(shaking, address)
+            self._left(connecting, address)
 
     def _left(self, one: Seated, address: str) -> None:
         self._unproven.discard(one)
@@ -91,9 +91,9 @@ class Seats(Collection["Session"]):
         if not self._by_address[address]:
             del self._by_address[address]
 
-    def _one_too_many(self, newest: Seated, address: str) -> Seated | None:
+    def _choose_excess(self, newest: Seated, address: str) -> Seated | None:
         """If a limit is reached, choose one to close soon and return it."""
-        count, reason, crowded = len(self) + len(self._shaking), "", None
+        count, reason, crowded = len(self) + len(self._handshakes), "", None
         if 0 < self._max <= count:
             reason = f"there are {count} connections (brokerMaxConnections, or a share of `ulimit -n`)"
         elif 0 < self._per_address_max <= self._by_address.get(address, 0):

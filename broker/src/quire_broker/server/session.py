@@ -106,7 +106,7 @@ class Session:
             raise PeerProtocolError(f"unknown command type {frame.type}")
         self._connection.write(refused[1])
 
-    def parting_words(self, error: PeerProtocolError) -> bytes:
+    def last_bytes(self, error: PeerProtocolError) -> bytes:
         """Return an ERROR with the reason; nothing for a client that is not admitted."""
         if self._state is _State.NEW:
             return b""

@@ -67,7 +67,7 @@ class Handler:
             raise PeerProtocolError("no")
         self.frames.append(frame)
 
-    def parting_words(self, error: PeerProtocolError) -> bytes:
+    def last_bytes(self, error: PeerProtocolError) -> bytes:
         return str(error).encode()
 
     def lost(self) -> None:
