@@ -103,10 +103,8 @@ def test_both_decode_the_same_runs_at_the_limits_of_ids_and_lengths_for_any_cut(
     entry = first
     for _ in range(data.draw(st.integers(1, 5))):
         frame = bytearray(add_frame(7, 0, data.draw(st.sampled_from(ID_EDGES)), bytes(data.draw(st.integers(0, 40)))))
-        size = data.draw(
-            st.sampled_from([len(frame) - 4] * 8 + [len(frame) - 5, len(frame) - 3, 0, -1, (1 << 31) - 1])
-        )
-        frame[:4] = length.to_bytes(4, "big", signed=True)
+        size = data.draw(st.sampled_from([len(frame) - 4] * 8 + [len(frame) - 5, len(frame) - 3, 0, -1, (1 << 31) - 1]))
+        frame[:4] = size.to_bytes(4, "big", signed=True)
         frame[36:44] = entry.to_bytes(8, "big", signed=True)
         stream += frame
         entry = (entry + 1 + (1 << 63)) % (1 << 64) - (1 << 63)
