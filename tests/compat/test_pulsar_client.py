@@ -453,10 +453,11 @@ def test_delayed_messages_are_delivered_after_their_delay(client: Any, topic: st
 @pytest.fixture
 def ending(broker: BrokerProcess) -> Iterator[Any]:
     """A client that may see the end of a topic."""
-    client = pulsar.Client(broker.url, operation_timeout_seconds=20, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn))
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn)
+    client = pulsar.Client(broker.url, operation_timeout_seconds=20, logger=logger)
     yield client
-    # The C++ client has no case for REACHED_END_OF_TOPIC, which any broker sends after the last ack: it calls the command
-    # an invalid message, drops its connection and opens another one. A client that is closed meanwhile is not connected.
+    # The C++ client has no case for REACHED_END_OF_TOPIC, which brokers send after the last ack: it logs an invalid
+    # message, drops its connection and opens another one. Closing the client meanwhile raises NotConnected.
     with contextlib.suppress(pulsar.NotConnected):
         client.close()
 
