@@ -1,4 +1,4 @@
-"""The checksum is the library's, however the module got hold of it."""
+"""The checksum is the library's, regardless of how the module loaded it."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from quire_bookie import crc
 PIECES = [b"", b"123456789", bytes(range(256)) * 40, bytearray(b"abc"), memoryview(b"0123456789")[2:7]]
 
 
-def test_the_known_value_of_the_standard_check_comes_out() -> None:
+def test_the_standard_check_value_is_computed() -> None:
     assert crc.crc32c(b"123456789") == 0xE3069283
 
 
@@ -21,7 +21,7 @@ def test_it_is_what_the_package_computes_alone_and_continued(piece: bytes) -> No
     assert crc.crc32c(piece, 0x12345678) == library.crc32c(piece, 0x12345678)
 
 
-def test_a_library_that_keeps_its_extension_elsewhere_is_imported_as_a_whole() -> None:
+def test_a_library_with_its_extension_elsewhere_is_imported_as_a_package() -> None:
     program = (
         "import importlib.machinery as m\n"
         "whole = m.PathFinder.find_spec\n"
@@ -39,6 +39,6 @@ def test_the_package_is_not_imported_for_it(module: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_what_tells_the_version_of_the_package_is_not_imported_either() -> None:
+def test_the_lookup_of_the_packages_version_is_not_imported_either() -> None:
     program = "import sys, quire_bookie.crc\nassert 'email' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-"""Readings as Prometheus text, read back by Prometheus' own parser."""
+"""Readings as Prometheus text, parsed by Prometheus' own parser."""
 
 import dataclasses
 import math
@@ -59,7 +59,7 @@ def test_text_survives_prometheus_parser() -> None:
 
 
 @pytest.mark.parametrize("bad", [10**400, -(10**400), "12", None, [1]])
-def test_a_value_that_is_no_number_is_left_out_and_counted(bad: Any) -> None:
+def test_a_value_that_is_not_a_number_is_omitted_and_counted(bad: Any) -> None:
     good = Reading("quire_good", "gauge", "text", 7, {"topic": "a"})
     text = render([Reading("quire_quota", "gauge", "text", bad), good, Reading("quire_quota", "gauge", "text", bad)])
     found = {family.name: family.samples for family in text_string_to_metric_families(text)}
@@ -75,7 +75,7 @@ def test_every_double_is_shown(value: float) -> None:
     assert family.samples[0].value == value
 
 
-def test_members_of_a_family_stand_together() -> None:
+def test_members_of_a_family_are_grouped() -> None:
     lines = render([Reading("a", "gauge", "", 1), Reading("b", "gauge", "", 2), Reading("a", "gauge", "", 3)])
     assert [line for line in lines.splitlines() if not line.startswith("#")] == ["a 1", "a 3", "b 2"]
 
@@ -117,7 +117,7 @@ def test_a_latency_falls_into_the_bucket_whose_bound_it_does_not_exceed() -> Non
     assert histogram.seconds == pytest.approx(99.0041)
 
 
-def test_buckets_are_cumulated_as_a_prometheus_parser_wants_them() -> None:
+def test_buckets_are_cumulative_as_prometheus_requires() -> None:
     histogram = LatencyHistogram()
     histogram.observe(0.0005, 2)
     histogram.observe(3.0)
@@ -133,7 +133,7 @@ def test_buckets_are_cumulated_as_a_prometheus_parser_wants_them() -> None:
 
 
 @given(st.lists(st.floats(0.00001, 29.0), min_size=1), st.sampled_from([0.5, 0.99, 1.0]))
-def test_a_quantile_lies_in_the_bucket_of_the_value_it_stands_for(seconds: list[float], share: float) -> None:
+def test_a_quantile_lies_in_the_bucket_of_its_value(seconds: list[float], share: float) -> None:
     histogram = LatencyHistogram()
     for each in seconds:
         histogram.observe(each)
@@ -144,17 +144,17 @@ def test_a_quantile_lies_in_the_bucket_of_the_value_it_stands_for(seconds: list[
     assert (LATENCY_BOUNDS_S[bucket - 1] if bucket else 0.0) <= found <= LATENCY_BOUNDS_S[bucket] * 1.000001
 
 
-def test_nothing_counted_has_no_quantile_and_shows_as_nan() -> None:
+def test_without_events_there_is_no_quantile_and_nan_is_shown() -> None:
     histogram = LatencyHistogram()
     assert quantile_s(histogram.counts, 0.5) is None
     (family,) = text_string_to_metric_families(render(of_window(histogram, histogram.counts, "x", "text")))
     assert all(math.isnan(s.value) for s in family.samples if "quantile" in s.labels)
 
 
-def test_a_window_forgets_what_is_older_than_its_span() -> None:
+def test_a_window_drops_counts_older_than_its_span() -> None:
     histogram, window = LatencyHistogram(), LatencyWindow(60.0)
     histogram.observe(5.0)
-    assert sum(window.look(histogram, 0.0)) == 1  # everything, as long as nothing is known of the past
+    assert sum(window.look(histogram, 0.0)) == 1  # everything, without an earlier copy
     histogram.observe(0.001)
     assert sum(window.look(histogram, 30.0)) == 2
     histogram.observe(0.001)
@@ -170,7 +170,7 @@ def test_often_scraped_windows_keep_few_copies() -> None:
     assert len(window._copies) <= 12
 
 
-def test_a_window_starts_anew_with_another_histogram() -> None:
+def test_a_window_restarts_with_another_histogram() -> None:
     window, old, new = LatencyWindow(60.0), LatencyHistogram(), LatencyHistogram()
     old.observe(0.1, 10)
     window.look(old, 0.0)

@@ -1,4 +1,4 @@
-"""The rules of the admin HTTP ports by their settings: roles that may change something, and roles of auto-recovery."""
+"""Access rules of the admin HTTP ports by their settings: roles that may make changes, and roles of auto-recovery."""
 
 import base64
 import contextlib
@@ -35,18 +35,18 @@ TOKENS = {
 
 
 def token(role: str, secret: bytes = SECRET) -> str:
-    """A signed token of that role."""
+    """Return a signed token of the role."""
     return jwt.encode({"sub": role}, secret, "HS256")
 
 
 def recovery_config(keys: dict[str, str]) -> AutoRecoveryProcessConfig:
-    """A checked configuration of auto-recovery."""
+    """Return a checked configuration of auto-recovery."""
     assigned: dict[str, Any] = {str(AutoRecoveryProcessConfig.field_of(key)): value for key, value in keys.items()}
     return load(AutoRecoveryProcessConfig, flags={}, assigned=assigned, environment={}).config
 
 
 async def bookie_access(keys: dict[str, str]) -> AdminAccess:
-    """The rules of a bookie's port."""
+    """Return the rules of a bookie's port."""
     assigned: dict[str, Any] = {str(BookieConfig.field_of(key)): value for key, value in keys.items()}
     config = load(BookieConfig, flags={}, assigned=assigned, environment={}).config
     provider, _ = await open_provider(role_settings(config), SecretFiles(), SystemClock())
@@ -54,7 +54,7 @@ async def bookie_access(keys: dict[str, str]) -> AdminAccess:
 
 
 async def answers(access: AdminAccess, shown: str | None) -> tuple[int, int]:
-    """The answers of auto-recovery's port to a read and to a change, over a real connection."""
+    """Return the statuses of auto-recovery's port for a read and for a change, over a real connection."""
     store = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
     web = RecoveryWeb(store, cast(Any, None), SystemClock(), access)
     listening = listen("127.0.0.1", 0)
@@ -84,7 +84,7 @@ async def answers(access: AdminAccess, shown: str | None) -> tuple[int, int]:
         (TOKENS | {"httpServerAdminRoles": "operator"}, {"reader": (200, 403), "operator": (200, 200)}),
     ],
 )
-async def test_auto_recovery_asks_for_the_same_roles_as_a_bookie(
+async def test_auto_recovery_requires_the_same_roles_as_a_bookie(
     keys: dict[str, str], outcomes: dict[str | None, tuple[int, int]]
 ) -> None:
     async with contextlib.AsyncExitStack() as undo:
@@ -99,7 +99,7 @@ async def test_auto_recovery_asks_for_the_same_roles_as_a_bookie(
 
 @pytest.mark.parametrize("of_bookie", [True, False])
 @pytest.mark.parametrize("more", [{}, {"authorizedRoles": "a"}, {"httpServerAdminRoles": "a"}])
-async def test_a_start_without_a_role_that_may_change_anything_is_reported(
+async def test_a_start_without_a_role_that_may_make_changes_is_reported(
     more: dict[str, str], of_bookie: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -111,7 +111,7 @@ async def test_a_start_without_a_role_that_may_change_anything_is_reported(
     assert ("set httpServerAdminRoles" in caplog.text) is not bool(more)
 
 
-async def test_a_token_that_a_changed_file_lacks_is_refused(tmp_path: Path) -> None:
+async def test_a_token_removed_from_the_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"operator {'a' * 20}\n")
     keys = {"bookieAuthProviderFactoryClass": "token", "tokenStaticFile": str(file), "httpServerAdminRoles": "operator"}
@@ -125,7 +125,7 @@ async def test_a_token_that_a_changed_file_lacks_is_refused(tmp_path: Path) -> N
         assert await answers(access, "b" * 20) == (200, 200)
 
 
-async def test_a_port_is_asked_by_its_own_name_and_by_those_that_were_allowed() -> None:
+async def test_a_port_accepts_its_own_host_name_and_allowed_ones() -> None:
     access = await bookie_access({"httpServerAllowedHosts": "admin.example,*.shop.example"})
     assert access.hosts.names[0] == "bookie-0.example"
     assert access.hosts.names[2:] == ("admin.example", "*.shop.example")
@@ -134,7 +134,7 @@ async def test_a_port_is_asked_by_its_own_name_and_by_those_that_were_allowed() 
         assert own.hosts.names[0] == "worker.example"
 
 
-async def test_roles_from_certificates_need_a_port_that_asks_for_certificates() -> None:
+async def test_roles_from_certificates_need_a_port_that_requests_certificates() -> None:
     keys = {"bookieAuthProviderFactoryClass": "BookieAuthZFactory", "authorizedRoles": "operator"}
     async with contextlib.AsyncExitStack() as undo:
         with pytest.raises(ConfigError, match="httpServerTrustStorePath"):

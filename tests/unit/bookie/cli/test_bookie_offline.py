@@ -1,4 +1,4 @@
-"""The inspectors, the scrub and the rebuild on the folders of a real bookie that ran and stopped."""
+"""The inspectors, the scrub and the rebuild on the folders of a real bookie that was stopped."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ IDS = {7: [*range(300), *range(400, 410)], 8: list(range(0, 60, 3))}
 
 
 async def fill(folder: Path) -> None:
-    """A bookie with two ledgers, one of them fenced; stopped."""
+    """Run a bookie with two ledgers, one of them fenced, and stop it."""
     disk = LocalDisk()
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(
@@ -84,7 +84,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-def test_looking_changes_no_byte_and_finds_everything(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspection_changes_no_byte_and_finds_everything(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = bytes_of(data)
     files = next(iter(look(capsys, data, "inspect-journal").values()))
     assert any(file["generation"] is not None and not file["damaged"] for file in files)
@@ -103,14 +103,14 @@ def test_looking_changes_no_byte_and_finds_everything(data: Path, capsys: pytest
     assert {path for path in before if before[path] != after.get(path)} == set()
 
 
-def test_tables_are_for_people(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_output_is_tables(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("inspect-journal", "inspect-log", "inspect-index", "ledger", "scrub"):
         assert run(["bookie", command, "--data", str(data)]) == 0
         shown = capsys.readouterr().out
         assert shown.count("\n") >= 3 and "{" not in shown, command
 
 
-def test_a_scrub_names_damage_by_ledger_and_ids_and_fails(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scrub_reports_damage_by_ledger_and_ids_and_fails(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = next((data / "ledgers").glob("*.qlog"))
     flip(log, log.read_bytes().index(body_of(7, 123)) + 40)
     found = look(capsys, data, "scrub", code=EXIT_FAILED)["damage"]
@@ -126,7 +126,7 @@ def test_a_missing_log_is_found_by_the_scrub(data: Path, capsys: pytest.CaptureF
     assert {row["ledger"] for row in found} >= {7, 8}
 
 
-def test_damage_in_the_journal_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_in_the_journal_is_reported(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mark = data / "journal" / "last-mark"
     journal = sorted((data / "journal").glob("journal-*.log"))[0]
     offset = int.from_bytes(mark.read_bytes()[40:48], "little")
@@ -136,7 +136,7 @@ def test_damage_in_the_journal_is_named(data: Path, capsys: pytest.CaptureFixtur
     assert offset <= journal.stat().st_size
 
 
-def test_a_lost_index_is_named_with_its_remedy_which_works(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_index_is_reported_with_a_remedy_that_works(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(data / "ledgers" / "index")
     for command in ("inspect-index", "ledger", "scrub"):
         assert run(["bookie", command, "--data", str(data)]) == EXIT_FAILED
@@ -165,7 +165,7 @@ def test_a_running_bookie_a_java_folder_and_an_empty_one_are_refused_in_one_line
     assert "no bookie's data" in capsys.readouterr().err
 
 
-def test_what_is_not_there_is_one_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_objects_are_one_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bookie", "ledger", "99", "--data", str(data)]) == EXIT_FAILED
     assert "ledger 99 is not in the index" in capsys.readouterr().err
     for log in ("99", "zz"):

@@ -1,4 +1,4 @@
-"""Every configured key reaches its room: a field that nobody reads is a promise that nobody keeps."""
+"""Every configured key reaches the settings of the bookie's parts; an unused key would be a broken promise."""
 
 import dataclasses
 import socket
@@ -45,11 +45,11 @@ ELSEWHERE = {
     "acknowledge_data_loss_risk": "the check of the configuration",
     "journal_group_wait_ms": "nobody: a group never waits, so any bound is kept",
 }
-"""Fields that no settings class holds: the process that starts a bookie gives them to these parts."""
+"""Fields that no settings class contains: the process that starts a bookie passes them to these parts."""
 
 
 def bookie(**values: Any) -> BookieConfig:
-    """A checked configuration of a bookie."""
+    """Return a checked configuration of a bookie."""
     return BookieConfig.model_validate({"acknowledge_data_loss_risk": True} | values)
 
 
@@ -65,7 +65,7 @@ def test_a_field_changes_the_settings(field: str) -> None:
     assert bookie_settings(bookie()) != bookie_settings(bookie(**{field: OTHER[field]}))
 
 
-def test_values_arrive_in_the_units_of_their_rooms() -> None:
+def test_values_arrive_in_the_units_of_the_settings() -> None:
     settings = bookie_settings(bookie(**OTHER))
     assert settings.journal.file_bytes == 128 << 20
     assert settings.storage.write_cache_bytes == 100 << 20
@@ -85,7 +85,7 @@ def test_values_arrive_in_the_units_of_their_rooms() -> None:
     assert (settings.advertise, settings.listen, settings.port) == ("bookie.example", "127.0.0.9", 3333)
 
 
-def test_a_lower_threshold_takes_the_defaults_below_it_along_and_higher_ones_that_were_asked_for_are_refused() -> None:
+def test_a_lower_threshold_lowers_the_defaults_and_explicit_higher_values_are_refused() -> None:
     settings = bookie_settings(bookie(disk_usage_threshold=0.7))
     assert (settings.disk_usage_warn_threshold, settings.disk_usage_low_watermark) == (0.7, 0.7)
     for key in ("diskUsageWarnThreshold", "diskUsageLwmThreshold"):
@@ -93,7 +93,7 @@ def test_a_lower_threshold_takes_the_defaults_below_it_along_and_higher_ones_tha
             bookie(**{"diskUsageThreshold": 0.7, key: 0.8})
 
 
-def test_recovery_adds_need_room_for_an_entry_log_unless_something_else_is_asked_for() -> None:
+def test_recovery_adds_need_space_for_an_entry_log_unless_configured_otherwise() -> None:
     assert bookie_settings(bookie(entry_log_size_bytes=100 << 20)).disk_rules.high_priority_bytes_min == 100 << 20
     asked = bookie_settings(bookie(min_usable_size_for_high_priority_writes=0))
     assert asked.disk_rules.high_priority_bytes_min == 0
@@ -105,7 +105,7 @@ def test_several_ledger_folders_keep_their_order_and_are_distinct() -> None:
         bookie(ledger_directories="/l0,/l0")
 
 
-def test_defaults_are_those_of_the_rooms() -> None:
+def test_defaults_are_those_of_the_settings_classes() -> None:
     plain = storage_settings(bookie())
     for field in dataclasses.fields(plain):
         if field.default_factory is not dataclasses.MISSING:
@@ -128,7 +128,7 @@ def test_several_journal_folders_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("key", ["journalSyncData", "journalWriteData"])
-def test_a_mode_that_can_lose_entries_wants_the_risk_acknowledged(key: str) -> None:
+def test_a_mode_that_can_lose_entries_needs_the_risk_acknowledged(key: str) -> None:
     with pytest.raises(ValidationError, match=f"{key}=false loses .* acknowledgeDataLossRisk=true"):
         BookieConfig.model_validate({key: False})
     settings = bookie_settings(BookieConfig.model_validate({key: False, "acknowledgeDataLossRisk": True}))
@@ -176,7 +176,7 @@ def test_a_lease_that_etcd_cannot_give_is_refused() -> None:
         metadata_settings(10)
 
 
-def test_how_etcd_is_reached_goes_into_the_settings_of_the_store() -> None:
+def test_access_to_etcd_reaches_the_settings_of_the_store() -> None:
     given = {
         "metadataTlsTrustCertsFilePath": "/etc/ca.crt",
         "metadataTlsCertificateFilePath": "/etc/tls.crt",
@@ -193,7 +193,7 @@ def test_how_etcd_is_reached_goes_into_the_settings_of_the_store() -> None:
 
 
 @pytest.mark.parametrize("key", ["metadataTlsCertificateFilePath", "metadataTlsKeyFilePath", "metadataUsername"])
-def test_half_of_what_etcd_asks_for_is_refused(key: str) -> None:
+def test_half_of_the_credentials_for_etcd_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="both or neither"):
         BookieConfig.model_validate({key: "x"})
 
@@ -212,13 +212,13 @@ def test_half_of_what_etcd_asks_for_is_refused(key: str) -> None:
         ({"port": 3181}, f"{socket.gethostname()}:3181"),
     ],
 )
-def test_a_new_bookie_is_called_by_its_address_unless_that_changes(
+def test_the_id_of_a_new_bookie_is_its_address_unless_that_changes(
     values: dict[str, Any], expected: str | None
 ) -> None:
     assert bookie_settings(bookie(**values)).bookie_id == expected
 
 
-def test_a_host_without_an_ipv4_address_is_named() -> None:
+def test_the_error_names_a_host_without_an_ipv4_address() -> None:
     with pytest.raises(ConfigError, match=r"useHostNameAsBookieID=false, but no\.such\.host\.invalid has no IPv4"):
         bookie_settings(bookie(advertise="no.such.host.invalid", port=3181, use_host_name_as_bookie_id=False))
 

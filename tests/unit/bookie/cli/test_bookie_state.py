@@ -22,7 +22,7 @@ from tests.support.roomy_disk import NEVER_FULL
 
 
 async def run_once(folder: Path, during: object = None) -> tuple[str, BookieState]:
-    """Start a bookie on real disks, call `during` in another thread while it runs, stop it; its id and its state."""
+    """Start a bookie on real disks, call `during` in another thread while it runs, stop it; return its id and state."""
     disk = LocalDisk()
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(
@@ -50,7 +50,7 @@ def info(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return found
 
 
-def test_a_stopped_bookies_folders_say_whose_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_bookies_folders_show_their_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bookie, _ = asyncio.run(run_once(tmp_path))
     found = info(tmp_path, capsys)
     assert found["bookie"] == bookie
@@ -60,7 +60,7 @@ def test_a_stopped_bookies_folders_say_whose_they_are(tmp_path: Path, capsys: py
     assert str(found[f"{tmp_path}/bookie/journal"]).startswith("journal 0: ")
 
 
-def test_a_running_bookie_is_seen_by_its_lock_and_not_written_to(
+def test_a_running_bookie_is_detected_by_its_lock_and_not_written_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def look() -> None:
@@ -72,7 +72,7 @@ def test_a_running_bookie_is_seen_by_its_lock_and_not_written_to(
     assert info(tmp_path, capsys)["read-only by operator"] is False
 
 
-def test_a_wish_said_to_a_stopped_bookie_holds_at_its_next_start(
+def test_a_request_to_a_stopped_bookie_holds_at_its_next_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asyncio.run(run_once(tmp_path))
@@ -83,14 +83,16 @@ def test_a_wish_said_to_a_stopped_bookie_holds_at_its_next_start(
     assert "writable" in capsys.readouterr().out
 
 
-def test_empty_folders_and_unknown_wishes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_folders_and_unknown_requests_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bookie", "info", "--data", str(tmp_path)]) == EXIT_FAILED
     assert "no bookie's data" in capsys.readouterr().err
     assert run(["bookie", "read-only", "maybe", "--data", str(tmp_path)]) == EXIT_USAGE
     assert "give on or off" in capsys.readouterr().err
 
 
-def test_a_stopped_bookie_in_limbo_says_up_to_which_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_bookie_in_limbo_reports_up_to_which_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asyncio.run(run_once(tmp_path))
     record = tmp_path / "bookie" / "ledgers" / LIMBO_NAME
     limbo = Limbo().entered([LedgerId(25)])

@@ -24,7 +24,7 @@ def test_a_field_changes_the_settings(field: str) -> None:
     assert client_settings(changed) != ClientSettings()
 
 
-def test_values_arrive_in_the_units_of_the_room() -> None:
+def test_values_arrive_in_the_units_of_the_settings() -> None:
     settings = client_settings(LedgerClientConfig.model_validate(LEDGER_CLIENT))
     assert (settings.add_timeout_s, settings.read_timeout_s, settings.connect_timeout_s) == (12.5, 12.5, 1.5)
     assert (settings.writer_pending_bytes_max, settings.slow_replica_bytes_max) == (7 * 1024 * 1024, 3 * 1024 * 1024)

@@ -1,4 +1,4 @@
-"""Keys of garbage collection and compaction, to what the bookie's rooms are told."""
+"""Keys of garbage collection and compaction reach the settings of the bookie."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from quire_bookie.server.upkeep.over_replicated import OverReplicatedSettings
 from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 
 
-def test_the_defaults_are_those_of_the_rooms() -> None:
+def test_the_defaults_are_those_of_the_settings_classes() -> None:
     settings = storage_settings(StorageConfig.model_validate({}))
     assert settings.compaction == CompactionSettings()
     assert settings.garbage_collection.fuse == FuseSettings()
@@ -19,7 +19,7 @@ def test_the_defaults_are_those_of_the_rooms() -> None:
     assert settings.garbage_collection.quarantine == QuarantineSettings(86_400.0, 3600.0)
 
 
-def test_bookkeepers_keys_reach_the_rooms_in_their_units() -> None:
+def test_bookkeepers_keys_reach_the_settings_in_their_units() -> None:
     config = StorageConfig.model_validate(
         {
             "gcFuseShare": 0.25,
@@ -60,7 +60,7 @@ def test_bookkeepers_keys_reach_the_rooms_in_their_units() -> None:
     assert settings.garbage_collection.over_replicated == OverReplicatedSettings(5.0, 3)
 
 
-def test_negative_values_mean_off_as_they_do_there() -> None:
+def test_negative_values_mean_off_as_in_bookkeeper() -> None:
     settings = storage_settings(
         StorageConfig.model_validate({"minorCompactionInterval": -1, "majorCompactionThreshold": -1.0})
     )

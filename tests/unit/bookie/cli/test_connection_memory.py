@@ -1,4 +1,4 @@
-"""The memory budget of connections by what was configured, and by what the machine or the container has."""
+"""The memory budget of connections by configuration, and by the memory of the machine or container."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_by_default_it_is_a_quarter_of_the_memory_within_bounds(machine_bytes: i
     assert memory_settings(ConnectionMemoryConfig.model_validate({}), machine_bytes).bytes_max == budget_bytes
 
 
-def test_what_was_configured_counts_and_too_much_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_configured_budget_is_used_and_a_too_large_one_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     config = ConnectionMemoryConfig.model_validate({"connectionMemoryMaxMb": 2048, "stalledPeerTimeoutSeconds": 5})
     assert memory_settings(config, 4 * GIB).bytes_max == 2 * GIB
     assert not caplog.records
@@ -28,7 +28,7 @@ def test_what_was_configured_counts_and_too_much_is_warned_of(caplog: pytest.Log
     assert "connectionMemoryMaxMb 2048 is more than the memory" in caplog.text
 
 
-def test_the_bound_of_a_container_counts(tmp_path: Path) -> None:
+def test_the_limit_of_a_container_is_used(tmp_path: Path) -> None:
     machine = machine_memory_bytes(tmp_path)
     assert machine > 0
     (tmp_path / "memory.max").write_text("max\n")

@@ -1,4 +1,4 @@
-"""Whose folder it is, on a real disk: names only."""
+"""Claims of folders on a real disk, by the names in them."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def disk() -> Iterator[LocalDisk]:
     found.close()
 
 
-async def test_an_absent_folder_is_made_and_locked(disk: LocalDisk, tmp_path: Path) -> None:
+async def test_a_missing_folder_is_created_and_locked(disk: LocalDisk, tmp_path: Path) -> None:
     lock = await claim_data_folder(disk, f"{tmp_path}/a/b", STANDALONE_FOLDER)
     with pytest.raises(StartupError, match="in use by another process"):
         await claim_data_folder(disk, f"{tmp_path}/a/b", STANDALONE_FOLDER)
@@ -28,7 +28,9 @@ async def test_an_absent_folder_is_made_and_locked(disk: LocalDisk, tmp_path: Pa
 
 
 @pytest.mark.parametrize("names", [["metadata", "bookie-0", "standalone.json"], ["lost+found"], [".hidden"], []])
-async def test_our_own_folder_and_an_empty_volume_are_taken(disk: LocalDisk, tmp_path: Path, names: list[str]) -> None:
+async def test_our_own_folder_and_an_empty_volume_are_claimed(
+    disk: LocalDisk, tmp_path: Path, names: list[str]
+) -> None:
     for name in names:
         (tmp_path / name).mkdir()
     (await claim_data_folder(disk, str(tmp_path), STANDALONE_FOLDER)).release()
@@ -43,7 +45,7 @@ async def test_our_own_folder_and_an_empty_volume_are_taken(disk: LocalDisk, tmp
         (["bookie-0"], BOOKIE_FOLDER, "quire standalone"),
     ],
 )
-async def test_a_foreign_folder_is_refused_and_stays_as_it_is(
+async def test_a_foreign_folder_is_refused_and_unchanged(
     disk: LocalDisk, tmp_path: Path, names: list[str], ours: re.Pattern[str], reason: str
 ) -> None:
     for name in names:
@@ -53,7 +55,7 @@ async def test_a_foreign_folder_is_refused_and_stays_as_it_is(
     assert sorted(os.listdir(tmp_path)) == sorted(names)
 
 
-async def test_a_file_is_no_data_folder(disk: LocalDisk, tmp_path: Path) -> None:
+async def test_a_file_is_refused_as_data_folder(disk: LocalDisk, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StartupError, match="is not a folder"):
         await claim_data_folder(disk, f"{tmp_path}/file", STANDALONE_FOLDER)
@@ -67,7 +69,7 @@ def modes(folder: Path, wide: dict[str, int]) -> None:
         (folder / name).chmod(mode)
 
 
-def test_folders_that_other_users_may_read_are_named_once_with_the_remedy(
+def test_folders_that_other_users_may_read_are_reported_once_with_the_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     modes(tmp_path, {"wide": 0o755, "wide/current": 0o755, "volume": 0o700, "volume/current": 0o711})
@@ -77,7 +79,7 @@ def test_folders_that_other_users_may_read_are_named_once_with_the_remedy(
     assert (tmp_path / "wide").stat().st_mode & 0o777 == 0o755, "the mode is the owner's to change"
 
 
-def test_a_group_of_a_volume_may_be_let_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_of_a_volume_may_have_access(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     modes(tmp_path, {"volume": 0o2770, "volume/current": 0o2770})
     warn_of_open_folders([f"{tmp_path}/volume"])
     assert caplog.messages == []

@@ -1,4 +1,4 @@
-"""Formatting a bookie's folders on a real disk: all or nothing, in an order that a crash cannot break."""
+"""Formatting a bookie's folders on a real disk: everything or nothing, in an order that survives a crash."""
 
 import random
 import shutil
@@ -42,7 +42,7 @@ def store() -> SimMetadataStore:
 
 @pytest.fixture
 async def folders(tmp_path: Path, store: SimMetadataStore) -> list[str]:
-    """Two stamped folders with data."""
+    """Return two stamped folders with data."""
     cookie = Cookie(BOOKIE, (f"quire1:{tmp_path}/j",), (f"quire1:{tmp_path}/l",), "cluster")
     for name, files in (("j", ["1.journal"]), ("l", ["1.log", "index/CURRENT"])):
         (tmp_path / name / "current").mkdir(parents=True)
@@ -64,7 +64,9 @@ async def name_in_a_ledger(store: SimMetadataStore) -> None:
     await LedgerNodes(store).create(LedgerId(7), metadata)
 
 
-async def test_folders_and_cookie_are_gone(disk: LocalDisk, store: SimMetadataStore, folders: list[str]) -> None:
+async def test_folders_are_emptied_and_the_cookie_is_removed(
+    disk: LocalDisk, store: SimMetadataStore, folders: list[str]
+) -> None:
     plan = await format_bookie(disk, store, folders, accept_loss=False, confirm=yes)
     assert plan is not None and plan.bookie == BOOKIE and plan.size_bytes == 12
     assert left_in(folders) == []
@@ -72,14 +74,16 @@ async def test_folders_and_cookie_are_gone(disk: LocalDisk, store: SimMetadataSt
     assert await format_bookie(disk, store, folders, accept_loss=False, confirm=yes) is None
 
 
-async def test_a_no_deletes_nothing(disk: LocalDisk, store: SimMetadataStore, folders: list[str]) -> None:
+async def test_a_refused_confirmation_deletes_nothing(
+    disk: LocalDisk, store: SimMetadataStore, folders: list[str]
+) -> None:
     before = left_in(folders)
     assert await format_bookie(disk, store, folders, accept_loss=False, confirm=lambda _: False) is None
     assert left_in(folders) == before
     assert await Cookies(store).bookies() == [BOOKIE]
 
 
-async def test_a_bookie_that_ledgers_name_is_refused_and_keeps_its_cookie_when_the_loss_is_accepted(
+async def test_a_bookie_that_ledgers_name_is_refused_and_keeps_its_cookie_if_the_loss_is_accepted(
     disk: LocalDisk, store: SimMetadataStore, folders: list[str]
 ) -> None:
     await name_in_a_ledger(store)
@@ -93,7 +97,7 @@ async def test_a_bookie_that_ledgers_name_is_refused_and_keeps_its_cookie_when_t
     assert await Cookies(store).bookies() == [BOOKIE]
 
 
-async def test_a_running_bookie_is_refused_even_when_its_folders_could_be_locked(
+async def test_a_running_bookie_is_refused_even_if_its_folders_could_be_locked(
     disk: LocalDisk, store: SimMetadataStore, folders: list[str]
 ) -> None:
     await store.put(writable_path(BOOKIE), b"")
@@ -109,7 +113,7 @@ async def test_a_folder_in_use_is_refused(disk: LocalDisk, store: SimMetadataSto
     lock.release()
 
 
-async def test_the_files_of_a_java_bookie_are_left_alone(
+async def test_the_files_of_a_java_bookie_are_not_deleted(
     disk: LocalDisk, store: SimMetadataStore, tmp_path: Path
 ) -> None:
     (tmp_path / "current").mkdir()
@@ -119,7 +123,7 @@ async def test_the_files_of_a_java_bookie_are_left_alone(
         await format_bookie(disk, store, [str(tmp_path)], accept_loss=True, confirm=yes)
 
 
-async def test_an_unstamped_folder_is_left_alone(disk: LocalDisk, store: SimMetadataStore, tmp_path: Path) -> None:
+async def test_an_unstamped_folder_is_not_deleted(disk: LocalDisk, store: SimMetadataStore, tmp_path: Path) -> None:
     (tmp_path / "current").mkdir()
     (tmp_path / "precious.txt").write_text("mine")
     assert await format_bookie(disk, store, [str(tmp_path)], accept_loss=True, confirm=yes) is None
@@ -127,7 +131,7 @@ async def test_an_unstamped_folder_is_left_alone(disk: LocalDisk, store: SimMeta
 
 
 @pytest.mark.parametrize("survivors", range(4))
-async def test_a_format_that_was_cut_off_is_finished_by_the_next(
+async def test_an_interrupted_format_is_completed_by_the_next(
     disk: LocalDisk,
     store: SimMetadataStore,
     folders: list[str],
@@ -156,7 +160,7 @@ async def test_a_format_that_was_cut_off_is_finished_by_the_next(
 
 
 async def used_folders(tmp_path: Path, disk: LocalDisk, store: SimMetadataStore) -> StorageFolders:
-    """What a bookie that was run without a journal, and then killed, leaves behind."""
+    """Create the folders of a bookie that ran without a journal and was killed."""
     folders = StorageFolders((f"{tmp_path}/j",), (f"{tmp_path}/l",))
     identity = await claim_storage(disk, store, folders, instance_id="cluster", host_name="b", chance=SystemChance())
     await identity.settle(disk)
@@ -169,7 +173,7 @@ async def used_folders(tmp_path: Path, disk: LocalDisk, store: SimMetadataStore)
     return folders
 
 
-async def test_a_bookie_that_is_started_after_half_a_formatting_never_comes_up_as_an_empty_one(
+async def test_a_bookie_that_is_started_after_half_a_format_never_starts_empty(
     tmp_path: Path, disk: LocalDisk, store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove = formatting._remove
@@ -194,7 +198,7 @@ async def test_a_bookie_that_is_started_after_half_a_formatting_never_comes_up_a
         if plan is not None:
             assert steps > 5
             return
-        assert (place / "l/current/RUN").exists(), "the note of what that run risked goes only after its data"
+        assert (place / "l/current/RUN").exists(), "the note about the risks of that run is deleted after its data"
         try:
             identity = await claim_storage(
                 disk, store, folders, instance_id="cluster", host_name="b", chance=SystemChance()
@@ -202,7 +206,7 @@ async def test_a_bookie_that_is_started_after_half_a_formatting_never_comes_up_a
         except StartupError:
             continue
         identity.release()
-        # Not refused yet: storage and journal must have what refuses them in turn.
-        assert (place / "l/index.proof").exists(), "beside it a missing index refuses"
+        # Not refused yet: the checks of storage and journal must refuse it.
+        assert (place / "l/index.proof").exists(), "it refuses a missing index"
         assert all((place / name).exists() for name in JOURNAL) or not (place / "j/last-mark").exists()
-    raise AssertionError("it never came to its end")
+    raise AssertionError("the format never ended")

@@ -1,4 +1,4 @@
-"""A line of the log stands for one event: no text of a client can begin another."""
+"""A log line represents one event: no text of a client can begin another line."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ def test_a_name_with_a_newline_stays_on_its_line() -> None:
     assert line.isprintable()
 
 
-def test_the_lines_of_a_trace_are_indented_and_escaped() -> None:
+def test_the_lines_of_a_traceback_are_indented_and_escaped() -> None:
     try:
         raise ValueError(FORGED)
     except ValueError as error:
@@ -44,7 +44,7 @@ def test_a_stack_is_indented_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["\x7f", "\x85", "\x9b", "\u2028", "\u2029", "\n"])
-def test_json_keeps_an_event_on_its_line_and_its_reader_gets_the_name_back(name: str) -> None:
+def test_json_keeps_an_event_on_one_line_and_a_parser_restores_the_name(name: str) -> None:
     line = JsonLines().format(record_of("topic %s", f"Grüße{name}"))
     assert line.splitlines() == [line]
     assert line.isprintable()

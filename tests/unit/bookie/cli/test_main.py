@@ -1,4 +1,4 @@
-"""The `quire` command: one line for what a person can mend, never a traceback."""
+"""The `quire` command: expected errors are one line, never a traceback."""
 
 import json
 import logging
@@ -51,13 +51,13 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["consume", "topic", "--broker", "http://x"], "is not a broker address"),
     ],
 )
-def test_nonsense_is_one_line_and_a_usage_code(
+def test_invalid_arguments_are_one_line_and_a_usage_code(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(arguments) == EXIT_USAGE
     assert said in one_line(capsys)
-    assert list(tmp_path.iterdir()) == [], "a refused command leaves nothing behind"
+    assert list(tmp_path.iterdir()) == [], "a refused command creates no file"
 
 
 def test_a_group_without_a_subcommand_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,14 +66,14 @@ def test_a_group_without_a_subcommand_prints_its_help(capsys: pytest.CaptureFixt
     assert error.startswith("Usage: quire bookie") and "start" in error
 
 
-def test_nobody_there_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_server_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic", "list", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
     assert "is it running, with an HTTP port?" in one_line(capsys)
     assert run(["consume", "topic", "--broker", "pulsar://127.0.0.1:1"]) == EXIT_FAILED
     assert "is `quire standalone` running?" in one_line(capsys)
 
 
-def test_a_settings_file_may_carry_the_keys_of_every_process(
+def test_a_settings_file_may_contain_the_keys_of_every_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "quire.yaml"
@@ -86,7 +86,7 @@ def test_a_settings_file_may_carry_the_keys_of_every_process(
     assert "did you mean 'bookiePort'?" in one_line(capsys)
 
 
-def test_a_line_of_the_json_log_is_one_object_with_its_trace() -> None:
+def test_a_line_of_the_json_log_is_one_object_with_its_traceback() -> None:
     try:
         raise ValueError("broken\nin two")
     except ValueError as error:
@@ -99,7 +99,7 @@ def test_a_line_of_the_json_log_is_one_object_with_its_trace() -> None:
     assert found["time"].endswith("+00:00")
 
 
-def test_a_bookies_commands_do_without_the_other_distributions_and_help_without_what_runs_one() -> None:
+def test_a_bookies_commands_import_no_other_distribution_and_help_imports_no_server() -> None:
     script = (
         "import sys; from quire_bookie.cli.main import run; run(['bookie', '--help']); "
         "wrong = {'quire_broker', 'asyncio', 'urllib.request', 'quire_bookie.config'} & set(sys.modules); "
@@ -109,7 +109,7 @@ def test_a_bookies_commands_do_without_the_other_distributions_and_help_without_
     assert done.returncode == 0, done.stderr
 
 
-def test_a_bookie_is_served_without_what_it_does_not_need_at_once() -> None:
+def test_a_bookie_starts_without_imports_that_it_needs_only_later() -> None:
     script = (
         "import sys; import quire_bookie.cli.serve_bookie; import quire_bookie.metadata.opening; "
         "wrong = {'aiohttp', 'sqlite3', 'rich', 'yaml', 'jwt', 'quire_bookie.client', 'quire_bookie.admin', "

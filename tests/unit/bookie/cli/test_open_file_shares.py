@@ -1,4 +1,4 @@
-"""Limits of connections fit the files that a process may open."""
+"""Limits of connections fit the limit of open files."""
 
 import resource
 from dataclasses import replace
@@ -18,14 +18,14 @@ def open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
 
 
-def test_a_bookie_takes_the_share_of_clients_at_most() -> None:
+def test_a_bookie_uses_at_most_the_share_of_clients() -> None:
     settings = BookieSettings(data_dir="")
     assert fit_bookie(settings).security.limits.connections_max == 384
     few = replace(settings.security, limits=replace(settings.security.limits, connections_max=7))
     assert fit_bookie(replace(settings, security=few)).security.limits.connections_max == 7
 
 
-def test_http_takes_an_eighth_and_one_address_half_of_that() -> None:
+def test_http_uses_an_eighth_and_one_address_half_of_that() -> None:
     assert fit_http(HttpLimits(3.0)) == HttpLimits(3.0, 64, 128)
     assert fit_http(HttpLimits(3.0, 0)) == HttpLimits(3.0, 64, 128)
     assert fit_http(HttpLimits(3.0, 5)) == HttpLimits(3.0, 5, 128)

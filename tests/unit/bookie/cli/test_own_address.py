@@ -1,4 +1,4 @@
-"""Hosts to listen on: those of this machine pass, others are refused with the value and the remedy."""
+"""Hosts to listen on: those of this machine are accepted, others are refused with the value and the remedy."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from quire_bookie.errors import ConfigError
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "127.0.0.1", "127.0.0.9", "localhost"])
-def test_an_address_of_this_machine_passes(host: str) -> None:
+def test_an_address_of_this_machine_is_accepted(host: str) -> None:
     require_own_address(host, "bindAddress")
 
 
@@ -27,6 +27,6 @@ def test_another_host_is_refused(host: str, said: str) -> None:
     assert "give an address of this machine" in str(refused.value)
 
 
-def test_only_loopback_is_out_of_reach_of_other_machines() -> None:
+def test_only_loopback_is_unreachable_for_other_machines() -> None:
     assert not any(reaches_others(host, "k") for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"))
     assert all(reaches_others(host, "k") for host in ("0.0.0.0", "", "::", "192.0.2.7"))

@@ -1,4 +1,4 @@
-"""A service as a process: signals before there is a loop, and during the start."""
+"""A service as a process: signals before the event loop exists, and during the start."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from quire_bookie.errors import StartupError
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_a_signal_before_there_is_a_loop_is_remembered_and_stops_the_service(number: signal.Signals) -> None:
+def test_a_signal_before_the_loop_exists_is_remembered_and_stops_the_service(number: signal.Signals) -> None:
     before = [signal.getsignal(each) for each in STOP_SIGNALS]
     seen: list[bool] = []
 
@@ -24,7 +24,9 @@ def test_a_signal_before_there_is_a_loop_is_remembered_and_stops_the_service(num
     with early_signals() as early:
         os.kill(os.getpid(), number)
         assert early.asked
-        assert [signal.getsignal(each) for each in STOP_SIGNALS] == [signal.SIG_DFL] * 2, "a second one ends it at once"
+        assert [signal.getsignal(each) for each in STOP_SIGNALS] == [signal.SIG_DFL] * 2, (
+            "a second signal ends the process at once"
+        )
         assert run_service(service, EventLoop.ASYNCIO, early) == 7
     assert seen == [True]
     assert [signal.getsignal(each) for each in STOP_SIGNALS] == before
@@ -42,7 +44,7 @@ def test_a_signal_while_the_service_runs_stops_it(number: signal.Signals) -> Non
         assert run_service(service, EventLoop.ASYNCIO, EarlySignals()) == 0
 
 
-async def test_a_start_that_is_not_stopped_gives_what_it_made() -> None:
+async def test_a_start_that_is_not_stopped_returns_its_result() -> None:
     async def start() -> str:
         await asyncio.sleep(0)
         return "running"
@@ -52,13 +54,13 @@ async def test_a_start_that_is_not_stopped_gives_what_it_made() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_stop_cancels_the_start_and_waits_until_it_gave_everything_back() -> None:
+async def test_a_stop_cancels_the_start_and_waits_until_it_has_cleaned_up() -> None:
     stop, given_back = asyncio.Event(), []
 
     async def start() -> str:
         try:
             await asyncio.get_running_loop().create_future()
-            raise AssertionError("nobody sets it")
+            raise AssertionError("the event is never set")
         finally:
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -69,7 +71,7 @@ async def test_a_stop_cancels_the_start_and_waits_until_it_gave_everything_back(
     assert given_back == [True]
 
 
-async def test_a_start_that_comes_to_its_end_while_it_is_stopped_is_the_callers_to_stop() -> None:
+async def test_a_start_that_completes_while_it_is_stopped_must_be_stopped_by_the_caller() -> None:
     stop = asyncio.Event()
 
     async def start() -> str:
@@ -79,7 +81,7 @@ async def test_a_start_that_comes_to_its_end_while_it_is_stopped_is_the_callers_
     assert await unless_stopped(start(), stop) == "running"
 
 
-async def test_a_start_that_fails_says_why_also_while_it_is_stopped() -> None:
+async def test_a_start_that_fails_reports_why_even_while_it_is_stopped() -> None:
     stop = asyncio.Event()
 
     async def start() -> str:
@@ -87,14 +89,14 @@ async def test_a_start_that_fails_says_why_also_while_it_is_stopped() -> None:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
             raise StartupError("the disk is gone") from None
-        raise AssertionError("nobody sets it")
+        raise AssertionError("the event is never set")
 
     asyncio.get_running_loop().call_soon(stop.set)
     with pytest.raises(StartupError, match="the disk is gone"):
         await unless_stopped(start(), stop)
 
 
-async def test_the_start_ends_with_whoever_waits_for_it() -> None:
+async def test_the_start_is_cancelled_with_its_caller() -> None:
     ended = []
 
     async def start() -> None:

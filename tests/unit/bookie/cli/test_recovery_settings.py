@@ -1,4 +1,4 @@
-"""Every key of auto-recovery reaches its room, in the room's units."""
+"""Every key of auto-recovery reaches its settings, in the right units."""
 
 import pytest
 from pydantic import ValidationError
@@ -19,7 +19,7 @@ def test_a_field_changes_the_settings(field: str) -> None:
     )
 
 
-def test_values_arrive_in_the_units_of_the_room() -> None:
+def test_values_arrive_in_the_units_of_the_settings() -> None:
     settings = recovery_settings(AutoRecoveryConfig.model_validate(RECOVERY))
     assert (settings.workers, settings.audits, settings.lost_bookie_delay_s) == (3, False, 7)
     assert (settings.open_ledger_grace_s, settings.retry_s[0], settings.verified_share) == (1.5, 2.5, 0.25)

@@ -1,4 +1,4 @@
-"""Where commands follow a redirect with their token, and where they do not."""
+"""Redirects that commands follow with their token, and those that they refuse."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ class _Server(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_redirect_is_followed_with_the_token(http: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("ask", [rest.get, rest.lines])
-def test_a_redirect_from_tls_to_a_port_in_clear_is_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_from_tls_to_a_plaintext_port_is_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def redirected(self: OpenerDirector, request: Request, timeout: float) -> Any:
         (handler,) = (one for one in self.handlers if isinstance(one, HTTPRedirectHandler))  # type: ignore[attr-defined]
         return handler.redirect_request(request, None, 307, "", {}, "http://b:1/here")  # type: ignore[arg-type]

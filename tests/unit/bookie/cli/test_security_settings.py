@@ -1,4 +1,4 @@
-"""What a person configures about security, under BookKeeper's and Pulsar's names, and what is never printed of it."""
+"""Security settings under BookKeeper's and Pulsar's names, and the secrets that are never printed."""
 
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,14 @@ TLS = {
 
 
 def bookie(**keys: Any) -> SecuritySettings:
-    """The settings of a bookie."""
+    """Return the settings of a bookie."""
     return security_settings(
         load(BookieSecurityConfig, flags={}, assigned=_fields(BookieSecurityConfig, keys), environment={}).config
     )
 
 
 def client(**keys: Any) -> ClientSecuritySettings:
-    """The settings of a client."""
+    """Return the settings of a client."""
     return client_security_settings(
         load(ClientSecurityConfig, flags={}, assigned=_fields(ClientSecurityConfig, keys), environment={}).config
     )
@@ -51,14 +51,14 @@ def _fields(model: type[ProcessConfig], keys: dict[str, Any]) -> dict[str, Any]:
     return {str(model.field_of(key)): value for key, value in keys.items()}
 
 
-def test_without_a_word_there_is_no_tls_and_no_authentication_but_limits() -> None:
+def test_by_default_there_are_limits_but_no_tls_and_no_authentication() -> None:
     settings = bookie()
     assert (settings.tls, settings.roles.kind, settings.roles.token) == (None, AuthKind.NONE, None)
     assert settings.limits.connections_max > 0
     assert client() == ClientSecuritySettings()
 
 
-def test_bookkeepers_tls_keys_are_taken() -> None:
+def test_bookkeepers_tls_keys_are_accepted() -> None:
     settings = bookie(
         **TLS, tlsClientAuthentication="true", tlsCertFilesRefreshDurationSeconds="60", tlsEnabledProtocols="TLSv1.3"
     )
@@ -69,7 +69,7 @@ def test_bookkeepers_tls_keys_are_taken() -> None:
     assert (settings.tls.client_certificates, settings.tls.required, settings.tls.refresh_s) == (True, False, 60.0)
 
 
-def test_the_client_inside_a_bookie_shows_the_bookies_certificate() -> None:
+def test_the_client_inside_a_bookie_presents_the_bookies_certificate() -> None:
     def own(**keys: Any) -> ClientSecuritySettings:
         assigned = _fields(BookieSecurityConfig, keys)
         return own_client_security_settings(
@@ -84,7 +84,7 @@ def test_the_client_inside_a_bookie_shows_the_bookies_certificate() -> None:
     assert both.token == "abc" and both.tls is not None
 
 
-def test_auto_recovery_beside_a_bookie_that_takes_tokens_needs_one_of_its_own() -> None:
+def test_auto_recovery_in_the_process_of_a_bookie_with_tokens_needs_its_own_token() -> None:
     def config(**keys: Any) -> BookieSecurityConfig:
         assigned = _fields(BookieSecurityConfig, keys)
         return load(BookieSecurityConfig, flags={}, assigned=assigned, environment={}).config
@@ -97,7 +97,7 @@ def test_auto_recovery_beside_a_bookie_that_takes_tokens_needs_one_of_its_own() 
         require_own_token(config(**tokens))
 
 
-def test_roles_and_tokens_are_taken() -> None:
+def test_roles_and_tokens_are_accepted() -> None:
     settings = bookie(
         **TLS, tlsClientAuthentication=True, bookieAuthProviderFactoryClass=ROLES, authorizedRoles="broker, recovery"
     )
@@ -106,7 +106,7 @@ def test_roles_and_tokens_are_taken() -> None:
     assert settings.roles.token == TokenSettings(secret_key="file:///keys/secret", claim="r")
 
 
-def test_a_setting_that_means_nothing_without_its_provider_is_left_alone() -> None:
+def test_a_setting_that_is_unused_without_its_provider_is_ignored() -> None:
     assert bookie(tlsKeyStoreType="JKS", tlsKeyStore="x", authorizedRoles="a").tls is None
     assert bookie(bookieAuthProviderFactoryClass="null").roles.kind is AuthKind.NONE
 
@@ -128,12 +128,12 @@ def test_a_setting_that_means_nothing_without_its_provider_is_left_alone() -> No
         ({"maxConnections": -1}, "maxConnections"),
     ],
 )
-def test_what_contradicts_itself_is_refused_in_words(keys: dict[str, Any], words: str) -> None:
+def test_contradictory_settings_are_refused_with_a_reason(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         bookie(**keys)
 
 
-def test_pulsars_keys_of_a_broker_are_taken() -> None:
+def test_pulsars_keys_of_a_broker_are_accepted() -> None:
     settings = client(
         bookkeeperTLSProviderFactoryClass=FACTORY,
         bookkeeperTLSClientAuthentication="true",
@@ -170,7 +170,7 @@ def test_a_token_is_given_as_in_pulsar(given: str, expected: ClientSecuritySetti
         ({"bookkeeperTLSProviderFactoryClass": "x"}, FACTORY),
     ],
 )
-def test_what_a_broker_cannot_do_is_refused_in_words(keys: dict[str, Any], words: str) -> None:
+def test_settings_that_a_broker_does_not_support_are_refused_with_a_reason(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         client(**keys)
 
@@ -198,10 +198,10 @@ def test_a_refusal_quotes_no_secret() -> None:
     assert "hush" not in repr(settings)
 
 
-def test_every_setting_of_a_bookie_reaches_its_room() -> None:
-    """A setting that nobody reads is a promise that nobody keeps; those for BookKeeper's sake say so."""
+def test_every_setting_of_a_bookie_is_used() -> None:
+    """An unused setting would be a broken promise; those kept for compatibility are documented as such."""
     unread = {"tls_provider", "tls_key_store_type", "tls_trust_store_type", "tls_trust_store_password_path"}
-    unread |= {"own_auth_plugin", "own_auth_parameters"}  # they are the client's: see above
+    unread |= {"own_auth_plugin", "own_auth_parameters"}  # used by the client: see above
     unread |= {"http_admin_roles", "http_authenticate_metrics"}  # of the HTTP port: see test_admin_access.py
     base: dict[str, Any] = {**TLS, "tlsClientAuthentication": True, "authorizedRoles": "a"}
     token = {"bookieAuthProviderFactoryClass": "token"}

@@ -1,4 +1,4 @@
-"""When the process of a bookie ends, and with which code."""
+"""When the process of a bookie ends, and with which exit code."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from quire_bookie.cli.serve_bookie import _until_end
 from quire_bookie.errors import JournalPoisonedError
 
 
-async def test_a_signal_ends_it_well() -> None:
+async def test_a_signal_ends_it_with_code_0() -> None:
     failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
     ended = asyncio.ensure_future(_until_end(failed, 30.0, stop))
@@ -15,16 +15,16 @@ async def test_a_signal_ends_it_well() -> None:
     assert not ended.done()
     stop.set()
     assert await ended == 0
-    assert not failed.done(), "whoever owns the bookie may still set it"
+    assert not failed.done(), "the owner of the bookie may still set it"
 
 
-async def test_a_failed_journal_ends_it_badly_once_the_time_for_reads_is_over() -> None:
+async def test_a_failed_journal_ends_it_with_an_error_after_the_time_for_reads() -> None:
     failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
     failed.set_result(JournalPoisonedError("no sync"))
     assert await _until_end(failed, 0.0, asyncio.Event()) == EXIT_FAILED
 
 
-async def test_a_signal_cuts_the_time_for_reads_short_and_the_code_stays_bad() -> None:
+async def test_a_signal_shortens_the_time_for_reads_and_the_code_stays_an_error() -> None:
     failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
     failed.set_result(JournalPoisonedError("no sync"))
     stop = asyncio.Event()

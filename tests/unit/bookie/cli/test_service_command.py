@@ -1,4 +1,4 @@
-"""Every command that runs a service reads its settings, says which keys it passes over, serves, and gives the code."""
+"""Every command that runs a service reads its settings, reports ignored keys, serves, and returns the exit code."""
 
 import asyncio
 import importlib

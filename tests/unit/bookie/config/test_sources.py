@@ -1,4 +1,4 @@
-"""Flags over environment over file over default; nonsense is refused with key, value, source and remedy."""
+"""Precedence: flags, environment, file, default; invalid values are refused with key, value, source and remedy."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from quire_bookie.config.sources import HIDDEN, SECRET, ProcessConfig
 from quire_bookie.errors import ConfigError
 
 
-def test_defaults_say_that_they_are_defaults() -> None:
+def test_defaults_are_reported_as_defaults() -> None:
     loaded = load(BookieConfig, flags={}, environment={})
     assert loaded.config.port == 3181
     assert {row[2] for row in loaded.rows()} == {"default"}
 
 
-def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+def test_a_flag_overrides_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "q.toml"
     file.write_text("bookiePort = 1\njournalMaxSizeMB = 64\ndbStorage_writeCacheMaxSizeMb = 48\n")
     loaded = load(
@@ -32,7 +32,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> No
     assert origins["dbStorage_writeCacheMaxSizeMb"] == f"file {file}"
 
 
-def test_both_spellings_and_yaml_are_understood(tmp_path: Path) -> None:
+def test_both_spellings_and_yaml_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "q.yaml"
     file.write_text("journal_max_size_mb: 64\nledgerDirectories: /a\n")
     config = load(BookieConfig, flags={}, environment={"QUIRE_gcWaitTime": "500"}, file=file).config
@@ -55,7 +55,7 @@ def test_both_spellings_and_yaml_are_understood(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_nonsense_in_a_file_is_refused_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_invalid_settings_in_a_file_are_refused_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(ConfigError, match=message) as caught:
@@ -63,7 +63,7 @@ def test_nonsense_in_a_file_is_refused_in_one_line(tmp_path: Path, name: str, te
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named() -> None:
+def test_the_error_names_a_missing_file() -> None:
     with pytest.raises(ConfigError, match=r"cannot read the config file /nowhere/q.toml: No such file"):
         load(BookieConfig, flags={}, environment={}, file=Path("/nowhere/q.toml"))
 
@@ -76,7 +76,7 @@ def test_keys_of_another_kind_of_process_may_share_the_file(tmp_path: Path) -> N
         load(BookieConfig, flags={}, environment={}, file=file)
 
 
-def test_a_conf_file_of_the_java_bookie_is_taken_and_what_means_nothing_here_is_named(tmp_path: Path) -> None:
+def test_a_conf_file_of_the_java_bookie_is_accepted_and_its_unknown_keys_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "bk_server.conf"
     file.write_text(
         "# comment\nbookiePort = 3999\nledgerDirectories=/a\njournalDirectories=\n"
@@ -90,7 +90,7 @@ def test_a_conf_file_of_the_java_bookie_is_taken_and_what_means_nothing_here_is_
     assert loaded.ignored == ("numAddWorkerThreads",)
 
 
-def test_the_old_key_of_the_journal_folder_counts_unless_the_new_one_is_there(tmp_path: Path) -> None:
+def test_the_old_key_of_the_journal_folder_is_used_unless_the_new_one_exists(tmp_path: Path) -> None:
     file = tmp_path / "bookkeeper.conf"
     file.write_text("journalDirectory=/j\n")
     loaded = load(BookieConfig, flags={}, environment={}, file=file)
@@ -117,7 +117,7 @@ def test_http_that_a_conf_file_switches_off_stays_off(lines: str, flag: int | No
     assert (loaded.config.http_port, loaded.ignored) == (port, ())
 
 
-def test_a_line_of_a_conf_file_without_a_value_sign_is_named(tmp_path: Path) -> None:
+def test_a_line_of_a_conf_file_without_an_equals_sign_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "q.conf"
     file.write_text("bookiePort=1\nnonsense\n")
     with pytest.raises(ConfigError, match=r"q.conf, line 2: expected key=value, found 'nonsense'"):

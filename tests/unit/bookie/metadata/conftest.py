@@ -1,4 +1,4 @@
-"""Simulated stores for the tests of this room."""
+"""Simulated stores for the tests of this package."""
 
 import random
 
@@ -9,11 +9,11 @@ from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 @pytest.fixture
 def server() -> SimMetadata:
-    """An empty simulated cluster store without delays."""
+    """Return an empty simulated cluster store without delays."""
     return SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
 
 
 @pytest.fixture
 def store(server: SimMetadata) -> SimMetadataStore:
-    """A session on it."""
+    """Return a session on it."""
     return SimMetadataStore(server)

@@ -1,4 +1,4 @@
-"""Key arithmetic that both stores share."""
+"""Key arithmetic shared by both stores."""
 
 import pytest
 from hypothesis import given
@@ -20,14 +20,14 @@ keys = st.lists(st.sampled_from([b"a", b"b", b"-", b"/", b"0", b"\xff"]), min_si
 
 
 @given(keys.filter(lambda key: key.strip(b"\xff") != b""), keys)
-def test_the_end_of_a_prefix_parts_what_starts_with_it_from_what_comes_after(prefix: bytes, other: bytes) -> None:
+def test_the_end_of_a_prefix_separates_keys_with_it_from_later_ones(prefix: bytes, other: bytes) -> None:
     end = prefix_end(prefix)
     assert (prefix <= other < end) == other.startswith(prefix)
     assert prefix + b"\xff" * 9 < end
 
 
 @given(st.sets(keys, max_size=8))
-def test_going_from_child_to_child_finds_every_name(below: set[bytes]) -> None:
+def test_iterating_over_children_finds_every_name(below: set[bytes]) -> None:
     base = b"/p/"
     stored = sorted(base + key for key in below)
     names, start = set(), base
@@ -39,7 +39,7 @@ def test_going_from_child_to_child_finds_every_name(below: set[bytes]) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a", "/a/", "/"])
-def test_a_key_that_is_no_path_is_our_mistake(key: str) -> None:
+def test_a_key_that_is_not_a_path_fails_an_assertion(key: str) -> None:
     with pytest.raises(AssertionError):
         check_key(key)
 
@@ -56,7 +56,7 @@ def test_sequential_nodes_count_on_the_folder_of_their_prefix() -> None:
         sequence_parent("/top-")
 
 
-def test_a_transaction_has_a_bounded_size_and_writes_no_key_twice() -> None:
+def test_a_transaction_has_a_limited_size_and_writes_no_key_twice() -> None:
     half = METADATA_TRANSACTION_OPERATIONS_MAX // 2
     checks = [Check(f"/{n}", 0) for n in range(half)]
     operations: list[Operation] = [Put(f"/{n}", b"") for n in range(half)]

@@ -1,4 +1,4 @@
-"""Cookies: stock bytes, nonsense, and the ledgers that hold a cookie in place."""
+"""Cookies: BookKeeper's bytes, invalid values, and ledgers that require a cookie to stay."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def test_a_stock_cookie_is_written_back_byte_for_byte(value: bytes) -> None:
     assert encode_cookie(decode_cookie(value)) == value
 
 
-def test_a_stock_cookie_reads_as_it_was_configured() -> None:
+def test_a_stock_cookie_is_decoded_as_configured() -> None:
     cookie = decode_cookie(next(value for value in STOCK if b"run-ms/bookie5" in value))
     assert cookie == Cookie(
         BookieId("127.0.0.1:3185"),
@@ -38,12 +38,12 @@ def test_a_stock_cookie_reads_as_it_was_configured() -> None:
 
 
 @given(st.builds(Cookie, names.map(BookieId), folders, folders, st.none() | names, st.none() | folders))
-def test_every_cookie_comes_back(cookie: Cookie) -> None:
+def test_every_cookie_survives_its_encoding(cookie: Cookie) -> None:
     assert decode_cookie(encode_cookie(cookie)) == cookie
 
 
 @given(st.binary(max_size=80))
-def test_nonsense_is_refused_with_our_own_error(junk: bytes) -> None:
+def test_invalid_values_are_refused_with_our_own_error(junk: bytes) -> None:
     for value in (junk, b"5\n" + junk):
         with pytest.raises(MetadataFormatError):
             decode_cookie(value)
@@ -64,7 +64,7 @@ def test_a_folder_name_that_would_split_a_field_is_not_written() -> None:
             encode_cookie(cookie)
 
 
-async def test_creating_the_same_cookie_again_is_fine_and_another_one_is_not(store: SimMetadataStore) -> None:
+async def test_creating_the_same_cookie_again_is_accepted_and_another_one_is_not(store: SimMetadataStore) -> None:
     cookies = Cookies(store)
     assert await cookies.read(COOKIE.bookie) is None
     await cookies.create(COOKIE)
@@ -76,7 +76,7 @@ async def test_creating_the_same_cookie_again_is_fine_and_another_one_is_not(sto
     assert await cookies.bookies() == [COOKIE.bookie]
 
 
-async def test_a_lost_answer_to_the_create_is_looked_up(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_a_create_with_a_lost_response_is_read_back(server: SimMetadata, store: SimMetadataStore) -> None:
     server.unknown_chance = 0.5
     for n in range(30):
         cookie = Cookie(BookieId(f"b{n}"), ("quire1:/j",), ("quire1:/l",), "i")
@@ -111,7 +111,7 @@ async def test_a_cookie_stays_while_a_ledger_names_its_bookie(store: SimMetadata
         await cookies.delete(COOKIE.bookie)
 
 
-async def test_a_cookie_stays_when_its_bookie_came_back_or_a_wish_changed_meanwhile(
+async def test_a_cookie_stays_if_its_bookie_returns_or_a_request_changes_meanwhile(
     store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cookies = Cookies(store)
@@ -140,7 +140,9 @@ async def test_a_cookie_stays_while_metadata_that_may_name_its_bookie_cannot_be_
         await cookies.delete(COOKIE.bookie)
 
 
-async def test_a_cookie_is_replaced_only_as_it_was_read(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_a_cookie_is_replaced_only_if_unchanged_since_the_read(
+    server: SimMetadata, store: SimMetadataStore
+) -> None:
     cookies = Cookies(store)
     await cookies.create(COOKIE)
     read = await cookies.read(COOKIE.bookie)
@@ -149,6 +151,6 @@ async def test_a_cookie_is_replaced_only_as_it_was_read(server: SimMetadata, sto
     await cookies.update(grown, expected=read.version)
     after = await cookies.read(COOKIE.bookie)
     assert after is not None and after.value == grown
-    await cookies.update(grown, expected=read.version)  # its answer was lost, and it is sent again
+    await cookies.update(grown, expected=read.version)  # its response was lost, and it is sent again
     with pytest.raises(BadVersionError):
         await cookies.update(replace(COOKIE, ledger_dirs=("quire1:/other",)), expected=read.version)

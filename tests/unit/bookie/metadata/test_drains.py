@@ -1,4 +1,4 @@
-"""Wishes for bookies to be emptied, as they are stored."""
+"""Stored requests to drain bookies."""
 
 import random
 
@@ -23,7 +23,7 @@ from tests.sim.metadata import SimMetadata, SimMetadataStore
 A, B = BookieId("a:3181"), BookieId("b:3181")
 
 
-def test_wishes_come_back_as_they_were_written() -> None:
+def test_requests_survive_their_encoding() -> None:
     drains = (Drain(A, Wish.DRAIN, 5), Drain(B, Wish.DECOMMISSION, 6, leaving=True, made_read_only=True))
     assert decode_drains(encode_drains(drains)) == drains
     assert leaving(drains) == {B}
@@ -33,7 +33,7 @@ def test_wishes_come_back_as_they_were_written() -> None:
             decode_drains(broken)
 
 
-def test_a_wish_said_again_changes_nothing_and_another_keeps_what_was_done() -> None:
+def test_a_repeated_request_changes_nothing_and_another_keeps_the_progress() -> None:
     once = with_wish((), A, Wish.DRAIN, 5)
     assert once == (Drain(A, Wish.DRAIN, 5),)
     assert with_wish(once, A, Wish.DRAIN, 9) == once
@@ -41,7 +41,7 @@ def test_a_wish_said_again_changes_nothing_and_another_keeps_what_was_done() -> 
     more = with_wish(let_go, A, Wish.DECOMMISSION, 9)
     assert more == (Drain(A, Wish.DECOMMISSION, 5, leaving=True, made_read_only=True),)
     assert with_wish(more, A, Wish.CANCEL, 10)[0].wish is Wish.CANCEL
-    assert with_wish(once, A, Wish.CANCEL, 10) == (), "nothing was done yet: nothing is to be undone"
+    assert with_wish(once, A, Wish.CANCEL, 10) == (), "nothing was done yet: nothing to undo"
     assert with_wish((), A, Wish.CANCEL, 10) == ()
 
 
@@ -59,12 +59,12 @@ def test_changes_of_unknown_outcome_and_conflicts_are_settled() -> None:
         server.write(DRAINS, b"scribble", None)
         with pytest.raises(MetadataFormatError):
             await one.wish(A, Wish.DRAIN, 1)
-        assert server.nodes[DRAINS].value == b"scribble", "what nobody can read is not written over"
+        assert server.nodes[DRAINS].value == b"scribble", "an unreadable value is not overwritten"
 
     simulate(scenario, seed=4)
 
 
-def test_progress_is_for_people_and_may_be_missing() -> None:
+def test_progress_is_only_displayed_and_may_be_missing() -> None:
     async def scenario(_: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         drains = Drains(SimMetadataStore(server))

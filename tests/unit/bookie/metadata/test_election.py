@@ -1,4 +1,4 @@
-"""The auditor's election: one leader, passed on with the session, and the value of Pulsar's driver."""
+"""The auditor's election: one leader at a time, the next after its session, and the value of Pulsar's driver."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ def test_the_value_is_that_of_pulsars_driver() -> None:
     simulate(work, seed=1)
 
 
-def test_the_next_leads_when_the_sessions_of_the_first_ends() -> None:
+def test_the_next_candidate_leads_when_the_session_of_the_first_ends() -> None:
     async def work(loop: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         stores = [SimMetadataStore(server) for _ in range(3)]
@@ -40,7 +40,7 @@ def test_the_next_leads_when_the_sessions_of_the_first_ends() -> None:
     simulate(work, seed=1)
 
 
-def test_a_leader_that_lost_its_session_knows_it() -> None:
+def test_a_leader_that_lost_its_session_detects_it() -> None:
     async def work(loop: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         store = SimMetadataStore(server)
@@ -57,7 +57,7 @@ def test_a_leader_that_lost_its_session_knows_it() -> None:
     simulate(work, seed=1)
 
 
-def test_a_restarted_leader_takes_its_own_stale_node_over() -> None:
+def test_a_restarted_leader_replaces_its_own_stale_node() -> None:
     async def work(loop: SimLoop) -> None:
         server = SimMetadata(random.Random(1))
         await Election(SimMetadataStore(server), "b1").win()
@@ -68,7 +68,7 @@ def test_a_restarted_leader_takes_its_own_stale_node_over() -> None:
     simulate(work, seed=1)
 
 
-def test_an_election_goes_through_outages_and_lost_answers() -> None:
+def test_an_election_survives_outages_and_lost_responses() -> None:
     async def work(loop: SimLoop) -> None:
         for seed in range(20):
             server = SimMetadata(random.Random(seed), unknown_chance=0.4)

@@ -26,12 +26,12 @@ async def store(tmp_path: Path) -> AsyncIterator[LocalMetadataStore]:
     await store.close()
 
 
-async def test_a_cluster_without_the_node_is_in_epoch_0(store: LocalMetadataStore) -> None:
+async def test_a_cluster_without_the_node_has_epoch_0(store: LocalMetadataStore) -> None:
     found = await read_epoch_node(store)
     assert (found.value, found.version) == (0, ABSENT)
 
 
-async def test_the_epoch_is_that_of_the_last_transaction_with_one(store: LocalMetadataStore) -> None:
+async def test_the_epoch_is_that_of_the_last_transaction_that_sets_it(store: LocalMetadataStore) -> None:
     await store.transact([], [epoch_put(7)])
     assert await read_epoch(store) == 7
 
@@ -43,7 +43,7 @@ def test_the_next_epoch_is_above_every_known_one() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"7", b"{}", b'{"epoch": "7"}', b'{"epoch": -1}', b'{"epoch": true}', b"\xff"])
-async def test_a_value_that_holds_no_epoch_is_refused(store: LocalMetadataStore, value: bytes) -> None:
+async def test_a_value_without_an_epoch_is_refused(store: LocalMetadataStore, value: bytes) -> None:
     with pytest.raises(MetadataFormatError):
         decode_epoch(value)
     await store.put(EPOCH_PATH, value)

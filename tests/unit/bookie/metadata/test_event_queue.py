@@ -1,4 +1,4 @@
-"""The reader's side of a watch: order, bound, end."""
+"""The reader's side of a watch: order, limit, end."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ async def take(queue: EventQueue, count: int) -> list[Event]:
         return [await anext(stream) for _ in range(count)]
 
 
-async def test_events_come_out_in_the_order_they_went_in() -> None:
+async def test_events_are_returned_in_order() -> None:
     queue = EventQueue("/w/")
     for number in range(3):
         queue.offer(event(number))
@@ -31,7 +31,7 @@ async def test_a_reader_that_waits_is_woken() -> None:
     assert await reader == [event(1)]
 
 
-async def test_a_reader_that_falls_behind_is_told_to_list_again() -> None:
+async def test_a_reader_that_falls_behind_receives_a_resync() -> None:
     queue = EventQueue("/w/", events_max=3)
     for number in range(4):
         queue.offer(event(number))
@@ -39,7 +39,7 @@ async def test_a_reader_that_falls_behind_is_told_to_list_again() -> None:
     assert await take(queue, 2) == [Event(EventKind.RESYNC, "/w/"), event(9)]
 
 
-async def test_after_close_nothing_comes_any_more() -> None:
+async def test_after_close_no_event_is_returned() -> None:
     queue = EventQueue("/w/")
     queue.offer(event(1))
     await queue.close()

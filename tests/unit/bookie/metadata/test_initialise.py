@@ -1,4 +1,4 @@
-"""Initialising a store: once, whole, and never over something else."""
+"""Initialising a store: once, completely, and never over something else."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ async def test_an_empty_store_gets_its_nodes_and_a_random_instance_id(
     }
 
 
-async def test_an_initialised_store_is_left_alone(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_an_initialised_store_is_not_changed(server: SimMetadata, store: SimMetadataStore) -> None:
     server.write("/ledgers", b"", None)
     server.write("/ledgers/INSTANCEID", b"from-the-stock-tool", None)
     before = len(server.history)
@@ -42,7 +42,7 @@ async def test_processes_that_start_at_once_agree(server: SimMetadata) -> None:
     assert len(set(ids)) == 1
 
 
-async def test_who_must_not_be_first_waits_for_the_bookie_that_is_and_says_so_once(
+async def test_a_process_waits_for_the_first_bookie_and_logs_it_once(
     server: SimMetadata, store: SimMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_POLL_S", 0.0)
@@ -68,7 +68,7 @@ async def test_a_store_of_something_else_is_refused_and_untouched(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_lost_answers_end_in_one_instance_id_or_an_error(seed: int) -> None:
+async def test_lost_responses_result_in_one_instance_id_or_an_error(seed: int) -> None:
     server = SimMetadata(random.Random(seed), delay_s=(0.0, 0.0), unknown_chance=0.5)
     try:
         instance_id = await initialise(SimMetadataStore(server), SystemChance())

@@ -1,4 +1,4 @@
-"""Paths of ledgers and what is no ledger."""
+"""Paths of ledgers, and paths that are not ledgers."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_a_path_is_the_id_in_groups_of_digits(ledger: int, path: str) -> None:
 
 
 @given(st.integers(0, LEDGER_IDS_END - 1) | st.integers(0, 2**33))
-def test_every_id_comes_back_from_its_path(ledger: int) -> None:
+def test_every_id_is_decoded_from_its_path(ledger: int) -> None:
     assert ledger_of_path(ledger_path(LedgerId(ledger))) == ledger
 
 
@@ -43,13 +43,13 @@ def test_every_id_comes_back_from_its_path(ledger: int) -> None:
         "/ledgers/00/0000/L0001/x",
         "/ledgers/00/0000/L00011",
         "/ledgers/00/0000/0001",
-        "/ledgers/99/9999/L9999",  # ten digits, and yet not below 2**31 - 1
-        "/ledgers/000/0000/0000/0000/L0001",  # nineteen digits for a small id: nobody writes that
+        "/ledgers/99/9999/L9999",  # ten digits, but not below 2**31 - 1
+        "/ledgers/000/0000/0000/0000/L0001",  # nineteen digits for a small id: never written
         "/ledgers/999/9999/9999/9999/L9999",
         "/ledgers/00/0000/L000\u0661",
     ],
 )
-def test_other_nodes_are_no_ledgers(path: str) -> None:
+def test_other_nodes_are_not_ledgers(path: str) -> None:
     assert ledger_of_path(path) is None
 
 

@@ -1,4 +1,4 @@
-"""Ledger ids: the counters of the stock clients, and no id twice."""
+"""Ledger ids: the counters of BookKeeper's clients, and no id twice."""
 
 import asyncio
 
@@ -13,13 +13,13 @@ async def test_the_first_id_of_a_new_cluster_is_one_and_ids_follow_each_other(st
     assert [await ids.next_id() for _ in range(3)] == [1, 2, 3]
 
 
-async def test_clients_that_count_at_once_never_get_the_same_id(server: SimMetadata) -> None:
+async def test_concurrent_clients_never_receive_the_same_id(server: SimMetadata) -> None:
     clients = [LedgerIds(SimMetadataStore(server)) for _ in range(4)]
     found = await asyncio.gather(*(client.next_id() for client in clients for _ in range(25)))
     assert len(set(found)) == 100
 
 
-async def test_lost_answers_skip_ids_and_repeat_none(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_lost_responses_skip_ids_and_repeat_none(server: SimMetadata, store: SimMetadataStore) -> None:
     server.unknown_chance = 0.2
     ids = LedgerIds(store)
     found = []
@@ -27,7 +27,7 @@ async def test_lost_answers_skip_ids_and_repeat_none(server: SimMetadata, store:
         try:
             found.append(await ids.next_id())
         except MetadataUnknownError:
-            continue  # three lost answers in a row
+            continue  # three lost responses in a row
     assert len(found) > 80
     assert found == sorted(set(found))
 

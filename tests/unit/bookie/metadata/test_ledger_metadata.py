@@ -1,4 +1,4 @@
-"""Ledger metadata: bytes of the stock systems, all three versions, and refusal of what is none of them."""
+"""Ledger metadata: bytes of BookKeeper, all three versions, and refusal of other values."""
 
 import dataclasses
 
@@ -66,13 +66,13 @@ def ledgers(draw: st.DrawFn, versions: tuple[int, ...] = (1, 2, 3)) -> LedgerMet
 
 
 def sample(**changes: object) -> LedgerMetadata:
-    """An open ledger of three bookies."""
+    """Return an open ledger of three bookies."""
     segment = Segment(EntryId(0), (BookieId("b1"), BookieId("b2"), BookieId("b3")))
     ledger = LedgerMetadata(ensemble_size=3, write_quorum=3, ack_quorum=2, segments=(segment,))
     return dataclasses.replace(ledger, **changes)  # type: ignore[arg-type]
 
 
-def test_the_golden_dumps_hold_ledgers_of_every_state() -> None:
+def test_the_golden_dumps_contain_ledgers_of_every_state() -> None:
     assert len(GOLDEN_VALUES) > 10
     states = {decode_ledger_metadata(value).state for value in GOLDEN_VALUES}
     assert {LedgerState.OPEN, LedgerState.CLOSED} <= states
@@ -83,7 +83,7 @@ def test_a_stock_value_is_written_back_byte_for_byte(value: bytes) -> None:
     assert encode_ledger_metadata(decode_ledger_metadata(value)) == value
 
 
-def test_a_closed_stock_ledger_reads_as_what_the_writer_closed_it_with() -> None:
+def test_a_closed_stock_ledger_is_decoded_as_its_writer_closed_it() -> None:
     closed = next(c for c in history() if c.key == "/ledgers/00/0000/L0001" and c.key_version == 2)
     ledger = decode_ledger_metadata(closed.value)
     assert (ledger.ensemble_size, ledger.write_quorum, ledger.ack_quorum) == (3, 3, 2)
@@ -105,7 +105,7 @@ def test_every_ledger_survives_its_own_format_version(ledger: LedgerMetadata) ->
     assert decode_ledger_metadata(encode_ledger_metadata(ledger)) == ledger
 
 
-def test_version_1_text_reads_in_each_state() -> None:
+def test_version_1_text_is_decoded_in_each_state() -> None:
     body = b"2\n3\n4096\n0\ta:1\tb:1\tc:1\n100\ta:1\tb:1\td:1\n"
     opened = decode_ledger_metadata(HEAD + b"1\n" + body)
     recovering = decode_ledger_metadata(HEAD + b"1\n" + body + b"-102\tCLOSED\n")
@@ -139,14 +139,14 @@ def test_length_and_last_entry_count_only_once_closed() -> None:
 
 
 @given(ledgers(versions=(3,)), st.data())
-def test_a_cut_value_is_refused_and_never_misread(ledger: LedgerMetadata, data: st.DataObject) -> None:
+def test_a_truncated_value_is_refused_and_never_misread(ledger: LedgerMetadata, data: st.DataObject) -> None:
     value = encode_ledger_metadata(ledger)
     with pytest.raises(MetadataFormatError):
         decode_ledger_metadata(value[: data.draw(st.integers(0, len(value) - 1))])
 
 
 @given(st.binary(max_size=60), st.sampled_from([b"1", b"2", b"3", b"4", b""]))
-def test_nonsense_is_refused_with_our_own_error(junk: bytes, version: bytes) -> None:
+def test_invalid_values_are_refused_with_our_own_error(junk: bytes, version: bytes) -> None:
     for value in (junk, HEAD + junk, HEAD + version + b"\n" + junk):
         with pytest.raises(MetadataFormatError):
             decode_ledger_metadata(value)
@@ -166,6 +166,6 @@ def test_nonsense_is_refused_with_our_own_error(junk: bytes, version: bytes) -> 
         sample(format_version=4),
     ],
 )
-def test_a_ledger_that_cannot_be_is_never_written(broken: LedgerMetadata) -> None:
+def test_an_invalid_ledger_is_never_written(broken: LedgerMetadata) -> None:
     with pytest.raises(MetadataFormatError):
         encode_ledger_metadata(broken)

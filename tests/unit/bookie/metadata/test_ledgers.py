@@ -1,4 +1,4 @@
-"""Ledger nodes: compare-and-set, and writes whose outcome nobody reports."""
+"""Ledger nodes: compare-and-set, and writes of unknown outcome."""
 
 import dataclasses
 
@@ -25,8 +25,8 @@ CLOSED = dataclasses.replace(OPEN, state=LedgerState.CLOSED, last_entry=EntryId(
 
 
 class FaultyStore(SimMetadataStore):
-    """Loses the next answers, in the order given: `done` (written, answer lost), `not done`, `late` (written only
-    just before the next write), `away` for reads."""
+    """Loses the next responses, in the given order: `done` (written, response lost), `not done`, `late` (written just
+    before the next write), `away` for reads."""
 
     def __init__(self, server: SimMetadata) -> None:
         super().__init__(server)
@@ -64,7 +64,7 @@ class FaultyStore(SimMetadataStore):
 
 @pytest.fixture
 def faulty(server: SimMetadata) -> FaultyStore:
-    """A store whose answers can be lost."""
+    """Return a store whose responses can be lost."""
     return FaultyStore(server)
 
 
@@ -90,7 +90,7 @@ async def test_a_ledger_is_created_once_read_changed_and_deleted(store: SimMetad
 
 
 @pytest.mark.parametrize("faults", [["done"], ["not done"], ["late"], ["not done", "done"], ["late", "not done"]])
-async def test_a_create_whose_answer_is_lost_is_settled_by_reading_back(faulty: FaultyStore, faults: list[str]) -> None:
+async def test_a_create_with_a_lost_response_is_settled_by_reading_back(faulty: FaultyStore, faults: list[str]) -> None:
     faulty.faults = faults
     nodes = LedgerNodes(faulty)
     created = await nodes.create(LEDGER, OPEN)
@@ -99,7 +99,7 @@ async def test_a_create_whose_answer_is_lost_is_settled_by_reading_back(faulty: 
 
 
 @pytest.mark.parametrize("faults", [["done"], ["not done"], ["late"], ["not done", "late"]])
-async def test_an_update_whose_answer_is_lost_is_written_exactly_once(faulty: FaultyStore, faults: list[str]) -> None:
+async def test_an_update_with_a_lost_response_is_written_exactly_once(faulty: FaultyStore, faults: list[str]) -> None:
     nodes = LedgerNodes(faulty)
     created = await nodes.create(LEDGER, OPEN)
     faulty.faults = faults
@@ -108,7 +108,7 @@ async def test_an_update_whose_answer_is_lost_is_written_exactly_once(faulty: Fa
     assert await nodes.read(LEDGER) == updated
 
 
-async def test_an_update_that_lost_to_another_writer_while_unknown_says_so(
+async def test_an_update_that_lost_to_another_writer_while_unknown_is_reported(
     server: SimMetadata, faulty: FaultyStore
 ) -> None:
     nodes = LedgerNodes(faulty)
@@ -134,14 +134,14 @@ async def test_an_outcome_that_cannot_be_read_back_stays_unknown(faulty: FaultyS
         await nodes.create(LEDGER, OPEN)
 
 
-async def test_a_store_that_never_answers_is_not_asked_for_ever(faulty: FaultyStore) -> None:
+async def test_requests_to_a_store_that_never_answers_end(faulty: FaultyStore) -> None:
     faulty.faults = ["not done"] * 100
     with pytest.raises(MetadataUnknownError):
         await LedgerNodes(faulty).create(LEDGER, OPEN)
     assert faulty.puts <= 5
 
 
-async def test_a_delete_whose_answer_is_lost_counts_when_the_ledger_is_gone(faulty: FaultyStore) -> None:
+async def test_a_delete_with_a_lost_response_succeeds_if_the_ledger_is_gone(faulty: FaultyStore) -> None:
     nodes = LedgerNodes(faulty)
     await nodes.create(LEDGER, OPEN)
     faulty.faults = ["not done"]
@@ -152,7 +152,7 @@ async def test_a_delete_whose_answer_is_lost_counts_when_the_ledger_is_gone(faul
     assert not await nodes.exists(LEDGER)
 
 
-async def test_listings_hold_every_ledger_and_nothing_else(server: SimMetadata, store: SimMetadataStore) -> None:
+async def test_listings_contain_every_ledger_and_nothing_else(server: SimMetadata, store: SimMetadataStore) -> None:
     nodes = LedgerNodes(store)
     ids = [LedgerId(n) for n in (1, 2, 10_000, 2**31 - 1, 2**40)]
     for ledger in ids:

@@ -1,4 +1,4 @@
-"""The rack map as Pulsar writes it, and how it is followed."""
+"""The rack map in Pulsar's format, and how it is followed."""
 
 import asyncio
 import json
@@ -17,19 +17,19 @@ _PULSAR = (
 )
 
 
-def test_groups_are_joined_and_places_begin_with_a_slash() -> None:
+def test_groups_are_merged_and_racks_begin_with_a_slash() -> None:
     assert decode_rack_map(_PULSAR) == {"b1:3181": "/zone-a/rack-1", "b2:3181": "/rack-2"}
 
 
 @pytest.mark.parametrize(
     "value", [b"", b" ", b"{}", b'{"default":{}}', b'{"default":{"b":null}}', b'{"default":{"b":{}}}']
 )
-def test_an_empty_map_places_nobody(value: bytes) -> None:
+def test_an_empty_map_contains_no_rack(value: bytes) -> None:
     assert decode_rack_map(value) == {}
 
 
 @pytest.mark.parametrize("value", [b"no json", b"[]", b'{"default":[]}', b'{"default":{"b":5}}', b"\xff"])
-def test_what_is_no_rack_map_is_refused(value: bytes) -> None:
+def test_a_value_that_is_not_a_rack_map_is_refused(value: bytes) -> None:
     with pytest.raises(MetadataFormatError, match=RACK_MAP):
         decode_rack_map(value)
 

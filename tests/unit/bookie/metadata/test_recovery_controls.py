@@ -1,4 +1,4 @@
-"""Switches and clocks of auto-recovery: BookKeeper's nodes byte for byte, and unknown outcomes."""
+"""Switches and times of auto-recovery: BookKeeper's nodes byte for byte, and unknown outcomes."""
 
 import random
 
@@ -24,7 +24,7 @@ def golden(key: str) -> bytes:
     return next(change.value for change in history() if change.key == key)
 
 
-async def test_the_layout_is_made_once_and_is_that_of_bookkeeper(
+async def test_the_layout_is_created_once_and_is_that_of_bookkeeper(
     server: SimMetadata, controls: RecoveryControls
 ) -> None:
     await controls.ensure_layout()
@@ -33,7 +33,7 @@ async def test_the_layout_is_made_once_and_is_that_of_bookkeeper(
     assert server.nodes[LAYOUT].version == 0
 
 
-async def test_a_foreign_layout_is_left_alone(server: SimMetadata, controls: RecoveryControls) -> None:
+async def test_a_foreign_layout_is_not_changed(server: SimMetadata, controls: RecoveryControls) -> None:
     server.write(LAYOUT, b'type: "FANCY"\nversion: 7\n', None)
     with pytest.raises(MetadataFormatError, match="is not a known layout"):
         await controls.ensure_layout()
@@ -50,7 +50,7 @@ async def test_recovery_is_switched_off_and_on(server: SimMetadata, controls: Re
     assert await controls.is_enabled()
 
 
-async def test_switches_hold_through_lost_answers(server: SimMetadata, controls: RecoveryControls) -> None:
+async def test_switches_survive_lost_responses(server: SimMetadata, controls: RecoveryControls) -> None:
     for seed in range(30):
         server.chance = random.Random(seed)
         server.unknown_chance = 0.3

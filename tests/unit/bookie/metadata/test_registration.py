@@ -1,4 +1,4 @@
-"""The registry of bookies follows the store, whatever happens to the events."""
+"""The registry of bookies follows the store, even if events are lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,12 +25,12 @@ def value(port: int) -> bytes:
 
 
 def sets(registry: BookieRegistry) -> tuple[set[BookieId], set[BookieId]]:
-    """Writable and read-only."""
+    """Return the writable and the read-only bookies."""
     return set(registry.writable), set(registry.read_only)
 
 
 class Changes:
-    """Counts calls, and waits until something holds."""
+    """Counts calls, and waits for a condition."""
 
     def __init__(self, registry: BookieRegistry) -> None:
         self.count = 0
@@ -49,7 +49,7 @@ class Changes:
 
 @pytest.fixture
 async def registry(server: SimMetadata, store: SimMetadataStore) -> AsyncIterator[BookieRegistry]:
-    """A registry over a store in which bookie A was writable before."""
+    """Return a registry over a store in which bookie A is already writable."""
     server.write("/ledgers/available", b"", None)
     server.write("/ledgers/available/readonly", b"", None)
     server.write(writable_path(A), value(1), 99)
@@ -58,13 +58,13 @@ async def registry(server: SimMetadata, store: SimMetadataStore) -> AsyncIterato
     await opened.close()
 
 
-async def test_what_was_registered_before_is_there_when_it_opens(registry: BookieRegistry) -> None:
+async def test_existing_registrations_are_known_when_it_opens(registry: BookieRegistry) -> None:
     assert sets(registry) == ({A}, set())
     assert registry.address_of(A) == ("h", 1)
     assert registry.address_of(B) is None
 
 
-async def test_a_bookie_comes_turns_read_only_and_goes(server: SimMetadata, registry: BookieRegistry) -> None:
+async def test_a_bookie_registers_turns_read_only_and_leaves(server: SimMetadata, registry: BookieRegistry) -> None:
     changes = Changes(registry)
     server.write(writable_path(B), value(2), 99)
     await changes.next()
@@ -90,7 +90,7 @@ async def test_a_bookie_that_moved_has_its_new_address(server: SimMetadata, regi
     assert registry.address_of(A) == ("h", 7)
 
 
-async def test_lost_events_are_made_up_for_by_listing_again(server: SimMetadata, registry: BookieRegistry) -> None:
+async def test_lost_events_are_compensated_by_listing_again(server: SimMetadata, registry: BookieRegistry) -> None:
     changes = Changes(registry)
     server.write(writable_path(B), value(2), 99)
     server.remove(writable_path(A))
@@ -103,7 +103,7 @@ async def test_lost_events_are_made_up_for_by_listing_again(server: SimMetadata,
     assert changes.count == 1, "one call for all of it"
 
 
-async def test_a_store_that_is_away_only_delays_the_change(server: SimMetadata, registry: BookieRegistry) -> None:
+async def test_an_unavailable_store_only_delays_the_change(server: SimMetadata, registry: BookieRegistry) -> None:
     changes = Changes(registry)
     server.away = True
     server.write(writable_path(B), value(2), 99)
@@ -113,7 +113,7 @@ async def test_a_store_that_is_away_only_delays_the_change(server: SimMetadata, 
     assert registry.writable == {A, B}
 
 
-async def test_a_registration_that_makes_no_sense_is_ignored(server: SimMetadata, registry: BookieRegistry) -> None:
+async def test_an_invalid_registration_is_ignored(server: SimMetadata, registry: BookieRegistry) -> None:
     changes = Changes(registry)
     server.write(writable_path(BookieId("junk")), b"\xff\xff", 99)
     server.write(writable_path(BookieId("no-address")), b"", 99)
@@ -135,11 +135,11 @@ async def test_a_registration_that_makes_no_sense_is_ignored(server: SimMetadata
         ("/ledgers/cookies/h:1", None),
     ],
 )
-def test_only_registrations_name_bookies(path: str, bookie: str | None) -> None:
+def test_only_paths_of_registrations_name_bookies(path: str, bookie: str | None) -> None:
     assert bookie_of_path(path) == bookie
 
 
-async def test_the_last_address_of_a_bookie_that_left_counts_until_another_one_has_it(
+async def test_the_last_address_of_a_bookie_that_left_is_used_until_another_one_has_it(
     server: SimMetadata, registry: BookieRegistry
 ) -> None:
     changes = Changes(registry)
@@ -148,7 +148,7 @@ async def test_the_last_address_of_a_bookie_that_left_counts_until_another_one_h
     assert registry.address_of(A) == BookieAddress("h", 1), "it may still answer reads"
     server.write(read_only_path(B), value(1), 98)
     await changes.next()
-    assert registry.address_of(A) is None, "whoever asks there would be told that there is no such entry"
+    assert registry.address_of(A) is None, "a reader would receive *no such entry* there"
     assert registry.address_of(B) == BookieAddress("h", 1)
     server.remove(read_only_path(B))
     await changes.next()

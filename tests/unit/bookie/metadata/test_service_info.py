@@ -1,4 +1,4 @@
-"""Registration values: stock bytes, all fields, nonsense, and the legacy form."""
+"""Registration values: BookKeeper's bytes, all fields, invalid values, and the legacy form."""
 
 import pytest
 from hypothesis import given
@@ -51,7 +51,7 @@ def test_a_stock_registration_is_what_we_write_for_that_address(key: str, value:
 
 
 @given(infos)
-def test_every_registration_comes_back(info: BookieServiceInfo) -> None:
+def test_every_registration_survives_its_encoding(info: BookieServiceInfo) -> None:
     assert decode_service_info(encode_service_info(info), BookieId("b")) == info
 
 
@@ -72,6 +72,6 @@ def test_an_empty_value_means_that_the_id_is_the_address() -> None:
 @pytest.mark.parametrize(
     "value", [b"\xff", b'2"\n', encode_service_info(BookieServiceInfo((bookie_endpoint("h", 70000),)))]
 )
-def test_nonsense_is_refused_with_our_own_error(value: bytes) -> None:
+def test_invalid_values_are_refused_with_our_own_error(value: bytes) -> None:
     with pytest.raises(MetadataFormatError):
         decode_service_info(value, BookieId("b"))

@@ -1,4 +1,4 @@
-"""Where the metadata is: the forms people write, and clear errors for the rest."""
+"""The URL of the metadata store: accepted forms, and clear errors for the rest."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_each_form_names_its_store(url: str, location: object) -> None:
         "metadata-store:",
     ],
 )
-def test_nonsense_is_a_config_error_that_repeats_it(url: str) -> None:
+def test_an_invalid_url_is_a_config_error_that_quotes_it(url: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_metadata_url(url)
     assert repr(url) in str(raised.value)
@@ -69,6 +69,6 @@ def test_nonsense_is_a_config_error_that_repeats_it(url: str) -> None:
         {"key_path": "k"},
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         MetadataSettings(**settings)  # type: ignore[arg-type]

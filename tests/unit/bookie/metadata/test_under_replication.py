@@ -48,9 +48,7 @@ class _Counting(SimMetadataStore):
 
 
 @pytest.mark.parametrize("marks_first", [True, False])
-async def test_an_accepted_loss_that_is_marked_meanwhile_hides_no_other_ledger(
-    server: SimMetadata, marks_first: bool
-) -> None:
+async def test_an_accepted_loss_marked_meanwhile_hides_no_other_ledger(server: SimMetadata, marks_first: bool) -> None:
     store = _Counting(server)
     store.marks_first = marks_first
     marks = UnderReplication(store, _Clock())
@@ -70,7 +68,7 @@ def test_a_lock_names_its_owner_in_protobuf_text() -> None:
     assert encode_lock('a"b\\c') == b'bookieId: "a\\"b\\\\c"\n'
 
 
-async def test_one_at_a_time_holds_the_lock(server: SimMetadata) -> None:
+async def test_the_lock_has_one_owner_at_a_time(server: SimMetadata) -> None:
     ours = ReplicationLocks(SimMetadataStore(server), "a")
     theirs = ReplicationLocks(SimMetadataStore(server), "b")
     assert await ours.acquire(LEDGER)
@@ -78,7 +76,7 @@ async def test_one_at_a_time_holds_the_lock(server: SimMetadata) -> None:
     assert await ours.is_held(LEDGER)
     assert not await theirs.is_held(LEDGER)
     await theirs.release(LEDGER)
-    assert await ours.is_held(LEDGER), "only the owner gives it back"
+    assert await ours.is_held(LEDGER), "only the owner releases it"
     await ours.release(LEDGER)
     assert await theirs.acquire(LEDGER)
 
@@ -92,7 +90,7 @@ async def test_a_lost_session_loses_the_lock(server: SimMetadata) -> None:
     await locks.release(LEDGER)
 
 
-async def test_a_lock_whose_making_stayed_unknown_is_read_back(server: SimMetadata) -> None:
+async def test_a_lock_of_unknown_outcome_is_read_back(server: SimMetadata) -> None:
     taken = 0
     for seed in range(30):
         server.chance = random.Random(seed)
@@ -106,7 +104,7 @@ async def test_a_lock_whose_making_stayed_unknown_is_read_back(server: SimMetada
     assert 0 < taken < 30
 
 
-async def test_a_lock_that_the_store_makes_after_its_request_timed_out_is_no_lock_of_nobodys(
+async def test_a_lock_created_after_its_request_timed_out_still_has_an_owner(
     server: SimMetadata,
 ) -> None:
     """Found by seed 7 of the autorecovery scenario: the ledger stayed locked as long as the session lived."""
@@ -121,24 +119,24 @@ async def test_a_lock_that_the_store_makes_after_its_request_timed_out_is_no_loc
     server.late_chance = 0.0
     assert not await theirs.acquire(LEDGER)
     assert await ours.acquire(LEDGER)
-    assert not await ours.acquire(LEDGER), "it is held now"
+    assert not await ours.acquire(LEDGER), "it is locked now"
     await ours.release(LEDGER)
     assert await theirs.acquire(LEDGER)
 
 
-async def test_who_shares_a_session_shares_no_locks(server: SimMetadata) -> None:
-    """Auto-recovery beside a bookie has the session of the bookie's garbage collection."""
+async def test_owners_that_share_a_session_share_no_locks(server: SimMetadata) -> None:
+    """Auto-recovery in a bookie's process uses the session of the bookie's garbage collection."""
     session = SimMetadataStore(server)
     recovery, collection = ReplicationLocks(session, "host-1"), ReplicationLocks(session, "host")
     assert await collection.acquire(LEDGER)
     server.late_chance, server.late_s = 1.0, (1e6, 1e6)
-    assert not await recovery.acquire(LEDGER), "the outcome is unknown, and the lock that is there another's"
+    assert not await recovery.acquire(LEDGER), "the outcome is unknown, and the existing lock is another's"
     server.late_chance = 0.0
     await recovery.release_left()
-    assert await collection.is_held(LEDGER), "what was left is not what is there"
+    assert await collection.is_held(LEDGER), "the existing lock is not the abandoned one"
 
 
-async def test_a_store_that_is_away_fails_the_lock_and_not_its_release(server: SimMetadata) -> None:
+async def test_an_unavailable_store_fails_the_lock_but_not_its_release(server: SimMetadata) -> None:
     locks = ReplicationLocks(SimMetadataStore(server), "a")
     assert await locks.acquire(LEDGER)
     server.away = True
@@ -147,14 +145,14 @@ async def test_a_store_that_is_away_fails_the_lock_and_not_its_release(server: S
     await locks.release(LEDGER)
 
 
-async def test_a_mark_is_seen(server: SimMetadata) -> None:
+async def test_a_mark_is_detected(server: SimMetadata) -> None:
     locks = ReplicationLocks(SimMetadataStore(server), "a")
     assert not await locks.is_marked(LEDGER)
     server.write(mark_path(LEDGER), b'replica: "x"\n', None)
     assert await locks.is_marked(LEDGER)
 
 
-async def test_a_lock_that_could_not_be_given_back_is_given_back_later(server: SimMetadata) -> None:
+async def test_a_lock_that_could_not_be_released_is_released_later(server: SimMetadata) -> None:
     ours = ReplicationLocks(SimMetadataStore(server), "a")
     theirs = ReplicationLocks(SimMetadataStore(server), "b")
     assert await ours.acquire(LEDGER)
@@ -165,10 +163,10 @@ async def test_a_lock_that_could_not_be_given_back_is_given_back_later(server: S
     await ours.release_left()
     assert await theirs.acquire(LEDGER)
     await ours.release_left()
-    assert await theirs.is_held(LEDGER), "what was given back is not ours to take"
+    assert await theirs.is_held(LEDGER), "a released lock may belong to another owner"
 
 
-async def test_a_lock_that_was_left_is_taken_again_by_its_own_process(server: SimMetadata) -> None:
+async def test_an_unreleased_lock_is_acquired_again_by_its_own_process(server: SimMetadata) -> None:
     ours = ReplicationLocks(SimMetadataStore(server), "a")
     assert await ours.acquire(LEDGER)
     server.away = True
@@ -199,7 +197,7 @@ def test_a_mark_is_byte_for_byte_what_bookkeeper_writes() -> None:
 
 
 @given(st.integers(0, 2**63 - 1).map(LedgerId))
-def test_a_mark_is_found_by_its_path(ledger: LedgerId) -> None:
+def test_a_ledger_is_decoded_from_the_path_of_its_mark(ledger: LedgerId) -> None:
     assert ledger_of_mark(mark_path(ledger)) == ledger
 
 
@@ -212,7 +210,7 @@ def test_a_mark_is_found_by_its_path(ledger: LedgerId) -> None:
         "/ledgers/underreplication/ledgers/0000/0000/0000/0001",
     ],
 )
-def test_other_paths_are_no_marks(path: str) -> None:
+def test_other_paths_are_not_marks(path: str) -> None:
     assert ledger_of_mark(path) is None
 
 
@@ -222,18 +220,18 @@ async def test_marks_are_merged_and_keep_the_time_of_the_first(server: SimMetada
     assert await marks.mark(LEDGER, [A])
     clock.ms += 5
     assert await marks.mark(LEDGER, [B, A])
-    assert not await marks.mark(LEDGER, [A], again=False), "nothing new is no write"
+    assert not await marks.mark(LEDGER, [A], again=False), "nothing new: no write"
     found = await marks.read(LEDGER)
     assert found is not None
     assert (set(found.bookies), found.marked_ms, found.version) == ({A, B}, 1795249087479, 1)
 
 
-async def test_a_mark_that_is_made_again_outlives_the_work_on_the_first(server: SimMetadata) -> None:
+async def test_a_mark_written_again_survives_the_repair_for_the_first(server: SimMetadata) -> None:
     marks = UnderReplication(SimMetadataStore(server), _Clock())
     await marks.mark(LEDGER, [A])
     seen = await marks.read(LEDGER)
     assert seen is not None
-    assert await marks.mark(LEDGER, [A]), "another entry may be lacking than the one that was looked for"
+    assert await marks.mark(LEDGER, [A]), "a running repair may not have checked the missing entry"
     assert not await marks.remove(seen)
 
 
@@ -245,7 +243,7 @@ async def test_two_markers_at_once_lose_nothing(server: SimMetadata) -> None:
     assert found is not None and set(found.bookies) == {f"b{n}" for n in range(6)}
 
 
-async def test_a_mark_whose_writing_stayed_unknown_is_there_when_mark_returns(server: SimMetadata) -> None:
+async def test_a_mark_of_unknown_outcome_exists_when_mark_returns(server: SimMetadata) -> None:
     for seed in range(40):
         server.chance = random.Random(seed)
         server.unknown_chance = 0.5
@@ -262,7 +260,7 @@ async def test_a_mark_whose_writing_stayed_unknown_is_there_when_mark_returns(se
 
 
 class _LosingStore(SimMetadataStore):
-    """Loses the next writes: their outcome is unknown. `done`: they were carried out all the same."""
+    """Loses the responses of the next writes. `done`: the writes were executed nevertheless."""
 
     lose = 0
     done = False
@@ -286,7 +284,7 @@ class _LosingStore(SimMetadataStore):
 
 
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_mark_made_again_is_a_new_version_whatever_became_of_a_lost_write(
+async def test_a_mark_written_again_has_a_new_version_regardless_of_a_lost_write(
     server: SimMetadata, done: bool
 ) -> None:
     store = _LosingStore(server)
@@ -296,10 +294,10 @@ async def test_a_mark_made_again_is_a_new_version_whatever_became_of_a_lost_writ
     store.lose, store.done = 1, done
     assert await marks.mark(LEDGER, [A])
     assert store.lose == 0 and seen is not None
-    assert not await marks.remove(seen), "an entry may be lacking that nobody has looked for"
+    assert not await marks.remove(seen), "an entry may be missing that no repair has checked"
 
 
-async def test_a_removal_that_was_done_unheard_does_not_take_the_next_mark_with_it(server: SimMetadata) -> None:
+async def test_a_removal_with_a_lost_response_does_not_remove_the_next_mark(server: SimMetadata) -> None:
     class Again(_LosingStore):
         async def delete(self, key: str, *, expected: int | None = None) -> None:
             try:
@@ -321,20 +319,20 @@ async def test_a_removal_that_was_done_unheard_does_not_take_the_next_mark_with_
     assert found is not None and found.version == seen.version == 0
 
 
-async def test_a_mark_goes_only_unchanged(server: SimMetadata) -> None:
+async def test_a_mark_is_removed_only_if_unchanged(server: SimMetadata) -> None:
     marks = UnderReplication(SimMetadataStore(server), _Clock())
     await marks.mark(LEDGER, [A])
     before = await marks.read(LEDGER)
     assert before is not None
     await marks.mark(LEDGER, [B])
-    assert not await marks.remove(before), "what was added meanwhile has not been looked at"
+    assert not await marks.remove(before), "the bookie added meanwhile has not been checked"
     now = await marks.read(LEDGER)
     assert now is not None and await marks.remove(now)
     assert await marks.read(LEDGER) is None
-    assert await marks.remove(now), "gone is gone"
+    assert await marks.remove(now), "already removed"
 
 
-async def test_a_removal_whose_outcome_stayed_unknown_never_takes_a_newer_mark(server: SimMetadata) -> None:
+async def test_a_removal_of_unknown_outcome_never_removes_a_newer_mark(server: SimMetadata) -> None:
     for seed in range(40):
         server.chance = random.Random(seed)
         marks = UnderReplication(SimMetadataStore(server), _Clock())
@@ -352,7 +350,7 @@ async def test_a_removal_whose_outcome_stayed_unknown_never_takes_a_newer_mark(s
         server.remove(mark_path(LEDGER))
 
 
-async def test_marks_are_listed_in_pages_and_strangers_are_passed_over(server: SimMetadata) -> None:
+async def test_marks_are_listed_in_pages_and_foreign_nodes_are_skipped(server: SimMetadata) -> None:
     marks = UnderReplication(SimMetadataStore(server), _Clock())
     for ledger in range(7):
         await marks.mark(LedgerId(ledger), [A])
@@ -361,5 +359,5 @@ async def test_marks_are_listed_in_pages_and_strangers_are_passed_over(server: S
     pages = [[mark.ledger for mark in page] async for page in marks.marks(page_keys=3)]
     assert [ledger for page in pages for ledger in page] == [0, 1, 2, 3, 4, 5, 6, 8]
     assert max(map(len, pages)) == 3
-    assert await marks.mark(LedgerId(8), [B]), "what nobody can read is replaced"
+    assert await marks.mark(LedgerId(8), [B]), "an unreadable mark is replaced"
     assert (await marks.read(LedgerId(8))).bookies == (B,)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The list of what no replica can serve."""
+"""The list of ledgers with entries that no replica can serve."""
 
 import random
 
@@ -22,13 +22,13 @@ async def test_a_note_counts_attempts_and_keeps_the_first_time() -> None:
     assert [entry.ledger for page in [page async for page in notes.pages()] for entry in page] == [3]
 
 
-async def test_nobody_takes_a_note_for_a_ledger() -> None:
+async def test_a_note_is_not_listed_as_a_ledger() -> None:
     server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
     await UnrecoverableLedgers(SimMetadataStore(server)).note(LedgerId(7), "gone", 1)
     assert all(key.startswith(f"{UNRECOVERABLE}/") and ledger_of_path(key) is None for key in server.nodes)
 
 
-async def test_what_does_not_parse_is_passed_over_and_replaced() -> None:
+async def test_an_invalid_note_is_skipped_and_replaced() -> None:
     server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))
     notes = UnrecoverableLedgers(SimMetadataStore(server))
     server.write(f"{UNRECOVERABLE}/L{7:019d}", b"[]", None)

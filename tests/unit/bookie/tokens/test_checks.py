@@ -1,4 +1,4 @@
-"""Tokens: which are taken, and that a refusal repeats nothing of one."""
+"""Verification of tokens, and errors that reveal nothing of a token."""
 
 import base64
 import json
@@ -35,25 +35,25 @@ PUBLIC_DER = KEY.public_key().public_bytes(serialization.Encoding.DER, serializa
 
 
 class Clock:
-    """Stands still."""
+    """A clock that stands still."""
 
     def now_ms(self) -> int:
-        """The present."""
+        """Return the fixed time."""
         return NOW_S * 1000
 
 
 def signed(claims: dict[str, Any], key: Any = SECRET, algorithm: str = "HS256") -> str:
-    """A token."""
+    """Return a signed token."""
     return jwt.encode(claims, key, algorithm)
 
 
 def check(**more: str) -> SignedTokens:
-    """By the secret."""
+    """Return a verifier with the secret."""
     return SignedTokens(SECRET, secret_algorithms(), Clock(), **more)
 
 
 def unsigned(claims: dict[str, Any]) -> str:
-    """A token of algorithm `none`."""
+    """Return a token of algorithm `none`."""
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "none"}, claims)]
     return b".".join(parts).decode() + "."
 
@@ -87,18 +87,18 @@ def test_a_token_without_a_role_or_out_of_its_time_is_refused(claims: dict[str, 
         check().role_of(jwt.api_jws.encode(json.dumps(claims).encode(), SECRET, "HS256"))
 
 
-def test_a_token_within_its_time_is_taken() -> None:
+def test_a_token_within_its_time_is_accepted() -> None:
     assert check().role_of(signed({"sub": "a", "exp": NOW_S + 1, "nbf": NOW_S, "iat": NOW_S + 99})) == "a"
 
 
-def test_the_algorithm_is_ours_to_choose() -> None:
+def test_the_algorithm_comes_from_the_settings() -> None:
     public = SignedTokens(public_key_of(PUBLIC_PEM, "RS256"), public_algorithm("RS256"), Clock())
     assert public.role_of(signed({"sub": "a"}, KEY, "RS256")) == "a"
     for token in (
         signed({"sub": "a"}, KEY, "RS512"),
         signed({"sub": "a"}),
         unsigned({"sub": "a"}),
-        # The public key taken for a secret: what a server signs with that believes the token's header.
+        # The public key used as a secret: a server that trusts the token's header would accept it.
         jwt.api_jws.PyJWS().encode(b'{"sub":"a"}', base64.b64encode(PUBLIC_DER), "HS256"),
     ):
         with pytest.raises(TokenError):
@@ -116,7 +116,7 @@ def test_a_token_signed_with_another_key_is_refused() -> None:
         public.role_of(signed({"sub": "a"}, other, "RS256"))
 
 
-def test_an_elliptic_key_works_too() -> None:
+def test_an_elliptic_curve_key_works() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     public = SignedTokens(public_key_of(pem, "ES256"), public_algorithm("ES256"), Clock())
@@ -152,14 +152,14 @@ def test_a_file_of_tokens_that_cannot_be_read_is_refused_without_quoting_it(text
 
 
 @given(st.binary(max_size=200))
-def test_whatever_is_sent_is_refused_without_an_error_of_ours(payload: bytes) -> None:
+def test_arbitrary_bytes_are_refused_without_another_error(payload: bytes) -> None:
     for checking in (check(), OpaqueTokens({"0123456789abcdef": "a"})):
         step = TokenAuthentication(checking).begin(Peer("a")).process(payload)
         assert isinstance(step, Refused)
 
 
 @pytest.mark.parametrize("checking", [check(), OpaqueTokens({"0123456789abcdef": "a"})], ids=["signed", "opaque"])
-def test_a_reason_repeats_nothing_of_a_token(checking: TokenCheck) -> None:
+def test_an_error_reveals_nothing_of_a_token(checking: TokenCheck) -> None:
     secret = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0c2VjcmV0.c2VjcmV0"
     step = TokenAuthentication(checking).begin(Peer("a")).process(secret.encode())
     assert isinstance(step, Refused)
@@ -175,7 +175,7 @@ def test_roles_may_be_restricted() -> None:
     assert provider.begin(Peer("a")).secured(Peer("a", True)) is None
 
 
-def test_keys_that_are_none_are_refused_without_quoting_them() -> None:
+def test_invalid_keys_are_refused_without_quoting_them() -> None:
     with pytest.raises(ConfigError, match="5 bytes"):
         secret_of(b"short")
     for none in (b"", b"nonsense", b"-----BEGIN PUBLIC KEY-----\nnonsense\n-----END PUBLIC KEY-----"):
@@ -197,7 +197,7 @@ def test_a_key_is_given_as_data_or_as_a_path() -> None:
 
 
 @pytest.mark.parametrize("end", [float("inf"), 1e308, 10**400])
-def test_an_end_beyond_all_times_is_one(end: float) -> None:
+def test_an_end_in_the_far_future_is_accepted(end: float) -> None:
     found = check().grant_of(signed({"sub": "a", "exp": end}))
     assert found.role == "a"
     assert found.end_ms is not None
@@ -205,8 +205,8 @@ def test_an_end_beyond_all_times_is_one(end: float) -> None:
 
 
 @pytest.mark.parametrize("checking", [check(), OpaqueTokens({"0123456789abcdef": "a"})], ids=["signed", "opaque"])
-def test_text_that_has_no_bytes_is_refused(checking: TokenCheck) -> None:
-    # Lines of an HTTP head are decoded so that any byte can stand in them.
+def test_text_that_cannot_be_encoded_is_refused(checking: TokenCheck) -> None:
+    # Lines of an HTTP header are decoded so that they can contain any byte.
     with pytest.raises(TokenError):
         checking.grant_of("a\udcff.b.c")
 

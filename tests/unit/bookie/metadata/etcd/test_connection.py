@@ -1,4 +1,4 @@
-"""What a failed call means: the table on which every *unknown* depends."""
+"""Classification of failed calls, on which every *unknown outcome* depends."""
 
 import asyncio
 from typing import Any, cast
@@ -64,7 +64,7 @@ def test_each_status_has_one_meaning(code: grpc.StatusCode, details: str, fault:
         (Code.INVALID_ARGUMENT, "", MetadataError),
     ],
 )
-def test_each_refusal_has_its_error_with_the_servers_words(
+def test_each_refusal_has_its_error_with_the_servers_text(
     code: grpc.StatusCode, details: str, error: type[MetadataError]
 ) -> None:
     made = refusal(code, details)
@@ -73,7 +73,7 @@ def test_each_refusal_has_its_error_with_the_servers_words(
 
 
 class _Channel:
-    """Connects when it is told to; once it is closed it may not be waited for, as gRPC has it."""
+    """Connects when the test says so; after it is closed, waiting for it is an error, as in gRPC."""
 
     def __init__(self) -> None:
         self.state = grpc.ChannelConnectivity.CONNECTING
@@ -95,7 +95,7 @@ class _Channel:
         self.changed.set()
 
 
-async def test_who_waits_to_connect_goes_on_over_the_channel_of_new_certificates() -> None:
+async def test_a_waiting_connect_continues_on_the_channel_with_new_certificates() -> None:
     connection = EtcdConnection(EtcdLocation(("etcd:2379",), tls=False), MetadataSettings(), MetadataStats())
     old, new = _Channel(), _Channel()
     connection._channels = cast(Any, [old])

@@ -1,4 +1,4 @@
-"""The certificate files of a client of etcd, while somebody replaces them."""
+"""The certificate files of an etcd client, while they are being replaced."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from quire_bookie.metadata.settings import MetadataSettings
 from tests.support.certificates import Authority
 
 
-async def test_files_that_change_while_they_are_read_never_make_a_certificate_with_anothers_key(
+async def test_files_that_change_while_they_are_read_never_combine_a_certificate_with_another_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path)
@@ -21,7 +21,7 @@ async def test_files_that_change_while_they_are_read_never_make_a_certificate_wi
 
     def channel_credentials(root_certificates: bytes, private_key: bytes, certificate_chain: bytes) -> object:
         given.append((certificate_chain, private_key))
-        if newer:  # before the key was read, for all that the one who reads knows
+        if newer:  # as if the file was replaced before the key was read
             given[-1] = (certificate_chain, b"the key of another")
             authority.issue(newer.pop())
         return object()

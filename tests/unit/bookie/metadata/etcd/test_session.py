@@ -1,4 +1,4 @@
-"""The lease: when it is renewed, when it counts as lost, and what the listeners hear."""
+"""The lease: when it is renewed, when it counts as lost, and the notifications of the listeners."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -75,7 +75,7 @@ def play(script: Callable[[Scenario], Awaitable[None]]) -> None:
         loop.close()
 
 
-def test_no_lease_is_taken_before_one_is_needed_and_then_only_one() -> None:
+def test_one_lease_is_granted_when_it_is_needed() -> None:
     async def script(scenario: Scenario) -> None:
         assert scenario.session.lease == 0
         assert set(await asyncio.gather(*(scenario.session.ensure() for _ in range(5)))) == {1}
@@ -84,7 +84,7 @@ def test_no_lease_is_taken_before_one_is_needed_and_then_only_one() -> None:
     play(script)
 
 
-def test_the_lease_is_renewed_every_third_of_its_time_without_a_word() -> None:
+def test_the_lease_is_renewed_every_third_of_its_time_without_a_notification() -> None:
     async def script(scenario: Scenario) -> None:
         await scenario.session.ensure()
         await asyncio.sleep(TTL_S * 10 + 1)
@@ -94,7 +94,7 @@ def test_the_lease_is_renewed_every_third_of_its_time_without_a_word() -> None:
     play(script)
 
 
-def test_a_silent_cluster_means_lost_before_the_lease_can_have_ended() -> None:
+def test_an_unresponsive_cluster_means_lost_before_the_lease_can_expire() -> None:
     async def script(scenario: Scenario) -> None:
         await scenario.session.ensure()
         await asyncio.sleep(11)
@@ -123,7 +123,7 @@ def test_an_unreachable_cluster_that_kept_the_lease_is_connected_again() -> None
     play(script)
 
 
-def test_a_short_silence_is_nobodys_business() -> None:
+def test_a_short_silence_causes_no_notification() -> None:
     async def script(scenario: Scenario) -> None:
         await scenario.session.ensure()
         scenario.connection.away = True
@@ -135,7 +135,7 @@ def test_a_short_silence_is_nobodys_business() -> None:
     play(script)
 
 
-def test_a_lease_that_ended_is_replaced() -> None:
+def test_an_expired_lease_is_replaced() -> None:
     async def script(scenario: Scenario) -> None:
         await scenario.session.ensure()
         scenario.alive.clear()
@@ -150,7 +150,7 @@ def test_a_lease_that_ended_is_replaced() -> None:
     play(script)
 
 
-def test_a_write_that_found_the_lease_gone_has_it_replaced_at_once() -> None:
+def test_a_write_with_an_expired_lease_replaces_it_at_once() -> None:
     async def script(scenario: Scenario) -> None:
         lease = await scenario.session.ensure()
         scenario.session.lease_gone(lease + 7)
@@ -165,7 +165,7 @@ def test_a_write_that_found_the_lease_gone_has_it_replaced_at_once() -> None:
     play(script)
 
 
-def test_close_revokes_and_survives_a_cluster_that_is_away() -> None:
+def test_close_revokes_and_tolerates_an_unreachable_cluster() -> None:
     async def script(scenario: Scenario) -> None:
         await scenario.session.ensure()
         await scenario.session.close()
@@ -181,7 +181,7 @@ def test_close_revokes_and_survives_a_cluster_that_is_away() -> None:
     play(away)
 
 
-def test_a_first_lease_that_cannot_be_had_is_an_error_and_can_be_had_later() -> None:
+def test_a_first_lease_that_is_not_granted_is_an_error_and_can_be_granted_later() -> None:
     async def script(scenario: Scenario) -> None:
         scenario.connection.away = True
         for _ in range(2):
@@ -189,7 +189,7 @@ def test_a_first_lease_that_cannot_be_had_is_an_error_and_can_be_had_later() -> 
                 await scenario.session.ensure()
             except MetadataUnavailableError:
                 continue
-            raise AssertionError("there was nobody to grant it")
+            raise AssertionError("the cluster is unreachable")
         scenario.connection.away = False
         assert await scenario.session.ensure() == 1
 

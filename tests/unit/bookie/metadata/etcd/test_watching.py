@@ -1,4 +1,4 @@
-"""A watch: from which revision it goes on, and when it must say that events are lost."""
+"""A watch: the revision from which it continues, and when it must report lost events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -49,7 +49,7 @@ class Scenario:
         return stream
 
     async def reopened(self) -> tuple[FakeStream, int]:
-        """The next stream and the revision that it asks for."""
+        """Return the next stream and the revision that it requests."""
         stream = await self.connection.opened.get()
         return stream, await self.start_of(stream)
 
@@ -97,7 +97,9 @@ def test_puts_and_deletes_become_events() -> None:
     ("messages", "resumes_at"),
     [([], 11), ([change(14)], 15), ([progress(20)], 21), ([change(14), progress(20), change(22)], 23)],
 )
-def test_a_broken_stream_goes_on_behind_what_was_seen(messages: list[rpc.WatchResponse], resumes_at: int) -> None:
+def test_a_broken_stream_continues_after_the_last_received_event(
+    messages: list[rpc.WatchResponse], resumes_at: int
+) -> None:
     async def script(scenario: Scenario) -> None:
         stream = await scenario.opened(10)
         for message in messages:
@@ -115,7 +117,7 @@ def test_a_broken_stream_goes_on_behind_what_was_seen(messages: list[rpc.WatchRe
     play(script)
 
 
-def test_streams_that_break_before_they_are_accepted_are_tried_again_from_the_same_place() -> None:
+def test_streams_that_break_before_they_are_accepted_are_retried_from_the_same_revision() -> None:
     async def script(scenario: Scenario) -> None:
         (await scenario.opened(10)).answer(BROKEN)
         for _ in range(3):
@@ -131,7 +133,7 @@ def test_streams_that_break_before_they_are_accepted_are_tried_again_from_the_sa
     play(script)
 
 
-def test_an_unreachable_cluster_is_asked_until_it_is_back() -> None:
+def test_an_unreachable_cluster_is_retried_until_it_is_back() -> None:
     async def script(scenario: Scenario) -> None:
         stream = await scenario.opened(10)
         scenario.connection.away = True
@@ -146,7 +148,7 @@ def test_an_unreachable_cluster_is_asked_until_it_is_back() -> None:
 
 
 @pytest.mark.parametrize("while_open", [True, False])
-def test_compaction_is_a_resync_and_a_start_from_now(while_open: bool) -> None:
+def test_compaction_causes_a_resync_and_a_restart_from_the_present(while_open: bool) -> None:
     async def script(scenario: Scenario) -> None:
         cancelled = rpc.WatchResponse(header=rpc.ResponseHeader(revision=90), canceled=True, compact_revision=80)
         stream = await scenario.opened(10)
@@ -169,7 +171,7 @@ def test_compaction_is_a_resync_and_a_start_from_now(while_open: bool) -> None:
     play(script)
 
 
-def test_a_cluster_restored_from_a_backup_is_a_resync() -> None:
+def test_a_cluster_restored_from_a_backup_causes_a_resync() -> None:
     async def script(scenario: Scenario) -> None:
         stream = await scenario.opened(100)
         stream.answer(BROKEN)
@@ -186,7 +188,7 @@ def test_a_cluster_restored_from_a_backup_is_a_resync() -> None:
     play(script)
 
 
-def test_a_cancelled_watch_without_compaction_goes_on_where_it_was() -> None:
+def test_a_cancelled_watch_without_compaction_continues_where_it_was() -> None:
     async def script(scenario: Scenario) -> None:
         stream = await scenario.opened(10)
         stream.answer(rpc.WatchResponse(canceled=True, cancel_reason="no leader"))
@@ -197,7 +199,7 @@ def test_a_cancelled_watch_without_compaction_goes_on_where_it_was() -> None:
     play(script)
 
 
-def test_opening_fails_when_no_stream_is_accepted_in_time() -> None:
+def test_opening_fails_if_no_stream_is_accepted_in_time() -> None:
     async def script(scenario: Scenario) -> None:
         with pytest.raises(MetadataUnavailableError, match="did not accept"):
             await scenario.watch.open(5)

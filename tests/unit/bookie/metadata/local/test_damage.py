@@ -1,4 +1,4 @@
-"""The embedded store after power cuts and damage: answered commits are there, or it is refused and repaired."""
+"""The embedded store after power cuts and damage: it has all answered commits, or is refused and repaired."""
 
 import random
 import shutil
@@ -29,7 +29,7 @@ GROUPS = 60
 
 
 class World:
-    """A store that was written and killed: `killed` is its folder, `content` all that was answered."""
+    """A store that was written and killed: `killed` is its folder, `content` all answered writes."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -55,7 +55,7 @@ class World:
 
 
 def opened(folder: Path) -> Content | str:
-    """The content, or why the store was refused."""
+    """Return the content, or why the store was refused."""
     try:
         store = open_database(folder)
     except StartupError as error:
@@ -116,7 +116,7 @@ async def test_a_refusal_changes_no_file(tmp_path: Path) -> None:
     assert {name: (folder / name).read_bytes() for name in before} == before
 
 
-async def test_a_repair_keeps_the_files_as_they_were(tmp_path: Path) -> None:
+async def test_a_repair_keeps_the_original_files(tmp_path: Path) -> None:
     world = World(tmp_path / "world", seed=7)
     folder = world.copy(world.killed, tmp_path / "damaged")
     damage(folder, "metadata.db-wal", "truncated", None, world.chance)
@@ -127,7 +127,7 @@ async def test_a_repair_keeps_the_files_as_they_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_cut_at_any_write_keeps_what_was_answered_and_is_never_refused(tmp_path: Path, seed: int) -> None:
+async def test_a_power_cut_at_any_write_keeps_answered_commits_and_is_never_refused(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     live = tmp_path / "live"
     answered: list[Content] = [{}]
@@ -154,7 +154,9 @@ async def test_a_cut_at_any_write_keeps_what_was_answered_and_is_never_refused(t
         assert found in answered[known : known + 2], to
 
 
-async def test_a_cut_at_any_write_while_the_log_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_power_cut_at_any_write_while_the_log_is_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(change_log, "METADATA_LOG_COMMITS_BYTES_MIN", 4000)
     monkeypatch.setattr(change_log, "METADATA_LOG_GROWTH_BYTES", 2000)
     monkeypatch.setattr(change_log, "METADATA_LOG_ROWS_BYTES", 1000)
@@ -190,7 +192,7 @@ async def test_a_cut_at_any_write_while_the_log_is_rewritten(tmp_path: Path, mon
         assert found in answered[known : known + 2], to
 
 
-async def test_a_repair_that_is_cut_off_is_finished_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_repair_is_completed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path / "world", seed=8)
     damaged = world.copy(world.killed, tmp_path / "damaged")
     damage(damaged, "metadata.db", "removed", None, world.chance)
@@ -221,14 +223,14 @@ async def test_a_repair_that_is_cut_off_is_finished_by_another(tmp_path: Path, m
         assert found == world.content
 
 
-async def test_commits_that_no_file_has_are_named(tmp_path: Path) -> None:
+async def test_commits_that_no_file_has_are_reported(tmp_path: Path) -> None:
     world = World(tmp_path / "world", seed=9)
     folder = world.copy(world.killed, tmp_path / "damaged")
     put_back_the_database(world, folder)
     data = bytearray((folder / "metadata.log").read_bytes())
     log = read_log(bytes(data), keep=True)
     last = log.commits[-1][0].sequence
-    # Of the commits that the database lacks, the third is damaged: the two before it can be placed.
+    # Of the commits that the database lacks, the third is damaged: only the two before it can be used.
     lacked = look_at(folder).seen
     assert lacked is not None
     third = data.index(encode_frame_start(log, lacked.last.sequence + 3))
@@ -246,12 +248,12 @@ async def test_commits_that_no_file_has_are_named(tmp_path: Path) -> None:
 
 
 def encode_frame_start(log: LogContent, sequence: int) -> bytes:
-    """The checksum that the frame of a commit begins with."""
+    """Return the checksum at the start of a commit's frame."""
     return next(position.chain for position, _ in log.commits if position.sequence == sequence)
 
 
 def put_back_the_database(world: World, folder: Path) -> None:
-    """An older copy of database and write-ahead log."""
+    """Restore an older copy of database and write-ahead log."""
     for name in FILES[:3]:
         (folder / name).unlink(missing_ok=True)
         if (world.older / name).exists():
@@ -269,12 +271,12 @@ async def test_a_database_and_a_log_that_are_both_unreadable_prove_nothing(tmp_p
     assert not plan.whole
 
 
-async def test_commits_behind_a_damaged_place_of_the_log_continue_a_proved_database(tmp_path: Path) -> None:
+async def test_commits_after_damage_in_the_log_continue_a_proved_database(tmp_path: Path) -> None:
     world = World(tmp_path / "world", seed=12)
     folder = world.copy(world.killed, tmp_path / "damaged")
     put_back_the_database(world, folder)
     data = bytearray((folder / "metadata.log").read_bytes())
-    data[40] ^= 1  # the first frame: no commit can be placed by the log alone
+    data[40] ^= 1  # the first frame: the log alone has no starting point
     (folder / "metadata.log").write_bytes(data)
     plan = plan_repair(folder)
     assert plan.nodes == world.content
@@ -306,7 +308,7 @@ async def test_a_store_of_format_1_gets_a_change_log(tmp_path: Path) -> None:
     assert opened(tmp_path) == wanted
 
 
-async def test_a_cut_at_any_write_of_the_upgrade(tmp_path: Path) -> None:
+async def test_a_power_cut_at_any_write_of_the_upgrade(tmp_path: Path) -> None:
     old = tmp_path / "live"
     old.mkdir()
     connection = sqlite3.connect(old / "metadata.db", isolation_level=None)
@@ -332,7 +334,7 @@ async def test_a_cut_at_any_write_of_the_upgrade(tmp_path: Path) -> None:
     assert [opened(each) for each in cuts] == [{b"/a": (3, b"\x01")}] * len(cuts)
 
 
-async def test_a_failed_write_of_the_change_log_leaves_the_outcome_unknown_and_the_next_write_goes_on(
+async def test_a_failed_write_of_the_change_log_leaves_the_outcome_unknown_and_the_next_write_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, groups = open_database(tmp_path), Groups()

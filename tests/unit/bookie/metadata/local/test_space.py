@@ -13,7 +13,7 @@ from quire_bookie.metadata.local.look import Look, look_at
 from quire_bookie.metadata.local.space import MetadataReserve
 
 
-def test_commits_fill_it_and_give_one_file_free_each_time_that_there_is_no_space(
+def test_commits_fill_it_and_free_one_file_each_time_that_there_is_no_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "reserve.0").write_bytes(b"cut by a crash")
@@ -32,7 +32,7 @@ def test_commits_fill_it_and_give_one_file_free_each_time_that_there_is_no_space
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_start_that_finds_no_space_takes_it_from_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_finds_no_space_uses_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reserve = MetadataReserve(tmp_path)
     for _ in range(METADATA_RESERVE_FILES):
         reserve.before_commit()

@@ -1,4 +1,4 @@
-"""The embedded store: its folder, its crashes, its group commits. The port's promises are in the conformance suite."""
+"""The embedded store: its folder, its crashes, its group commits. The conformance suite tests the port's contract."""
 
 import asyncio
 import multiprocessing
@@ -73,7 +73,7 @@ async def test_a_foreign_database_is_refused_and_untouched(tmp_path: Path) -> No
     assert file.read_bytes() == before
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata.db").write_bytes(b"not a database at all" * 100)
     with pytest.raises(StartupError, match=r"metadata\.db"):
         await LocalMetadataStore.open(tmp_path)
@@ -90,7 +90,7 @@ async def test_a_later_format_is_refused(tmp_path: Path) -> None:
         await LocalMetadataStore.open(tmp_path)
 
 
-async def test_a_folder_that_cannot_be_made_is_a_startup_error(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_created_is_a_startup_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StartupError, match="cannot be used"):
         await LocalMetadataStore.open(tmp_path / "file" / "metadata")
@@ -142,9 +142,7 @@ async def test_a_failed_commit_is_unknown_for_every_write_in_it(
     await store.close()
 
 
-async def test_a_job_that_fails_in_a_way_nobody_foresaw_is_answered_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_fails_unexpectedly_is_answered_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await LocalMetadataStore.open(tmp_path)
 
     def failing(self: Database, key: str) -> None:
