@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd s3].
 #
-# With an ordinary docker the Dockerfiles name their usual base images. Where scripts/k8s/dockerd.sh started the docker, which
-# reaches no registry, the base images are made from packages (scripts/k8s/python_base.sh) and buildah does the building.
-# PYTHON_IMAGE, BUILD_IMAGE and, for jobs, JAVA_IMAGE and MAVEN_IMAGE in the environment name other base images. `e2e`, `etcd`
-# and `s3` are for the tests in tests/e2e.
-# `--names` as first argument builds nothing and prints what the images are called.
+# With an ordinary docker, the Dockerfiles use their usual base images. A docker started by scripts/k8s/dockerd.sh
+# cannot reach a registry: base images are then built from packages (scripts/k8s/python_base.sh), and buildah builds the
+# images.
+# The environment variables PYTHON_IMAGE, BUILD_IMAGE and, for jobs, JAVA_IMAGE and MAVEN_IMAGE select other base
+# images. `e2e`, `etcd` and `s3` are for the tests in tests/e2e.
+# `--names` as first argument only prints the names of the images.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ordinary_bases=()
@@ -35,7 +36,7 @@ if [ -n "$names_only" ]; then
   for image in "$@"; do name_of "$image"; done
   exit 0
 fi
-docker info >/dev/null 2>&1 || skip "no docker answers: start it, or scripts/k8s/up.sh"
+docker info >/dev/null 2>&1 || skip "docker does not respond: start it, or run scripts/k8s/up.sh"
 
 without_registry() { [ -f "$QUIRE_K8S_CACHE/run/dockerd.pid" ]; }
 

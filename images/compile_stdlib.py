@@ -1,6 +1,6 @@
-"""Runs in the last stage of an image: compiles Python's own library where the base image came without bytecode.
+"""Compiles Python's standard library in the last stage of an image, if the base image has no bytecode.
 
-The official images do; every start would then compile what it imports, since it may not write it down.
+The official images have none; every start would compile its imports again, because the file system is read-only.
 """
 
 import compileall

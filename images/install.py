@@ -1,8 +1,8 @@
-"""Runs in the build stage of an image: installs distributions of ours into a virtual environment, in two steps.
+"""Installs Quire's distributions into a virtual environment in the build stage of an image, in two steps.
 
-`install.py libraries FOLDER...` installs what they depend on, at the versions in constraints.txt; only it talks to the
-package index, and its layer is kept as long as no dependency changes. `install.py code FOLDER...` installs them
-themselves and compiles everything: the root file system of a container is read-only, so Python could not do it later.
+`install.py libraries FOLDER...` installs the dependencies at the versions in constraints.txt. Only this step uses the
+package index, and its layer is reused as long as no dependency changes. `install.py code FOLDER...` installs the
+distributions and compiles everything, because the root file system of a container is read-only.
 """
 
 import compileall
@@ -17,31 +17,31 @@ CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 
 
 def pip_install(*arguments: str) -> None:
-    """pip of the build stage, working on the environment, which has none of its own."""
+    """Run the build stage's pip on the environment, which has no pip."""
     python = str(TARGET / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-cache-dir", "--no-compile", "--quiet"]
     subprocess.run([*pip, *arguments], check=True)
 
 
 def libraries(folders: list[Path]) -> None:
-    """Third-party distributions, before any code of ours is there."""
+    """Create the environment and install third-party distributions."""
     wanted: list[str] = []
     for folder in folders:
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         wanted += [line for line in project["dependencies"] if not line.startswith("quire-")]
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(TARGET)], check=True)
-    # Spark is published as sources alone, which are Python and jars: nothing of it is compiled.
+    # Spark is published only as a source distribution of Python files and jars, which needs no compilation.
     pip_install("--only-binary", ":all:", "--no-binary", "pyspark", "--constraint", str(CONSTRAINTS), *wanted)
 
 
 def code(folders: list[Path]) -> None:
-    """Our distributions, with the native module where it was built, and all bytecode."""
+    """Install Quire's distributions, and the native module if it was built; compile all bytecode."""
     pip_install("--no-deps", *map(str, folders))
     installed = next((TARGET / "lib").glob("python3*/site-packages"))
     native = Path("/native/release/lib_native.so")
     if native.exists():
         (installed / "quire_bookie" / "bulk" / "_native.abi3.so").write_bytes(native.read_bytes())
-    # By content and never looked at again: time stamps of copied files are no matter to a start.
+    # Unchecked hashes, so that time stamps of copied files do not invalidate the bytecode at a start.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     if not compileall.compile_dir(str(installed), quiet=1, force=True, invalidation_mode=mode):
         sys.exit("not everything could be compiled")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pin the base images of the Dockerfiles and the chart's etcd by the digests that their tags have now. Needs a registry, and
-# docker with buildx, crane or skopeo. Changes nothing unless every digest was found; ends with 3 where one could not be had.
+# Pin the base images of the Dockerfiles and the chart's etcd to the current digests of their tags. Needs a registry,
+# and docker with buildx, crane or skopeo. Changes nothing unless every digest was found; exits with 3 if one was not.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,7 +24,7 @@ named() { # the images, without digests
 edits=()
 while read -r image; do
   if ! digest=$(digest_of "${image}") || ! [[ $digest =~ ^sha256:[0-9a-f]{64}$ ]]; then
-    echo "pin_bases: no digest of $image; nothing is changed. Run this where its registry is reached" >&2
+    echo "pin_bases: no digest of $image; nothing is changed. Run this where its registry is reachable" >&2
     exit 3
   fi
   echo "$image@$digest"

@@ -1,8 +1,8 @@
-"""First process of a container of `quire-jobs`: becomes `quire`, or the executor that Spark on Kubernetes asks for.
+"""First process of a container of `quire-jobs`: executes `quire`, or an executor for Spark on Kubernetes.
 
-Spark starts executors with the argument `executor` and says everything else in the environment, as to the entrypoint.sh
-of its own image: what `_SAID` names, SPARK_EXECUTOR_MEMORY, and options of the JVM as SPARK_JAVA_OPT_<n>.
-`driver` is what Spark's own operators ask for: spark-submit in this container. Anything else is a command of `quire`.
+Spark starts executors with the argument `executor` and passes the rest in the environment, as to the entrypoint.sh of
+its own image: the variables in `_VARIABLES`, SPARK_EXECUTOR_MEMORY, and JVM options as SPARK_JAVA_OPT_<n>. Spark
+operators use `driver`, which runs spark-submit in this container. Anything else is a command of `quire`.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 _OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-_SAID = (
+_VARIABLES = (
     ("--driver-url", "SPARK_DRIVER_URL"),
     ("--executor-id", "SPARK_EXECUTOR_ID"),
     ("--cores", "SPARK_EXECUTOR_CORES"),
@@ -26,7 +26,7 @@ _SAID = (
 
 
 def command_of(arguments: list[str], environment: Mapping[str, str], spark_home: str) -> list[str]:
-    """What to become. KeyError names a variable that Spark did not set."""
+    """Return the command to execute. KeyError with the name of a variable that Spark did not set."""
     kind = arguments[0] if arguments else ""
     if kind == "driver":
         bind = environment["SPARK_DRIVER_BIND_ADDRESS"]
@@ -39,13 +39,13 @@ def command_of(arguments: list[str], environment: Mapping[str, str], spark_home:
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     path = [environment.get("SPARK_CONF_DIR") or f"{spark_home}/conf", environment.get("SPARK_CLASSPATH", "")]
     path += [f"{spark_home}/jars/*", environment.get("SPARK_EXTRA_CLASSPATH", "")]
-    said = [word for flag, name in _SAID for word in (flag, environment[name])]
+    passed = [word for flag, name in _VARIABLES for word in (flag, environment[name])]
     classes = ":".join(part for part in path if part)
-    return ["java", *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", classes, _BACKEND, *said]
+    return ["java", *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", classes, _BACKEND, *passed]
 
 
 def main() -> None:
-    """Become it."""
+    """Replace this process by the command."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         sys.exit("pyspark is not installed in this image")
@@ -53,7 +53,7 @@ def main() -> None:
     try:
         command = command_of(sys.argv[1:], os.environ, spark_home)
     except KeyError as error:
-        sys.exit(f"Spark did not set {error.args[0]}; is this container started by Spark on Kubernetes?")
+        sys.exit(f"Spark did not set {error.args[0]}: `executor` and `driver` must be started by Spark on Kubernetes")
     os.execvpe(command[0], command, os.environ | {"SPARK_HOME": spark_home})
 
 

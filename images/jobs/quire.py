@@ -1,4 +1,4 @@
-"""What spark-submit runs in a container that one of Spark's operators made: `quire`, with the arguments given."""
+"""Runs `quire` with the given arguments: the program for spark-submit in a container of a Spark operator."""
 
 from quire_bookie.cli.main import main
 

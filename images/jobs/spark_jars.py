@@ -1,7 +1,7 @@
-"""Runs in the build stage of `quire-jobs`: the jars of Spark in the image.
+"""Prepares Spark's jars in the build stage of `quire-jobs`.
 
-Adds those of the object store, which must be of the Hadoop that Spark has; takes out what neither our jobs nor a
-program that reads topics with Spark SQL or Structured Streaming uses, and native libraries of other machines.
+Adds the jars for object stores, whose version must match Spark's Hadoop. Removes jars that neither our jobs nor
+programs that read topics with Spark SQL or Structured Streaming use, and native libraries of other platforms.
 """
 
 import re
@@ -21,7 +21,7 @@ UNUSED = (
     *("spark-connect_*", "spark-repl_*", "spark-yarn_*"),
     *("*-osx-*", "*-windows-*", "netty-transport-classes-kqueue-*"),
 )
-"""Names of jars without their ending."""
+"""Names of jars without their suffix."""
 FOLDERS_UNUSED = ("examples", "data", "jars/connect-repl")
 NATIVE = (".so", ".dll", ".jnilib", ".dylib", ".a")
 FOREIGN = re.compile(
@@ -31,7 +31,7 @@ FOREIGN = re.compile(
 
 
 def version_of(folder: Path, artifact: str) -> str:
-    """Of the one jar of this artifact."""
+    """Return the version of the only jar of an artifact."""
     found = [path.stem.removeprefix(f"{artifact}-") for path in folder.glob(f"{artifact}-[0-9]*.jar")]
     if len(found) != 1:
         sys.exit(f"{folder}: expected one {artifact}, found {found}")
@@ -39,12 +39,12 @@ def version_of(folder: Path, artifact: str) -> str:
 
 
 def is_foreign(name: str) -> bool:
-    """A native library of an operating system or a processor that this image is not for."""
+    """Return whether a file is a native library of another operating system or processor."""
     return name.endswith(NATIVE) and FOREIGN.search(name.lower()) is not None
 
 
 def rewrite(jar: Path) -> None:
-    """Without foreign native libraries; a jar that has none stays untouched."""
+    """Remove foreign native libraries from a jar; one without any is not changed."""
     with zipfile.ZipFile(jar) as old:
         entries = old.infolist()
         if not any(is_foreign(entry.filename) for entry in entries):
@@ -58,11 +58,11 @@ def rewrite(jar: Path) -> None:
 
 
 def prepare(spark: Path, more: Path) -> None:
-    """`spark`: the folder of pyspark; `more`: jars to add."""
+    """Prepare the jars. `spark`: the folder of pyspark; `more`: jars to add."""
     jars = spark / "jars"
     ours, hadoop = version_of(more, "hadoop-aws"), version_of(jars, "hadoop-client-api")
     if ours != hadoop:
-        sys.exit(f"images/jobs/jars.xml has hadoop-aws {ours}, Spark has Hadoop {hadoop}: name that version there")
+        sys.exit(f"images/jobs/jars.xml has hadoop-aws {ours}, but Spark has Hadoop {hadoop}: use that version there")
     for pattern in UNUSED:
         for path in jars.glob(f"{pattern}.jar"):
             path.unlink()

@@ -1,4 +1,7 @@
-"""`helm test`: the operator is ready; etcd has a quorum and takes our certificate. Exit code 1 says what is wrong."""
+"""`helm test`: checks that the operator is ready, and that etcd has a quorum and accepts our certificate.
+
+On failure it prints the reason and exits with 1.
+"""
 
 import json
 import os
@@ -13,30 +16,30 @@ PAUSE_S = 2.0
 
 
 def answer(url: str, context: "ssl.SSLContext | None") -> str:
-    """The body; OSError when it does not come or is an error."""
+    """Return the body of a response. OSError if there is none, or an error."""
     with urllib.request.urlopen(url, timeout=10, context=context) as response:
         return str(response.read().decode())
 
 
 def operator(url: str) -> None:
-    """OSError: it is not ready."""
+    """Raise OSError unless the operator is ready."""
     answer(url, None)
 
 
 def etcd(url: str) -> None:
-    """OSError: it is not healthy, or does not take us."""
+    """Raise OSError unless etcd is healthy and accepts our certificate."""
     folder = os.environ.get("ETCD_CERTIFICATES", "")
     context = None
     if folder:
         context = ssl.create_default_context(cafile=f"{folder}/ca.crt")
         context.load_cert_chain(f"{folder}/tls.crt", f"{folder}/tls.key")
-    said = json.loads(answer(url, context))
-    if said.get("health") != "true":
-        raise OSError(f"it says {said}")
+    found = json.loads(answer(url, context))
+    if found.get("health") != "true":
+        raise OSError(f"not healthy: {found}")
 
 
 def main() -> int:
-    """Each check is repeated for a while: pods may just be starting."""
+    """Run the checks; each is retried for a while, because pods may be starting."""
     wanted = [(name, check, os.environ.get(name, "")) for name, check in (("OPERATOR", operator), ("ETCD", etcd))]
     until_s = time.monotonic() + PATIENCE_S
     for name, check, url in wanted:
@@ -45,7 +48,7 @@ def main() -> int:
         while True:
             try:
                 check(url)
-                print(f"{name.lower()}: {url} is well")
+                print(f"{name.lower()}: {url} is healthy")
                 break
             except (OSError, ValueError) as error:
                 if time.monotonic() >= until_s:

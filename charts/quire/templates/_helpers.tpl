@@ -1,9 +1,9 @@
-{{/* Names follow the release: `<release>-etcd` and `<release>-etcd-client` are what resources refer to. */}}
+{{/* Names derive from the release; resources refer to `<release>-etcd` and `<release>-etcd-client`. */}}
 {{- define "quire.operator" -}}{{ .Release.Name }}-operator{{- end }}
 {{- define "quire.etcd" -}}{{ .Release.Name }}-etcd{{- end }}
 {{- define "quire.etcd.client" -}}{{ .Release.Name }}-etcd-client{{- end }}
 
-{{/* An image: dict "root" $ "name" NAME. A tag or a digest in the name stays; so does a registry. */}}
+{{/* An image: dict "root" $ "name" NAME. A tag, a digest or a registry in the name is kept. */}}
 {{- define "quire.image" -}}
 {{- $images := .root.Values.images -}}
 {{- $name := .name -}}
@@ -19,13 +19,13 @@
 {{- $name -}}
 {{- end }}
 
-{{/* What the pods of a part are found by: dict "root" $ "part" PART. Never changes: it is immutable. */}}
+{{/* Labels that select the pods of a part: dict "root" $ "part" PART. Never change them: they are immutable. */}}
 {{- define "quire.selector" -}}
 app.kubernetes.io/name: quire-{{ .part }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{- end }}
 
-{{/* Of pods: nothing that changes with the chart's version, which would restart them for nothing. */}}
+{{/* Labels of pods. None depends on the chart's version, as this would restart pods without need. */}}
 {{- define "quire.podLabels" -}}
 {{ include "quire.selector" . }}
 app.kubernetes.io/part-of: quire
@@ -38,7 +38,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- end }}
 
-{{/* A user without rights: of a pod, and of a container. */}}
+{{/* Security contexts of an unprivileged pod and container. */}}
 {{- define "quire.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
@@ -53,7 +53,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Host names of the members as the others and clients call them. */}}
+{{/* Host names of the members, for each other and for clients. */}}
 {{- define "quire.etcd.memberHost" -}}
 {{ include "quire.etcd" .root }}-{{ .ordinal }}.{{ include "quire.etcd" .root }}-members.{{ .root.Release.Namespace }}.svc
 {{- end }}

@@ -48,7 +48,7 @@ def run(**environment: str) -> "subprocess.CompletedProcess[str]":
 def test_all_is_well() -> None:
     with serving(200, b"ok\n") as operator, serving(200, b'{"health":"true","reason":""}') as etcd:
         done = run(OPERATOR=operator, ETCD=etcd)
-    assert (done.returncode, done.stdout.count("is well")) == (0, 2)
+    assert (done.returncode, done.stdout.count("is healthy")) == (0, 2)
 
 
 @pytest.mark.parametrize("body", [b'{"health":"false","reason":"RAFT NO LEADER"}', b"no json"])

@@ -72,7 +72,7 @@ def test_native_libraries_of_this_system_stay(spark_jars: Any, spark: Path) -> N
 
 def test_another_hadoop_than_spark_s_ends_the_build(spark_jars: Any, spark: Path) -> None:
     (spark / "jars" / "hadoop-client-api-3.5.0.jar").rename(spark / "jars" / "hadoop-client-api-3.6.0.jar")
-    with pytest.raises(SystemExit, match=r"has hadoop-aws 3\.5\.0, Spark has Hadoop 3\.6\.0"):
+    with pytest.raises(SystemExit, match=r"has hadoop-aws 3\.5\.0, but Spark has Hadoop 3\.6\.0"):
         spark_jars.prepare(spark, spark / "more")
 
 
