@@ -31,6 +31,11 @@ from quire_broker.offload.pace import Pace
 from quire_broker.offload.windows import WindowCache
 
 SCAN_BYTES = 4 * MIB
+INDEX_BYTES_MAX = 64 * MIB
+"""Three million blocks: a ledger of 15 TiB."""
+ENTRY_BYTES_MAX = 128 * MIB
+_ENTRY_COST_MIN = 64
+"""What a returned entry costs besides its payload: a block may hold millions of entries without one."""
 _FIRST = EntryId(0)
 
 
@@ -70,11 +75,14 @@ class SegmentReader:
     async def open(cls, place: Place, ledger_id: LedgerId, uuid: str, cache: WindowCache) -> "SegmentReader":
         """Read the index. SegmentMissingError, SegmentDamagedError, PlaceError."""
         name = index_key(uuid, ledger_id)
-        value = await place.get(name)
-        if value is None:
-            raise SegmentMissingError(f"{place.url}: {name} is missing")
         try:
-            index = decode_index(value)
+            value = await place.get_range(name, 0, INDEX_BYTES_MAX + 1)
+        except ObjectMissingError as error:
+            raise SegmentMissingError(f"{place.url}: {name} is missing") from error
+        try:
+            if len(value) > INDEX_BYTES_MAX:
+                raise SegmentDamagedError(f"an index of more than {INDEX_BYTES_MAX} bytes")
+            index = decode_index(bytes(value))
         except SegmentDamagedError as error:
             raise SegmentDamagedError(f"{place.url}: {name}: {error}") from error
         return cls(place, ledger_id, uuid, index, cache)
@@ -104,7 +112,7 @@ class SegmentReader:
                 f"entries {first} to {last} of ledger {self.ledger_id}: it has 0 to {self.last_add_confirmed}"
             )
         found: list[SegmentEntry] = []
-        room = self.length if bytes_max is None else bytes_max
+        room = self.length + _ENTRY_COST_MIN * (last - first + 1) if bytes_max is None else bytes_max
         block = bisect_right(self._firsts, first) - 1
         entry, at = self._nearest(first, block)
         while entry <= last and room >= 0:
@@ -120,7 +128,7 @@ class SegmentReader:
                 at = self.index.blocks[block].offset + HEADER_BYTES
                 continue
             if entry >= first:
-                room -= length
+                room -= max(length, _ENTRY_COST_MIN)
                 if room < 0 and found:
                     break
                 found.append(SegmentEntry(EntryId(entry), await self._bytes(at + ENTRY_HEAD_BYTES, length)))
@@ -150,7 +158,7 @@ class SegmentReader:
             if length < 0 or stop > limit or entry_id != entry:
                 break
             if entry >= first:
-                room -= length
+                room -= max(length, _ENTRY_COST_MIN)
                 if room < 0 and found:
                     break
                 found.append(make((entry, window[position + ENTRY_HEAD_BYTES : stop])))
@@ -256,7 +264,7 @@ class SegmentReader:
         length, entry_id = entry_head(await self._bytes(at, ENTRY_HEAD_BYTES), 0)
         if length < 0:
             return length
-        if entry_id != entry or at + ENTRY_HEAD_BYTES + length > end:
+        if entry_id != entry or at + ENTRY_HEAD_BYTES + length > end or length > ENTRY_BYTES_MAX:
             raise SegmentDamagedError(
                 f"{self._place.url}: {self._key} has entry {entry_id} of {length} bytes at {at} instead of {entry}"
             )
