@@ -1,4 +1,4 @@
-"""A body that cannot be read is the sender's mistake: 400, on bookies and brokers alike."""
+"""An unreadable body is the sender's mistake: 400, on bookies and brokers."""
 
 import asyncio
 import json
@@ -29,13 +29,13 @@ BODIES = {
 
 
 @pytest.mark.parametrize("text", ['{"a": "\\ud83d\\ude00"}', '{"a": "\\\\ud800"}', '{"a": "😀"}'])
-def test_whole_letters_are_taken(text: str) -> None:
+def test_valid_unicode_is_accepted(text: str) -> None:
     assert json_of(text) == json.loads(text)
 
 
 @pytest.mark.parametrize(("middleware", "read"), [(errors, json_object), (errors_as_json, object_of)])
 @pytest.mark.parametrize("what", sorted(BODIES))
-async def test_a_body_that_cannot_be_read_is_refused(
+async def test_an_unreadable_body_is_refused(
     what: str, middleware: Any, read: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(request: web.Request) -> web.Response:
@@ -61,7 +61,7 @@ async def test_a_body_that_cannot_be_read_is_refused(
 
 
 @pytest.mark.parametrize(("middleware", "read"), [(errors, json_object), (errors_as_json, object_of)])
-async def test_a_client_that_leaves_within_its_body_leaves_no_trace(
+async def test_a_client_that_disconnects_within_its_body_causes_no_log(
     middleware: Any, read: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     began, ended = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Bounds of the connections of one client on an HTTP port: real sockets, in clear and over TLS."""
+"""Limits of the connections of one client on an HTTP port: real sockets, in plaintext and over TLS."""
 
 import asyncio
 import resource
@@ -25,14 +25,14 @@ Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 @pytest.fixture(params=[asyncio.DefaultEventLoopPolicy(), uvloop.EventLoopPolicy()], ids=["asyncio", "uvloop"])
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Each test on both kinds of loop: they differ in when a socket is read."""
+    """Run each test on both kinds of loop: they differ in when a socket is read."""
     found: asyncio.AbstractEventLoopPolicy = request.param
     return found
 
 
 @asynccontextmanager
 async def served(bounds: HttpLimits, authority: Authority | None = None) -> AsyncIterator[tuple[Open, asyncio.Event]]:
-    """How to connect, and what a GET waits for; a POST answers the length of its body."""
+    """Yield a function that connects, and the event that a GET waits for; a POST returns the length of its body."""
     go_on = asyncio.Event()
 
     async def wait(_: web.Request) -> web.Response:
@@ -65,7 +65,7 @@ async def served(bounds: HttpLimits, authority: Authority | None = None) -> Asyn
 
 
 async def end_of(reader: asyncio.StreamReader) -> bytes:
-    """Return the bytes that came until the server closed."""
+    """Return the bytes received until the server closed."""
     try:
         return await asyncio.wait_for(reader.read(), 30)
     except ConnectionResetError:
@@ -81,14 +81,14 @@ async def answer_of(reader: asyncio.StreamReader) -> bytes:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", GET[:-2]], ids=["nothing", "half a line", "half a header"])
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_connection_without_a_whole_header_is_closed(tmp_path: Path, sent: bytes, tls: bool) -> None:
+async def test_a_connection_without_a_complete_header_is_closed(tmp_path: Path, sent: bytes, tls: bool) -> None:
     async with served(SHORT, Authority(tmp_path) if tls else None) as (connect, _):
         reader, writer = await connect()
         writer.write(sent)
         assert await end_of(reader) == b""
 
 
-async def test_a_handshake_that_does_not_go_on_is_closed(tmp_path: Path) -> None:
+async def test_a_stalled_handshake_is_closed(tmp_path: Path) -> None:
     async with served(SHORT, Authority(tmp_path)) as (connect, _):
         secured, writer = await connect()
         port = writer.get_extra_info("peername")[1]
@@ -98,14 +98,14 @@ async def test_a_handshake_that_does_not_go_on_is_closed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_an_answer_may_take_longer_than_the_header(tmp_path: Path, tls: bool) -> None:
+async def test_a_response_may_take_longer_than_the_header(tmp_path: Path, tls: bool) -> None:
     async with served(SHORT, Authority(tmp_path) if tls else None) as (connect, go_on):
         reader, writer = await connect()
         writer.write(GET)
         stalled, other = await connect()
         other.write(b"GET")
-        assert await end_of(stalled) == b"", "the time of a header has passed"
-        writer.write(GET)  # the next one comes early, and is answered too
+        assert await end_of(stalled) == b"", "the timeout of a header has passed"
+        writer.write(GET)  # the next request arrives early, and is answered too
         third, _ = await connect()
         assert await end_of(third) == b""
         go_on.set()
@@ -113,27 +113,27 @@ async def test_an_answer_may_take_longer_than_the_header(tmp_path: Path, tls: bo
         assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
 
 
-async def test_half_of_a_later_header_is_closed_and_rest_between_requests_is_not() -> None:
+async def test_an_incomplete_later_header_is_closed_and_an_idle_connection_is_not() -> None:
     async with served(SHORT) as (connect, go_on):
         go_on.set()
         reader, writer = await connect()
         writer.write(GET)
         await answer_of(reader)
         stalled, _ = await connect()
-        assert await end_of(stalled) == b"", "the time of a header has passed"
+        assert await end_of(stalled) == b"", "the timeout of a header has passed"
         writer.write(GET)
         assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
         writer.write(GET[:9])
         assert await end_of(reader) == b""
 
 
-async def test_a_body_has_a_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_has_a_separate_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     post = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 6\r\n\r\nabc"
     async with served(SHORT) as (connect, _):
         reader, writer = await connect()
         writer.write(post)
         stalled, _ = await connect()
-        assert await end_of(stalled) == b"", "the time of a header has passed"
+        assert await end_of(stalled) == b"", "the timeout of a header has passed"
         writer.write(b"def")
         assert await answer_of(reader) == b"HTTP/1.1 200 OK 6"
         monkeypatch.setattr(limits, "HTTP_BODY_TIMEOUT_S", 0.2)
@@ -177,7 +177,7 @@ async def test_connections_of_all_addresses_are_counted(caplog: pytest.LogCaptur
         assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
 
 
-async def test_a_connection_that_cannot_be_accepted_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_accept_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with served(HttpLimits(0, 0)) as (connect, go_on):
         go_on.set()
@@ -194,7 +194,7 @@ async def test_a_connection_that_cannot_be_accepted_is_tried_again(caplog: pytes
         reader, writer = await asyncio.open_connection(sock=client)
         writer.write(GET)
         assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
-        assert "failed" not in caplog.text, "the task that accepts goes on"
+        assert "failed" not in caplog.text, "the accepting task continues"
 
 
 def setblocking(client: socket.socket) -> socket.socket:

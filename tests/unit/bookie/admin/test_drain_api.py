@@ -1,4 +1,4 @@
-"""Bookies that are emptied, over HTTP and on the command line; the auditor's part is played by the test."""
+"""Drains over HTTP and on the command line; the test replaces the auditor."""
 
 import asyncio
 from dataclasses import replace
@@ -27,7 +27,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def known(server: Server) -> Drains:
-    """A bookie besides the one that answers, and its drains."""
+    """Register a bookie besides the one that answers; return its drains."""
     await server.store.put(layout.cookie_path(X), b"")
     return Drains(server.store)
 
@@ -36,7 +36,7 @@ def seen(state: str, left: int = 0, *blocked_by: str) -> Progress:
     return Progress(X, state, left, left * 1000, 4, 4000, 1, 2**62, 3700 if left else 0, blocked_by)
 
 
-async def test_a_decommission_is_asked_for_as_in_bookkeeper(server: Server) -> None:
+async def test_a_decommission_is_requested_as_in_bookkeeper(server: Server) -> None:
     drains = await known(server)
     status, answer = await server.ask("PUT", "/api/v1/autorecovery/decommission", {"bookie_src": X})
     assert status == 200 and isinstance(answer, dict)
@@ -50,7 +50,7 @@ async def test_a_decommission_is_asked_for_as_in_bookkeeper(server: Server) -> N
     assert status == 404 and f"the known bookies are: {known_ids}" in str(answer)
 
 
-async def test_wishes_are_said_shown_and_taken_back(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_requests_are_made_shown_and_withdrawn(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     drains = await known(server)
     await Election(server.store, "ar").win()
     assert await server.ask("GET", PATH) == (200, {"bookie": X, "wish": None, "state": "member"})
@@ -97,7 +97,7 @@ async def test_the_command_follows_a_decommission_to_its_end(
     assert "stop its process; its cookie is then removed" in told.out
     await drains.change(lambda _: ())
     await server.store.delete(layout.cookie_path(X))
-    assert await server.command("decommission", X) == 0, "the same command again says that it is done"
+    assert await server.command("decommission", X) == 0, "the repeated command reports that it is done"
     assert "is decommissioned" in capsys.readouterr().out
     assert await server.command("drain", X) == EXIT_FAILED
     assert f"there is no bookie {X}" in capsys.readouterr().err
@@ -118,7 +118,7 @@ async def test_a_bookie_without_a_cookie_is_known_while_a_ledger_names_it(
     assert [one.bookie for one in await Drains(server.store).read()] == [X]
 
 
-async def test_a_drain_that_another_takes_back_ends_the_command(
+async def test_a_drain_withdrawn_by_another_client_ends_the_command(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drains = await known(server)
@@ -130,7 +130,7 @@ async def test_a_drain_that_another_takes_back_ends_the_command(
     assert "was withdrawn" in capsys.readouterr().out
 
 
-async def test_a_loss_is_accepted_only_of_what_is_on_the_list(
+async def test_a_loss_is_accepted_only_for_ledgers_on_the_list(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await known(server)

@@ -1,4 +1,4 @@
-"""What a bookie says that it holds, whatever the metadata says."""
+"""The ledgers that a bookie stores, independent of the metadata."""
 
 from quire_bookie.metadata.cookies import decode_cookie
 from quire_bookie.metadata.ledgers import LedgerNodes
@@ -8,7 +8,7 @@ from tests.unit.bookie.admin.test_web import Admin, admin
 __all__ = ["admin"]
 
 
-async def test_held_ledgers_are_listed_in_pages_also_those_that_the_metadata_does_not_name(admin: Admin) -> None:
+async def test_stored_ledgers_are_listed_in_pages_even_if_missing_from_the_metadata(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     ledgers = [await admin.ledger(b"one", b"two", close=False) for _ in range(3)]
     await LedgerNodes(admin.metadata).delete(ledgers[1])
@@ -19,7 +19,7 @@ async def test_held_ledgers_are_listed_in_pages_also_those_that_the_metadata_doe
     assert [row["ledger"] for row in second["ledgers"]] == ledgers[2:] and second["next"] is None
 
 
-async def test_one_ledger_is_told_with_its_length_up_to_the_last_entry(admin: Admin) -> None:
+async def test_one_ledger_is_described_with_its_length_up_to_the_last_entry(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     ledger = await admin.ledger(b"12345", b"678")
     found = await admin.get(f"/api/v1/quire/holdings/{ledger}")
@@ -38,7 +38,7 @@ async def test_one_ledger_is_told_with_its_length_up_to_the_last_entry(admin: Ad
     assert (await admin.ask("GET", f"/api/v1/quire/holdings/{2**63}"))[0] == 400
 
 
-async def test_a_bookie_in_limbo_says_of_no_ledger_that_it_is_not_held(admin: Admin) -> None:
+async def test_a_bookie_in_limbo_never_reports_a_ledger_as_not_stored(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     await admin.bookie.storage.enter_limbo([LedgerId(1000)])
     found = await admin.get("/api/v1/quire/holdings/999")
@@ -60,5 +60,5 @@ async def test_the_cookie_is_the_one_in_the_bookies_own_folders(admin: Admin) ->
     assert decode_cookie(found["cookie"].encode()).bookie == found["bookie"] == admin.bookie.bookie_id
 
 
-async def test_a_bookie_that_starts_says_nothing_yet(admin: Admin) -> None:
+async def test_a_starting_bookie_refuses_the_requests(admin: Admin) -> None:
     assert (await admin.ask("GET", "/api/v1/quire/holdings"))[0] == 503

@@ -1,4 +1,4 @@
-"""Ledgers over HTTP and by `quire ledger`: listed, read, checked, recovered, deleted."""
+"""Ledgers over HTTP and with `quire ledger`: listed, read, checked, recovered, deleted."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def quire(server: Server, *arguments: str) -> int:
 
 
 async def written(server: Server, count: int, *, close: bool = True) -> tuple[LedgerClient, LedgerWriter]:
-    """A ledger of `count` entries with a password."""
+    """Write a ledger of `count` entries with a password."""
     client = await LedgerClient.open(server.store, clock=SystemClock(), chance=SystemChance())
     writer = await client.create_ledger(
         ensemble_size=1, write_quorum=1, ack_quorum=1, password=b"secret", custom={"application": b"test"}
@@ -96,7 +96,9 @@ async def test_entries_are_read_as_text_hex_and_json(server: Server, capsys: pyt
     await client.close()
 
 
-async def test_a_check_reads_every_replica_and_names_damage(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_check_reads_every_replica_and_reports_damage(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
     client, writer = await written(server, 5)
     ledger = str(writer.ledger_id)
     assert await quire(server, "check", ledger) == 0
@@ -117,7 +119,9 @@ async def test_a_check_reads_every_replica_and_names_damage(server: Server, caps
     await client.close()
 
 
-async def test_a_ledger_with_too_few_copies_is_shown_as_one(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_ledger_with_too_few_copies_is_shown_as_such(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
     client = await LedgerClient.open(server.store, clock=SystemClock(), chance=SystemChance())
     writer = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=1, fewer_bookies=True)
     await writer.append(b"one")
@@ -135,7 +139,7 @@ async def test_a_ledger_with_too_few_copies_is_shown_as_one(server: Server, caps
     await client.close()
 
 
-async def test_a_check_that_takes_long_shows_that_it_goes_on(
+async def test_a_long_check_shows_its_progress(
     server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, writer = await written(server, 1)
@@ -153,10 +157,10 @@ async def test_a_check_that_takes_long_shows_that_it_goes_on(
     await client.close()
 
 
-async def test_nothing_is_recovered_by_metadata_that_was_restored_and_not_reviewed(
+async def test_no_ledger_is_recovered_with_unreviewed_restored_metadata(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its ensemble may be older than entries that were acknowledged: they would be cut off."""
+    """Its ensemble may predate acknowledged entries, which the recovery would truncate."""
     client, writer = await written(server, 2, close=False)
     review = Restoration("b", "c", RestorationState.REVIEW, 1, 2, 3, False)
     await server.store.put(RESTORATION, encode_restoration(review))
@@ -176,14 +180,14 @@ async def test_an_open_ledger_is_checked_without_fencing_and_recovered_on_reques
     assert (await client.read_metadata(writer.ledger_id)).state is LedgerState.OPEN
     assert await quire(server, "recover", ledger) == 0
     assert "is closed: 4 entries" in capsys.readouterr().out
-    assert await quire(server, "recover", ledger, "--json") == 0, "a closed one stays as it is"
+    assert await quire(server, "recover", ledger, "--json") == 0, "a closed ledger is not changed"
     assert json.loads(capsys.readouterr().out)["state"] == "CLOSED"
     with pytest.raises(LedgerError, match="EFENCED"):
         await writer.append(b"too late")
     await client.close()
 
 
-async def test_a_ledger_is_deleted_only_when_a_person_means_it(
+async def test_a_ledger_is_deleted_only_after_confirmation(
     server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, writer = await written(server, 1, close=False)
@@ -203,7 +207,7 @@ def _refuse(*_: object, **__: object) -> None:
     raise typer.Abort
 
 
-async def test_a_process_that_has_no_such_path_is_told_from_a_missing_ledger(
+async def test_a_process_without_the_path_is_distinguished_from_a_missing_ledger(
     server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> object:

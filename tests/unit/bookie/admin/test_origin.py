@@ -14,7 +14,7 @@ Status = Callable[..., Awaitable[int]]
 
 @pytest.fixture
 async def status() -> AsyncIterator[Status]:
-    """The answer of a port to a request with these headers; 200 stands for the route's own."""
+    """Yield a function that returns the status of a request with given headers; 200 is the route's own."""
 
     async def handler(_: web.Request) -> web.Response:
         return web.Response()
@@ -40,7 +40,7 @@ async def test_a_page_of_another_site_is_refused(status: Status, method: str) ->
         assert await status(method, Sec_Fetch_Site=site) == 403
 
 
-async def test_programs_and_our_own_page_are_answered(status: Status) -> None:
+async def test_programs_and_our_own_page_are_accepted(status: Status) -> None:
     assert await status() == 200
     assert await status(Sec_Fetch_Site="none") == 200
     assert await status("POST", Sec_Fetch_Site="same-origin", Origin="http://HOST") == 200
@@ -48,13 +48,13 @@ async def test_programs_and_our_own_page_are_answered(status: Status) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", FORM, "multipart/form-data; boundary=x", "application/octet-stream"])
-async def test_a_body_that_a_page_may_send_without_leave_is_refused(status: Status, kind: str) -> None:
+async def test_a_body_that_a_page_may_send_without_asking_is_refused(status: Status, kind: str) -> None:
     assert await status("POST", body=b'{"offloadBucket": "theirs"}', Content_Type=kind) == 415
-    assert await status("POST", Content_Type=kind) == 200, "without a body its type says nothing"
+    assert await status("POST", Content_Type=kind) == 200, "without a body its type is irrelevant"
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/json;charset=utf-8", "application/vnd.x+json"])
-async def test_json_is_taken(status: Status, kind: str) -> None:
+async def test_json_is_accepted(status: Status, kind: str) -> None:
     assert await status("POST", body=b"{}", Content_Type=kind) == 200
 
 
@@ -80,9 +80,9 @@ async def test_json_is_taken(status: Status, kind: str) -> None:
         ("[", False),
     ],
 )
-def test_a_name_that_a_site_could_lead_here_is_not_taken(host: str, good: bool) -> None:
+def test_a_name_that_a_site_could_point_here_is_refused(host: str, good: bool) -> None:
     request = make_mocked_request("GET", "/", headers={"Host": host})
     hosts = AllowedHosts(("own.example", "*.shop.example"))
     assert (hosts.refusal(request) is None) is good
     assert AllowedHosts(("*",)).refusal(make_mocked_request("GET", "/", headers={"Host": "any.example"})) is None
-    assert hosts.refusal(make_mocked_request("GET", "/")) is None, "HTTP/1.0 names none; browsers always do"
+    assert hosts.refusal(make_mocked_request("GET", "/")) is None, "HTTP/1.0 has no Host; browsers always send it"

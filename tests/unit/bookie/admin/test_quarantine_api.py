@@ -1,4 +1,4 @@
-"""Ledgers in quarantine over the admin HTTP and by the commands: listed, undeleted, and clear errors."""
+"""Ledgers in quarantine over the admin HTTP port and with the commands: listed, undeleted, and clear errors."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ LIST, UNDELETE = "/api/v1/bookie/gc/quarantine", "/api/v1/bookie/gc/undelete"
 
 
 async def quarantined(admin: Admin, count: int) -> list[LedgerId]:
-    """Ledgers whose metadata went, after two rounds of garbage collection."""
+    """Return ledgers whose metadata was deleted, after two rounds of garbage collection."""
     admin.web.serve(admin.bookie)
     ledgers = [await admin.ledger(b"one", b"two") for _ in range(count)]
     await admin.bookie.storage.flush()
@@ -33,14 +33,14 @@ async def quarantined(admin: Admin, count: int) -> list[LedgerId]:
 
 
 async def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a command in another thread."""
+    """Run a command in another thread; return exit code, output and errors."""
     capsys.readouterr()
     code = await asyncio.to_thread(run, ["bookie", *words])
     said = capsys.readouterr()
     return code, said.out, said.err
 
 
-async def test_ledgers_in_quarantine_are_listed_in_pages_with_the_time_that_is_left(admin: Admin) -> None:
+async def test_ledgers_in_quarantine_are_listed_in_pages_with_the_remaining_time(admin: Admin) -> None:
     ledgers = await quarantined(admin, 3)
     first = await admin.get(f"{LIST}?limit=2")
     assert [row["ledger"] for row in first["ledgers"]] == ledgers[:2]
@@ -58,7 +58,7 @@ async def test_ledgers_in_quarantine_are_listed_in_pages_with_the_time_that_is_l
     assert f"quire_gc_ledgers_quarantined_total{label} 3" in text or f"quire_gc_ledgers_quarantined{label} 3" in text
 
 
-async def test_an_undeleted_ledger_is_read_and_survives_what_would_delete_it(admin: Admin) -> None:
+async def test_an_undeleted_ledger_is_read_and_survives_further_rounds(admin: Admin) -> None:
     gone, back = await quarantined(admin, 2)
     assert await admin.ask("PUT", UNDELETE, {"ledgers": [back]}) == (200, {"undeleted": 1, "ledgers": [back]})
     states = {row["ledger"]: (row["state"], row["until"] is None) for row in (await admin.get(LIST))["ledgers"]}
@@ -75,18 +75,18 @@ async def test_all_and_those_since_a_time_are_undeleted(admin: Admin) -> None:
     assert (await admin.ask("PUT", UNDELETE, {"since": 0, "forSeconds": 60}))[1]["ledgers"] == ledgers
     row = (await admin.get(LIST))["ledgers"][0]
     assert row["until"] - row["since"] <= 61_000
-    assert (await admin.ask("PUT", UNDELETE, {"all": True}))[1]["undeleted"] == 0, "none is in quarantine any more"
-    assert (await admin.ask("PUT", UNDELETE, {"ledgers": ledgers[:1]}))[1]["undeleted"] == 1, "without an end now"
+    assert (await admin.ask("PUT", UNDELETE, {"all": True}))[1]["undeleted"] == 0, "none is in quarantine"
+    assert (await admin.ask("PUT", UNDELETE, {"ledgers": ledgers[:1]}))[1]["undeleted"] == 1, "now without an end"
 
 
-async def test_the_holdings_say_what_is_in_quarantine(admin: Admin) -> None:
+async def test_the_holdings_include_ledgers_in_quarantine(admin: Admin) -> None:
     one, two = await quarantined(admin, 2)
     await admin.ask("PUT", UNDELETE, {"ledgers": [two]})
     rows = {row["ledger"]: row for row in (await admin.get("/api/v1/quire/holdings"))["ledgers"]}
     assert rows[one]["quarantinedMs"] > 0 and "quarantinedMs" not in rows[two]
 
 
-async def test_a_doubt_is_named_in_the_list(admin: Admin) -> None:
+async def test_a_doubt_is_included_in_the_list(admin: Admin) -> None:
     await quarantined(admin, 1)
     await set_collection_hold(admin.metadata, "a restore")
     with pytest.raises(Exception, match="a restore"):
@@ -114,7 +114,7 @@ async def test_a_doubt_is_named_in_the_list(admin: Admin) -> None:
         ({"ledgers": [4711]}, 404, "ledger 4711 is not in quarantine on this bookie"),
     ],
 )
-async def test_a_wrong_wish_is_told_what_is_wrong_and_changes_nothing(
+async def test_an_invalid_request_is_refused_with_a_reason_and_changes_nothing(
     admin: Admin, body: Any, status: int, reason: str
 ) -> None:
     await quarantined(admin, 1)
@@ -123,7 +123,7 @@ async def test_a_wrong_wish_is_told_what_is_wrong_and_changes_nothing(
     assert [row["state"] for row in (await admin.get(LIST))["ledgers"]] == ["quarantined"]
 
 
-async def test_a_bookie_that_starts_says_so(admin: Admin) -> None:
+async def test_a_starting_bookie_refuses_the_requests(admin: Admin) -> None:
     assert (await admin.ask("GET", LIST))[0] == 503
     assert (await admin.ask("PUT", UNDELETE, {"all": True}))[0] == 503
 
@@ -158,7 +158,7 @@ async def test_the_commands_list_and_undelete(admin: Admin, capsys: pytest.Captu
 @pytest.mark.parametrize(
     "words", [(), ("1", "--all"), ("--all", "--since", "1h"), ("--all", "--for", "soon"), ("--since", "yesterday")]
 )
-def test_wrong_words_are_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bookie", "undelete", *words]) == EXIT_USAGE
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 

@@ -1,4 +1,4 @@
-"""Under-replication over HTTP and on the command line, and the end of a ledger's limbo as auto-recovery asks for it."""
+"""Under-replication over HTTP and on the command line, and the end of a ledger's limbo as auto-recovery requests it."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ A, B = BookieId("a"), BookieId("b")
 
 
 class Server:
-    """A bookie's admin server and a way to ask it."""
+    """A bookie's admin server and a client of it."""
 
     def __init__(self, bookie: RunningBookie, store: MetadataStore, port: int, session: aiohttp.ClientSession) -> None:
         self.bookie, self.store, self.port = bookie, store, port
@@ -84,7 +84,7 @@ async def test_a_page_of_another_site_switches_nothing(server: Server, header: d
 
 
 async def test_recovery_stays_off_while_a_restore_is_reviewed(server: Server) -> None:
-    """It would close ledgers where the ensemble of the backup ends."""
+    """It would close ledgers at the end of the backup's ensemble."""
     await server.ask("PUT", f"{ROOT}/status?enabled=false")
     review = Restoration("b", "c", RestorationState.REVIEW, 1, 2, 3, False)
     await server.store.put(RESTORATION, encode_restoration(review))
@@ -113,7 +113,7 @@ async def test_marked_ledgers_are_listed(server: Server, capsys: pytest.CaptureF
     assert "ledgersBelowConfiguredCopies  0" in capsys.readouterr().out
 
 
-async def test_marked_ledgers_are_counted_but_for_accepted_losses(server: Server) -> None:
+async def test_marked_ledgers_are_counted_without_accepted_losses(server: Server) -> None:
     path = "/api/v1/quire/under-replication"
     assert await server.ask("GET", path) == (200, {"count": 0, "oldest_ms": None})
     marks, notes = UnderReplication(server.store, SystemClock()), UnrecoverableLedgers(server.store)
@@ -121,7 +121,7 @@ async def test_marked_ledgers_are_counted_but_for_accepted_losses(server: Server
         await marks.mark(LedgerId(ledger), [A])
     oldest = await marks.read(LedgerId(4))
     assert oldest is not None
-    for ledger in (3, 9):  # the mark of 9 went meanwhile
+    for ledger in (3, 9):  # the mark of 9 was removed meanwhile
         await notes.note(LedgerId(ledger), "lost", 1)
         await notes.accept(LedgerId(ledger), 2)
     assert await server.ask("GET", path) == (200, {"count": 2, "oldest_ms": oldest.marked_ms})
@@ -143,7 +143,7 @@ async def test_the_auditor_and_the_delay(server: Server, capsys: pytest.CaptureF
         assert (await server.ask("PUT", f"{ROOT}/lost_bookie_recovery_delay", wrong))[0] == 400
 
 
-async def test_what_cannot_be_restored_is_shown_with_its_reason(
+async def test_unrecoverable_ledgers_are_shown_with_their_reason(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await UnrecoverableLedgers(server.store).note(LedgerId(9), "b1 and b2 lost entry 5", 1_800_000_000_000)
@@ -154,7 +154,7 @@ async def test_what_cannot_be_restored_is_shown_with_its_reason(
     assert (found["underReplicatedLedgers"], found["unrecoverableLedgers"], found["writableBookiesCount"]) == (0, 1, 1)
 
 
-async def test_the_limbo_of_a_ledger_ends_when_auto_recovery_says_so(server: Server) -> None:
+async def test_the_limbo_of_a_ledger_ends_when_auto_recovery_requests_it(server: Server) -> None:
     storage = server.bookie.storage
     client = await LedgerClient.open(server.store, clock=SystemClock(), chance=SystemChance())
     writer = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
@@ -170,7 +170,7 @@ async def test_the_limbo_of_a_ledger_ends_when_auto_recovery_says_so(server: Ser
     limbo = BookieHttp(registry)
     await limbo.end_limbo(A, ledger)
     assert not (await storage.load_ledger(ledger)).limbo  # type: ignore[union-attr]
-    assert storage.is_limbo(LedgerId(60)), "only that ledger's"
+    assert storage.is_limbo(LedgerId(60)), "only that ledger's limbo ended"
     with pytest.raises(BookieUnavailableError, match="not held here"):
         await limbo.end_limbo(A, LedgerId(60))
     with pytest.raises(BookieUnavailableError, match="no HTTP port"):
@@ -179,7 +179,7 @@ async def test_the_limbo_of_a_ledger_ends_when_auto_recovery_says_so(server: Ser
     await registry.close()
 
 
-async def test_an_http_port_that_is_something_else_says_so(server: Server) -> None:
+async def test_an_http_port_of_another_service_is_reported(server: Server) -> None:
     info = BookieServiceInfo((http_endpoint("127.0.0.1", server.bookie.port),))
     await server.store.put(layout.writable_path(A), encode_service_info(info))
     registry = await BookieRegistry.open(server.store)

@@ -8,7 +8,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.recovery.stats import RecoveryStats
 
 
-async def test_counters_gauges_and_what_its_reads_did_are_shown() -> None:
+async def test_counters_gauges_and_counts_of_reads_are_shown() -> None:
     pool = SimpleNamespace(health=SimpleNamespace(speculative_reads=2, foreign_answers=3))
     running: Any = SimpleNamespace(
         auditor=SimpleNamespace(leads=True),

@@ -1,4 +1,4 @@
-"""Bookies that ask for tokens, with auto-recovery beside one of them, configured as a person does it."""
+"""Bookies that require tokens, one of which runs auto-recovery, configured as by an operator."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ SECRET = b"a secret that nobody should ever see in a log"
 
 
 def config(folder: Path) -> BookieConfig:
-    """What the bookies' configuration says."""
+    """Return the configuration of the bookies."""
     (folder / "token").write_text(jwt.encode({"sub": "bookies"}, SECRET, "HS256"))
     keys = {
         "bookieAuthProviderFactoryClass": "token",
@@ -49,7 +49,7 @@ def config(folder: Path) -> BookieConfig:
 
 @contextlib.asynccontextmanager
 async def three_bookies(configured: BookieConfig) -> AsyncIterator[list[BookieWorld]]:
-    """Running, in one cluster."""
+    """Run three bookies in one cluster."""
     first = BookieWorld(settings=replace(SETTINGS, security=security_settings(configured)))
     worlds = [first, *(BookieWorld(metadata=first.metadata, settings=first.settings) for _ in range(2))]
     try:
@@ -61,7 +61,7 @@ async def three_bookies(configured: BookieConfig) -> AsyncIterator[list[BookieWo
             await world.stop()
 
 
-async def test_auto_recovery_beside_a_bookie_repairs_what_only_a_token_may_read_and_write(tmp_path: Path) -> None:
+async def test_auto_recovery_in_a_bookies_process_repairs_on_bookies_that_require_tokens(tmp_path: Path) -> None:
     configured = config(tmp_path)
     own = client_settings(configured, own_client_security_settings(configured))
     async with three_bookies(configured) as worlds:
@@ -88,7 +88,7 @@ async def test_auto_recovery_beside_a_bookie_repairs_what_only_a_token_may_read_
                 await asyncio.sleep(0.01)
         assert recovery.stats.replicas_replaced == 1 and recovery.stats.entries_copied == 20
         await recovery.stop()
-        await worlds[1].stop()  # what is left has only what was copied
+        await worlds[1].stop()  # the remaining bookies have only the copies
         reader = await client.open_ledger(writer.ledger_id, recover=False)
         assert reader.metadata.segments[0].ensemble == (names[1], names[0])
         found = await reader.read(EntryId(0), EntryId(19))
@@ -97,9 +97,7 @@ async def test_auto_recovery_beside_a_bookie_repairs_what_only_a_token_may_read_
 
 
 @pytest.mark.parametrize("with_token", [True, False])
-async def test_the_admin_asks_secured_bookies_for_their_space_with_its_own_token(
-    tmp_path: Path, with_token: bool
-) -> None:
+async def test_the_admin_server_queries_secured_bookies_with_its_own_token(tmp_path: Path, with_token: bool) -> None:
     configured = config(tmp_path)
     own = client_settings(configured, own_client_security_settings(configured)) if with_token else None
     async with three_bookies(configured) as worlds:

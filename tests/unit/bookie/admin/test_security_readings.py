@@ -1,4 +1,4 @@
-"""Security's counters: every one is shown, those of a certificate only where there is one."""
+"""Metrics of security: all are shown, those of a certificate only if there is one."""
 
 import dataclasses
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_every_counter_has_a_name() -> None:
     assert {field.name for field in dataclasses.fields(TlsStats)} == set(TLS) | {"certificate_end_ms"}
 
 
-async def test_a_certificates_end_is_shown_where_there_is_one(tmp_path: Path) -> None:
+async def test_a_certificates_end_is_shown_if_there_is_one(tmp_path: Path) -> None:
     assert not any("certificate" in reading.name for reading in security_readings(Guard(), {}))
     pem = Authority(tmp_path).issue("bookie")
     tls = TlsContext(

@@ -1,4 +1,4 @@
-"""The admin HTTP port over TLS: who trusts its authority reads, new certificates come without a restart."""
+"""The admin HTTP port over TLS: clients that trust its authority can read, new certificates need no restart."""
 
 import ssl
 from pathlib import Path
@@ -44,7 +44,7 @@ async def served(pem: Pem, trust: str = "") -> tuple[ServedContext, HttpServing,
 
 
 def take_over(pem: Pem, other: Pem) -> None:
-    """Another certificate and key in the files of the first."""
+    """Write another certificate and key to the files of the first."""
     Path(pem.certificate).write_bytes(Path(other.certificate).read_bytes())
     Path(pem.key).write_bytes(Path(other.key).read_bytes())
 
@@ -54,7 +54,7 @@ async def get(url: str, context: ssl.SSLContext) -> str:
         return await answer.text()
 
 
-async def test_who_trusts_the_authority_reads_and_others_do_not(tmp_path: Path) -> None:
+async def test_only_clients_that_trust_the_authority_can_read(tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     _, serving, url = await served(authority.issue("http", "127.0.0.1"))
     assert await get(url, trusting(authority)) == "hello"
@@ -79,7 +79,7 @@ async def test_new_certificates_even_of_another_authority_are_served_from_the_ne
     await serving.close()
 
 
-async def test_clients_need_a_certificate_where_somebody_is_trusted(tmp_path: Path) -> None:
+async def test_clients_need_a_certificate_if_trusted_ones_are_configured(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     _, serving, url = await served(authority.issue("http", "127.0.0.1"), authority.trust)
     with pytest.raises((aiohttp.ClientError, OSError)):
@@ -90,7 +90,7 @@ async def test_clients_need_a_certificate_where_somebody_is_trusted(tmp_path: Pa
     await serving.close()
 
 
-async def test_a_certificate_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_a_missing_certificate_is_reported_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         await served(Pem(str(tmp_path / "nowhere.crt"), str(tmp_path / "nowhere.key")))
     with pytest.raises(ValueError, match="httpServerKeystorePath"):

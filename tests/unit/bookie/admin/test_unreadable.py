@@ -1,4 +1,4 @@
-"""A request that is not valid HTTP is refused plainly: neither answer nor log holds a part of it."""
+"""A request that is not valid HTTP is refused: neither response nor log contains a part of it."""
 
 import aiohttp
 import pytest
@@ -40,7 +40,7 @@ async def test_the_port_of_a_bookie_shows_and_logs_no_token_of_such_a_request(
         b"Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     ],
 )
-async def test_a_body_that_no_handler_reads_and_that_cannot_be_read_leaves_no_trace(
+async def test_an_unreadable_body_that_no_handler_reads_causes_no_log(
     body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = web.Application()
@@ -56,7 +56,7 @@ async def test_a_body_that_no_handler_reads_and_that_cannot_be_read_leaves_no_tr
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_a_failure_of_a_handler_is_logged_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_of_a_handler_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(_: web.Request) -> web.Response:
         raise ValueError("a defect")
 

@@ -25,7 +25,7 @@ from tests.support.bookie_world import BookieWorld
 
 @dataclass(frozen=True)
 class Admin:
-    """A bookie, its admin server and a way to ask it."""
+    """A bookie, its admin server and a client of it."""
 
     bookie: RunningBookie
     metadata: MetadataStore
@@ -35,7 +35,7 @@ class Admin:
     client: LedgerClient
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status, and the JSON or text of the answer."""
+        """Return the status, and the JSON or text of the response."""
         data = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json"}
         async with self.session.request(method, self.url + path, data=data, headers=headers) as answer:
@@ -43,13 +43,13 @@ class Admin:
             return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
     async def get(self, path: str) -> Any:
-        """The answer to a GET that succeeds."""
+        """Return the response to a GET that succeeds."""
         status, answer = await self.ask("GET", path)
         assert status == 200, answer
         return answer
 
     async def ledger(self, *payloads: bytes, close: bool = True) -> LedgerId:
-        """A new ledger with these entries."""
+        """Write a new ledger with these entries."""
         writer = await self.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
         for payload in payloads:
             await writer.append(payload)
@@ -76,7 +76,7 @@ async def admin() -> AsyncIterator[Admin]:
     await world.stop()
 
 
-async def test_before_the_bookie_serves_nothing_is_well(admin: Admin) -> None:
+async def test_before_the_bookie_serves_the_probes_fail(admin: Admin) -> None:
     for path in ("/healthz", "/readyz", "/heartbeat", "/api/v1/bookie/is_ready"):
         assert await admin.ask("GET", path) == (503, "starting\n")
     assert (await admin.ask("GET", "/api/v1/bookie/state"))[0] == 503
@@ -92,7 +92,7 @@ async def test_before_the_bookie_serves_nothing_is_well(admin: Admin) -> None:
         (BookieState.STOPPED, (503, "stopped\n"), (503, "stopped\n")),
     ],
 )
-async def test_a_read_only_bookie_is_well_but_not_ready(
+async def test_a_read_only_bookie_is_healthy_but_not_ready(
     admin: Admin, state: BookieState, health: tuple[int, str], ready: tuple[int, str]
 ) -> None:
     bookie: Any = SimpleNamespace(state=state)
@@ -109,7 +109,7 @@ def test_a_port_in_use_is_one_line() -> None:
             listen("127.0.0.1", port)
 
 
-async def test_an_address_that_is_not_ours_is_one_line() -> None:
+async def test_a_foreign_address_is_one_line() -> None:
     with pytest.raises(StartupError, match=r"port 1234 on 192\.0\.2\.1 cannot be listened on"):
         listen("192.0.2.1", 1234)
 
@@ -162,7 +162,7 @@ async def test_reading_an_open_ledger_does_not_fence_its_writer(admin: Admin) ->
         ("/api/v1/nothing", 404, "/api/v1/nothing"),
     ],
 )
-async def test_a_wrong_question_is_told_what_is_wrong(admin: Admin, path: str, status: int, reason: str) -> None:
+async def test_an_invalid_request_is_refused_with_a_reason(admin: Admin, path: str, status: int, reason: str) -> None:
     admin.web.serve(admin.bookie)
     found, answer = await admin.ask("GET", path)
     assert (found, reason in answer["reason"]) == (status, True), answer
@@ -185,7 +185,7 @@ async def test_the_cluster_is_shown_as_the_metadata_has_it(admin: Admin) -> None
     assert asked["ClusterInfo"] == asked[bookie]
 
 
-async def test_the_sanity_check_writes_to_this_bookie_and_leaves_nothing_behind(admin: Admin) -> None:
+async def test_the_sanity_check_writes_to_this_bookie_and_deletes_its_ledger(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     before = admin.bookie.bookie.stats.add_entries
     assert await admin.get("/api/v1/bookie/sanity") == {"passed": True, "readOnly": False}
@@ -204,7 +204,7 @@ async def test_a_bookie_is_set_read_only_and_back(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("body", [None, {}, {"readOnly": 3}, [1]])
-async def test_a_body_without_the_wish_changes_nothing(admin: Admin, body: Any) -> None:
+async def test_a_body_without_the_request_changes_nothing(admin: Admin, body: Any) -> None:
     admin.web.serve(admin.bookie)
     status, answer = await admin.ask("PUT", "/api/v1/bookie/state/readonly", body)
     assert status == 400, answer
@@ -218,7 +218,7 @@ async def test_settings_are_shown_and_not_changed(admin: Admin) -> None:
     assert "restart" in answer["reason"]
 
 
-async def test_mark_and_files_are_named(admin: Admin) -> None:
+async def test_mark_and_files_are_reported(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     ((name, place),) = (await admin.get("/api/v1/bookie/last_log_mark")).items()
     assert name.startswith("LastLogMark: Journal Id ")
@@ -257,7 +257,7 @@ async def test_a_hold_is_set_with_its_reason_and_lifted(admin: Admin) -> None:
     assert (await admin.ask("PUT", "/api/v1/bookie/gc/hold", {"hold": False}))[1]["hold"] is False
 
 
-async def test_a_fuse_is_shown_and_only_ever_reset(admin: Admin) -> None:
+async def test_a_fuse_is_shown_and_can_only_be_reset(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     assert await admin.get("/api/v1/bookie/gc/fuse") == {"blown": False}
     await admin.bookie.garbage_collection.fuse.judge(90, 100)
@@ -273,7 +273,7 @@ async def test_the_scrub_and_the_quarantine_report_nothing_of_a_healthy_bookie(a
     assert await admin.get("/api/v1/bookie/quarantine") == []
 
 
-async def test_growing_the_storage_is_told_to_be_a_matter_of_the_next_start(admin: Admin) -> None:
+async def test_expanding_the_storage_is_refused_until_the_next_start(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     status, answer = await admin.ask("PUT", "/api/v1/bookie/expand_storage")
     assert status == 409

@@ -1,4 +1,4 @@
-"""Background tasks: an unforeseen error is seen, an ordinary end is not."""
+"""Background tasks: an unexpected error is reported, a normal end is not."""
 
 import asyncio
 import inspect
@@ -14,7 +14,7 @@ from tests.sim.loop import SimLoop, simulate
 log = logging.getLogger("quire.test")
 
 
-async def test_an_unforeseen_error_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_is_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     told = asyncio.Event()
 
     async def work() -> None:
@@ -27,7 +27,7 @@ async def test_an_unforeseen_error_is_logged_and_told(caplog: pytest.LogCaptureF
     assert "a mistake" in caplog.text
 
 
-async def test_an_end_and_a_cancellation_are_no_errors(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_end_and_a_cancellation_are_not_errors(caplog: pytest.LogCaptureFixture) -> None:
     told: list[int] = []
 
     async def work(seconds: float) -> None:
@@ -60,7 +60,7 @@ async def test_a_task_of_an_owner_may_be_awaited_and_its_error_is_counted(caplog
     assert levels == {"first failed: foreseen": "WARNING", "second failed": "ERROR"}
 
 
-async def test_closing_ends_what_runs_also_what_ending_tasks_start_but_not_the_one_that_closes() -> None:
+async def test_closing_ends_running_tasks_and_those_that_they_start_but_not_the_caller() -> None:
     background = Background()
     ended: list[str] = []
 
@@ -88,7 +88,7 @@ async def test_closing_ends_what_runs_also_what_ending_tasks_start_but_not_the_o
     assert len(background) == 0
 
 
-async def test_settling_waits_no_longer_than_told() -> None:
+async def test_settling_waits_no_longer_than_its_limit() -> None:
     background = Background()
     background.start(asyncio.Event().wait(), "for ever")
     await background.settle(0.0)
@@ -96,7 +96,7 @@ async def test_settling_waits_no_longer_than_told() -> None:
     await background.close()
 
 
-def test_a_kept_task_starts_again_after_each_error_and_is_named_until_it_settles() -> None:
+def test_a_kept_task_restarts_after_each_error_and_is_reported_until_it_settles() -> None:
     async def scenario(loop: SimLoop) -> None:
         background = Background()
         begun: list[float] = []
@@ -114,7 +114,7 @@ def test_a_kept_task_starts_again_after_each_error_and_is_named_until_it_settles
         await asyncio.sleep(11.0)
         assert [after - before for before, after in pairwise(begun)] == [2.0, 3.0, 5.0]
         assert background.failures == 3
-        assert "watch" in background.down, "it runs, but not for long"
+        assert "watch" in background.down, "it has not run for long"
         await asyncio.sleep(SETTLED_S)
         assert background.down == {}
         await background.close()
@@ -123,7 +123,7 @@ def test_a_kept_task_starts_again_after_each_error_and_is_named_until_it_settles
     simulate(scenario, seed=1)
 
 
-async def test_a_kept_task_that_ends_by_itself_is_over() -> None:
+async def test_a_kept_task_that_ends_by_itself_is_not_restarted() -> None:
     background = Background()
     begun = []
 

@@ -1,4 +1,4 @@
-"""The byte budget of connections: what is counted, who waits, who is closed, and that nobody waits for ever."""
+"""The byte budget of connections: its accounts, its waiters, closed connections, and that no waiter waits for ever."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ SETTINGS = MemorySettings(MAX, stalled_s=60.0, slow_s=600.0, pressure_s=2.0)
 
 
 class Peer:
-    """A connection whose peer does what a test says."""
+    """A connection whose peer the test controls."""
 
     def __init__(self, memory: ConnectionMemory) -> None:
         self.memory = memory
@@ -37,22 +37,22 @@ class Peer:
         self.closed.append(why)
 
     def receives(self, held: int, announced: int, *, began: bool = True) -> None:
-        """A buffer came."""
+        """Receive a buffer."""
         self.memory.received(self.account, held, announced, began)
         self.memory.wait_if_full(self.account)
 
     def queues(self, size: int) -> None:
-        """An answer that the socket does not send."""
+        """Queue a response that the socket does not send."""
         self.unsent += size
         self.memory.queued(self.account, size)
 
 
 def simulated(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it in virtual time."""
+    """Run the scenario in virtual time."""
     simulate(lambda _: scenario(), seed=1)
 
 
-async def test_a_begun_frame_counts_by_what_it_announces_until_it_is_complete() -> None:
+async def test_an_incomplete_frame_counts_by_its_announced_length() -> None:
     memory = ConnectionMemory(SETTINGS)
     peer = Peer(memory)
     peer.receives(10, 300)
@@ -63,22 +63,22 @@ async def test_a_begun_frame_counts_by_what_it_announces_until_it_is_complete() 
     assert (memory.receiving_bytes, memory.used_bytes) == (0, 0)
 
 
-async def test_a_frame_that_does_not_fit_is_read_no_further_until_there_is_room() -> None:
+async def test_a_frame_that_does_not_fit_is_not_read_until_memory_is_free() -> None:
     memory = ConnectionMemory(SETTINGS)
     first, second, third = (Peer(memory) for _ in range(3))
     first.receives(10, 700)
     second.receives(10, 500)
     assert (first.waits, second.waits) == (False, True)
-    assert memory.used_bytes == 710, "what has arrived counts, what it announces does not"
+    assert memory.used_bytes == 710, "received bytes count, announced ones do not"
     third.receives(5, 100)
-    assert third.waits, "behind the one that waits, although it would fit"
+    assert third.waits, "it queues behind the waiter, although it would fit"
     first.receives(0, 0)
     await asyncio.sleep(0)
     assert not second.waits and not third.waits
     assert memory.used_bytes == 600
 
 
-async def test_whoever_brings_something_while_the_budget_is_full_waits() -> None:
+async def test_a_connection_that_receives_data_while_the_budget_is_full_waits() -> None:
     memory = ConnectionMemory(SETTINGS)
     peer = Peer(memory)
     memory.hold(MAX)
@@ -89,7 +89,7 @@ async def test_whoever_brings_something_while_the_budget_is_full_waits() -> None
     assert not peer.waits
 
 
-async def test_reads_wait_for_room_in_line_and_one_that_is_cancelled_leaves_it() -> None:
+async def test_reads_wait_in_the_queue_and_a_cancelled_one_leaves_it() -> None:
     memory = ConnectionMemory(SETTINGS)
     await memory.reserve(800)
     waiting = [asyncio.ensure_future(memory.reserve(300)) for _ in range(3)]
@@ -105,7 +105,7 @@ async def test_reads_wait_for_room_in_line_and_one_that_is_cancelled_leaves_it()
     assert memory.used_bytes == 0
 
 
-async def test_a_read_that_is_cancelled_once_it_was_let_through_gives_its_room_back() -> None:
+async def test_a_read_cancelled_after_its_grant_frees_its_memory() -> None:
     memory = ConnectionMemory(SETTINGS)
     await memory.reserve(MAX)
     waiting = asyncio.ensure_future(memory.reserve(300))
@@ -117,7 +117,7 @@ async def test_a_read_that_is_cancelled_once_it_was_let_through_gives_its_room_b
     assert memory.used_bytes == 0
 
 
-async def test_a_connection_that_ends_gives_everything_back_once() -> None:
+async def test_a_closed_connection_frees_its_memory_once() -> None:
     memory = ConnectionMemory(SETTINGS)
     peer = Peer(memory)
     peer.receives(10, 300)
@@ -130,7 +130,7 @@ async def test_a_connection_that_ends_gives_everything_back_once() -> None:
     assert (memory.receiving_bytes, memory.unsent_bytes, memory.used_bytes) == (0, 0, 0)
 
 
-async def test_a_large_answer_counts_whole_until_all_of_it_has_left() -> None:
+async def test_a_large_response_counts_as_a_whole_until_it_is_sent() -> None:
     size = LARGE_ANSWER_BYTES
     memory = ConnectionMemory(MemorySettings(bytes_max=10 * size))
     peer = Peer(memory)
@@ -148,7 +148,7 @@ async def test_a_large_answer_counts_whole_until_all_of_it_has_left() -> None:
     assert (memory.unsent_bytes, memory.used_bytes, len(peer.account.large)) == (0, 0, 0)
 
 
-async def test_one_that_ends_while_it_waits_leaves_the_line() -> None:
+async def test_a_connection_that_closes_while_waiting_leaves_the_queue() -> None:
     memory = ConnectionMemory(SETTINGS)
     big, gone, next_one = (Peer(memory) for _ in range(3))
     big.receives(10, 900)
@@ -166,7 +166,7 @@ def test_a_peer_that_stops_in_the_middle_of_a_frame_is_closed() -> None:
         stopped, goes_on, held_up = (Peer(memory) for _ in range(3))
         for peer in (stopped, goes_on, held_up):
             peer.receives(10, 100)
-        held_up.listening = False  # the bookie is full: its silence is ours
+        held_up.listening = False  # the bookie is full: the peer did not cause its silence
         for held in range(11, 91):
             await asyncio.sleep(1.0)
             goes_on.receives(held, 100, began=False)
@@ -178,7 +178,7 @@ def test_a_peer_that_stops_in_the_middle_of_a_frame_is_closed() -> None:
     simulated(scenario)
 
 
-def test_one_that_sends_a_byte_now_and_then_is_closed_later() -> None:
+def test_a_peer_that_sends_single_bytes_is_closed_later() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         peer = Peer(memory)
@@ -193,7 +193,7 @@ def test_one_that_sends_a_byte_now_and_then_is_closed_later() -> None:
     simulated(scenario)
 
 
-def test_frames_that_follow_each_other_are_no_slow_frame() -> None:
+def test_consecutive_frames_are_not_a_slow_frame() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         peer = Peer(memory)
@@ -214,7 +214,7 @@ def test_a_peer_that_does_not_read_is_closed_and_one_that_reads_is_not() -> None
         for _ in range(90):
             reader.queues(50)
             await asyncio.sleep(1.0)
-            reader.unsent = 10  # never empty, and what was queued has left
+            reader.unsent = 10  # never empty, and the earlier responses were sent
             slow.unsent -= 1
         assert len(stuck.closed) == 1 and "has not read 100 bytes" in stuck.closed[0]
         assert not reader.closed and not slow.closed
@@ -228,7 +228,7 @@ def test_a_peer_that_does_not_read_is_closed_and_one_that_reads_is_not() -> None
     simulated(scenario)
 
 
-def test_under_pressure_those_that_hold_much_for_long_are_closed_first() -> None:
+def test_under_pressure_the_largest_and_longest_holders_are_closed_first() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         large, small, reader = (Peer(memory) for _ in range(3))
@@ -236,7 +236,7 @@ def test_under_pressure_those_that_hold_much_for_long_are_closed_first() -> None
         small.receives(10, 100)
         reader.queues(300)
         await asyncio.sleep(5.0)
-        assert not large.closed, "nobody waits"
+        assert not large.closed, "no connection waits"
         served = Peer(memory)
         served.receives(10, 200)
         assert served.waits
@@ -249,12 +249,12 @@ def test_under_pressure_those_that_hold_much_for_long_are_closed_first() -> None
     simulated(scenario)
 
 
-def test_many_that_hold_little_cannot_stop_the_others() -> None:
+def test_many_small_holders_cannot_block_the_others() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         many = [Peer(memory) for _ in range(100)]
         for peer in many:
-            peer.receives(10, 500)  # one or two fit; the others wait with what they sent
+            peer.receives(10, 500)  # one or two fit; the others wait with their received bytes
         await asyncio.sleep(0.5)
         served = Peer(memory)
         served.receives(10, 400)
@@ -265,7 +265,7 @@ def test_many_that_hold_little_cannot_stop_the_others() -> None:
     simulated(scenario)
 
 
-def test_what_arrives_beyond_the_bound_is_dropped_at_once() -> None:
+def test_data_beyond_the_hard_limit_is_dropped_at_once() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         for _ in range(100):
@@ -277,7 +277,7 @@ def test_what_arrives_beyond_the_bound_is_dropped_at_once() -> None:
     simulated(scenario)
 
 
-def test_a_look_counts_again_what_sockets_have_sent_and_the_looks_end() -> None:
+def test_a_check_updates_the_sent_bytes_and_the_checks_end() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         peer = Peer(memory)
@@ -298,7 +298,7 @@ def test_a_budget_that_a_few_frames_fill_is_refused() -> None:
     MemorySettings(80).check(10)
 
 
-async def test_its_readings_say_what_is_held_and_why_connections_were_closed() -> None:
+async def test_its_readings_show_held_bytes_and_reasons_of_closed_connections() -> None:
     memory = ConnectionMemory(SETTINGS)
     memory.hold(7)
     values = {(each.name, *each.labels.values()): each.value for each in memory.readings({})}
@@ -307,7 +307,7 @@ async def test_its_readings_say_what_is_held_and_why_connections_were_closed() -
     assert values["quire_connections_closed_for_memory", "stalled_frame"] == 0
 
 
-def test_one_that_waits_in_line_inside_its_frame_is_not_closed_while_a_read_holds_the_memory() -> None:
+def test_a_waiter_within_a_frame_is_not_closed_while_a_read_holds_the_memory() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         peer = Peer(memory)
@@ -323,7 +323,7 @@ def test_one_that_waits_in_line_inside_its_frame_is_not_closed_while_a_read_hold
     simulated(scenario)
 
 
-def test_those_in_line_give_way_when_they_alone_fill_the_memory_the_largest_first() -> None:
+def test_if_waiters_alone_fill_the_memory_the_largest_is_closed_first() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         holder = Peer(memory)
@@ -331,17 +331,17 @@ def test_those_in_line_give_way_when_they_alone_fill_the_memory_the_largest_firs
         small, large = Peer(memory), Peer(memory)
         small.receives(20, 500)
         large.receives(300, 900)
-        holder.receives(0, 0)  # the first in line goes on, and the second cannot
+        holder.receives(0, 0)  # the first waiter continues, and the second cannot
         await asyncio.sleep(0.1)
         assert not small.waits and large.waits
         await asyncio.sleep(2 * SETTINGS.pressure_s)
-        assert small.closed, "it stalls, and holds what it announced"
+        assert small.closed, "it stalls, and holds its announced bytes"
         assert not large.closed and not large.waits
 
     simulated(scenario)
 
 
-def test_a_peer_that_takes_nothing_of_its_answers_is_closed_under_pressure_after_a_quarter_of_the_time() -> None:
+def test_under_pressure_a_peer_that_reads_nothing_is_closed_after_a_quarter_of_the_time() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
         reader, other = Peer(memory), Peer(memory)

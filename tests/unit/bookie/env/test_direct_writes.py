@@ -1,4 +1,4 @@
-"""Writes around the page cache: the same bytes in the file, whatever the file system allows."""
+"""Writes around the page cache: the same bytes in the file, whatever the file system supports."""
 
 import errno
 import mmap
@@ -19,16 +19,14 @@ def disk(request: pytest.FixtureRequest) -> LocalDisk:
 
 
 def pages(*fill: int) -> mmap.mmap:
-    """Page-aligned memory: a piece of each byte value."""
+    """Return page-aligned memory with one page per byte value."""
     memory = mmap.mmap(-1, PIECE * len(fill))
     for index, value in enumerate(fill):
         memory[index * PIECE : (index + 1) * PIECE] = bytes([value]) * PIECE
     return memory
 
 
-async def test_pages_and_other_bytes_of_one_file_end_up_where_they_were_written(
-    disk: LocalDisk, tmp_path: Path
-) -> None:
+async def test_pages_and_other_bytes_of_one_file_are_stored_at_their_offsets(disk: LocalDisk, tmp_path: Path) -> None:
     file = await disk.open(f"{tmp_path}/log", create=True)
     memory = memoryview(pages(1, 2))
     await file.write(0, [b"h" * 4096])
@@ -38,7 +36,7 @@ async def test_pages_and_other_bytes_of_one_file_end_up_where_they_were_written(
     await file.sync()
     assert await file.read(0, 3 * PIECE) == b"h" * 4096 + b"\1" * PIECE + b"\2" * 5000 + b"tail"
     await file.write(4096, [memory[PIECE:]])
-    assert await file.read(4096, 10) == b"\2" * 10, "what was read before is not answered from an old copy"
+    assert await file.read(4096, 10) == b"\2" * 10, "a repeated read returns no old copy"
     await file.close()
 
 
@@ -71,7 +69,7 @@ async def test_no_space_for_a_direct_write_is_a_full_disk(tmp_path: Path, monkey
     await file.close()
 
 
-async def test_a_failed_direct_write_is_an_error_and_not_tried_in_another_way(
+async def test_a_failed_direct_write_is_an_error_and_not_retried_in_another_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = LocalDisk(threads=2)
@@ -83,7 +81,7 @@ async def test_a_failed_direct_write_is_an_error_and_not_tried_in_another_way(
     await file.close()
 
 
-async def test_a_direct_write_that_took_a_part_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partial_direct_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = LocalDisk(threads=2)
     file = await disk.open(f"{tmp_path}/log", create=True)
     whole = os.pwrite
@@ -94,7 +92,7 @@ async def test_a_direct_write_that_took_a_part_is_finished(tmp_path: Path, monke
 
 
 def refuse(code: int):  # type: ignore[no-untyped-def]
-    """A system call that fails."""
+    """Return a system call that fails."""
 
     def call(*_arguments: object) -> int:
         raise OSError(code, "refused")

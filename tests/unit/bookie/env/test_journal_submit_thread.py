@@ -1,4 +1,4 @@
-"""The durable write of the submitting thread, where the system takes a part at a time or knows no RWF_DSYNC."""
+"""The durable write of the submitting thread, with a system that accepts partial writes or has no RWF_DSYNC."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from quire_bookie.env.journal_submit_thread import ThreadJournalFile, write_dura
 from quire_bookie.env.local_disk import LocalDisk
 
 
-def test_what_the_system_did_not_take_at_once_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_a_partial_write_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
     def short(fd: int, buffers: Sequence[bytes], offset: int, flags: int) -> int:
@@ -26,7 +26,7 @@ def test_what_the_system_did_not_take_at_once_is_written_too(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_more_buffers_than_one_call_takes_are_written_too(tmp_path: Path, synced: bool) -> None:
+def test_more_buffers_than_one_call_accepts_are_written_too(tmp_path: Path, synced: bool) -> None:
     """A group of entries of 16 KiB in runs of one has more than a thousand parts; EINVAL poisoned the journal."""
     buffers = [bytes([at % 251]) * (1 + at % 7) for at in range(5000)]
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
@@ -77,7 +77,7 @@ async def test_without_syncs_a_submission_is_done_once_written_and_the_close_syn
     disk.close()
 
 
-def test_the_boot_of_this_machine_has_one_name() -> None:
+def test_the_boot_id_of_this_machine_is_constant() -> None:
     disk = LocalDisk()
     assert disk.boot_id() == disk.boot_id()
     assert disk.boot_id() != ""

@@ -53,7 +53,7 @@ async def test_a_file_is_written_read_cut_and_synced(disk: LocalDisk, tmp_path: 
     await reader.close()
 
 
-async def test_more_buffers_than_one_call_takes_are_all_written(disk: LocalDisk, tmp_path: Path) -> None:
+async def test_more_buffers_than_one_call_accepts_are_all_written(disk: LocalDisk, tmp_path: Path) -> None:
     file = await disk.open(f"{tmp_path}/many", create=True)
     await file.write(10, [b"%06d" % n for n in range(3000)])
     assert await file.read(10, 18000) == b"".join(b"%06d" % n for n in range(3000))
@@ -91,7 +91,7 @@ async def test_usage_counts_bytes(disk: LocalDisk, tmp_path: Path) -> None:
     assert 0 < usage.free_bytes <= usage.total_bytes
 
 
-async def test_a_locked_folder_refuses_a_second_holder_until_released(disk: LocalDisk, tmp_path: Path) -> None:
+async def test_a_locked_folder_refuses_a_second_owner_until_released(disk: LocalDisk, tmp_path: Path) -> None:
     lock = disk.lock_dir(str(tmp_path))
     with pytest.raises(BlockingIOError):
         disk.lock_dir(str(tmp_path))
@@ -101,18 +101,18 @@ async def test_a_locked_folder_refuses_a_second_holder_until_released(disk: Loca
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_journal_file_is_made_of_written_zeros(disk: LocalDisk, tmp_path: Path) -> None:
+async def test_a_journal_file_consists_of_written_zeros(disk: LocalDisk, tmp_path: Path) -> None:
     path = f"{tmp_path}/journal"
     await disk.create_journal(path, 5 * BLOCK + 4 * 1024 * 1024)
     assert await disk.read_file(path) == bytes(5 * BLOCK + 4 * 1024 * 1024)
     assert os.stat(path).st_blocks * 512 >= 4 * 1024 * 1024
     with pytest.raises(FileExistsError):
         await disk.create_journal(path, BLOCK)
-    assert await disk.exists(path), "a refused creation leaves the file of that name alone"
+    assert await disk.exists(path), "a refused creation does not change the existing file"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-async def test_no_space_is_named_and_leaves_no_half_file(
+async def test_no_space_is_reported_and_leaves_no_partial_file(
     disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def full(*_: object) -> int:
@@ -129,9 +129,7 @@ async def test_no_space_is_named_and_leaves_no_half_file(
     await file.close()
 
 
-async def test_another_error_stays_what_it_was(
-    disk: LocalDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_another_error_is_not_changed(disk: LocalDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def broken(*_: object) -> int:
         raise OSError(errno.EIO, "broken")
 
@@ -144,7 +142,7 @@ async def test_another_error_stays_what_it_was(
 
 
 @pytest.mark.parametrize("way", ["auto", "aio", "thread"])
-async def test_every_way_to_submit_writes_what_it_was_given(tmp_path: Path, way: JournalSubmit) -> None:
+async def test_every_journal_submit_writes_the_given_bytes(tmp_path: Path, way: JournalSubmit) -> None:
     disk = LocalDisk(journal_submit=way)
     path = f"{tmp_path}/journal"
     await disk.create_journal(path, 1024 * BLOCK)
@@ -161,11 +159,11 @@ async def test_every_way_to_submit_writes_what_it_was_given(tmp_path: Path, way:
     assert content[BLOCK : 601 * BLOCK] == large
     assert content[601 * BLOCK : 602 * BLOCK] == b"t" * BLOCK
     assert not any(content[602 * BLOCK :]) and len(content) == 1024 * BLOCK
-    assert sorted(os.listdir(tmp_path)) == ["journal"], "the probe leaves nothing behind"
+    assert sorted(os.listdir(tmp_path)) == ["journal"], "the probe removes its file"
 
 
 @pytest.mark.parametrize("kind", [AioJournalFile, ThreadJournalFile])
-async def test_a_failed_submission_is_told_through_done(tmp_path: Path, kind: type) -> None:
+async def test_a_failed_submission_is_reported_through_done(tmp_path: Path, kind: type) -> None:
     path = f"{tmp_path}/journal"
     await LocalDisk().create_journal(path, 4 * BLOCK)
     try:
@@ -196,7 +194,7 @@ async def test_close_waits_for_the_submission_in_flight(tmp_path: Path, kind: ty
     assert (await LocalDisk().read_file(path))[: 256 * BLOCK] == b"x" * 256 * BLOCK
 
 
-async def test_without_direct_asynchronous_writes_a_thread_is_used_and_said_once(
+async def test_without_direct_asynchronous_writes_a_thread_is_used_and_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(_: str) -> None:
@@ -234,7 +232,7 @@ async def test_new_folders_and_files_are_for_our_user_alone(disk: LocalDisk, tmp
     }
 
 
-async def test_the_mode_of_a_folder_that_exists_stays(disk: LocalDisk, tmp_path: Path) -> None:
+async def test_the_mode_of_an_existing_folder_is_not_changed(disk: LocalDisk, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     volume.mkdir()
     volume.chmod(0o2775)

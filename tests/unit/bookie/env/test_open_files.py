@@ -1,4 +1,4 @@
-"""How many files a process may open, and what of them is for connections."""
+"""The limit of open files of a process, and the share of connections."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Links within one process: a server knows those of its own client, and no others."""
+"""Links within one process: a server recognizes those of its own client, and no others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,13 +9,13 @@ from quire_bookie.env.own_links import OwnLinks
 
 
 class Server(asyncio.Protocol):
-    """Keeps its end."""
+    """Keeps its end of the connection."""
 
     def __init__(self, ends: "asyncio.Queue[asyncio.BaseTransport]") -> None:
         self._ends = ends
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came."""
+        """Record the end of an accepted client."""
         self._ends.put_nowait(transport)
 
 
@@ -23,7 +23,7 @@ class Server(asyncio.Protocol):
 async def listening(
     request: pytest.FixtureRequest,
 ) -> "AsyncIterator[tuple[str, int, asyncio.Queue[asyncio.BaseTransport]]]":
-    """A port, and the server's end of each connection to it."""
+    """Listen on a port; yield it, and the server's end of each connection to it."""
     ends: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
     try:
         server = await asyncio.get_running_loop().create_server(lambda: Server(ends), request.param, 0)
@@ -33,7 +33,7 @@ async def listening(
     server.close()
 
 
-async def test_a_server_knows_the_link_of_its_own_client_while_it_is_open(
+async def test_a_server_recognizes_the_link_of_its_own_client_while_it_is_open(
     listening: "tuple[str, int, asyncio.Queue[asyncio.BaseTransport]]",
 ) -> None:
     host, port, ends = listening

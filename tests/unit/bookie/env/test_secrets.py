@@ -1,4 +1,4 @@
-"""Secrets of the settings, and the files that hold them."""
+"""Secrets of the settings, and the files that contain them."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ async def test_a_secret_is_the_text_or_the_content_of_the_file_that_it_names(tmp
     assert await secret_text(f"file:{tmp_path}/s", "key") == b"sesame"
 
 
-async def test_a_file_that_holds_no_secret_is_named_with_its_key(tmp_path: Path) -> None:
+async def test_a_file_without_a_secret_is_reported_with_its_key(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"\n")
     with pytest.raises(ConfigError, match=r"key: .*/empty is empty"):
         await secret_text(f"file://{tmp_path}/empty", "key")
@@ -26,7 +26,7 @@ async def test_a_file_that_holds_no_secret_is_named_with_its_key(tmp_path: Path)
         await secret_text(f"file://{tmp_path}/absent", "key")
 
 
-async def test_only_its_owner_reads_a_written_secret(tmp_path: Path) -> None:
+async def test_only_its_owner_can_read_a_written_secret(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     (tmp_path / "secret.new").write_bytes(b"of a start that was cut off")
     await write_secret(str(path), b"one")

@@ -1,4 +1,4 @@
-"""A listening socket whose connections notice that the other side has vanished."""
+"""A listening socket whose connections detect a peer that has vanished."""
 
 import asyncio
 import socket
@@ -17,10 +17,10 @@ def test_accepted_connections_are_probed(loop: str) -> None:
         accepted: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
 
         class Accepted(asyncio.Protocol):
-            """Gives its socket."""
+            """Passes on its socket."""
 
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                """Once."""
+                """Record the socket."""
                 accepted.set_result(transport.get_extra_info("socket"))
 
         server = await asyncio.get_running_loop().create_server(Accepted, "127.0.0.1", 0)

@@ -24,13 +24,13 @@ async def make(capacity_bytes: int = 1 << 30) -> tuple[SimDisk, SpaceReserve]:
 
 
 async def fill(disk: SimDisk) -> None:
-    """Leave no byte."""
+    """Use up all free bytes."""
     free = (await disk.usage(FOLDER)).free_bytes
     await disk.replace_file("/ballast", bytes(free))
     assert (await disk.usage(FOLDER)).free_bytes == 0
 
 
-async def test_it_takes_its_space_gives_as_much_as_is_asked_for_and_takes_it_again() -> None:
+async def test_it_allocates_its_space_releases_as_requested_and_allocates_again() -> None:
     disk, reserve = await make()
     assert reserve.missing_bytes == SIZE
     assert await reserve.refill(0)
@@ -41,7 +41,7 @@ async def test_it_takes_its_space_gives_as_much_as_is_asked_for_and_takes_it_aga
     assert len(await disk.list_dir(FOLDER)) == FILES
 
 
-async def test_a_restart_finds_what_is_held_and_removes_what_has_another_size() -> None:
+async def test_a_restart_finds_the_files_and_removes_those_of_another_size() -> None:
     disk, reserve = await make()
     await reserve.refill(0)
     await reserve.release(1)
@@ -56,14 +56,14 @@ async def test_a_restart_finds_what_is_held_and_removes_what_has_another_size() 
     assert await disk.list_dir(FOLDER) == []
 
 
-async def test_it_never_takes_what_leaves_less_than_the_margin_free() -> None:
+async def test_it_never_leaves_less_than_the_margin_free() -> None:
     disk, reserve = await make(SIZE)
     assert not await reserve.refill(6 * KIB)
     assert reserve.missing_bytes == 8 * KIB
     assert (await disk.usage(FOLDER)).free_bytes >= 6 * KIB
 
 
-async def test_it_is_released_only_as_far_as_what_is_free_does_not_do_and_some_can_be_kept() -> None:
+async def test_it_is_released_only_as_far_as_free_space_is_insufficient_and_some_can_be_kept() -> None:
     disk, reserve = await make(2 * SIZE)
     await reserve.refill(0)
     await reserve.ensure(SIZE)
@@ -95,7 +95,7 @@ async def test_on_a_disk_without_a_free_byte_small_files_and_the_index_are_still
     assert not reserves.complete
 
 
-async def test_without_anything_left_the_error_is_that_of_the_full_disk() -> None:
+async def test_with_an_empty_reserve_the_error_is_that_of_the_full_disk() -> None:
     disk, reserve = await make(SIZE)
     reserved = ReservedDisk(disk)
     reserved.reserves = SpaceReserves([reserve])

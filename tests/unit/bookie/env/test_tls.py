@@ -1,4 +1,4 @@
-"""TLS contexts from PEM files: what is refused and in which words, and when files are read anew."""
+"""TLS contexts from PEM files: refused files with their errors, and reloads of changed files."""
 
 import logging
 import ssl
@@ -18,29 +18,29 @@ DAY_MS = 86_400_000
 
 
 class Clock:
-    """A clock that stands where it was put."""
+    """A clock that stands still at a set time."""
 
     def __init__(self, ms: int) -> None:
         self.ms = ms
 
     def now_ms(self) -> int:
-        """The present."""
+        """Return the set time."""
         return self.ms
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """Whom to trust."""
+    """Return the trusted authority."""
     return Authority(tmp_path)
 
 
 def files(pem: Pem, **more: str) -> TlsFiles:
-    """Both files of a certificate."""
+    """Return both files of a certificate."""
     return TlsFiles(pem.certificate, pem.key, **more)
 
 
 def encrypt(pem: Pem) -> None:
-    """Put a password on the key."""
+    """Encrypt the key with a password."""
     key = serialization.load_pem_private_key(Path(pem.key).read_bytes(), None)
     Path(pem.key).write_bytes(
         key.private_bytes(
@@ -51,7 +51,7 @@ def encrypt(pem: Pem) -> None:
     )
 
 
-def test_an_old_protocol_is_never_offered(authority: Authority) -> None:
+def test_an_old_protocol_is_never_accepted(authority: Authority) -> None:
     context = server_context(files(authority.issue("a")), client_certificates=False)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.num_tickets == 0
@@ -75,14 +75,14 @@ def _both(pem: Pem) -> tuple[str, str]:
         ({"ciphers": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "OpenSSL's names"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(authority: Authority, change: dict[str, str], words: str) -> None:
+def test_invalid_settings_are_refused_by_name(authority: Authority, change: dict[str, str], words: str) -> None:
     pem = authority.issue("a")
     parts: dict[str, str] = {"certificate": pem.certificate, "key": pem.key} | change
     with pytest.raises(ConfigError, match=words):
         server_context(TlsFiles(**parts), client_certificates=False)
 
 
-def test_mutual_tls_needs_somebody_to_trust(authority: Authority) -> None:
+def test_mutual_tls_needs_trusted_certificates(authority: Authority) -> None:
     with pytest.raises(ConfigError, match="tlsTrustStore"):
         server_context(files(authority.issue("a")), client_certificates=True)
     context = server_context(files(authority.issue("a"), trust=authority.trust), client_certificates=True)
@@ -110,7 +110,7 @@ def test_an_encrypted_key_needs_its_password_and_never_asks_for_it(authority: Au
 
 
 @pytest.mark.parametrize(("head", "words"), [(b"\xfe\xed\xfe\xed\0\0", "JKS.*keytool"), (b"\x30\x82\1\2", "PKCS12")])
-def test_a_java_store_is_refused_with_the_way_to_convert_it(
+def test_a_java_store_is_refused_with_commands_to_convert_it(
     authority: Authority, tmp_path: Path, head: bytes, words: str
 ) -> None:
     store = tmp_path / "store"
@@ -121,7 +121,7 @@ def test_a_java_store_is_refused_with_the_way_to_convert_it(
         client_context(TlsFiles(trust=str(store)), check_host_name=True)
 
 
-def test_the_way_to_convert_a_pkcs12_store_works(authority: Authority, tmp_path: Path) -> None:
+def test_the_commands_to_convert_a_pkcs12_store_work(authority: Authority, tmp_path: Path) -> None:
     pem = authority.issue("a")
     store, converted = tmp_path / "store.p12", tmp_path / "store.pem"
     export = ["openssl", "pkcs12", "-export", "-in", pem.certificate, "-inkey", pem.key]
@@ -132,7 +132,7 @@ def test_the_way_to_convert_a_pkcs12_store_works(authority: Authority, tmp_path:
     assert certificate_end_ms(str(converted)) == certificate_end_ms(pem.certificate)
 
 
-def test_a_client_without_a_trust_file_trusts_what_the_system_does(authority: Authority) -> None:
+def test_a_client_without_a_trust_file_trusts_the_systems_certificates(authority: Authority) -> None:
     context = client_context(TlsFiles(), check_host_name=True)
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     context = client_context(TlsFiles(trust=authority.trust), check_host_name=False)
@@ -142,12 +142,12 @@ def test_a_client_without_a_trust_file_trusts_what_the_system_does(authority: Au
 
 
 def watched(pem: Pem, clock: Clock, refresh_s: float = 0.0, **more: str) -> TlsContext:
-    """A server's context."""
+    """Return a server's context."""
     return TlsContext(files(pem, **more), partial(server_context, client_certificates=False), refresh_s, clock)
 
 
 def now_for(pem: Pem) -> Clock:
-    """A day before the certificate ends."""
+    """Return a clock at a day before the certificate ends."""
     return Clock(certificate_end_ms(pem.certificate) - DAY_MS)
 
 
@@ -161,7 +161,7 @@ async def test_unchanged_files_are_not_read_again(authority: Authority) -> None:
     assert context.stats.certificate_end_ms == certificate_end_ms(pem.certificate)
 
 
-async def test_each_kind_of_file_is_watched(authority: Authority, tmp_path: Path) -> None:
+async def test_changes_of_each_kind_of_file_are_detected(authority: Authority, tmp_path: Path) -> None:
     pem = authority.issue("a")
     password = tmp_path / "password"
     password.write_bytes(b"x")
@@ -172,8 +172,8 @@ async def test_each_kind_of_file_is_watched(authority: Authority, tmp_path: Path
         assert await context.refresh(), path
 
 
-async def test_a_secret_that_is_swapped_by_a_link_is_seen(authority: Authority, tmp_path: Path) -> None:
-    """As Kubernetes replaces mounted secrets."""
+async def test_a_secret_replaced_through_a_link_is_detected(authority: Authority, tmp_path: Path) -> None:
+    """Kubernetes replaces mounted secrets in this way."""
     for version in ("one", "two"):
         move_into(authority.issue(version), tmp_path / version)
     current = tmp_path / "current"
@@ -186,7 +186,7 @@ async def test_a_secret_that_is_swapped_by_a_link_is_seen(authority: Authority, 
     assert await context.refresh()
 
 
-async def test_bad_new_files_leave_the_former_in_use_and_are_reported_once(
+async def test_invalid_new_files_are_reported_once_and_the_previous_stay_in_use(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     pem = authority.issue("a")
@@ -206,7 +206,7 @@ async def test_bad_new_files_leave_the_former_in_use_and_are_reported_once(
     assert await context.current() is not first
 
 
-async def test_a_new_certificate_that_has_run_out_does_not_replace_a_good_one(
+async def test_an_expired_new_certificate_does_not_replace_a_valid_one(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     pem = authority.issue("a")
@@ -216,13 +216,13 @@ async def test_a_new_certificate_that_has_run_out_does_not_replace_a_good_one(
     authority.issue("a", expired=True)
     assert not await context.refresh()
     assert "has expired" in caplog.text
-    # One that is as dead as the former is taken: there is nothing to lose.
+    # If the previous certificate has expired too, the new one is used: there is nothing to lose.
     clock.ms += 2 * DAY_MS
     retouch(pem.certificate)
     assert await context.refresh()
 
 
-async def test_a_certificate_that_has_run_out_at_the_start_is_used_loudly(
+async def test_a_certificate_that_has_expired_at_the_start_is_used_with_an_error(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     pem = authority.issue("a")
@@ -230,7 +230,7 @@ async def test_a_certificate_that_has_run_out_at_the_start_is_used_loudly(
     assert [record.levelno for record in caplog.records if "has expired" in record.message] == [logging.ERROR]
 
 
-async def test_files_are_looked_at_no_more_often_than_asked_for(authority: Authority) -> None:
+async def test_files_are_checked_no_more_often_than_configured(authority: Authority) -> None:
     pem = authority.issue("a")
     for refresh_s, loads in ((0.0, 1), (3600.0, 1), (1e-9, 2)):
         context = watched(pem, now_for(pem), refresh_s)

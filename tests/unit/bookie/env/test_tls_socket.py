@@ -92,7 +92,7 @@ class Server:
                 each.transport.abort()
 
     async def connect(self, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Above]:
-        """A client, and the server's ends."""
+        """Connect a client; return its streams and the server's end."""
         context = ssl.create_default_context(cafile=self.authority.trust)
         context.check_hostname = False
         for name, value in options.items():
@@ -139,17 +139,17 @@ async def test_a_client_that_does_not_read_holds_only_what_is_counted(server: Se
     writer.close()
 
 
-async def test_closing_sends_what_is_buffered_and_says_goodbye(server: Server) -> None:
+async def test_closing_sends_buffered_bytes_and_announces_the_end(server: Server) -> None:
     reader, writer, above = await server.connect()
     above.transport.write(bytes(8 * MIB))
     above.transport.close()
     above.transport.write(b"too late")
-    assert len(await reader.read(-1)) == 8 * MIB, "a missing goodbye would be an error here"
+    assert len(await reader.read(-1)) == 8 * MIB, "a missing close_notify would be an error here"
     writer.close()
     await above.lost.wait()
 
 
-async def test_aborting_drops_what_is_buffered(server: Server) -> None:
+async def test_aborting_drops_buffered_bytes(server: Server) -> None:
     _, writer, above = await server.connect()
     above.transport.write(bytes(16 * MIB))
     above.transport.abort()
@@ -158,7 +158,7 @@ async def test_aborting_drops_what_is_buffered(server: Server) -> None:
     writer.transport.abort()
 
 
-async def test_nothing_is_handed_on_while_reading_is_paused(server: Server) -> None:
+async def test_no_bytes_are_passed_on_while_reading_is_paused(server: Server) -> None:
     _, writer, above = await server.connect()
     above.transport.pause_reading()
     sent = os.urandom(3 * MIB)
@@ -172,7 +172,7 @@ async def test_nothing_is_handed_on_while_reading_is_paused(server: Server) -> N
     writer.close()
 
 
-async def test_a_pause_amid_a_buffer_keeps_the_rest(server: Server) -> None:
+async def test_a_pause_within_a_buffer_keeps_the_rest(server: Server) -> None:
     _, writer, above = await server.connect()
     sent = os.urandom(2 * MIB)
     take = above.data_received
@@ -189,7 +189,7 @@ async def test_a_pause_amid_a_buffer_keeps_the_rest(server: Server) -> None:
     writer.close()
 
 
-async def test_the_certificate_of_a_client_is_told(server: Server) -> None:
+async def test_the_certificate_of_a_client_is_returned(server: Server) -> None:
     server.context.verify_mode = ssl.CERT_REQUIRED
     server.context.load_verify_locations(server.authority.trust)
     pem = server.authority.issue("viewer", unit="people")
@@ -199,7 +199,7 @@ async def test_the_certificate_of_a_client_is_told(server: Server) -> None:
     writer.close()
 
 
-async def test_a_client_without_the_certificate_that_is_asked_for_is_refused(server: Server) -> None:
+async def test_a_client_without_the_required_certificate_is_refused(server: Server) -> None:
     server.context.verify_mode = ssl.CERT_REQUIRED
     server.context.load_verify_locations(server.authority.trust)
     context = ssl.create_default_context(cafile=server.authority.trust)
@@ -211,7 +211,7 @@ async def test_a_client_without_the_certificate_that_is_asked_for_is_refused(ser
     assert not server.accepted
 
 
-async def test_what_is_not_tls_is_dropped_before_there_is_a_connection(server: Server) -> None:
+async def test_bytes_that_are_not_tls_are_dropped_before_the_connection_begins(server: Server) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"\0\0\0\x10 not TLS, but a frame in clear")
     assert (await reader.read(-1))[:1] in (b"", b"\x15"), "at most an alert"
@@ -219,7 +219,7 @@ async def test_what_is_not_tls_is_dropped_before_there_is_a_connection(server: S
     assert not server.accepted
 
 
-async def test_a_handshake_that_stalls_is_ended(server: Server) -> None:
+async def test_a_stalled_handshake_is_ended(server: Server) -> None:
     server.handshake_timeout_s = 0.05
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"\x16\x03\x01")
@@ -229,10 +229,10 @@ async def test_a_handshake_that_stalls_is_ended(server: Server) -> None:
     assert server.failures == ["it did not end in 0.05 s"]
 
 
-async def test_a_client_that_asks_for_new_keys_and_does_not_read_is_dropped(server: Server) -> None:
+async def test_a_client_that_requests_new_keys_and_does_not_read_is_dropped(server: Server) -> None:
     _, writer, above = await server.connect()
     above.transport.pause_writing()
-    above.transport._outgoing.write(bytes(tls_socket._SEALED_BYTES + 1))  # answers of TLS itself
+    above.transport._outgoing.write(bytes(tls_socket._SEALED_BYTES + 1))  # responses of TLS itself
     writer.write(b"x")
     await above.lost.wait()
     writer.transport.abort()

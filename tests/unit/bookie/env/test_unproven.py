@@ -1,9 +1,9 @@
-"""Which connection gives way: the oldest that has not proved who it is, of all or of one address."""
+"""Which connection is closed: the oldest unauthenticated one, of all or of one address."""
 
 from quire_bookie.env.unproven import Unproven
 
 
-def test_the_oldest_comes_first_and_none_twice() -> None:
+def test_the_oldest_is_returned_first_and_none_twice() -> None:
     unproven: Unproven[str] = Unproven()
     for connection, address in (("first", "a"), ("second", "b"), ("third", "a")):
         unproven.add(connection, address)
@@ -12,7 +12,7 @@ def test_the_oldest_comes_first_and_none_twice() -> None:
     assert [unproven.pop_oldest() for _ in range(3)] == ["first", "third", None]
 
 
-def test_one_that_was_let_in_or_ended_is_never_named() -> None:
+def test_an_authenticated_or_ended_connection_is_never_returned() -> None:
     unproven: Unproven[str] = Unproven()
     unproven.add("let in", "a")
     unproven.discard("let in")
