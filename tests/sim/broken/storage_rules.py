@@ -12,10 +12,10 @@ from quire_bookie.model import LedgerId, Run
 from quire_bookie.server.requests.adds import Adds
 from quire_bookie.server.start.replaying import JournalMarks, ReplayTarget
 from quire_bookie.storage.flush_worker import FlushWorker
-from quire_bookie.storage.ledger_storage import LedgerStorage
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates
 from quire_bookie.storage.ledgers.limbo import Limbo
 from quire_bookie.storage.logs.log_writes import LogWrites
+from quire_bookie.storage.stored_ledgers import StoredLedgers
 from quire_bookie.wire.messages import AddRequest
 from tests.sim.broken.variant import Variant, replaced
 
@@ -103,11 +103,11 @@ def _limbo_denies() -> tuple[Any, ...]:
         proper(self, info)
         info.limbo = False
 
-    def never(self: LedgerStorage[Any], ledger: LedgerId) -> bool:
+    def never(self: StoredLedgers, ledger: LedgerId) -> bool:
         return False
 
     proper = LedgerStates._settle_limbo
-    return (replaced(LedgerStates, "_settle_limbo", settle), replaced(LedgerStorage, "is_limbo", never))
+    return (replaced(LedgerStates, "_settle_limbo", settle), replaced(StoredLedgers, "is_limbo", never))
 
 
 def _limbo_not_fenced() -> tuple[Any, ...]:

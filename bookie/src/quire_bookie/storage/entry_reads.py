@@ -72,7 +72,6 @@ class EntryReads:
         stats: StorageStats,
         load: Callable[[LedgerId], Awaitable[LedgerInfo | None]],
         is_limbo: Callable[[LedgerId], bool],
-        on_damage: Callable[[LedgerId, EntryId, DamagedError], None],
     ) -> None:
         self._directory = directory
         self._index = index
@@ -83,7 +82,12 @@ class EntryReads:
         self._stats = stats
         self._load = load
         self._is_limbo = is_limbo
-        self._on_damage = on_damage
+        self.on_damage: Callable[[LedgerId, EntryId, DamagedError], None] | None = None
+        """Called when a read finds damage; entry -1: the record of which entries exist is damaged."""
+
+    def _report(self, ledger: LedgerId, entry: EntryId, error: DamagedError) -> None:
+        if self.on_damage is not None:
+            self.on_damage(ledger, entry, error)
 
     def cached(self, info: LedgerInfo, entry: EntryId) -> bytes | None:
         """See `LedgerStorage.read_cached`."""
@@ -113,10 +117,10 @@ class EntryReads:
         info = await self._readable(ledger)
         if entry == NO_ENTRY:
             if info.limbo:
-                raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: its last entry is not known")
+                raise UnknownLedgerStateError(f"ledger {ledger} is in limbo: its last entry is unknown")
             if info.last_unproven:
                 error = DamagedError(self._directory, 0, f"the last entry of ledger {ledger} is not provable")
-                self._on_damage(ledger, NO_ENTRY, error)
+                self._report(ledger, NO_ENTRY, error)
                 raise error
             entry = info.last_entry
         return await self._read(info, entry)
@@ -155,7 +159,7 @@ class EntryReads:
         try:
             indexed = await indexed_ranges(self._index, ledger)
         except DamagedError as error:
-            self._on_damage(ledger, NO_ENTRY, error)
+            self._report(ledger, NO_ENTRY, error)
             raise
         if info.deleted:
             raise NoSuchLedgerError(f"ledger {ledger} was deleted")
@@ -165,7 +169,7 @@ class EntryReads:
         try:
             info = self._states.get(ledger) or await self._load(ledger)
         except DamagedError as error:
-            self._on_damage(ledger, NO_ENTRY, error)
+            self._report(ledger, NO_ENTRY, error)
             raise
         if info is None and self._is_limbo(ledger):
             raise UnknownLedgerStateError(f"ledger {ledger} may have been lost: this bookie is in limbo")
@@ -198,7 +202,7 @@ class EntryReads:
                 ) from error
             if isinstance(error, DamagedError):
                 self._stats.reads_damaged += 1
-                self._on_damage(info.ledger_id, entry, error)
+                self._report(info.ledger_id, entry, error)
             raise
         if info.deleted:
             raise NoSuchLedgerError(f"ledger {info.ledger_id} was deleted")

@@ -8,7 +8,6 @@ Owns the steps of a put and a read, and their order; delegates flushing to `flus
 """
 
 import logging
-import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
@@ -21,13 +20,10 @@ from quire_bookie.env.space_reserve import SpaceReserve
 from quire_bookie.errors import (
     DamagedError,
     DiskFullError,
-    NoSuchEntryError,
     NoSuchLedgerError,
     TooManyRequestsError,
 )
 from quire_bookie.model import (
-    ENTRY_HEADER_BYTES,
-    NO_ENTRY,
     Buffer,
     EntryId,
     IdCounters,
@@ -36,60 +32,58 @@ from quire_bookie.model import (
     Run,
     RunBatch,
 )
-from quire_bookie.storage.compaction import Compaction
-from quire_bookie.storage.deletion import Deletion, Unchanged
+from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
-from quire_bookie.storage.entry_reads import EntryReads, Stretch
-from quire_bookie.storage.flush_worker import FlushWorker, Marks
-from quire_bookie.storage.formats.block_index import known_top, look_up
+from quire_bookie.storage.entry_reads import Stretch
+from quire_bookie.storage.flush_worker import Marks
+from quire_bookie.storage.formats.block_index import look_up
 from quire_bookie.storage.formats.index_keys import (
     BLOCK_MASK,
     BLOCK_SHIFT,
-    STATES_END,
-    STATES_START,
     block_key,
-    block_of_key,
-    last_block_key,
-    ledger_of_state_key,
-    state_key,
 )
-from quire_bookie.storage.index.index_commits import IndexCommits
-from quire_bookie.storage.ledger_quarantine import LedgerQuarantine
-from quire_bookie.storage.ledgers.id_marks import IdMarks
-from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates, decode_state, is_deleted
-from quire_bookie.storage.ledgers.state_changes import StateChanges
-from quire_bookie.storage.ledgers.tombstones import LEDGERS_PER_COMMIT, Tombstones
-from quire_bookie.storage.logs.log_directories import LogDirectories, home_of
-from quire_bookie.storage.logs.log_reader import LogReader
-from quire_bookie.storage.logs.log_set import EntryLogs
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
+from quire_bookie.storage.ledgers.tombstones import LEDGERS_PER_COMMIT
+from quire_bookie.storage.logs.log_directories import LogDirectories
 from quire_bookie.storage.logs.quarantine import QuarantinedLog
-from quire_bookie.storage.read_cache import ReadCache
+from quire_bookie.storage.parts import StorageParts, open_parts
 from quire_bookie.storage.scrub import Damage, Pace, Scrub, ScrubbedLog, Verify
-from quire_bookie.storage.settings import StorageSettings, StorageStats
-from quire_bookie.storage.write_cache import CacheHalf, WriteCache
+from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.storage.write_cache import CacheHalf
 
 _log = logging.getLogger("quire.storage")
-_LAC = struct.Struct(">q")
-_LAC_OFFSET = 16
 M = TypeVar("M")
 
 
 class LedgerStorage(Generic[M]):
     """Stores the entries and states of ledgers. Call sync methods in the loop step that enqueues to the journal."""
 
-    def __init__(
-        self, disk: Disk, index: IndexStore, directory: str, settings: StorageSettings, marks: Marks[M]
-    ) -> None:
-        self._disk = disk
-        self._index = index
-        self._directory = directory
-        self._settings = settings
-        self._marks = marks
-        self.stats = StorageStats()
-        self._cache = WriteCache(settings.write_cache_bytes)
-        self._read_cache = ReadCache(settings.read_cache_bytes)
-        self._states = LedgerStates(settings.ledger_states_max)
+    def __init__(self, parts: StorageParts[M]) -> None:
+        self._disk = parts.disk
+        self._index = parts.index
+        self._directory = parts.directory
+        self._settings = parts.settings
+        self.stats = parts.stats
+        self._cache = parts.cache
+        self._read_cache = parts.read_cache
+        self._states = parts.states
+        self._commits = parts.commits
+        self._changes = parts.changes
+        self._tombstones = parts.tombstones
+        self._logs = parts.logs
+        self._reader = parts.reader
+        self._flushes = parts.flushes
+        self._ledgers = parts.ledgers
+        self._reads = parts.reads
+        self._deletion = parts.deletion
+        self.compaction = parts.compaction
+        self.ledger_quarantine = parts.ledger_quarantine
+        """Ledgers that the metadata no longer names and that are still held."""
+        self.id_marks = parts.id_marks
+        """The highest ledger ids ever held here, and the highest id counters ever read. May be read at any time."""
         self.cached_ledger = self._states.get  # bound once: called for every run
+        self._reads.on_damage = self._read_failed
+        self._flushes.on_flushed = self._forget_rewritten
         self.on_deleted: Callable[[LedgerId], None] | None = None
         """Called in the loop step in which a deletion takes effect, so that long polls of the ledger wake up."""
         self.on_damage: Callable[[LedgerId, EntryId, DamagedError], None] | None = None
@@ -112,86 +106,11 @@ class LedgerStorage(Generic[M]):
         Entry logs are in all directories; singletons are in the directory where they were found, or in the first.
         Raises StartupError if folders and index do not belong together, DamagedError if the index lost commits.
         """
-        chance, clock = chance or SystemChance(), clock or SystemClock()
-        for path in directories:
-            await disk.make_dirs(path)
-        directory = await home_of(disk, directories)
-        storage = cls(disk, index, directory, settings, marks)
-        log_directories = LogDirectories(disk, directories, settings.reserved_bytes)
-        storage._commits = await IndexCommits.open(disk, index, directory, chance)
-        storage._changes = StateChanges(disk, index, directory, storage._commits, storage._states, chance)
-        await storage._changes.restore_limbo()
-        storage.id_marks = await IdMarks.load(disk, index, directory, storage._commits)
-        storage._tombstones = Tombstones(
-            index, storage._commits, storage._states, clock, int(settings.deleted_ledger_memory_s * 1000)
+        return cls(
+            await open_parts(
+                disk, index, directories, settings, marks, chance or SystemChance(), clock or SystemClock()
+            )
         )
-        storage._logs = await EntryLogs.open(
-            disk, index, log_directories, directory, settings, storage.stats, storage._commits, chance, clock
-        )
-        storage._reader = LogReader(
-            index,
-            storage._logs,
-            storage._read_cache,
-            settings.read_ahead_bytes,
-            settings.write_cache_bytes,
-            storage.stats,
-        )
-        storage._reads = EntryReads(
-            directory,
-            index,
-            storage._cache,
-            storage._read_cache,
-            storage._states,
-            storage._reader,
-            storage.stats,
-            storage.load_ledger,
-            storage.is_limbo,
-            storage._read_failed,
-        )
-        storage._flushes = FlushWorker(
-            directory,
-            index,
-            storage._commits,
-            storage._logs.flushed,
-            storage._cache,
-            storage._states,
-            marks,
-            settings,
-            storage.stats,
-        )
-        storage._flushes.on_flushed = storage._forget_rewritten
-        storage.ledger_quarantine = LedgerQuarantine(
-            index, storage._commits, storage._states, storage._flushes, clock, storage.load_ledger
-        )
-        await storage.ledger_quarantine.open()
-        storage._deletion = Deletion(
-            storage._commits,
-            storage._states,
-            storage._tombstones,
-            storage._cache,
-            storage._read_cache,
-            storage._flushes,
-            storage.ledger_quarantine,
-            storage.load_ledger,
-        )
-        storage._flushes.start()
-        storage.compaction = Compaction(index, storage._commits, storage._logs, storage._flushes)
-        return storage
-
-    compaction: Compaction
-    ledger_quarantine: LedgerQuarantine
-    """Ledgers that the metadata no longer names and that are still held."""
-    id_marks: IdMarks
-    """The highest ledger ids ever held here, and the highest id counters ever read. May be read at any time."""
-
-    _commits: IndexCommits
-    _changes: StateChanges
-    _tombstones: Tombstones
-    _deletion: Deletion
-    _logs: EntryLogs
-    _reader: LogReader
-    _reads: EntryReads
-    _flushes: FlushWorker[M]
 
     @property
     def is_new(self) -> bool:
@@ -348,62 +267,14 @@ class LedgerStorage(Generic[M]):
         """Wait until a refused put may succeed, for replay. DiskFullError or StorageError if intervention is needed."""
         await self._flushes.wait_for_space()
 
-    # ---- state, async
+    # ---- state, async: see `stored_ledgers`
     async def load_ledger(self, ledger: LedgerId) -> LedgerInfo | None:
         """Return the ledger; None proves that this bookie never had it. DamagedError if that cannot be determined."""
-        while True:
-            info = self._states.get(ledger)
-            if info is not None:
-                return info
-            epoch = self._flushes.epoch
-            value = await self._index.get(state_key(ledger))
-            if value is not None:
-                info = decode_state(ledger, value)
-                if not info.deleted:
-                    await self._load_last(info)
-            if epoch != self._flushes.epoch:
-                continue  # a flush intervened: the state that was read may be older than one evicted since
-            if info is not None:
-                return self._states.add_loaded(info)
-            if self._states.get(ledger) is None:
-                self._states.note_absent(ledger)
-                return None
-
-    async def _load_last(self, info: LedgerInfo) -> None:
-        ledger = info.ledger_id
-        try:
-            pair = await self._index.last_at_or_below(last_block_key(ledger), block_key(ledger, 0))
-        except DamagedError as error:
-            _log.error("the last entry of ledger %d is not provable: %s", ledger, error)
-            info.last_unproven = True
-            return
-        if pair is None:
-            return
-        top, info.last_unproven = known_top(*pair)
-        info.last_entry = NO_ENTRY if top < 0 else EntryId(block_of_key(pair[0]) << BLOCK_SHIFT | top)
-        if top < 0:
-            return
-        try:
-            body = await self._reader.read(info, info.last_entry)
-        except (NoSuchEntryError, DamagedError):
-            return  # the LAC of a ledger is a lower bound; a read of the entry itself reports the damage
-        if len(body) >= ENTRY_HEADER_BYTES:
-            info.lac = EntryId(max(info.lac, _LAC.unpack_from(body, _LAC_OFFSET)[0]))
+        return await self._ledgers.load(ledger)
 
     async def ledgers(self) -> list[LedgerId]:
         """Return every ledger held, ascending, without deleted ones; one with a damaged state counts as held."""
-        found: set[LedgerId] = set()
-        async for key, value in self._index.scan(STATES_START, STATES_END):
-            ledger = ledger_of_state_key(key)
-            try:
-                if is_deleted(ledger, value):
-                    continue
-            except DamagedError as error:
-                _log.error("%s", error)
-            found.add(ledger)
-        for info in self._states.dirty_ledgers():
-            (found.discard if info.deleted else found.add)(info.ledger_id)
-        return sorted(found)
+        return await self._ledgers.listed()
 
     async def delete_ledger(self, ledger: LedgerId) -> bool:
         """Delete the entries of a ledger and leave a tombstone. False: it is gone, or an administrator undeleted it."""
@@ -463,8 +334,7 @@ class LedgerStorage(Generic[M]):
 
     def is_limbo(self, ledger: LedgerId) -> bool:
         """Return whether an absent ledger may have been lost; for a held one, `LedgerInfo.limbo`."""
-        info = self._states.get(ledger)
-        return info.limbo if info is not None else self._states.limbo.active and self._states.limbo.covers(ledger)
+        return self._ledgers.is_limbo(ledger)
 
     def id_report(self, ledger_known: bool | None) -> IdReport:
         """Return the report of ledger ids for clients."""
@@ -525,7 +395,7 @@ class LedgerStorage(Generic[M]):
         return await self._reads.many(ledger, first, entries_max, bytes_max)
 
     async def entry_ranges(self, ledger: LedgerId, *, known_only: bool = False) -> list[EntryRange]:
-        """Return the ids held, as ascending inclusive runs. Errors of `read`; `known_only`: none because of limbo."""
+        """Return the ids held, as ascending inclusive runs. Raises as `read` does; with `known_only`, also in limbo."""
         return await self._reads.ranges(ledger, known_only=known_only)
 
     def _read_failed(self, ledger: LedgerId, entry: EntryId, error: DamagedError) -> None:
@@ -577,7 +447,7 @@ class LedgerStorage(Generic[M]):
 
     async def drop_dead_logs(self) -> int:
         """Remove the sealed entry logs without a live ledger; return the bytes freed."""
-        return await self._flushes.exclusive(partial(self._logs.drop_dead, self._first_live, self._commits))
+        return await self._flushes.exclusive(partial(self._logs.drop_dead, self._ledgers.first_live, self._commits))
 
     async def close(self) -> None:
         """Flush and release. Entries that cannot be flushed stay in the journal."""
@@ -586,13 +456,3 @@ class LedgerStorage(Generic[M]):
         finally:
             await self._reader.close()
             await self._logs.close()
-
-    async def _first_live(self, ledgers: Sequence[LedgerId]) -> LedgerId | None:
-        try:
-            values = await self._index.get_many([state_key(ledger) for ledger in ledgers])
-            for ledger, value in zip(ledgers, values, strict=True):
-                if value is not None and not is_deleted(ledger, value):
-                    return ledger
-        except DamagedError:
-            return ledgers[0]  # unknown whether it is live
-        return None

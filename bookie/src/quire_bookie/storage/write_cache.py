@@ -299,7 +299,7 @@ class WriteCache:
         """Store a run in the active half; TooManyRequestsError if it has no space."""
         active = self._active
         if active.charged_bytes + run.size_bytes > self._half_bytes and active.entries:
-            raise TooManyRequestsError("both halves of the write cache are full; a flush is under way")
+            raise TooManyRequestsError("both halves of the write cache are full; a flush is running")
         active.add(info, run)
 
     def swap(self) -> CacheHalf:

@@ -1,4 +1,4 @@
-"""How compaction changes one value of the block index. Pure: plans reads and computes new values.
+"""Computes the changes that compaction makes to one value of the block index. Pure.
 
 A move takes effect only for an entry that is still at the old place: an entry that was stored again or deleted while
 its record was copied keeps its new state.

@@ -56,7 +56,7 @@ class RebuiltBlocks:
         self._open_key = b""
         self._open_end = (-1, -1)
         self.entries = 0
-        """The number of records taken."""
+        """The number of indexed records."""
 
     @property
     def undecided(self) -> list[tuple[LedgerId, EntryId]]:
@@ -69,7 +69,7 @@ class RebuiltBlocks:
 
     @property
     def ledgers(self) -> set[LedgerId]:
-        """Ledgers with a taken entry."""
+        """Ledgers with an indexed entry."""
         return set(self._newest)
 
     @property
@@ -120,7 +120,7 @@ class RebuiltBlocks:
             await self._index.delete_range(block_key(ledger, 0), last_block_key(ledger) + b"\0")
 
     async def commit(self) -> None:
-        """Write the entries taken so far to the index."""
+        """Write the entries found so far to the index."""
         doomed, self._to_prune = self._to_prune, set()
         for ledger in sorted(doomed):
             await self._prune(ledger)
