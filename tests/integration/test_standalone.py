@@ -146,7 +146,7 @@ def test_the_number_of_bookies_may_grow_and_not_shrink(tmp_path: Path) -> None:
         finally:
             server.close()
     said = refusal("standalone", "--data", str(tmp_path / "data"), "--bookies", "2", *ANY_PORTS)
-    assert "made with 3 bookies" in said and "--bookies 3" in said
+    assert "created with 3 bookies" in said and "--bookies 3" in said
 
 
 def test_a_data_folder_in_use_is_refused(server: StandaloneProcess) -> None:

@@ -12,7 +12,7 @@ comes back afterwards: its counters are high, and only its epoch is older. Judge
 
 A ledger is what its creator's `c_token` names, not its id. Of an id under which several creators sent entries, reads
 are judged where one creator is a stock client, the reader opens the ledger of that one, and the others are ours: the
-tokens that bookies keep distinguish the two. For the rest see "Where this ends" in docs/protocol.md, "Ledger ids: never
+tokens that bookies keep distinguish the two. For the rest see "Limits" in docs/protocol.md, "Ledger ids: never
 twice".
 """
 
