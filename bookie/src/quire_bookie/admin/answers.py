@@ -108,7 +108,7 @@ async def text_of(request: web.Request) -> str:
         return await request.text()
     except (web.RequestPayloadError, UnicodeDecodeError, LookupError):  # without the cause: it quotes the body
         raise RefusedError(400, "the body cannot be read: send all of it, in UTF-8") from None
-    except ConnectionError:  # the client has disconnected; the response reaches nobody
+    except ConnectionError:  # the client has disconnected and receives no response
         raise RefusedError(400, "the connection ended before the body") from None
 
 

@@ -1,17 +1,19 @@
 """Limits what one client can hold of an HTTP port: connections per address, and requests that never end.
 
-    accepted            counted in total and by address; above a limit a connection is closed at once
+    accepted            counted by address and in total. Above the limit of its address a connection is closed at once;
+                        in total, the one that has been without a request for longest is closed in its place
     cannot be accepted  retried after a pause, e.g. if the process has no free file handle
     TLS handshake       within the header timeout, ten seconds at most
     first header        within the header timeout
     next header         within the header timeout of its first byte; between requests a connection may be idle
     body                within `HTTP_BODY_TIMEOUT_S` of its header
-    response            no limit: a long poll may take long
+    response            no limit: a long poll may take long; its client reads within `HTTP_BODY_TIMEOUT_S`
 
 Sits between the socket and aiohttp, which has no such limits. Must never close a connection whose request is complete.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import socket
@@ -38,6 +40,8 @@ class BoundedHttp:
         self.limits = bounds or HttpLimits()
         self.make_handler: Callable[[], asyncio.Protocol] = connections(runner)
         self._by_handler: dict[object, _HttpConnection] = {}
+        self._idle: dict[_HttpConnection, None] = {}
+        """Connections without a complete request, by the time since which they are so."""
         self._listening: list[socket.socket] = []
         self._tasks = Background(_log)
         self._by_address: Counter[str] = Counter()
@@ -71,7 +75,8 @@ class BoundedHttp:
                 continue
             address = str(name[0]) if isinstance(name, tuple) else str(name)
             if self.admits(address):
-                connection = _HttpConnection(self, address)
+                connection = _HttpConnection(self, address, accepted)
+                self.is_idle(connection)
                 self._tasks.start(self._begin(accepted, tls, connection), f"an HTTP connection of {address}")
             else:
                 accepted.close()
@@ -103,16 +108,17 @@ class BoundedHttp:
             finally:
                 if (connection := self._by_handler.get(request.protocol)) is not None:
                     connection.answering = False
+                    self.is_idle(connection)
 
         server.request_factory, server.request_handler = begun, handled
 
     def admits(self, address: str) -> bool:
         """Count a new connection unless a limit is reached. `left` must follow when it ends."""
         reason = ""
-        if 0 < self.limits.connections_max <= self._open:
-            reason = f"{self._open} are open (the limit is an eighth of `ulimit -n`)"
-        elif 0 < self.limits.connections_per_address_max <= self._by_address.get(address, 0):
+        if 0 < self.limits.connections_per_address_max <= self._by_address.get(address, 0):
             reason = f"{self._by_address[address]} of this address are open (httpServerMaxConnectionsPerAddress)"
+        elif 0 < self.limits.connections_max <= self._open and not self._make_room():
+            reason = f"{self._open} with requests are open (the limit is an eighth of `ulimit -n`)"
         if reason:
             self._refused += 1
             self._report(f"refused an HTTP connection of {address}: {reason}; {self._refused} refused so far")
@@ -120,6 +126,29 @@ class BoundedHttp:
         self._open += 1
         self._by_address[address] += 1
         return True
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle for longest, so that idle ones keep no probe and no client out."""
+        idle = next(iter(self._idle), None)
+        if idle is None:
+            return False
+        self._refused += 1
+        self._report(
+            f"closed an idle HTTP connection of {idle.address} for a new one: {self._open} are open (the limit is an "
+            f"eighth of `ulimit -n`); {self._refused} closed or refused so far"
+        )
+        idle.drop()
+        return True
+
+    def is_idle(self, connection: "_HttpConnection") -> None:
+        """Note that a connection has no complete request from now on."""
+        self._idle.pop(connection, None)
+        if connection.is_counted:
+            self._idle[connection] = None
+
+    def is_busy(self, connection: "_HttpConnection") -> None:
+        """Note that a connection has a request, or has ended."""
+        self._idle.pop(connection, None)
 
     def left(self, address: str) -> None:
         """Uncount an admitted connection that has ended."""
@@ -146,14 +175,17 @@ class BoundedHttp:
 class _HttpConnection(asyncio.Protocol):
     """Protocol of one accepted socket; forwards to a handler of aiohttp."""
 
-    def __init__(self, port: BoundedHttp, address: str) -> None:
+    def __init__(self, port: BoundedHttp, address: str, accepted: socket.socket) -> None:
         self._port = port
+        self._accepted = accepted
         self.address = address
-        self._is_counted = True
+        self.is_counted = True
         self._handler: asyncio.Protocol | None = None
         """None before the end of the handshake, and after the end of the connection."""
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        """Runs while the client does not read."""
         self._awaits_body = False
         self.answering = False
 
@@ -179,11 +211,14 @@ class _HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read the response."""
+        if self._read_timer is None:
+            self._read_timer = asyncio.get_running_loop().call_later(limits.HTTP_BODY_TIMEOUT_S, self._unread)
         if self._handler is not None:
             self._handler.pause_writing()
 
     def resume_writing(self) -> None:
         """The client resumed reading."""
+        self._stop_read_timer()
         if self._handler is not None:
             self._handler.resume_writing()
 
@@ -198,13 +233,25 @@ class _HttpConnection(asyncio.Protocol):
     def end(self) -> None:
         """Uncount the connection. A second call does nothing."""
         self._stop_timer()
-        if self._is_counted:
-            self._is_counted = False
+        self._stop_read_timer()
+        if self.is_counted:
+            self.is_counted = False
+            self._port.is_busy(self)
             self._port.left(self.address)
+
+    def drop(self) -> None:
+        """Close the connection, also during its handshake, and uncount it now."""
+        self.end()
+        if self._handler is not None:
+            self._transport.abort()
+            return
+        with contextlib.suppress(OSError):
+            self._accepted.shutdown(socket.SHUT_RDWR)
 
     def header_complete(self, payload: Any) -> None:
         """Handle a complete request header; `payload` is the stream of the body."""
         self._stop_timer()
+        self._port.is_busy(self)
         self.answering = True
         self._awaits_body = not payload.is_eof()
         if self._awaits_body:
@@ -223,6 +270,15 @@ class _HttpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _unread(self) -> None:
+        _log.info("closing an HTTP connection of %s: it reads no response", self.address)
+        self._transport.abort()
 
     def _too_late(self, seconds: float) -> None:
         self._timer = None

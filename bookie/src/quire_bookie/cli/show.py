@@ -29,7 +29,9 @@ def register(commands: Commands) -> None:
 
     @app.command()
     def show(
-        process: Annotated[str, typer.Argument(help="Kind of process: standalone, bookie or broker.")] = "standalone",
+        process: Annotated[
+            str, typer.Argument(help="Kind of process: standalone, bookie, broker or autorecovery.")
+        ] = "standalone",
         config: ConfigFile = None,
         set_: Settings = None,
         format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,

@@ -108,7 +108,7 @@ class LedgerClientConfig(ProcessConfig):
         limits.PLACEMENT_RACKS_MIN,
         alias="bookkeeperClientMinNumRacksPerWriteQuorum",
         ge=1,
-        description="racks over which the replicas of an entry are spread, if there are that many",
+        description="racks over which the replicas of an entry are spread, if there are enough",
     )
     zones_min: int = Field(
         1,

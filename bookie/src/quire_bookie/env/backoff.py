@@ -1,4 +1,4 @@
-"""Growing pauses between attempts. Independent of what is attempted."""
+"""Growing pauses between attempts. Independent of the attempted work."""
 
 import asyncio
 

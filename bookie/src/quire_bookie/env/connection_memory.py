@@ -1,7 +1,7 @@
 """Limits the memory of all connections of a process: incomplete frames, waiting requests, reads, and unsent responses.
 
 Owns the counts, the queue of waiters for memory, and the choice of the peers that are closed. Never reads or writes a
-socket: it reads from each connection (`Holder`) how much its socket has not sent, and tells it to pause or to close.
+socket: it requests from each connection (`Holder`) the number of unsent bytes, or to pause or to close.
 
     class of bytes   counted from, and until
     receiving        a frame begins to arrive, by its announced length; it is complete

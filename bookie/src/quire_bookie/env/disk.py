@@ -107,7 +107,7 @@ class Disk(Protocol):
         ...
 
     async def modified_ms(self, path: str) -> int | None:
-        """Return when a file was last written, for display; None if unknown, or if there is no file."""
+        """Return when a file was last written, for display; None if unknown or if the file is missing."""
         ...
 
     async def open(self, path: str, *, create: bool = False) -> DiskFile:

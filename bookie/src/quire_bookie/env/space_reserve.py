@@ -75,7 +75,7 @@ class SpaceReserve:
         return self.size_bytes - self.held_bytes
 
     async def release(self, needed_bytes: int) -> bool:
-        """Free that many bytes, or the rest. False: nothing was left. OSError."""
+        """Free `needed_bytes`, or the rest. False: nothing was left. OSError."""
         async with self._lock:
             return await self._release(needed_bytes)
 

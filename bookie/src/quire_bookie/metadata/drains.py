@@ -1,4 +1,4 @@
-"""Owns the nodes that record which bookies are to be drained, and the progress. No Java process uses them.
+"""Owns the nodes that record requested drains of bookies and their progress. No Java process uses them.
 
 /quire/drains                      JSON [{"bookie", "wish", "since_ms", "leaving", "made_read_only"}, ...], by time
 /quire/drain-progress/<bookie>     JSON as `Progress`; written by the auditor after each check, for display

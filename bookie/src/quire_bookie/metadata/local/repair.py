@@ -240,7 +240,7 @@ def sync_file(path: Path) -> None:
 
 
 def describe(plan: RepairPlan) -> list[str]:
-    """Describe in lines what is rebuilt and what is not."""
+    """Describe the result in lines: rebuilt nodes, and missing commits."""
     if not plan.problem:
         return ["nothing to repair: metadata.db and metadata.log prove each other"]
     lines = [f"found: {plan.problem}"]
