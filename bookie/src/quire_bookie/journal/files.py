@@ -109,7 +109,7 @@ class JournalFiles:
         """Check that the newest file exists: only the witness proves that; the remaining files do not."""
         newest = max(self.live, default=0)
         if newest < witness.position.generation:
-            what = f"the journal file of generation {witness.position.generation} is missing, and it was durable"
+            what = f"the journal file of generation {witness.position.generation} is missing, but it was durable"
             raise JournalDamagedError(self._directory, 0, what)
         prepared = self.path_of(witness.prepared_file)
         if newest < witness.prepared_generation and prepared.rpartition("/")[2] not in names:
@@ -129,7 +129,7 @@ class JournalFiles:
             size = await file.size()
             block = await file.read(0, HEADER_BLOCK_BYTES)
             if len(block) < HEADER_BLOCK_BYTES:
-                raise JournalDamagedError(path, size, "the file was cut: its header is missing")
+                raise JournalDamagedError(path, size, "the file is truncated: its header is missing")
             try:
                 header = decode_header(block)
             except JournalFormatError as error:
@@ -149,9 +149,9 @@ class JournalFiles:
             await self._keep_or_remove(path, size)
             return
         if size < header.file_bytes:
-            raise JournalDamagedError(path, size, f"the file was cut; it had {header.file_bytes} bytes")
+            raise JournalDamagedError(path, size, f"the file is truncated; it had {header.file_bytes} bytes")
         if other := self.live.get(header.generation):
-            raise JournalDamagedError(path, 0, f"{other.path} has generation {header.generation} too")
+            raise JournalDamagedError(path, 0, f"{other.path} also has generation {header.generation}")
         await self._make_durable(path)
         self.live[header.generation] = LiveFile(path, header)
 

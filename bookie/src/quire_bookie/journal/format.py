@@ -118,7 +118,7 @@ def encode_mark(mark: Mark) -> bytes:
 def decode_mark(content: Buffer) -> Mark:
     """Parse the mark's file; JournalFormatError if it is invalid."""
     if len(content) != _PREFIX.size + _MARK.size:
-        raise JournalFormatError(f"a mark of {len(content)} bytes")
+        raise JournalFormatError(f"a mark of {len(content)} bytes, not {_PREFIX.size + _MARK.size}")
     version, rest = _checked(content, _MARK_MAGIC, _MARK, "mark", newest=WITNESSED_MARK_VERSION)
     uuid, generation, offset, sequence = _MARK.unpack(rest)
     return Mark(uuid, JournalPosition(generation, offset, sequence), version >= WITNESSED_MARK_VERSION)
@@ -130,10 +130,10 @@ def _checked(
     """Return the version and the bytes after the prefix."""
     end = _PREFIX.size + layout.size
     if len(content) < end:
-        raise JournalFormatError(f"{what} of {len(content)} bytes")
+        raise JournalFormatError(f"{what} of {len(content)} bytes; at least {end} are needed")
     magic, version, crc = _PREFIX.unpack_from(content)
     if magic != expected:
-        raise JournalFormatError(f"{what} without its magic")
+        raise JournalFormatError(f"{what} with a wrong magic")
     rest = bytes(content[_PREFIX.size : end])
     if crc32c(rest) != crc:
         raise JournalFormatError(f"{what} with a wrong checksum")

@@ -100,7 +100,7 @@ def _check_newest(directory: str, files: list[InspectedFile], witness: WitnessRe
     generation, offset, _ = witness.position
     newest = max((found for found in files if found.live), key=lambda found: found.generation or 0, default=None)
     if newest is None or (newest.generation or 0) < generation:
-        what = f"the file of generation {generation} is missing, and {WITNESS_NAME} proves that it was durable"
+        what = f"the file of generation {generation} is missing, but {WITNESS_NAME} proves that it was durable"
         files.append(InspectedFile(directory, 0, what=what, damaged=True))
     elif newest.generation == generation and newest.end < offset and not newest.damaged:
         newest.what, newest.damaged = f"ends at {newest.end}, but {WITNESS_NAME} proves {offset} bytes", True

@@ -102,7 +102,7 @@ class Journal:
         files = await JournalFiles.open(disk, directory, settings, mark, witness)
         if mark is None:
             if files.any:
-                raise JournalDamagedError(f"{directory}/{MARK_NAME}", 0, "the mark is missing beside journal files")
+                raise JournalDamagedError(f"{directory}/{MARK_NAME}", 0, "it is missing, but there are journal files")
             journal = cls(disk, directory, settings, files, *await create_mark(disk, directory, chance))
             journal.is_new = True
             return journal
@@ -330,7 +330,7 @@ class Journal:
                 if wanted and not (self._stopping or self._writer.poisoned or self._writer.has_prepared):
                     # On a full disk only fences and adds of recovery are admitted, so it is these that wait.
                     await self._prepare(urgent=self._writer.waits_for_file and self._writer.full is not None)
-        except Exception as error:  # noqa: BLE001 - a task's root: after any error there is no next file
+        except Exception as error:  # noqa: BLE001 - a task's root: without the task no file follows
             self._writer.poison(error)
 
     async def _prepare(self, *, short: bool = False, urgent: bool = False) -> None:

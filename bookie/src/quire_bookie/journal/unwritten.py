@@ -23,19 +23,19 @@ class Unwritten:
         self.append_force(done)
 
     def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
-        """As `append_run`."""
+        """Call `done` in the next loop step."""
         self.append_force(partial(done, batch))
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
-        """As `append_run`."""
+        """Call `done` in the next loop step."""
         self.append_force(done)
 
     def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
-        """As `append_run`."""
+        """Call `done` in the next loop step."""
         self.append_force(done)
 
     def append_explicit_lac(self, ledger: LedgerId, packet: Buffer, done: Done | None) -> None:
-        """As `append_run`."""
+        """Call `done` in the next loop step."""
         self.append_force(done)
 
     def append_force(self, done: Done | None) -> None:

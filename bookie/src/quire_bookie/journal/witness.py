@@ -93,7 +93,7 @@ async def load_witness(disk: Disk, directory: str, uuid: bytes) -> WitnessRecord
         return None
     if len(content) != 2 * SLOT_BYTES:
         raise JournalDamagedError(
-            path, len(content), f"the file was cut: it has {len(content)} of {2 * SLOT_BYTES} bytes"
+            path, len(content), f"the file is truncated: it has {len(content)} of {2 * SLOT_BYTES} bytes"
         )
     found = [record for at in (0, 1) if (record := decode_slot(content[at * SLOT_BYTES : (at + 1) * SLOT_BYTES]))]
     if not found:
