@@ -31,13 +31,15 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
 
 
 @asynccontextmanager
-async def served(bounds: HttpLimits, authority: Authority | None = None) -> AsyncIterator[tuple[Open, asyncio.Event]]:
+async def served(
+    bounds: HttpLimits, authority: Authority | None = None, response_bytes: int = 0
+) -> AsyncIterator[tuple[Open, asyncio.Event]]:
     """Yield a function that connects, and the event that a GET waits for; a POST returns the length of its body."""
     go_on = asyncio.Event()
 
     async def wait(_: web.Request) -> web.Response:
         await go_on.wait()
-        return web.Response(text="done")
+        return web.Response(body=bytes(response_bytes)) if response_bytes else web.Response(text="done")
 
     async def measure(request: web.Request) -> web.Response:
         return web.Response(text=str(len(await request.read())))
@@ -163,18 +165,59 @@ async def test_connections_of_an_address_are_counted(
             each.close()
 
 
-async def test_connections_of_all_addresses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    async with served(HttpLimits(0, 0, connections_max=2)) as (connect, go_on):
+async def begin_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send a request whose body is missing, and wait until the server knows it."""
+    writer.write(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).startswith(b"HTTP/1.1 100")
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_at_the_limit_of_all_addresses_idle_connections_make_room(
+    tmp_path: Path, tls: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = HttpLimits(0, 0, connections_max=2)
+    async with served(bounds, Authority(tmp_path) if tls else None) as (connect, _):
+        silent, _writer = await connect()
+        busy = await connect()
+        await begin_request(*busy)
+        newer = await connect()
+        assert await end_of(silent) == b"", "the oldest one without a request is closed"
+        assert "closed an idle HTTP connection of 127.0.0.1 for a new one: 2 are open" in caplog.text
+        await begin_request(*newer)
+        with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+            await begin_request(*await connect())  # both have a request: the newest one is closed
+        busy[1].write(b"abc")
+        assert await answer_of(busy[0]) == b"HTTP/1.1 200 OK 3"
+        last = await connect()
+        await begin_request(*last)
+        assert await end_of(busy[0]) == b"", "its request is answered: it is idle"
+        for _, each in (newer, last):
+            each.close()
+
+
+async def test_a_stalled_handshake_makes_room(tmp_path: Path) -> None:
+    async with served(HttpLimits(0, 0, connections_max=2), Authority(tmp_path)) as (connect, _):
+        first = await connect()
+        await begin_request(*first)
+        port = first[1].get_extra_info("peername")[1]
+        stalled, _writer = await asyncio.open_connection("127.0.0.1", port)
+        second = await connect()
+        assert await end_of(stalled) == b""
+        await begin_request(*second)
+        for _, each in (first, second):
+            each.close()
+
+
+async def test_a_client_that_reads_no_response_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_BODY_TIMEOUT_S", 0.2)
+    async with served(HttpLimits(0, 0), response_bytes=64 * 1024 * 1024) as (connect, go_on):
         go_on.set()
-        held = [await connect() for _ in range(2)]
-        refused, _ = await connect()
-        assert await end_of(refused) == b""
-        assert "2 are open (the limit is an eighth of `ulimit -n`)" in caplog.text
-        held[0][1].write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        assert (await end_of(held[0][0])).endswith(b"done")
-        reader, writer = await connect()
+        _, writer = await connect()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(GET)
-        assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
+        while not writer.transport.is_closing():
+            writer.write(b"\r\n")  # a write to a connection that the server closed fails, sooner or later
+            await asyncio.sleep(0.05)
 
 
 async def test_a_failed_accept_is_retried(caplog: pytest.LogCaptureFixture) -> None:
