@@ -94,7 +94,7 @@ def _bookie_of(folders: Sequence[Path]) -> BookieId | None:
         try:
             cookie = decode_cookie(version.read_bytes())
         except MetadataFormatError as error:
-            raise StartupError(f"{version} cannot be read: {error}; delete the folder by hand if it may go") from error
+            raise StartupError(f"{version} cannot be read: {error}; delete the folder by hand to discard it") from error
         if not all(named.startswith("quire") for named in cookie.ledger_dirs):
             raise StartupError(f"the folder {folder} belongs to the Java bookie {cookie.bookie}; nothing was deleted")
         found[cookie.bookie] = folder

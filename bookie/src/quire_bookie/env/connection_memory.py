@@ -270,7 +270,7 @@ class ConnectionMemory:
             self._leave(account.waits)
             account.waits = None
 
-    # ---- what arrives
+    # ---- arriving bytes
     def received(self, account: Account, held_bytes: int, announced_bytes: int, began: bool) -> None:
         """Count a received buffer: `held_bytes` of an incomplete frame have arrived, of `announced_bytes` in total.
 

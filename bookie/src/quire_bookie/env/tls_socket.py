@@ -111,7 +111,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         The socket may have been used before: it may hold plaintext and have paused its former protocol.
         """
         self._below = below = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
-        below.set_write_buffer_limits(high=0)  # from here on it has paused its protocol exactly while it holds bytes
+        below.set_write_buffer_limits(high=0)  # from now on it pauses its protocol exactly while it holds bytes
         self._socket_full = below.get_write_buffer_size() > 0
         below.set_write_buffer_limits(high=_SOCKET_HIGH_BYTES)
         self._timer = self._loop.call_later(

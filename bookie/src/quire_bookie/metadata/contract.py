@@ -40,7 +40,7 @@ def check_transaction(checks: Sequence[Check], operations: Sequence[Operation]) 
 
 
 def sequence_parent(prefix: str) -> str:
-    """Return the node whose version numbers the sequential nodes that start with `prefix`."""
+    """Return the node whose version is the counter of the sequential nodes that start with `prefix`."""
     parent = prefix.rpartition("/")[0]
     check_key(parent)
     return parent

@@ -75,7 +75,7 @@ class EtcdSession:
         return self._lease
 
     def lease_gone(self, lease: int) -> None:
-        """Replace `lease` at once, because a write failed as it does not exist."""
+        """Replace `lease` at once: a write failed because etcd does not know it."""
         if lease == self._lease and lease != 0:
             self._lease = 0
             self._set_state(SessionState.LOST)

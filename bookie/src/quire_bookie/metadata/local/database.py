@@ -323,7 +323,7 @@ def connect(path: Path) -> sqlite3.Connection:
     with contextlib.suppress(OSError):  # it exists, or SQLite reports why it cannot be created
         # SQLite would create it readable for all users. `-wal` and `-shm` get the mode of the database.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-    # isolation_level None: transactions begin and end where this module ends them.
+    # isolation_level None: this module begins and ends transactions itself.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=True, timeout=5.0)
     connection.execute("PRAGMA synchronous=FULL")
     return connection
