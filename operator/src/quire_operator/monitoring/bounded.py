@@ -1,4 +1,4 @@
-"""Bounds of the operator's HTTP port: the lifetime of a connection, and the number of connections per address.
+"""Bounds of the operator's HTTP port: the lifetime of a connection, and their number, per address and in total.
 
 A connection carries one request, whose response comes from memory, so one deadline covers header, response and client.
 """
@@ -16,6 +16,8 @@ class HttpBounds:
 
     connection_s: float = 10.0
     connections_per_address_max: int = 100
+    connections_max: int = 400
+    """In total. Above it the oldest connection is closed for the new one, so that no flood keeps a probe out."""
 
 
 class BoundedHttp:
@@ -26,6 +28,8 @@ class BoundedHttp:
         self.bounds = bounds
         self.by_address: Counter[str] = Counter()
         """Open connections by address."""
+        self.open: dict[_Connection, None] = {}
+        """All of them, the oldest first."""
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of one connection."""
@@ -38,6 +42,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, port: BoundedHttp) -> None:
         self._port = port
         self._handler = port.make_handler()
+        self._socket: asyncio.Transport
         self._address: str | None = None
         """None while the connection is not counted."""
         self._timer: asyncio.TimerHandle | None = None
@@ -49,6 +54,10 @@ class _Connection(asyncio.Protocol):
         if 0 < bounds.connections_per_address_max <= self._port.by_address[address]:
             socket.abort()
             return
+        if 0 < bounds.connections_max <= len(self._port.open):
+            next(iter(self._port.open)).drop()
+        self._socket = socket
+        self._port.open[self] = None
         self._address = address
         self._port.by_address[address] += 1
         if bounds.connection_s > 0:
@@ -59,12 +68,18 @@ class _Connection(asyncio.Protocol):
         """Uncount the closed connection."""
         if self._address is None:
             return
+        self._port.open.pop(self, None)
         self._port.by_address[self._address] -= 1
         if not self._port.by_address[self._address]:
             del self._port.by_address[self._address]
         if self._timer is not None:
             self._timer.cancel()
         self._handler.connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close the connection, and free its place now."""
+        self._port.open.pop(self, None)
+        self._socket.abort()
 
     def data_received(self, data: bytes) -> None:
         """Pass on to the handler."""

@@ -25,7 +25,7 @@ def health_of(lease: Lease) -> OperatorHealth:
     return OperatorHealth(lease, Measurements(), lambda: 3, lambda: 0.0)
 
 
-async def test_a_live_operator_answers_on_its_three_paths() -> None:
+async def test_a_running_operator_responds_on_its_three_paths() -> None:
     lease = Lease()
     async with serving(health_of(lease), 0, "127.0.0.1") as port, aiohttp.ClientSession() as session:
 
@@ -34,7 +34,7 @@ async def test_a_live_operator_answers_on_its_three_paths() -> None:
                 return answer.status, await answer.text()
 
         assert await ask("/healthz") == (200, "ok\n")
-        assert (await ask("/readyz"))[0] == 503, "nobody has answered yet"
+        assert (await ask("/readyz"))[0] == 503, "the API server has not responded yet"
         lease.turned_s = lease.answered_s = asyncio.get_running_loop().time()
         assert await ask("/readyz") == (200, "ok\n")
         status, text = await ask("/metrics")
@@ -45,12 +45,12 @@ async def test_a_live_operator_answers_on_its_three_paths() -> None:
         assert "quire_operator_leader 1\n" in (await ask("/metrics"))[1]
 
 
-async def test_a_request_that_is_no_http_shows_and_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_http_request_shows_and_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(health_of(Lease()), 0, "127.0.0.1") as port:
         await check_refusals(port, caplog)
 
 
-async def test_a_body_that_cannot_be_read_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_body_is_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n"
     async with serving(health_of(Lease()), 0, "127.0.0.1") as port:
         assert (await sent(port, head + b"no gzip..")).startswith("HTTP/1.1 ")
@@ -66,7 +66,7 @@ async def test_a_body_that_cannot_be_read_is_one_line_of_the_log(caplog: pytest.
         (30.0, 30.0, "the lease was last checked 70 s ago", "the API server last responded 70 s ago"),
     ],
 )
-def test_a_silent_api_server_is_no_reason_to_be_restarted_and_a_task_that_hangs_is(
+def test_only_a_hanging_task_requires_a_restart_and_not_a_silent_api_server(
     turned_s: float | None, answered_s: float | None, ill: str | None, not_ready: str | None
 ) -> None:
     health = health_of(Lease(turned_s=turned_s, answered_s=answered_s))
@@ -74,18 +74,18 @@ def test_a_silent_api_server_is_no_reason_to_be_restarted_and_a_task_that_hangs_
     assert health.not_ready(100.0) == not_ready
 
 
-async def test_a_port_that_is_taken_is_said() -> None:
+async def test_a_port_in_use_is_an_error() -> None:
     async with serving(health_of(Lease()), 0, "127.0.0.1") as port:
         with pytest.raises(OperatorError, match="--metrics-port"):
             async with serving(health_of(Lease()), port, "127.0.0.1"):
                 raise AssertionError("two listen on one port")
 
 
-def test_the_memory_of_this_process_is_known() -> None:
+def test_the_memory_of_this_process_is_measured() -> None:
     assert all(size > 10 * 2**20 for size in resident_bytes())
 
 
-async def test_a_connection_ends_in_time_and_an_address_has_a_share() -> None:
+async def test_a_connection_has_a_deadline_and_an_address_a_limit() -> None:
     async with serving(health_of(Lease()), 0, "127.0.0.1", HttpBounds(0.2, 2)) as port:
         stalled, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
@@ -99,3 +99,17 @@ async def test_a_connection_ends_in_time_and_an_address_has_a_share() -> None:
         answer = await asyncio.wait_for(again.read(), 30)
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert b"Connection: close" in answer
+
+
+async def test_at_the_limit_of_all_addresses_the_oldest_connection_makes_room() -> None:
+    bounds = HttpBounds(connection_s=0, connections_max=3)
+    async with serving(health_of(Lease()), 0, "127.0.0.1", bounds) as port:
+        held = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.1.{number}", 0))
+            for number in range(1, 4)
+        ]
+        assert (await sent(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith("HTTP/1.1 200")
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(held[0][0].read(), 30) == b""
+        for _, writer in held:
+            writer.close()
