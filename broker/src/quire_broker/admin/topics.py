@@ -36,7 +36,7 @@ def routes() -> Iterator[Route]:
 
 def _persistent(name: TopicName) -> TopicName:
     if not name.persistent:
-        raise NotAllowedError("non-persistent topics are not served yet")
+        raise NotAllowedError("non-persistent topics are not supported yet")
     return name
 
 

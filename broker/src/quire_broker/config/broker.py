@@ -81,7 +81,7 @@ class ManagedLedgerConfig(ProcessConfig):
     min_rollover_minutes: Count = Field(
         10,
         alias="managedLedgerMinLedgerRolloverTimeMinutes",
-        description="a ledger younger than this does not roll over, whatever its size",
+        description="a ledger younger than this does not roll over, whatever the other limits",
     )
     max_rollover_minutes: int = Field(
         240, alias="managedLedgerMaxLedgerRolloverTimeMinutes", ge=1, description="a ledger older than this rolls over"

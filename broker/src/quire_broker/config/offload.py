@@ -18,7 +18,7 @@ class OffloadConfig(ProcessConfig):
     offload_driver: str = Field(
         "",
         alias="managedLedgerOffloadDriver",
-        description="aws-s3, S3, aliyun-oss, google-cloud-storage, azureblob or quire-folder; empty: no offload",
+        description="aws-s3, S3, aliyun-oss, google-cloud-storage, azureblob or quire-folder; empty: no default target",
     )
     offload_bucket: str = Field(
         "",

@@ -113,7 +113,7 @@ class Topics:
         if topic is not None:
             return topic
         if not name.persistent:
-            raise NotAllowedError("non-persistent topics are not served yet")
+            raise NotAllowedError("non-persistent topics are not supported yet")
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
         if name in self._loaded or name in self._unloading:
