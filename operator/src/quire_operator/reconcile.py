@@ -84,13 +84,13 @@ async def reconcile_managed_ledger(
     operator generates none.
     """
     memory, path = memory or Memory(), managed_ledger_path(namespace, name)
-    observed_pair = await observe_managed_ledger(
+    observation = await observe_managed_ledger(
         kube, brokers, namespace, name, now_s, memory, generated=certificates is not None
     )
-    if observed_pair is None:
+    if observation is None:
         memory.forget(path)
         return None
-    observed, endpoint = observed_pair
+    observed, endpoint = observation
     fault = None if certificates is None else await keep_managed_ledger(certificates, observed.resource, now_s)
     lacking = None if passwords is None else await passwords.ensure(observed.resource, now_s)
     observed = replace(
@@ -112,9 +112,9 @@ async def reconcile_managed_ledger(
     except (KubeError, RefusedError) as error:
         refusal = error
     finally:
-        asked = {action.job for action in found.actions if isinstance(action, StartRun)}
+        started = {action.job for action in found.actions if isinstance(action, StartRun)}
         known = {job: one for job, one in refused_runs.items() if now_s - one.at_s < 2 * REFUSED_S}
-        stay = {job: one for job, one in known.items() if job not in asked}
+        stay = {job: one for job, one in known.items() if job not in started}
         memory.refusals[path] = stay | actions.refused
     if refusal is not None or actions.refused:
         jobs = replace(observed.jobs, refused=memory.refusals[path])

@@ -56,14 +56,14 @@ def deployment(resource: Bookie, default_image: str) -> Manifest:
     main = container(image, arguments, ports, spec.auto_recovery.resources, "/readyz", tls=https)
     account = child_name(meta.name, BOOKIE)
     pod = pod_spec(main, child_name(meta.name, AUTO_RECOVERY), account, GRACE_S)
-    match, wishes = selector(meta.name, AUTO_RECOVERY), _scheduling(spec.pod_template)
+    match, scheduling = selector(meta.name, AUTO_RECOVERY), _scheduling(spec.pod_template)
     pod = with_secrets(pod | spread(match, (), 1, enforce=False), spec.metadata, spec.tls)
     pod = with_pool_tokens(pod, spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)
     return child("Deployment", "apps/v1", "Bookie", meta, AUTO_RECOVERY) | {
         "spec": {
             "replicas": spec.auto_recovery.replicas,
             "selector": {"matchLabels": match},
-            "template": pod_template(meta.name, AUTO_RECOVERY, pod, config_text(resource), wishes),
+            "template": pod_template(meta.name, AUTO_RECOVERY, pod, config_text(resource), scheduling),
         }
     }
 

@@ -223,7 +223,7 @@ def _annotation(file: str) -> str:
 
 
 def _pod(resource: ManagedLedger, facts: JobFacts, job: JobWanted, main: Manifest, files: dict[str, str]) -> Manifest:
-    """Return the pod of a driver or an executor, with access only to what is mounted."""
+    """Return the pod of a driver or an executor, with access only to its mounts."""
     spark = resource.spec.spark
     main = {
         "name": CONTAINER,

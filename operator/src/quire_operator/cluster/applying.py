@@ -63,7 +63,7 @@ class PoolActions:
             case act.Emit():
                 await emit(self._kube, "Bookie", self._meta, action, self._now_s)
             case act.Decommission() | act.CancelDrain() | act.SetLostBookieDelay():
-                await self._wish(action)
+                await self._request(action)
 
     async def _release(self, claim: act.ReleaseClaim) -> None:
         """Set the volume to Retain before deleting its claim: in the reverse order a crash would lose the volume."""
@@ -75,7 +75,7 @@ class PoolActions:
         path = object_path("v1", "PersistentVolumeClaim", self._meta.namespace, claim.name)
         await self._kube.delete(path, claim.uid)
 
-    async def _wish(self, action: act.Decommission | act.CancelDrain | act.SetLostBookieDelay) -> None:
+    async def _request(self, action: act.Decommission | act.CancelDrain | act.SetLostBookieDelay) -> None:
         """Send a request to the first host that responds. Raises UnreachableError if none does."""
         last = UnreachableError("no bookie and no auto-recovery has an address yet")
         for host in self._hosts:

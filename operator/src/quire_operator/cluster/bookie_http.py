@@ -85,7 +85,7 @@ class BookieHttp:
         tls = True if trust is None else trust.context
         name = None if trust is None else trust.name or None
         _, token = self._tokens.get(host, ("", ""))
-        asked = self._session.request(
+        request = self._session.request(
             method,
             url,
             json=body,
@@ -94,7 +94,7 @@ class BookieHttp:
             ssl=tls,
             server_hostname=name,
         )
-        async with asked as answer:
+        async with request as answer:
             response = Response(answer.status, await answer.json(content_type=None))
         if response.status in (401, 403):
             raise UnreachableError(f"{method} {path}: {host} refused the operator ({response.status}): {response.body}")
@@ -173,17 +173,17 @@ class BookieHttp:
     async def set_lost_bookie_delay(self, host: str, delay_s: int) -> None:
         """Set the delay for the whole cluster. Raises UnreachableError if it was not accepted."""
         body = {"delay_seconds": delay_s}
-        await self._wish(host, f"{_RECOVERY}/lost_bookie_recovery_delay", "PUT", body, {200})
+        await self._request(host, f"{_RECOVERY}/lost_bookie_recovery_delay", "PUT", body, {200})
 
     async def decommission(self, host: str, bookie: str) -> None:
         """Request that a bookie is drained and, once stopped, its cookie removed. An unknown bookie is no error."""
-        await self._wish(host, f"/api/v1/quire/drains/{bookie}", "PUT", {"wish": "decommission"}, {200, 404})
+        await self._request(host, f"/api/v1/quire/drains/{bookie}", "PUT", {"wish": "decommission"}, {200, 404})
 
     async def cancel_drain(self, host: str, bookie: str) -> None:
         """Cancel the drain of a bookie. A bookie that is not being drained is no error."""
-        await self._wish(host, f"/api/v1/quire/drains/{bookie}", "DELETE", None, {200, 404})
+        await self._request(host, f"/api/v1/quire/drains/{bookie}", "DELETE", None, {200, 404})
 
-    async def _wish(self, host: str, path: str, method: str, body: object, fine: set[int]) -> None:
+    async def _request(self, host: str, path: str, method: str, body: object, fine: set[int]) -> None:
         response = await self.ask(host, path, method, body)
         if response.status not in fine:
             raise UnreachableError(f"{method} {path} was refused ({response.status}): {response.body}")

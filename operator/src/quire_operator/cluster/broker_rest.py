@@ -20,7 +20,7 @@ from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
 from quire_operator.plan.namespace import BACKLOG_KINDS, backlog_quota_path, isolation_name
 
 ASK_TIMEOUT_S = 10.0
-WISH_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 60.0
 """A partitioned topic is loaded partition by partition, a namespace is deleted topic by topic."""
 _LAST = 2**63 - 1
 _EARLIEST, _LATEST = {"ledgerId": -1, "entryId": -1}, {"ledgerId": _LAST, "entryId": _LAST}
@@ -91,47 +91,47 @@ class BrokerRest:
             case act.CreateNamespace(namespace):
                 tenant, _, _ = namespace.partition("/")
                 info = {"adminRoles": [], "allowedClusters": [CLUSTER_NAME]}
-                await self._wish(endpoint, "PUT", f"/admin/v2/tenants/{tenant}", info, there=409)
-                await self._wish(endpoint, "PUT", f"/admin/v2/namespaces/{namespace}", None, there=409)
+                await self._request(endpoint, "PUT", f"/admin/v2/tenants/{tenant}", info, there=409)
+                await self._request(endpoint, "PUT", f"/admin/v2/namespaces/{namespace}", None, there=409)
             case act.DeleteNamespace(namespace):
-                await self._wish(endpoint, "DELETE", f"/admin/v2/namespaces/{namespace}?force=true", None, there=404)
+                await self._request(endpoint, "DELETE", f"/admin/v2/namespaces/{namespace}?force=true", None, there=404)
             case act.SetPolicy(namespace, path, value):
-                await self._wish(endpoint, "POST", f"/admin/v2/namespaces/{namespace}/{path}", value)
+                await self._request(endpoint, "POST", f"/admin/v2/namespaces/{namespace}/{path}", value)
             case act.SetIsolation(name, policy):
-                await self._wish(endpoint, "POST", f"{_ISOLATION}/{quote(name, safe='')}", policy)
+                await self._request(endpoint, "POST", f"{_ISOLATION}/{quote(name, safe='')}", policy)
             case act.ForgetIsolation(name):
-                await self._wish(endpoint, "DELETE", f"{_ISOLATION}/{quote(name, safe='')}", None, there=404)
+                await self._request(endpoint, "DELETE", f"{_ISOLATION}/{quote(name, safe='')}", None, there=404)
             case act.Grant(namespace, role, actions):
                 path = f"/admin/v2/namespaces/{namespace}/permissions/{quote(role, safe='')}"
-                await self._wish(endpoint, "POST" if actions else "DELETE", path, list(actions) if actions else None)
+                await self._request(endpoint, "POST" if actions else "DELETE", path, list(actions) if actions else None)
             case act.SetAdmins(namespace, roles):
-                await self._wish(endpoint, "POST", f"/admin/quire/namespaces/{namespace}/admins", list(roles))
+                await self._request(endpoint, "POST", f"/admin/quire/namespaces/{namespace}/admins", list(roles))
             case act.CreateTopic(namespace, topic, partitions):
                 await self._create_topic(endpoint, _topic(namespace, topic), partitions)
             case act.GrowTopic(namespace, topic, partitions):
                 path = _topic(namespace, topic)
-                await self._wish(endpoint, "POST", f"{path}/partitions", partitions, there=409)
-                await self._wish(endpoint, "POST", f"{path}/createMissedPartitions", None)
+                await self._request(endpoint, "POST", f"{path}/partitions", partitions, there=409)
+                await self._request(endpoint, "POST", f"{path}/createMissedPartitions", None)
             case act.CreateCursor(namespace, topic, cursor, earliest):
                 path = f"{_topic(namespace, topic)}/subscription/{quote(cursor, safe='')}"
-                await self._wish(endpoint, "PUT", path, _EARLIEST if earliest else _LATEST, there=409)
+                await self._request(endpoint, "PUT", path, _EARLIEST if earliest else _LATEST, there=409)
             case act.LoadTopic(namespace, topic, partitions):
                 if partitions:  # a broker may have recorded the topic and stopped before creating its partitions
-                    await self._wish(endpoint, "POST", f"{_topic(namespace, topic)}/createMissedPartitions", None)
+                    await self._request(endpoint, "POST", f"{_topic(namespace, topic)}/createMissedPartitions", None)
                 names = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
                 for name in names:
-                    await self._wish(endpoint, "GET", f"{_topic(namespace, name)}/stats", None)
+                    await self._request(endpoint, "GET", f"{_topic(namespace, name)}/stats", None)
 
     async def _create_topic(self, endpoint: BrokerEndpoint, path: str, partitions: int) -> None:
         if partitions:
-            await self._wish(endpoint, "PUT", f"{path}/partitions", partitions, there=409)
-            await self._wish(endpoint, "POST", f"{path}/createMissedPartitions", None)
+            await self._request(endpoint, "PUT", f"{path}/partitions", partitions, there=409)
+            await self._request(endpoint, "POST", f"{path}/createMissedPartitions", None)
         else:
-            await self._wish(endpoint, "PUT", path, None, there=409)
+            await self._request(endpoint, "PUT", path, None, there=409)
 
-    async def _wish(self, endpoint: BrokerEndpoint, method: str, path: str, body: object, *, there: int = 0) -> None:
+    async def _request(self, endpoint: BrokerEndpoint, method: str, path: str, body: object, *, there: int = 0) -> None:
         """Send a request. `there`: status code for an object that is already in the wanted state."""
-        response = await self._ask(endpoint, method, path, body, WISH_TIMEOUT_S)
+        response = await self._ask(endpoint, method, path, body, REQUEST_TIMEOUT_S)
         if response.status >= 300 and response.status != there:
             raise _failure(response, method, path)
 

@@ -148,23 +148,23 @@ async def _ask(
 ) -> tuple[dict[str, ObservedBookie], ObservedCluster | None, int | None, tuple[str, ...]]:
     """Return the state of the bookies, and of the cluster from the first process that can query the metadata."""
     hosts = {pod["metadata"]["name"]: ip for pod in pods if (ip := pod.get("status", {}).get("podIP"))}
-    asked = [*hosts.values(), *(ip for pod in recovery if (ip := pod.get("status", {}).get("podIP")))]
+    hosts_to_ask = [*hosts.values(), *(ip for pod in recovery if (ip := pod.get("status", {}).get("podIP")))]
     ids = dict(known)
     cluster, delay_s = None, None
     operation = resource.status.operation
     also = frozenset(filter(None, [*known.values(), operation.bookie if operation is not None else None]))
     also |= {lost.id for lost in resource.status.lost_bookies}
-    for host in list(asked):
+    for host in list(hosts_to_ask):
         try:
             ids |= ids_by_pod(resource, list(hosts), await http.addresses(host))
             cluster = await http.cluster(host, also)
             delay_s = await http.lost_bookie_delay_s(host)
             break
         except UnreachableError:
-            asked = [*(one for one in asked if one != host), host]
+            hosts_to_ask = [*(one for one in hosts_to_ask if one != host), host]
     states = await asyncio.gather(*(_bookie(http, host, ids.get(pod)) for pod, host in hosts.items()))
     bookies = {pod: bookie for pod, bookie in zip(hosts, states, strict=True) if bookie is not None}
-    return bookies, cluster, delay_s, tuple(asked)
+    return bookies, cluster, delay_s, tuple(hosts_to_ask)
 
 
 async def _bookie(http: BookieHttp, host: str, bookie_id: str | None) -> ObservedBookie | None:

@@ -94,8 +94,8 @@ async def run(cluster: Cluster, name: str, now: datetime) -> tuple[Any, str]:
         job = await find(cluster, name)
         metadata = job.owner["metadata"]
         moment = due(job.row, now)
-        wish = with_wish((metadata.get("annotations") or {}).get(RUN_ANNOTATION), job.name, moment)
-        patch = {"metadata": {"annotations": {RUN_ANNOTATION: wish}, "resourceVersion": metadata["resourceVersion"]}}
+        request = with_request((metadata.get("annotations") or {}).get(RUN_ANNOTATION), job.name, moment)
+        patch = {"metadata": {"annotations": {RUN_ANNOTATION: request}, "resourceVersion": metadata["resourceVersion"]}}
         try:
             await cluster.merge(managed_ledger_path(cluster.namespace, job.owner_name), patch)
         except ConflictError:
@@ -165,7 +165,7 @@ def due(row: ReadManifest, now: datetime) -> str:
     return moment.strftime(_SECONDS)
 
 
-def with_wish(annotation: str | None, job: str, moment: str) -> str:
+def with_request(annotation: str | None, job: str, moment: str) -> str:
     """Return the annotation with this request instead of an older one of the same job; those of others stay."""
     entries = filter(None, (one.strip() for one in (annotation or "").split(",")))
     others = [one for one in entries if one.partition("@")[0] != job]

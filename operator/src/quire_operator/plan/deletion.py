@@ -1,4 +1,4 @@
-"""Plans the deletion of a pool: what is kept, and what must be removed first. Pure.
+"""Plans the deletion of a pool: which data are kept, and which objects must be removed first. Pure.
 
 By default the claims and their data stay: a new Bookie of the same name uses them again. An operation in progress is
 therefore brought to a state that allows this: a drain that has removed nothing is cancelled; the claims of a bookie
@@ -52,9 +52,12 @@ def plan_deletion(observed: PoolObservation) -> Leaving:
     if operation is not None and stays and observed.cluster is not None:
         why = f"{operation.bookie} stays: cancelling its drain"
         return Leaving((CancelDrain(operation.bookie or ""),), why)
-    untold = _untold(observed, operation)
-    if untold is not None and observed.now_s - seconds_of(observed.resource.meta.deletion_timestamp or "") < PATIENCE_S:
-        return Leaving((), f"{untold}: waiting for the metadata store to record this", operation)
+    unrecorded = _unrecorded(observed, operation)
+    if (
+        unrecorded is not None
+        and observed.now_s - seconds_of(observed.resource.meta.deletion_timestamp or "") < PATIENCE_S
+    ):
+        return Leaving((), f"{unrecorded}: waiting for the metadata store to record this", operation)
     users = sorted(namespace.name for namespace in observed.namespaces if namespace.uses_this_pool)
     if users:
         why = f"ManagedLedger {', '.join(users)} still has this pool as its bookieRef: delete or change it first"
@@ -86,7 +89,7 @@ def needed_by_others(observed: PoolObservation) -> str | None:
     )
 
 
-def _untold(observed: PoolObservation, operation: Operation | None) -> str | None:
+def _unrecorded(observed: PoolObservation, operation: Operation | None) -> str | None:
     """Return what an unreachable metadata store must still record: a recreated pool would not know it."""
     if observed.cluster is not None:
         return None

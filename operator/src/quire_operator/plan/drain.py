@@ -153,19 +153,21 @@ def _is_another(operation: Operation, observed: PoolObservation) -> bool:
 
 
 def _copying(operation: Operation, observed: PoolObservation) -> Move:
-    wish = Decommission(operation.bookie or "")
-    drain = None if observed.cluster is None else observed.cluster.drain_of(wish.bookie)
+    request = Decommission(operation.bookie or "")
+    drain = None if observed.cluster is None else observed.cluster.drain_of(request.bookie)
     if observed.cluster is None:
-        return Move(waiting(operation, "the metadata store is unreachable"), (wish,))
-    if wish.bookie not in observed.cluster.known:
+        return Move(waiting(operation, "the metadata store is unreachable"), (request,))
+    if request.bookie not in observed.cluster.known:
         return _forgotten(operation, observed)
     if drain is None:
-        return Move(waiting(operation, "waiting for the auditor to start the drain"), (wish,))
+        return Move(waiting(operation, "waiting for the auditor to start the drain"), (request,))
     if not drain.emptied or drain.ledgers_left:
         left = f"{drain.ledgers_left} ledgers are still on it"
-        return Move(waiting(operation, "; ".join([left, *drain.blocked_by])), (wish,))
-    found = moved(operation, Step.VERIFYING, observed.now_s, "empty: waiting for a second check", empty_look=drain.look)
-    return Move(found, (wish,))
+        return Move(waiting(operation, "; ".join([left, *drain.blocked_by])), (request,))
+    found = moved(
+        operation, Step.VERIFYING, observed.now_s, "empty: waiting for a second check", empty_look=drain.check_id
+    )
+    return Move(found, (request,))
 
 
 def _verifying(operation: Operation, observed: PoolObservation) -> Move:
@@ -173,23 +175,23 @@ def _verifying(operation: Operation, observed: PoolObservation) -> Move:
 
     The record identifies the first check itself, not the time at which it was observed: the clocks may differ.
     """
-    wish: tuple[Action, ...] = (Decommission(operation.bookie or ""),)
+    request: tuple[Action, ...] = (Decommission(operation.bookie or ""),)
     if observed.cluster is not None and operation.bookie not in observed.cluster.known:
         return _forgotten(operation, observed)
     drain = None if observed.cluster is None else observed.cluster.drain_of(operation.bookie or "")
     if drain is not None and (not drain.emptied or drain.ledgers_left):
-        return Move(moved(operation, Step.COPYING, observed.now_s, "it has ledgers again"), wish)
+        return Move(moved(operation, Step.COPYING, observed.now_s, "it has ledgers again"), request)
     if drain is None or not observed.fully_replicated:
-        return Move(waiting(operation, "not confirmed that every ledger has its replicas elsewhere"), wish)
-    if operation.empty_look in (None, drain.look):
-        noted = operation if operation.empty_look else operation.model_copy(update={"empty_look": drain.look})
-        return Move(noted, wish)  # an earlier version of the operator recorded no check
+        return Move(waiting(operation, "not confirmed that every ledger has its replicas elsewhere"), request)
+    if operation.empty_look in (None, drain.check_id):
+        noted = operation if operation.empty_look else operation.model_copy(update={"empty_look": drain.check_id})
+        return Move(noted, request)  # an earlier version of the operator recorded no check
     if _is_silent(operation, observed):
-        return Move(waiting(operation, f"{operation.pod} does not report its bookie id"), wish)
+        return Move(waiting(operation, f"{operation.pod} does not report its bookie id"), request)
     needed = blocker_of(operation, observed)
     if needed is not None:
-        return Move(waiting(operation, needed[1]), wish)
-    return Move(moved(operation, Step.SHRINKING, observed.now_s, "stopping its pod"), wish)
+        return Move(waiting(operation, needed[1]), request)
+    return Move(moved(operation, Step.SHRINKING, observed.now_s, "stopping its pod"), request)
 
 
 def _forgotten(operation: Operation, observed: PoolObservation) -> Move:
@@ -218,11 +220,11 @@ def _shrinking(operation: Operation, observed: PoolObservation) -> Move:
 
 
 def _removing_cookie(operation: Operation, observed: PoolObservation) -> Move:
-    wish = Decommission(operation.bookie or "")
+    request = Decommission(operation.bookie or "")
     if observed.cluster is None:
         return Move(waiting(operation, "the metadata store is unreachable"))
-    if wish.bookie in observed.cluster.known:
-        return Move(operation, (wish,))
+    if request.bookie in observed.cluster.known:
+        return Move(operation, (request,))
     return Move(moved(operation, Step.RELEASING_CLAIMS, observed.now_s))
 
 

@@ -55,7 +55,7 @@ def _seconds(found: datetime | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedRuns:
     """The runs that the annotation requests."""
 
     slots_s: dict[str, float]
@@ -63,7 +63,7 @@ class Asked:
     faults: tuple[str, ...] = ()
 
 
-def asked(annotation: str | None, jobs: frozenset[str], now_s: float) -> Asked:
+def requested_runs(annotation: str | None, jobs: frozenset[str], now_s: float) -> RequestedRuns:
     """Parse `name@2026-01-31T04:00:30Z,...`. If a job occurs twice, the later time counts."""
     slots: dict[str, float] = {}
     faults = []
@@ -82,4 +82,4 @@ def asked(annotation: str | None, jobs: frozenset[str], now_s: float) -> Asked:
             faults.append(f"{entry!r}: the time is in the future; use the current time")
         else:
             slots[name] = max(slots.get(name, 0.0), float(int(moment.timestamp())))
-    return Asked(slots, tuple(faults))
+    return RequestedRuns(slots, tuple(faults))

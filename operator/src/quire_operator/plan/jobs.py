@@ -18,7 +18,7 @@ from quire_operator.builders.naming import RUN_ANNOTATION
 from quire_operator.builders.spark_applications import application_run
 from quire_operator.plan.actions import Action, Apply, DeleteRun, Emit, StartRun
 from quire_operator.plan.job_checks import job_faults
-from quire_operator.plan.job_slots import Asked, asked, latest_slot_s, next_slot_s
+from quire_operator.plan.job_slots import RequestedRuns, latest_slot_s, next_slot_s, requested_runs
 from quire_operator.plan.jobs_observation import ENDED, ObservedRun, Refusal
 from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
@@ -84,16 +84,16 @@ def plan_jobs(observed: LedgerObservation, default_image: str | None, *, may_act
     `may_act`: the resource is neither paused nor invalid. `ready`: a broker responds, and everything declared exists.
     """
     jobs = _jobs(observed, default_image)
-    wishes = asked(
+    requests = requested_runs(
         observed.resource.meta.annotations.get(RUN_ANNOTATION),
         frozenset(job.wanted.name for job in jobs),
         observed.now_s,
     )
-    due = {job.wanted.name: _due_s(job, wishes, observed.now_s) for job in jobs}
+    due = {job.wanted.name: _due_s(job, requests, observed.now_s) for job in jobs}
     jobs = [job if due[job.wanted.name] is not None else replace(job, refused=None) for job in jobs]
     facts = [_facts(job, observed.now_s) for job in jobs]
     rows = tuple(_shown(row, job, due[row.name], ready=ready) for row, job in zip(facts, jobs, strict=True))
-    findings = tuple(_findings(jobs, facts, rows, wishes))
+    findings = tuple(_findings(jobs, facts, rows, requests))
     actions: list[Action] = []
     if may_act:
         if jobs:
@@ -139,13 +139,13 @@ def _jobs(observed: LedgerObservation, default_image: str | None) -> list[_Job]:
     return found
 
 
-def _due_s(job: _Job, wishes: Asked, now_s: float) -> float | None:
+def _due_s(job: _Job, requests: RequestedRuns, now_s: float) -> float | None:
     """Return the slot that should have a run and has none, or None."""
     wanted = job.wanted
     if job.faults:
         return None
     since_s = now_s if job.former is None else seconds_of(job.former.since)
-    due_s = wishes.slots_s.get(wanted.name, float("-inf"))
+    due_s = requests.slots_s.get(wanted.name, float("-inf"))
     if due_s < since_s - CLOCKS_APART_S:
         due_s = float("-inf")  # the annotation is older than the job, which was removed since or restored from a backup
     if wanted.schedule is not None and not wanted.suspend:
@@ -281,15 +281,15 @@ def _events(job: _Job, row: JobRow) -> list[Action]:
     return [Emit("RunSucceeded" if good else "RunFailed", message, warning=not good)]
 
 
-def _findings(jobs: list[_Job], facts: list[JobRow], rows: Iterable[JobRow], wishes: Asked) -> list[Finding]:
+def _findings(jobs: list[_Job], facts: list[JobRow], rows: Iterable[JobRow], requests: RequestedRuns) -> list[Finding]:
     verdicts = [(row.name, _verdict(job, fact, row.reason)) for job, fact, row in zip(jobs, facts, rows, strict=True)]
     found = []
     for kind, of_offload in (("OffloadHealthy", True), ("AnalyticsHealthy", False)):
         mine = [(name, verdict) for name, verdict in verdicts if (name == OFFLOAD_JOB) is of_offload]
         if mine:
             found.append(_summed(kind, mine))
-    if wishes.faults:
-        message = f"annotation {RUN_ANNOTATION}: " + "; ".join(wishes.faults)
+    if requests.faults:
+        message = f"annotation {RUN_ANNOTATION}: " + "; ".join(requests.faults)
         found.append(Finding(type="RunRequest", status=Truth.FALSE, reason="NotUnderstood", message=message[:4096]))
     return found
 

@@ -146,7 +146,7 @@ def retention_mb(size: str) -> int:
 
 
 def missing(spec: ManagedLedgerSpec, there: NamespaceState, hosts: str) -> list[NamespaceAction]:
-    """Return the actions that create what is missing, in a feasible order; at most `ACTIONS_MAX`.
+    """Return the actions that create missing objects, in a feasible order; at most `ACTIONS_MAX`.
 
     `hosts`: pattern of the brokers that may serve the namespace. The isolation policy is set before the namespace
     exists, so that no other broker can take its topics.
@@ -211,7 +211,7 @@ def _of_topic(namespace: str, topic: Topic, there: ObservedTopic | None) -> list
 
 
 def contradictions(spec: ManagedLedgerSpec, there: NamespaceState) -> list[str]:
-    """Return errors for existing topics that cannot be changed to what is declared, with the remedy."""
+    """Return errors for existing topics that contradict their declaration, with the remedy."""
     found = []
     for topic in spec.topics:
         known = there.topics.get(topic.name)

@@ -99,7 +99,7 @@ class ObservedDrain:
     """The auditor released it: enough others stay for the existing ledgers. False: it waits, perhaps indefinitely."""
 
     @property
-    def look(self) -> int:
+    def check_id(self) -> int:
         """Identifies this check of the auditor among its others, independent of clocks."""
         return round(self.checked_at_s * 1000)
 

@@ -47,11 +47,13 @@ def _faults(field: str, template: PodTemplate, account: str) -> list[str]:
     main = {"name": CONTAINER, "securityContext": container_security()}
     base = {"serviceAccountName": account, "securityContext": pod_security(), "containers": [main]}
     pod = merged(base, template.spec)
-    wishes = [*_of_pod(pod, account), *_of_annotations(template.metadata.annotations)]
+    violations = [*_of_pod(pod, account), *_of_annotations(template.metadata.annotations)]
     for kind in _CONTAINERS:
         for container in _maps(pod.get(kind)):
-            wishes += [f"{kind} {container.get('name')}: {wish}" for wish in _of_container(container, pod)]
-    return [f"{field}: {wish} is not allowed: {_REMEDY}" for wish in wishes]
+            violations += [
+                f"{kind} {container.get('name')}: {violation}" for violation in _of_container(container, pod)
+            ]
+    return [f"{field}: {violation} is not allowed: {_REMEDY}" for violation in violations]
 
 
 def _of_pod(pod: Mapping[str, Any], account: str) -> Iterator[str]:

@@ -36,8 +36,8 @@ def wanted(observed: PoolObservation, but: str | None = None) -> ObservedPod | N
     `but`: name of a pod to skip.
     """
     pods = sorted((pod for pod in observed.pods if pod.name != but), key=lambda pod: ordinal_of(pod.name))
-    asked = [pod for pod in pods if pod.replace_asked]
-    return next(iter([*asked, *(pod for pod in pods if why_lost(observed, pod) is not None)]), None)
+    requested = [pod for pod in pods if pod.replace_asked]
+    return next(iter([*requested, *(pod for pod in pods if why_lost(observed, pod) is not None)]), None)
 
 
 def forgettable(observed: PoolObservation) -> tuple[str, str] | None:
@@ -110,30 +110,30 @@ def advance(operation: Operation, observed: PoolObservation) -> Move:
 def _copying(operation: Operation, observed: PoolObservation) -> Move:
     """Wait until all of its entries are copied elsewhere, from the other replicas if it does not serve any more."""
     bookie, pod = operation.bookie or "", observed.pod(operation.pod or "")
-    asked = pod is not None and pod.replace_asked
-    if pod is not None and asked and not serves(observed, pod):
+    requested = pod is not None and pod.replace_asked
+    if pod is not None and requested and not serves(observed, pod):
         return Move(moved(operation, Step.UNBINDING, observed.now_s, "an administrator declared its volumes lost"))
     if observed.cluster is None:
         return Move(waiting(operation, "the metadata store is unreachable"), (Decommission(bookie),))
     if bookie not in observed.cluster.known:
         return _copied(operation, observed, "no ledger names it")
-    if pod is None or (not asked and why_lost(observed, pod) is None):
+    if pod is None or (not requested and why_lost(observed, pod) is None):
         return Move(None, (CancelDrain(bookie),))  # it came back, or the annotation was removed
     drain = observed.cluster.drain_of(bookie)
     if drain is None:
         return Move(waiting(operation, "waiting for the auditor to start the drain"), (Decommission(bookie),))
     is_empty = drain.emptied and not drain.ledgers_left and observed.fully_replicated
-    if is_empty and operation.empty_look not in (None, drain.look):
+    if is_empty and operation.empty_look not in (None, drain.check_id):
         return _copied(operation, observed, "all of its ledgers have their replicas elsewhere")
     # A second check must confirm it: the first may be older than the loss, and the clocks may differ.
-    operation = operation.model_copy(update={"empty_look": drain.look if is_empty else None})
+    operation = operation.model_copy(update={"empty_look": drain.check_id if is_empty else None})
     reasons = [f"{drain.ledgers_left} ledgers are still on it", *drain.blocked_by]
     lacking = observed.cluster.under_replicated if drain.emptied else 0
     if lacking:
         reasons.append(f"{lacking} ledgers of the cluster are under-replicated")
     if observed.cluster.unaccepted:
         reasons = [reasons[0], loss_to_accept(observed.cluster, bookie)]
-    elif not asked and (lacking or (drain.blocked_by and not drain.leaving)):
+    elif not requested and (lacking or (drain.blocked_by and not drain.leaving)):
         # If the cluster has only as many bookies as the ensemble, only a new bookie in its place can take its replicas.
         remedy = f"annotate {pod.name} with {REPLACE_ANNOTATION}"
         reasons.append(f"or {remedy}: a new bookie starts in its place, and the old volumes are kept")
@@ -181,7 +181,7 @@ def _removing_cookie(operation: Operation, observed: PoolObservation) -> Move:
     """Wait until the auditor has removed the old id, which it keeps while any ledger names it."""
     if operation.bookie is None:
         return Move(None)
-    wish = Decommission(operation.bookie)
+    request = Decommission(operation.bookie)
     if observed.cluster is None:
         return Move(waiting(operation, "the metadata store is unreachable"))
     if operation.bookie in {bookie.id for bookie in observed.bookies.values()}:
@@ -190,11 +190,11 @@ def _removing_cookie(operation: Operation, observed: PoolObservation) -> Move:
         return Move(None)
     drain = observed.cluster.drain_of(operation.bookie)
     if drain is None:
-        return Move(waiting(operation, "waiting for the auditor to start the drain"), (wish,))
+        return Move(waiting(operation, "waiting for the auditor to start the drain"), (request,))
     reasons = [f"{drain.ledgers_left} ledgers still name {operation.bookie}", *drain.blocked_by]
     if observed.cluster.unaccepted:
         reasons = [reasons[0], loss_to_accept(observed.cluster, operation.bookie)]
-    return Move(waiting(operation, "; ".join(reasons)), (wish,))
+    return Move(waiting(operation, "; ".join(reasons)), (request,))
 
 
 _STEPS = {

@@ -102,8 +102,8 @@ class Wakes:
 def _matters_to_itself(item: Manifest) -> object:
     """Return the parts of a resource that require its own reconciliation: not the status, which the operator writes."""
     metadata = item["metadata"]
-    wish = (metadata.get("annotations") or {}).get(RUN_ANNOTATION)
-    return metadata.get("generation"), metadata.get("deletionTimestamp"), tuple(metadata.get("finalizers", ())), wish
+    request = (metadata.get("annotations") or {}).get(RUN_ANNOTATION)
+    return metadata.get("generation"), metadata.get("deletionTimestamp"), tuple(metadata.get("finalizers", ())), request
 
 
 def _matters_to_others(item: Manifest) -> object:

@@ -1,4 +1,4 @@
-"""How conditions move on."""
+"""Updates of conditions."""
 
 from quire_operator.api.conditions import Condition, Finding, Truth, moved_on
 
@@ -9,7 +9,7 @@ def ready(status: Truth, reason: str = "Because") -> Finding:
     return Finding(type="Ready", status=status, reason=reason)
 
 
-def test_the_time_of_a_condition_moves_only_when_its_status_does() -> None:
+def test_transition_time_changes_only_with_the_status() -> None:
     before = moved_on((), [ready(Truth.FALSE)], FIRST, 1)
     same = moved_on(before, [ready(Truth.FALSE, "OtherReason")], SECOND, 2)
     assert same == (
@@ -24,6 +24,6 @@ def test_the_time_of_a_condition_moves_only_when_its_status_does() -> None:
     assert moved_on(same, [ready(Truth.TRUE)], SECOND, 2)[0].last_transition_time == SECOND
 
 
-def test_a_condition_that_was_not_looked_at_is_dropped_rather_than_left_stale() -> None:
+def test_a_condition_without_a_current_value_is_dropped() -> None:
     before = moved_on((), [ready(Truth.TRUE), Finding(type="Old", status=Truth.TRUE, reason="R")], FIRST, 1)
     assert [condition.type for condition in moved_on(before, [ready(Truth.TRUE)], SECOND, 1)] == ["Ready"]

@@ -7,15 +7,15 @@ import pytest
 from quire_operator.api import crds
 
 
-def test_the_committed_files_are_what_the_models_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_committed_files_match_the_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert crds.main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_nothing_else_lies_beside_them() -> None:
+def test_the_folder_has_no_other_files() -> None:
     assert set(crds.FOLDER.iterdir()) == set(crds.files(crds.FOLDER))
 
 
-def test_a_stale_or_missing_file_is_named_with_the_command_that_mends_it(
+def test_a_stale_or_missing_file_is_reported_with_the_command_that_fixes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert crds.main(["--check", str(tmp_path)]) == 1

@@ -1,4 +1,4 @@
-"""The models of the resources: what they take, and what they make of what the API server gives them."""
+"""The models of the resources: accepted values, and parsing of the API server's objects."""
 
 import pytest
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ from quire_operator.api.managed_ledger_spec import RESERVED_BROKER_SETTINGS
 from tests.support.kube_resources import bookie, managed_ledger
 
 
-def test_a_smallest_bookie_has_every_default() -> None:
+def test_a_minimal_bookie_has_every_default() -> None:
     found = Bookie.model_validate(bookie())
     assert found.spec.replicas == 3
     assert found.spec.durability.journal is JournalMode.SYNC
@@ -22,11 +22,11 @@ def test_a_smallest_bookie_has_every_default() -> None:
     assert found.meta.name == "pool"
 
 
-def test_fields_of_a_newer_crd_are_no_error() -> None:
+def test_fields_of_a_newer_crd_are_ignored() -> None:
     assert Bookie.model_validate(bookie(futureField={"a": 1})).spec.replicas == 3
 
 
-def test_what_is_written_has_the_names_of_the_manifest_and_nothing_that_is_unset() -> None:
+def test_plain_form_has_camel_case_names_and_no_unset_fields() -> None:
     plain = ManagedLedger.model_validate(managed_ledger()).spec.plain()
     assert plain["bookieRef"] == {"name": "pool"}
     assert "backlogQuota" not in plain
@@ -34,21 +34,21 @@ def test_what_is_written_has_the_names_of_the_manifest_and_nothing_that_is_unset
 
 
 @pytest.mark.parametrize("size", ["10 Gi", "-1Gi", "1e9", ""])
-def test_a_size_that_is_no_quantity_is_refused(size: str) -> None:
+def test_an_invalid_size_is_refused(size: str) -> None:
     with pytest.raises(ValidationError):
         Bookie.model_validate(bookie(storage={"journal": {"size": size}, "ledgers": {"size": "1Gi"}}))
 
 
-def test_amounts_of_cpu_may_be_bare_numbers() -> None:
+def test_cpu_amounts_may_be_plain_numbers() -> None:
     found = Bookie.model_validate(bookie(resources={"requests": {"cpu": 2, "memory": "4Gi"}}))
     assert found.spec.resources.requests == {"cpu": "2", "memory": "4Gi"}
 
 
 @pytest.mark.parametrize("key", RESERVED_SETTINGS)
-def test_a_key_that_the_operator_keeps_to_itself_is_one_of_the_bookie(key: str) -> None:
+def test_reserved_keys_exist_in_the_bookie(key: str) -> None:
     assert BookieConfig.field_of(key) is not None
 
 
 @pytest.mark.parametrize("key", RESERVED_BROKER_SETTINGS)
-def test_a_key_that_the_operator_keeps_to_itself_is_one_of_the_broker(key: str) -> None:
+def test_reserved_keys_exist_in_the_broker(key: str) -> None:
     assert BrokerConfig.field_of(key) is not None

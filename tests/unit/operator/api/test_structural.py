@@ -1,4 +1,4 @@
-"""From models to structural schemas."""
+"""Conversion of models to structural schemas."""
 
 from enum import StrEnum
 from typing import Any, Union
@@ -17,7 +17,7 @@ class Colour(StrEnum):
 
 
 class Inner(ApiModel):
-    """Inside."""
+    """A nested model."""
 
     RULES = (Rule("self.someSize != ''", "empty", ".someSize"),)
 
@@ -32,25 +32,25 @@ class Item(ApiModel):
 
 
 class Outer(ApiModel):
-    """Outside."""
+    """A model with nested ones."""
 
     inner: Inner = section(Inner, "The inner part.", (Rule("true", "never"),))
     maybe: Inner | None = Field(None, description="Perhaps.")
     items: tuple[Item, ...] = keyed("name", 5, "Items.")
 
 
-def test_references_and_nulls_are_put_in_place_and_rules_stay() -> None:
+def test_references_and_nulls_are_inlined_and_rules_stay() -> None:
     schema = structural_schema(Outer)
     inner = schema["properties"]["inner"]
     assert inner["description"] == "The inner part."
-    assert inner["default"] == {"someSize": "1Gi"}, "a rule is asked before the defaults inside are filled in"
+    assert inner["default"] == {"someSize": "1Gi"}, "rules apply before nested defaults are filled in"
     assert [rule["message"] for rule in inner["x-kubernetes-validations"]] == ["empty", "never"]
     assert inner["properties"]["someSize"]["default"] == "1Gi"
     assert schema["properties"]["maybe"]["type"] == "object"
     assert "default" not in schema["properties"]["maybe"]
 
 
-def test_keyed_lists_carry_their_marks_and_no_default() -> None:
+def test_keyed_lists_have_extensions_and_no_default() -> None:
     items = structural_schema(Outer)["properties"]["items"]
     assert items["x-kubernetes-list-type"] == "map"
     assert items["x-kubernetes-list-map-keys"] == ["name"]
@@ -73,7 +73,7 @@ class Recursive(ApiModel):
 
 
 class Above(ApiModel):
-    """Nor this: `exclusiveMinimum` is a number here and a truth value there."""
+    """Not allowed: `exclusiveMinimum` is a number here and a boolean there."""
 
     value: int = Field(gt=0)
 
@@ -81,7 +81,7 @@ class Above(ApiModel):
 @pytest.mark.parametrize(
     ("model", "reason"), [(TwoKinds, "2 alternatives"), (Recursive, "contains itself"), (Above, "exclusiveMinimum")]
 )
-def test_what_no_structural_schema_can_say_is_an_error_here(model: type[ApiModel], reason: str) -> None:
+def test_a_model_without_a_structural_schema_is_an_error(model: type[ApiModel], reason: str) -> None:
     with pytest.raises(NotStructuralError, match=reason):
         structural_schema(model)
 
@@ -97,7 +97,7 @@ def _nodes(node: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_every_field_of_our_resources_says_what_it_is_for(kind: Any) -> None:
+def test_every_field_of_the_resources_has_a_description(kind: Any) -> None:
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for node in _nodes(schema):
         for name, child in node.get("properties", {}).items() if isinstance(node.get("properties"), dict) else ():
@@ -106,7 +106,7 @@ def test_every_field_of_our_resources_says_what_it_is_for(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_every_list_map_and_text_of_a_spec_is_bounded_as_cel_costs_need_it(kind: Any) -> None:
+def test_every_list_map_and_string_of_a_spec_is_bounded_for_cel_costs(kind: Any) -> None:
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     for node in _nodes(schema):
         if node.get("type") == "array":

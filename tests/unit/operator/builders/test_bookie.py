@@ -32,7 +32,7 @@ def main(**spec: Any) -> dict[str, Any]:
     return found
 
 
-def test_every_child_belongs_to_the_resource_and_is_named_after_it() -> None:
+def test_every_child_has_the_resource_as_owner_and_in_its_name() -> None:
     for child in [*bookie_children(resource(), FACTS), *recovery_children(resource(), "image", pod_monitors=False)]:
         metadata = child["metadata"]
         assert metadata["namespace"] == "ns"
@@ -41,11 +41,11 @@ def test_every_child_belongs_to_the_resource_and_is_named_after_it() -> None:
         assert metadata["ownerReferences"][0]["controller"]
 
 
-def test_the_same_resource_makes_the_same_children() -> None:
+def test_equal_resources_give_equal_children() -> None:
     assert bookie_children(resource(), FACTS) == bookie_children(resource(), FACTS)
 
 
-def test_how_many_pods_there_are_is_the_plans_word_and_not_the_specs() -> None:
+def test_the_plan_and_not_the_spec_decides_the_number_of_pods() -> None:
     facts = BookieFacts(replicas=5, default_image="i")
     assert children(facts, replicas=3)["StatefulSet"]["spec"]["replicas"] == 5
 
@@ -64,7 +64,7 @@ def test_the_names_of_pods_resolve_before_they_are_ready() -> None:
     assert main()["args"][:4] == ["bookie", "start", "--advertise", "$(POD_NAME).pool-bookie.ns.svc"]
 
 
-def test_every_folder_of_the_configuration_lies_on_a_claim_that_is_mounted() -> None:
+def test_every_configured_folder_is_on_a_mounted_claim() -> None:
     storage = {
         "journal": {"size": "1Gi", "volumes": 2, "storageClassName": "nvme"},
         "ledgers": {"size": "2Gi", "volumes": 3, "dirsPerVolume": 2},
@@ -83,14 +83,14 @@ def test_every_folder_of_the_configuration_lies_on_a_claim_that_is_mounted() -> 
     assert "storageClassName" not in templates[2]["spec"]
 
 
-def test_claims_that_have_grown_are_not_asked_to_shrink() -> None:
+def test_expanded_claims_are_not_shrunk() -> None:
     facts = BookieFacts(replicas=3, default_image="i", ledger_size="150Gi")
     templates = children(facts)["StatefulSet"]["spec"]["volumeClaimTemplates"]
     sizes = {claim["metadata"]["name"]: claim["spec"]["resources"]["requests"]["storage"] for claim in templates}
     assert sizes == {"journal0": "10Gi", "ledgers0": "150Gi"}
 
 
-def test_pods_have_no_rights_and_write_only_where_they_must() -> None:
+def test_pods_are_unprivileged_and_write_only_to_mounts() -> None:
     spec = pod()["spec"]
     assert spec["securityContext"]["runAsNonRoot"]
     assert not spec["automountServiceAccountToken"]
@@ -100,16 +100,16 @@ def test_pods_have_no_rights_and_write_only_where_they_must() -> None:
     assert not inside["allowPrivilegeEscalation"]
 
 
-def test_probes_ask_the_paths_that_the_bookie_serves() -> None:
+def test_probes_use_paths_that_the_bookie_serves() -> None:
     container = main()
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     startup = container["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] >= 3600, "a long replay is not begun anew"
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 3600, "a long replay is not restarted"
 
 
 @pytest.mark.parametrize("may_disrupt", [False, True])
-def test_evictions_wait_until_it_is_known_that_nothing_is_under_replicated(may_disrupt: bool) -> None:
+def test_evictions_wait_until_all_ledgers_are_known_to_be_fully_replicated(may_disrupt: bool) -> None:
     budget = children(BookieFacts(3, "i", may_disrupt))["PodDisruptionBudget"]["spec"]
     assert budget["maxUnavailable"] == int(may_disrupt)
 
@@ -120,7 +120,7 @@ def test_a_changed_setting_changes_the_pods_and_an_unchanged_one_does_not() -> N
     assert other["metadata"]["annotations"] != same["metadata"]["annotations"]
 
 
-def test_bookies_are_spread_over_machines_and_zones_as_a_wish_or_as_a_condition() -> None:
+def test_the_spread_over_nodes_and_zones_is_preferred_or_enforced() -> None:
     wish = pod()["spec"]
     assert "preferredDuringSchedulingIgnoredDuringExecution" in wish["affinity"]["podAntiAffinity"]
     assert wish["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "ScheduleAnyway"
@@ -131,7 +131,7 @@ def test_bookies_are_spread_over_machines_and_zones_as_a_wish_or_as_a_condition(
     assert "minDomains" not in rack
 
 
-def test_a_users_pod_template_is_kept_with_fields_that_nobody_here_knows() -> None:
+def test_a_users_pod_template_is_kept_with_unknown_fields() -> None:
     template = {
         "metadata": {"labels": {"team": "a", "app.kubernetes.io/name": "mine"}, "annotations": {"x": "y"}},
         "spec": {
@@ -142,18 +142,18 @@ def test_a_users_pod_template_is_kept_with_fields_that_nobody_here_knows() -> No
     found = pod(podTemplate=template)
     assert found["spec"]["hostFutureField"] == {"a": [1]}
     assert found["metadata"]["labels"]["team"] == "a"
-    assert found["metadata"]["labels"]["app.kubernetes.io/name"] == "quire-bookie", "the selector finds them"
+    assert found["metadata"]["labels"]["app.kubernetes.io/name"] == "quire-bookie", "the selector must match them"
     names = [variable["name"] for variable in found["spec"]["containers"][0]["env"]]
     assert names == ["POD_NAME", "NODE_NAME", "TZ"]
 
 
-def test_the_selector_finds_the_pods_of_this_pool_only() -> None:
+def test_the_selector_matches_only_pods_of_this_pool() -> None:
     found = children()["StatefulSet"]["spec"]
     assert found["selector"]["matchLabels"].items() <= found["template"]["metadata"]["labels"].items()
     assert found["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "pool"
 
 
-def test_certificates_are_mounted_where_the_settings_say_they_are() -> None:
+def test_certificates_are_mounted_at_the_configured_paths() -> None:
     metadata = {"endpoints": ["e:2379"], "tls": {"secretName": "etcd-ca"}, "auth": {"secretName": "etcd-user"}}
     found = pod(metadata=metadata, tls={"secretName": "certs"})["spec"]
     secrets = {v["name"]: v["secret"]["secretName"] for v in found["volumes"] if "secret" in v}
@@ -163,7 +163,7 @@ def test_certificates_are_mounted_where_the_settings_say_they_are() -> None:
     assert mounts["metadata-auth"] == "/etc/quire/metadata-auth"
 
 
-def test_pod_monitors_are_made_only_where_the_cluster_knows_them_and_they_are_wanted() -> None:
+def test_pod_monitors_are_created_only_if_installed_and_enabled() -> None:
     known = BookieFacts(3, "i", pod_monitors=True)
     assert "PodMonitor" not in children()
     assert "PodMonitor" not in children(known, monitoring={"enabled": False})
@@ -172,7 +172,7 @@ def test_pod_monitors_are_made_only_where_the_cluster_knows_them_and_they_are_wa
     assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "http", "path": "/metrics", "interval": "10s"}]
 
 
-def test_auto_recovery_is_a_deployment_that_stays_with_no_replicas() -> None:
+def test_the_auto_recovery_deployment_exists_with_no_replicas() -> None:
     found = {c["kind"]: c for c in recovery_children(resource(autoRecovery={"replicas": 0}), "i", pod_monitors=True)}
     assert set(found) == {"ConfigMap", "Deployment", "PodMonitor"}
     assert found["Deployment"]["spec"]["replicas"] == 0
@@ -180,7 +180,7 @@ def test_auto_recovery_is_a_deployment_that_stays_with_no_replicas() -> None:
     assert container["args"][:3] == ["autorecovery", "--name", "$(POD_NAME)"]
 
 
-def test_auto_recovery_gets_of_the_pod_template_what_lets_it_in_but_no_containers() -> None:
+def test_auto_recovery_gets_scheduling_but_no_containers_of_the_pod_template() -> None:
     template = {"spec": {"tolerations": [{"key": "k"}], "containers": [{"name": "sidecar", "image": "s"}]}}
     found = {c["kind"]: c for c in recovery_children(resource(podTemplate=template), "i", pod_monitors=False)}
     spec = found["Deployment"]["spec"]["template"]["spec"]
@@ -188,7 +188,7 @@ def test_auto_recovery_gets_of_the_pod_template_what_lets_it_in_but_no_container
     assert [container["name"] for container in spec["containers"]] == ["quire"]
 
 
-def test_probes_and_scrapes_go_over_tls_where_it_is_required() -> None:
+def test_probes_and_scrapes_use_tls_if_it_is_required() -> None:
     found = pod(tls={"secretName": "certs"})["spec"]["containers"][0]
     for name in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert found[name]["httpGet"]["scheme"] == "HTTPS"

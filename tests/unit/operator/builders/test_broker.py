@@ -31,7 +31,7 @@ def test_a_managed_ledger_becomes_brokers_with_two_services() -> None:
     ]
 
 
-def test_clients_reach_only_brokers_that_answer_and_lookups_name_every_pod() -> None:
+def test_the_client_service_has_only_ready_brokers_and_lookups_name_every_pod() -> None:
     found = children(brokers={"service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}}})
     client, headless = found["Service/orders-broker"], found["Service/orders-brokers"]
     assert client["spec"]["type"] == "LoadBalancer"
@@ -45,13 +45,13 @@ def test_clients_reach_only_brokers_that_answer_and_lookups_name_every_pod() -> 
     assert service_url(resource()) == "pulsar://orders-broker.ns.svc:6650"
 
 
-def test_a_broker_is_not_killed_because_the_metadata_store_is_away() -> None:
+def test_a_broker_is_not_restarted_while_the_metadata_store_is_unavailable() -> None:
     container = children()["StatefulSet/orders-broker"]["spec"]["template"]["spec"]["containers"][0]
     assert "httpGet" not in container["livenessProbe"]
     assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
 
 
-def test_brokers_take_the_metadata_and_the_certificates_of_their_pool() -> None:
+def test_brokers_use_the_metadata_and_the_certificates_of_their_pool() -> None:
     found = children(bookie(tls={"secretName": "certs"}))
     text = found["ConfigMap/orders-broker"]["data"]["quire.toml"]
     assert 'metadataStoreUrl = "etcd://etcd-0.etcd:2379,etcd-1.etcd:2379"' in text
@@ -63,7 +63,7 @@ def test_a_paused_or_stopped_namespace_keeps_its_children() -> None:
     assert children(brokers={"replicas": 0})["StatefulSet/orders-broker"]["spec"]["replicas"] == 0
 
 
-def test_brokers_that_require_tls_are_served_probed_and_scraped_over_it_alone() -> None:
+def test_brokers_that_require_tls_are_probed_and_scraped_only_over_tls() -> None:
     brokers = {"tls": {"secretName": "own"}, "authentication": {"tokenKeySecret": "tokens"}}
     found = children(brokers=brokers)
     for service in ("Service/orders-broker", "Service/orders-brokers"):
@@ -82,7 +82,7 @@ def test_brokers_that_require_tls_are_served_probed_and_scraped_over_it_alone() 
     assert service_url(resource(brokers=brokers)) == "pulsar+ssl://orders-broker.ns.svc:6651"
 
 
-def test_brokers_without_authentication_answer_the_operator_on_another_machine() -> None:
+def test_brokers_without_authentication_accept_remote_requests_of_the_operator() -> None:
     remote, names = "httpServerAdminRemote = true", 'httpServerAllowedHosts = ["*.svc", "*.cluster.local"]'
     text = children()["ConfigMap/orders-broker"]["data"]["quire.toml"]
     assert remote in text and names in text
@@ -90,7 +90,7 @@ def test_brokers_without_authentication_answer_the_operator_on_another_machine()
     assert remote not in children(brokers=brokers)["ConfigMap/orders-broker"]["data"]["quire.toml"]
 
 
-def test_brokers_that_offer_tls_keep_their_ports_in_clear() -> None:
+def test_brokers_that_offer_tls_keep_their_plaintext_ports() -> None:
     found = children(brokers={"tls": {"secretName": "own", "mode": "Offered"}})
     ports = found["Service/orders-broker"]["spec"]["ports"]
     assert [port["name"] for port in ports] == ["pulsar", "http", "pulsar-tls", "https"]
@@ -98,15 +98,15 @@ def test_brokers_that_offer_tls_keep_their_ports_in_clear() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
 
 
-def test_further_addresses_are_told_to_the_brokers_by_name() -> None:
+def test_advertised_listeners_are_configured_by_name() -> None:
     listeners = [{"name": "external", "host": "broker.shop.com"}, {"name": "vpn", "host": "10.0.0.1", "port": 7000}]
     wanted: dict[str, Any] = {"brokers.advertisedListeners": listeners}
     config = children(**wanted)["ConfigMap/orders-broker"]
-    told = "external:pulsar://broker.shop.com:6650,vpn:pulsar://10.0.0.1:7000"
-    assert f'advertisedListeners = "{told}"' in config["data"]["quire.toml"]
+    listeners = "external:pulsar://broker.shop.com:6650,vpn:pulsar://10.0.0.1:7000"
+    assert f'advertisedListeners = "{listeners}"' in config["data"]["quire.toml"]
 
 
-def test_brokers_have_the_credentials_of_the_offload_and_follow_them() -> None:
+def test_brokers_have_the_offload_credentials_and_restart_when_they_change() -> None:
     offload = {"target": "s3://cold", "credentialsRef": {"name": "bucket"}}
     facts = BrokerFacts(Bookie.model_validate(bookie()), "quire/broker:1", credentials="d1")
     found = {child["kind"]: child for child in broker_children(resource(offload=offload), facts)}
@@ -120,7 +120,7 @@ def test_brokers_have_the_credentials_of_the_offload_and_follow_them() -> None:
     assert "quire.dev/credentials-hash" not in without["metadata"]["annotations"]
 
 
-def test_brokers_take_the_password_of_their_ledgers_from_the_mounted_secret() -> None:
+def test_brokers_read_the_ledger_password_from_the_mounted_secret() -> None:
     found = children(brokers={"ledgerPasswordSecret": "mine"})
     assert 'managedLedgerPassword = "file:///etc/quire/ledger-password/password"' in str(
         found["ConfigMap/orders-broker"]["data"]

@@ -1,4 +1,4 @@
-"""Which TLS counts, by what a resource says and by whether the operator makes certificates."""
+"""The effective TLS settings, depending on the resource and on whether the operator generates certificates."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ OFFERED: dict[str, Any] = {"mode": "Offered"}
         (OFFERED, False, "Offered", None),
     ],
 )
-def test_the_secret_that_counts(
+def test_the_effective_tls_secret(
     tls: dict[str, Any] | None, generated: bool, mode: str | None, secret: str | None
 ) -> None:
     given = {} if tls is None else {"tls": tls}
@@ -39,7 +39,7 @@ def test_the_secret_that_counts(
         assert (None if found is None else found.secret_name) == (None if secret is None else secret.format(name))
 
 
-def test_the_password_of_ledgers_is_that_of_the_named_secret_else_the_operators() -> None:
+def test_the_ledger_password_is_from_the_named_or_the_generated_secret() -> None:
     plain = ManagedLedger.model_validate(managed_ledger())
     named = ManagedLedger.model_validate(managed_ledger(brokers={"ledgerPasswordSecret": "mine"}))
     secrets = [
@@ -50,7 +50,7 @@ def test_the_password_of_ledgers_is_that_of_the_named_secret_else_the_operators(
     assert secrets == ["orders-ledger-password", None, "mine", "mine"]
 
 
-def test_it_is_the_same_again_and_nothing_else_of_the_resource_changes() -> None:
+def test_it_is_idempotent_and_changes_nothing_else() -> None:
     pool = Bookie.model_validate(bookie(replicas=5))
     once = effective_bookie(pool, True)
     assert effective_bookie(once, True) == once

@@ -1,4 +1,4 @@
-"""One run of a job as a Job: its name, its pods, and what they are told."""
+"""A run of a job as a Job: its name, its pods and their parameters."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def run(what: ManagedLedger, of: Bookie | None = None, token: str | None = None,
     return job_run(what, JobFacts(of or pool(), "quire-jobs:1", token), jobs_of(what)[place], SLOT)
 
 
-def told(made: dict[str, Any], file: str) -> str:
+def file_of(made: dict[str, Any], file: str) -> str:
     found: str = made["spec"]["template"]["metadata"]["annotations"][f"job.quire.dev/{file}"]
     return found
 
@@ -51,7 +51,7 @@ def container(made: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_run_is_named_after_job_and_slot_and_fits_the_names_of_executors() -> None:
+def test_a_run_name_has_job_and_slot_and_fits_the_names_of_executors() -> None:
     assert run_name("orders", "offload", SLOT) == "orders-offload-20300317t1747"
     assert run_name("orders", "offload", Slot(1_900_000_000)) == "orders-offload-20300317t174640"
     long = [run_name("o" * 40, f"{'j' * 38}{end}", Slot(1_900_000_000)) for end in "ab"]
@@ -60,14 +60,14 @@ def test_a_run_is_named_after_job_and_slot_and_fits_the_names_of_executors() -> 
 
 
 @pytest.mark.parametrize("at_s", [1_900_000_020.0, 1_900_000_000.0])
-def test_a_stamp_says_its_slot(at_s: float) -> None:
+def test_a_stamp_is_parsed_to_its_slot(at_s: float) -> None:
     assert Slot.parse(Slot(at_s).stamp) == Slot(at_s)
 
 
-def test_driver_and_executors_are_found_by_labels_and_only_the_driver_is_watched() -> None:
+def test_driver_and_executors_have_labels_and_only_the_driver_is_watched() -> None:
     made = run(resource())
     mine = {"quire.dev/managedledger": "orders", "quire.dev/job": "offload", "quire.dev/slot": "20300317t1747"}
-    executor = json.loads(told(made, "executor.json"))
+    executor = json.loads(file_of(made, "executor.json"))
     for labels in (made["metadata"]["labels"], made["spec"]["template"]["metadata"]["labels"]):
         assert labels.items() >= {**mine, "app.kubernetes.io/managed-by": "quire-operator"}.items()
     assert executor["metadata"]["labels"].items() >= mine.items()
@@ -75,23 +75,23 @@ def test_driver_and_executors_are_found_by_labels_and_only_the_driver_is_watched
     assert made["metadata"]["ownerReferences"][0]["uid"] == "u-2"
 
 
-def test_the_driver_makes_executors_as_pods_and_has_the_only_token() -> None:
+def test_the_driver_creates_executor_pods_and_has_the_only_token() -> None:
     made = run(resource(spark={"executors": {"replicas": 3, "cores": 2, "resources": {"limits": {"memory": "3Gi"}}}}))
     words = " ".join(container(made)["args"])
     assert words.startswith("jobs run offload --slot 2030-03-17T17:47:00Z --params /etc/quire/job/params.json --json")
     assert "--master k8s://https://kubernetes.default.svc" in words
     assert {one["name"] for one in container(made)["env"]} >= {"POD_NAME", "POD_NAMESPACE", "POD_IP"}
     assert made["spec"]["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [2, EXIT_RETRY_USELESS]
-    settings = dict(line.split(" ", 1) for line in told(made, "spark-defaults.conf").splitlines())
+    settings = dict(line.split(" ", 1) for line in file_of(made, "spark-defaults.conf").splitlines())
     assert settings["spark.executor.instances"] == "3"
     assert settings["spark.authenticate"] == "true"
     assert settings["spark.executor.memory"] == settings["spark.executor.memoryOverhead"] == "1536m"
     assert settings["spark.kubernetes.executor.podNamePrefix"] == made["metadata"]["name"]
     assert made["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
-    assert json.loads(told(made, "executor.json"))["spec"]["automountServiceAccountToken"] is False
+    assert json.loads(file_of(made, "executor.json"))["spec"]["automountServiceAccountToken"] is False
 
 
-def test_without_executors_everything_is_in_one_pod_without_rights() -> None:
+def test_without_executors_one_pod_runs_everything_without_permissions() -> None:
     made = run(resource(spark={"executors": {"replicas": 0}, "conf": {"spark.log.level": "$(HOME)$$(POD_IP)"}}))
     words = container(made)["args"]
     assert words[-4:] == ["--master", "local[*]", "--conf", "spark.log.level=$$(HOME)$$$$(POD_IP)"]
@@ -99,9 +99,9 @@ def test_without_executors_everything_is_in_one_pod_without_rights() -> None:
     assert "job.quire.dev/executor.json" not in made["spec"]["template"]["metadata"]["annotations"]
 
 
-def test_nothing_may_be_gained_in_either_pod() -> None:
+def test_both_pods_are_unprivileged() -> None:
     made = run(resource())
-    for pod in (made["spec"]["template"]["spec"], json.loads(told(made, "executor.json"))["spec"]):
+    for pod in (made["spec"]["template"]["spec"], json.loads(file_of(made, "executor.json"))["spec"]):
         security = pod["containers"][0]["securityContext"]
         assert security["readOnlyRootFilesystem"]
         assert not security["allowPrivilegeEscalation"]
@@ -114,7 +114,7 @@ def test_certificates_tokens_and_credentials_are_mounted_and_never_the_brokers_k
     what = resource(generated=True, brokers={"authentication": {"tokenKeySecret": "keys"}})
     metadata = {"endpoints": ["etcd:2379"], "tls": {"secretName": "etcd-client"}}
     made = run(what, pool(generated=True, metadata=metadata), "jobs.token")
-    for pod in (made["spec"]["template"]["spec"], json.loads(told(made, "executor.json"))["spec"]):
+    for pod in (made["spec"]["template"]["spec"], json.loads(file_of(made, "executor.json"))["spec"]):
         volumes = {one["name"]: one.get("secret") for one in pod["volumes"]}
         assert volumes["tls"]["secretName"] == "pool-bookie-tls"
         assert volumes["metadata-tls"]["secretName"] == "etcd-client"
@@ -124,23 +124,23 @@ def test_certificates_tokens_and_credentials_are_mounted_and_never_the_brokers_k
         assert env["QUIRE_TOKEN"] == "file:///etc/quire/broker-token/token"
         assert env["QUIRE_TLS_TRUST_CERTS"] == "/etc/quire/broker-tls/ca.crt"
         assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "s3"}}]
-    assert 'metadataTlsTrustCertsFilePath = "/etc/quire/metadata-tls/ca.crt"' in told(made, "quire.toml")
-    assert json.loads(told(made, "params.json"))["http"] == "https://orders-broker.ns.svc:8443"
+    assert 'metadataTlsTrustCertsFilePath = "/etc/quire/metadata-tls/ca.crt"' in file_of(made, "quire.toml")
+    assert json.loads(file_of(made, "params.json"))["http"] == "https://orders-broker.ns.svc:8443"
 
 
-def test_wishes_reach_both_pods() -> None:
+def test_scheduling_and_template_apply_to_both_pods() -> None:
     tolerations = [{"key": "batch", "operator": "Exists"}]
     template = {"spec": {"priorityClassName": "low", "containers": [{"name": "quire", "env": [{"name": "A"}]}]}}
     spark = {"nodeSelector": {"pool": "batch"}, "tolerations": tolerations, "podTemplate": template}
     made = run(resource(spark=spark))
-    for pod in (made["spec"]["template"]["spec"], json.loads(told(made, "executor.json"))["spec"]):
+    for pod in (made["spec"]["template"]["spec"], json.loads(file_of(made, "executor.json"))["spec"]):
         assert pod["nodeSelector"] == {"pool": "batch"}
         assert pod["tolerations"] == tolerations
         assert pod["priorityClassName"] == "low"
         assert {"name": "A"} in pod["containers"][0]["env"]
 
 
-def test_what_the_offload_is_told_is_what_its_job_takes() -> None:
+def test_offload_parameters_are_valid_for_the_job() -> None:
     wanted = OFFLOAD | {"endpoint": "http://s3:9000", "region": "here", "after": {"time": "90m", "size": "1Gi"}}
     more = {"rate": "50M", "params": {"ledgers": "7, 8", "blockSize": "8Mi"}}
     what = resource(offload=wanted | more)
@@ -163,7 +163,7 @@ def test_what_the_offload_is_told_is_what_its_job_takes() -> None:
         ("backlog", {"topics": "a-*"}, ("shop/orders/a-*",)),
     ],
 )
-def test_what_an_analysis_is_told_is_what_its_kind_takes(kind: str, params: dict[str, str], topics: object) -> None:
+def test_analysis_parameters_are_valid_for_the_kind(kind: str, params: dict[str, str], topics: object) -> None:
     what = resource(offload=None, analytics=[ANALYSIS | {"kind": kind, "params": params}])
     given = parameters(what, pool(), jobs_of(what)[0])
     found: Any = parse_parameters(load_kind(kind).parameters, given)  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def test_what_an_analysis_is_told_is_what_its_kind_takes(kind: str, params: dict
     assert found.top == int(params.get("top", 20))
 
 
-def test_the_table_of_kinds_is_that_of_the_jobs() -> None:
+def test_the_table_of_kinds_matches_the_jobs() -> None:
     assert KINDS.keys() == MODULES.keys(), HOW
     for name, known in KINDS.items():
         model = load_kind(name).parameters
@@ -182,7 +182,7 @@ def test_the_table_of_kinds_is_that_of_the_jobs() -> None:
         assert {key for key in keys if is_list(model, key)} == known.lists, HOW
 
 
-def test_both_spark_operators_are_given_the_same_pods_and_words() -> None:
+def test_both_spark_operators_get_the_same_pods_and_arguments() -> None:
     what = resource()
     job, facts = jobs_of(what)[0], JobFacts(pool(), "quire-jobs:1")
     kubeflow = application_run(what, facts, job, SLOT, KUBEFLOW)
@@ -197,7 +197,7 @@ def test_both_spark_operators_are_given_the_same_pods_and_words() -> None:
     assert json.loads(driver["metadata"]["annotations"]["job.quire.dev/params.json"])["target"] == "s3://cold"
 
 
-def test_drivers_may_make_pods_and_nothing_else() -> None:
+def test_drivers_may_only_manage_pods() -> None:
     account, role, binding = job_access(resource(), cluster_mode=False)
     assert account["automountServiceAccountToken"] is False
     assert [rule["resources"] for rule in role["rules"]] == [["pods"]]

@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {
     "securityContext": {"runAsUser": 10001, "fsGroup": 10001},
 }
 TABLE: list[tuple[str, dict[str, Any], Any]] = [
-    # path to look at, the patch, what must be there
+    # path of the value, patch, expected value
     ("terminationGracePeriodSeconds", {"terminationGracePeriodSeconds": 300}, 300),
     ("securityContext", {"securityContext": {"fsGroup": 7}}, {"runAsUser": 10001, "fsGroup": 7}),
     ("securityContext", {"securityContext": {"fsGroup": None}}, {"runAsUser": 10001}),
@@ -67,7 +67,7 @@ def test_merging_twice_is_merging_once_and_changes_no_side(path: str, patch: dic
     assert patch_before == patch
 
 
-def test_nothing_asked_for_is_nothing_changed() -> None:
+def test_an_empty_patch_changes_nothing() -> None:
     assert merged(BASE, {}) == BASE
 
 

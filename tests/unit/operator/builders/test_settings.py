@@ -1,4 +1,4 @@
-"""The settings that are made from a spec, before the loaders of the processes themselves."""
+"""The settings that result from a spec, checked with the loaders of the processes themselves."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ TLS = {"secretName": "certs", "clientAuthentication": True, "authorizedRoles": [
 
 
 def loaded(tmp_path: Path, model: type[ProcessConfig], text: str) -> Any:
-    """As the process itself would read its file."""
+    """Parse settings like the process reads its file."""
     file = tmp_path / "quire.toml"
     file.write_text(text)
     return load(model, flags={}, environment={}, file=file).config
@@ -52,7 +52,7 @@ def broker_config(tmp_path: Path, pool: dict[str, Any], **spec: Any) -> BrokerCo
     return found
 
 
-def test_a_bookie_takes_the_defaults(tmp_path: Path) -> None:
+def test_a_bookie_accepts_the_default_settings(tmp_path: Path) -> None:
     found = bookie_config(tmp_path)
     assert found.metadata == "etcd://etcd-0.etcd:2379,etcd-1.etcd:2379"
     assert found.journal_sync_data
@@ -64,7 +64,7 @@ def test_a_bookie_takes_the_defaults(tmp_path: Path) -> None:
     assert not found.accept_lost_volumes
 
 
-def test_a_bookie_takes_everything_that_can_be_set(tmp_path: Path) -> None:
+def test_a_bookie_accepts_all_settings(tmp_path: Path) -> None:
     engine = {
         "writeCache": "1Gi",
         "readCache": "512Mi",
@@ -105,13 +105,13 @@ def test_risky_modes_reach_the_bookie_with_their_acknowledgement(
     assert found.acknowledge_data_loss_risk
 
 
-def test_a_new_volume_stands_behind_all_known_folders() -> None:
+def test_folders_of_a_new_volume_come_last() -> None:
     before, after = folders("ledgers", 2, 2), folders("ledgers", 3, 2)
     assert after[: len(before)] == before
     assert len(set(after)) == 6
 
 
-def test_auto_recovery_takes_its_settings(tmp_path: Path) -> None:
+def test_auto_recovery_accepts_its_settings(tmp_path: Path) -> None:
     spec = {"lostBookieDelay": "90s", "bytesPerSecond": "10Mi"}
     resource = Bookie.model_validate(bookie(autoRecovery=spec, tls=TLS))
     found = loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource))
@@ -121,7 +121,7 @@ def test_auto_recovery_takes_its_settings(tmp_path: Path) -> None:
     assert found.bookkeeper_tls_trust_certs_file_path == "/etc/quire/tls/ca.crt"
 
 
-def test_a_broker_takes_its_settings(tmp_path: Path) -> None:
+def test_a_broker_accepts_its_settings(tmp_path: Path) -> None:
     found = broker_config(
         tmp_path,
         bookie(tls=TLS),
@@ -138,13 +138,13 @@ def test_a_broker_takes_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_the_url_of_the_metadata_is_one_that_the_processes_read(tls: bool) -> None:
+def test_the_metadata_url_is_valid_for_the_processes(tls: bool) -> None:
     metadata: dict[str, Any] = {"endpoints": ["a:2379", "b:2380"]} | ({"tls": {"secretName": "s"}} if tls else {})
     url = metadata_url(Bookie.model_validate(bookie(metadata=metadata)).spec.metadata)
     assert parse_metadata_url(url) == EtcdLocation(("a:2379", "b:2380"), tls)
 
 
-def test_every_process_comes_to_etcd_with_the_files_of_the_mounted_secrets(tmp_path: Path) -> None:
+def test_every_process_uses_the_mounted_secrets_for_etcd(tmp_path: Path) -> None:
     metadata = {"endpoints": ["a:2379"], "tls": {"secretName": "s"}, "auth": {"secretName": "u"}}
     resource = Bookie.model_validate(bookie(metadata=metadata))
     recovery = loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource))
@@ -161,7 +161,7 @@ def test_every_process_comes_to_etcd_with_the_files_of_the_mounted_secrets(tmp_p
         assert found.metadata_password == "file:///etc/quire/metadata-auth/password"
 
 
-def test_an_etcd_that_asks_for_no_certificate_is_shown_none(tmp_path: Path) -> None:
+def test_no_client_certificate_is_configured_for_an_etcd_that_requires_none(tmp_path: Path) -> None:
     tls = {"secretName": "s", "clientCertificate": False}
     found = bookie_config(tmp_path, metadata={"endpoints": ["a:2379"], "tls": tls})
     assert found.metadata_tls_trust_path
@@ -176,7 +176,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("section", "name", "bound"), PLACES)
-def test_what_the_resource_takes_at_its_bounds_a_bookie_takes_too(
+def test_a_bookie_accepts_values_at_the_bounds_of_the_resource(
     tmp_path: Path, section: str, name: str, bound: str
 ) -> None:
     bookie_config(tmp_path, **{section: {name: bound}})
@@ -190,7 +190,9 @@ def test_what_the_resource_takes_at_its_bounds_a_bookie_takes_too(
         *(("engine", "flushInterval", "9ms"), ("scrub", "bytesPerSecond", "1023")),
     ],
 )
-def test_what_is_beyond_them_a_bookie_would_not_start_with(tmp_path: Path, section: str, name: str, value: str) -> None:
+def test_a_bookie_refuses_values_beyond_the_bounds_of_the_resource(
+    tmp_path: Path, section: str, name: str, value: str
+) -> None:
     with pytest.raises(ConfigError):
         bookie_config(tmp_path, **{section: {name: value}})
 
@@ -207,7 +209,7 @@ def test_what_is_beyond_them_a_bookie_would_not_start_with(tmp_path: Path, secti
         ({"secretName": "own"}, None, "own"),
     ],
 )
-def test_the_secret_that_counts_is_the_named_one_else_the_generated_one(
+def test_the_named_secret_takes_precedence_over_the_generated_one(
     wanted: dict[str, Any] | None, generated: str | None, secret: str | None
 ) -> None:
     found = effective_tls(None if wanted is None else Tls.model_validate(wanted), generated)
@@ -215,7 +217,7 @@ def test_the_secret_that_counts_is_the_named_one_else_the_generated_one(
     assert found is None or found.mode is (TlsMode.OFFERED if wanted == {"mode": "Offered"} else TlsMode.REQUIRED)
 
 
-def test_the_http_port_speaks_tls_only_where_tls_is_required(tmp_path: Path) -> None:
+def test_the_http_port_uses_tls_only_if_it_is_required(tmp_path: Path) -> None:
     required, offered = (bookie_config(tmp_path, tls={"secretName": "s", "mode": mode}) for mode in MODES)
     assert required.http_tls
     assert (required.http_certificate_path, required.http_key_path) == (
@@ -226,7 +228,7 @@ def test_the_http_port_speaks_tls_only_where_tls_is_required(tmp_path: Path) -> 
     assert not offered.http_tls
 
 
-def test_brokers_serve_tls_alone_where_it_is_required_and_beside_the_ports_in_clear_where_it_is_offered(
+def test_brokers_serve_only_tls_if_required_and_both_if_offered(
     tmp_path: Path,
 ) -> None:
     required, offered, plain = (
@@ -241,7 +243,9 @@ def test_brokers_serve_tls_alone_where_it_is_required_and_beside_the_ports_in_cl
 
 
 @pytest.mark.parametrize(("kind", "secret"), [("Secret", True), ("Public", False)])
-def test_brokers_with_authentication_take_tokens_and_know_the_operator(tmp_path: Path, kind: str, secret: bool) -> None:
+def test_brokers_with_authentication_accept_tokens_and_the_operators_role(
+    tmp_path: Path, kind: str, secret: bool
+) -> None:
     wanted = {"tokenKeySecret": "tokens", "keyType": kind, "superUserRoles": ["boss"]}
     found = broker_config(tmp_path, bookie(), brokers={"authentication": wanted})
     assert found.authentication_enabled and found.authorization_enabled and found.takes_tokens
@@ -253,7 +257,7 @@ def test_brokers_with_authentication_take_tokens_and_know_the_operator(tmp_path:
 AUTHENTICATION = {"tokenKeySecret": "tokens", "roles": ["reader"], "adminRoles": ["keeper", "quire-operator"]}
 
 
-def test_with_authentication_bookies_and_auto_recovery_ask_for_tokens_and_open_nothing(tmp_path: Path) -> None:
+def test_with_authentication_bookies_and_auto_recovery_require_tokens(tmp_path: Path) -> None:
     resource = Bookie.model_validate(bookie(authentication=AUTHENTICATION, tls={"secretName": "certs"}))
     for model, text in (
         (BookieConfig, bookie_builder.config_text(resource)),
@@ -271,13 +275,13 @@ def test_with_authentication_bookies_and_auto_recovery_ask_for_tokens_and_open_n
     assert recovery.bookkeeper_auth_parameters == "file:///etc/quire/token/bookie.token"
 
 
-def test_without_authentication_the_pods_of_a_pool_answer_other_machines(tmp_path: Path) -> None:
+def test_without_authentication_the_pods_of_a_pool_accept_remote_requests(tmp_path: Path) -> None:
     resource = Bookie.model_validate(bookie())
     assert loaded(tmp_path, BookieConfig, bookie_builder.config_text(resource)).http_admin_remote
     assert loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource)).http_admin_remote
 
 
-def test_a_public_key_checks_the_tokens_of_a_pool(tmp_path: Path) -> None:
+def test_a_public_key_verifies_the_tokens_of_a_pool(tmp_path: Path) -> None:
     found = bookie_config(
         tmp_path, authentication={"tokenKeySecret": "tokens", "keyType": "Public", "algorithm": "ES256"}
     )
@@ -285,20 +289,20 @@ def test_a_public_key_checks_the_tokens_of_a_pool(tmp_path: Path) -> None:
     assert found.token_public_alg == "ES256"
 
 
-def test_brokers_come_to_the_bookies_with_their_own_token(tmp_path: Path) -> None:
+def test_brokers_authenticate_to_bookies_with_their_own_token(tmp_path: Path) -> None:
     found = broker_config(tmp_path, bookie(authentication=AUTHENTICATION))
     assert found.bookkeeper_auth_plugin == "token"
     assert found.bookkeeper_auth_parameters == "file:///etc/quire/token/broker.token"
 
 
 def keys_of(template: dict[str, Any]) -> list[str]:
-    """The keys of the pool's Secret that a pod has."""
+    """Return the keys of the pool's Secret that a pod mounts."""
     (volume,) = (one for one in template["spec"]["volumes"] if one["name"] == "token")
     assert volume["secret"]["secretName"] == "tokens"
     return [item["key"] for item in volume["secret"]["items"]]
 
 
-def test_a_pod_has_no_more_of_the_pools_secret_than_it_needs() -> None:
+def test_a_pod_mounts_only_the_keys_of_the_pools_secret_that_it_needs() -> None:
     resource = Bookie.model_validate(bookie(authentication=AUTHENTICATION))
     bookies = bookie_builder.stateful_set(resource, bookie_builder.BookieFacts(1, "image"))["spec"]["template"]
     assert keys_of(bookies) == ["token.key", "bookie.token"]

@@ -1,4 +1,4 @@
-"""When an authority and a certificate are made anew, as tables."""
+"""When authorities and certificates are renewed, as tables."""
 
 import pytest
 
@@ -49,13 +49,13 @@ DUE_S = NOW_S + AUTHORITY_LIFE_S * 2 / 3
         (None, NEXT, DUE_S + AUTHORITY_LIFE_S, Step.MAKE),
     ],
 )
-def test_an_authority_is_prepared_at_two_thirds_and_signs_once_it_was_trusted_for_a_week(
+def test_the_next_authority_is_created_at_two_thirds_and_signs_a_week_later(
     signing: Facts | None, following: Facts | None, at_s: float, step: Step
 ) -> None:
     assert authority_step(signing, following, at_s) is step
 
 
-def test_a_certificate_is_due_at_two_thirds_of_its_life() -> None:
+def test_a_certificate_is_due_at_two_thirds_of_its_lifetime() -> None:
     pair = authority()
     found = issuing.read(issuing.issue(POOL, pair, NOW_S, LIFE_S))
     assert LIFE_S == 90 * DAY_S
@@ -93,7 +93,7 @@ def test_a_certificate_of_another_authority_of_the_same_name_is_renewed() -> Non
     assert why is not None and why.reason == "it was signed by another authority"
 
 
-def test_former_authorities_are_trusted_until_they_end_and_each_once() -> None:
+def test_former_authorities_are_trusted_until_they_expire_and_listed_once() -> None:
     former = SIGNING
     assert trusted([former], NEXT, None, DUE_S) == [NEXT, former]
     assert trusted([former, NEXT], NEXT, None, DUE_S) == [NEXT, former]
@@ -101,7 +101,7 @@ def test_former_authorities_are_trusted_until_they_end_and_each_once() -> None:
     assert trusted([former], NEXT, None, NOW_S + AUTHORITY_LIFE_S) == [NEXT]
 
 
-def test_what_is_no_authority_is_never_trusted() -> None:
+def test_a_certificate_that_is_not_an_authority_is_never_trusted() -> None:
     pair = authority()
     stray = issuing.read(issuing.issue(POOL, pair, NOW_S, LIFE_S))
     assert trusted([stray], issuing.read(pair), None, NOW_S) == [issuing.read(pair)]

@@ -1,4 +1,4 @@
-"""Certificates as TLS libraries take them: two ends shake hands with what is made here."""
+"""Issued certificates in real TLS handshakes."""
 
 import ssl
 import time
@@ -21,7 +21,7 @@ def authority() -> Pair:
 
 
 def _shake_hands(folder: Path, authority: Pair, server: Pair, client: Pair | None, host: str) -> dict[str, object]:
-    """The server's certificate as the client saw it. ssl.SSLError when one end refuses the other."""
+    """Return the server's certificate as received by the client. ssl.SSLError if one end rejects the other."""
     (folder / "ca.crt").write_bytes(authority.certificate)
     contexts = []
     for purpose, pair in ((ssl.Purpose.CLIENT_AUTH, server), (ssl.Purpose.SERVER_AUTH, client)):
@@ -48,14 +48,14 @@ def _shake_hands(folder: Path, authority: Pair, server: Pair, client: Pair | Non
 
 
 @pytest.mark.parametrize("host", ["pool-bookie", "pool-bookie-12.pool-bookie.prod.svc", "127.0.0.1", "::1"])
-def test_a_pod_is_believed_by_every_name_it_has(tmp_path: Path, authority: Pair, host: str) -> None:
+def test_a_pod_certificate_is_valid_for_each_of_its_names(tmp_path: Path, authority: Pair, host: str) -> None:
     pair = issuing.issue(POOL, authority, time.time(), LIFE_S)
     client = issuing.issue(etcd_client_subject("prod"), authority, time.time(), LIFE_S)
     seen = _shake_hands(tmp_path, authority, pair, client, host)
     assert (("organizationalUnitName", "bookie"),) in seen["subject"]  # type: ignore[operator]
 
 
-def test_another_name_another_authority_and_an_end_in_the_past_are_refused(tmp_path: Path, authority: Pair) -> None:
+def test_another_name_another_authority_and_an_expired_certificate_are_refused(tmp_path: Path, authority: Pair) -> None:
     pair = issuing.issue(POOL, authority, time.time(), LIFE_S)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         _shake_hands(tmp_path, authority, pair, pair, "pool-bookie-0.other.prod.svc")
@@ -67,7 +67,7 @@ def test_another_name_another_authority_and_an_end_in_the_past_are_refused(tmp_p
         _shake_hands(tmp_path, authority, ended, pair, "pool-bookie")
 
 
-def test_a_clients_certificate_is_none_for_a_server_and_has_no_names(tmp_path: Path, authority: Pair) -> None:
+def test_a_client_certificate_is_invalid_for_a_server_and_has_no_names(tmp_path: Path, authority: Pair) -> None:
     client = issuing.issue(etcd_client_subject("prod"), authority, time.time(), LIFE_S)
     found = issuing.read(client).subject
     assert (found.dns, found.addresses, found.server) == ((), (), False)
@@ -75,7 +75,7 @@ def test_a_clients_certificate_is_none_for_a_server_and_has_no_names(tmp_path: P
         _shake_hands(tmp_path, authority, client, client, "quire.prod")
 
 
-def test_what_was_made_reads_back_as_it_was_wanted(authority: Pair) -> None:
+def test_an_issued_certificate_is_parsed_to_the_requested_subject(authority: Pair) -> None:
     found = issuing.read(issuing.issue(POOL, authority, NOW_S, LIFE_S))
     assert found.subject == POOL
     assert (found.begins_s, found.ends_s, found.authority) == (NOW_S, NOW_S + LIFE_S, False)
@@ -83,7 +83,7 @@ def test_what_was_made_reads_back_as_it_was_wanted(authority: Pair) -> None:
     assert issuing.read(authority).authority
 
 
-def test_a_key_of_another_certificate_and_nonsense_are_refused(authority: Pair) -> None:
+def test_a_mismatched_key_and_invalid_pem_are_refused(authority: Pair) -> None:
     one, two = (issuing.issue(POOL, authority, NOW_S, LIFE_S) for _ in range(2))
     with pytest.raises(CertificateError, match="the key does not match"):
         issuing.read(Pair(one.certificate, two.key))
@@ -93,12 +93,12 @@ def test_a_key_of_another_certificate_and_nonsense_are_refused(authority: Pair) 
         issuing.read(Pair(one.certificate, b"x"))
 
 
-def test_a_long_name_is_cut_to_what_x509_allows(authority: Pair) -> None:
+def test_a_long_name_is_cut_to_the_limit_of_x509(authority: Pair) -> None:
     long = Subject("p" * 80, "bookie", ("p",))
     assert issuing.read(issuing.issue(long, authority, NOW_S, LIFE_S)).subject.common_name == "p" * 64
 
 
-def test_two_authorities_of_a_place_with_a_long_name_differ_in_theirs() -> None:
+def test_successive_authorities_with_a_long_name_have_different_names() -> None:
     made = [issuing.new_authority("quire " + "n" * 63, now_s, LIFE_S) for now_s in (NOW_S, NOW_S + 1)]
     names = {issuing.read(each).subject.common_name for each in made}
     assert len(names) == 2

@@ -1,4 +1,4 @@
-"""The Secrets, on an API server of dicts: what is made, what is left alone, and renewals seen from outside."""
+"""The Secrets on a fake API server: created ones, foreign ones, and renewals as observed by peers."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ def managed_ledger(**spec: Any) -> ManagedLedger:
 
 
 class Store:
-    """Secrets by path, with resourceVersions; `lost` writes raise before they are taken."""
+    """Stores Secrets by path, with resourceVersions; `lost` writes raise before they take effect."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -71,7 +71,7 @@ class Store:
         return self.objects[path]
 
     def writes(self) -> list[str]:
-        """Since the last time."""
+        """Return the writes since the last call."""
         found = [line for line in self.asked if not line.startswith("GET")]
         self.asked.clear()
         return found
@@ -97,7 +97,7 @@ def secrets(store: Store) -> CertificateSecrets:
     return CertificateSecrets(cast(Kube, store))
 
 
-async def test_an_authority_and_a_certificate_are_made_once(store: Store, secrets: CertificateSecrets) -> None:
+async def test_an_authority_and_a_certificate_are_created_once(store: Store, secrets: CertificateSecrets) -> None:
     await secrets.ensure("prod", "pool-bookie-tls", POOL, NOW_S)
     assert store.writes() == [f"POST {ROOT}/quire-ca", f"POST {ROOT}/pool-bookie-tls"]
     assert store.objects[f"{ROOT}/pool-bookie-tls"]["type"] == "kubernetes.io/tls"
@@ -109,9 +109,7 @@ async def test_an_authority_and_a_certificate_are_made_once(store: Store, secret
         assert store.writes() == []
 
 
-async def test_a_secret_that_was_whole_is_asked_for_again_only_after_a_while(
-    store: Store, secrets: CertificateSecrets
-) -> None:
+async def test_a_complete_secret_is_checked_again_only_after_a_while(store: Store, secrets: CertificateSecrets) -> None:
     await secrets.ensure("prod", "pool-bookie-tls", POOL, NOW_S)
     store.asked.clear()
     await secrets.ensure("prod", "pool-bookie-tls", POOL, NOW_S + KEPT_S - 1)
@@ -123,14 +121,14 @@ async def test_a_secret_that_was_whole_is_asked_for_again_only_after_a_while(
     assert store.writes() == [f"PUT {ROOT}/pool-bookie-tls"]
 
 
-async def test_passes_side_by_side_make_one_authority(store: Store, secrets: CertificateSecrets) -> None:
+async def test_concurrent_reconciliations_create_one_authority(store: Store, secrets: CertificateSecrets) -> None:
     await asyncio.gather(*(secrets.ensure("prod", f"pool{n}-tls", POOL, NOW_S) for n in range(8)))
     assert store.writes().count(f"POST {ROOT}/quire-ca") == 1
     assert len({store.data(f"pool{n}-tls")["ca.crt"] for n in range(8)}) == 1
 
 
 @pytest.mark.parametrize("name", ["quire-ca", "pool-bookie-tls"])
-async def test_a_secret_of_somebody_else_is_never_touched(store: Store, secrets: CertificateSecrets, name: str) -> None:
+async def test_a_foreign_secret_is_never_changed(store: Store, secrets: CertificateSecrets, name: str) -> None:
     theirs = {"metadata": {"name": name, "resourceVersion": "7"}, "data": {"tls.crt": "eA=="}}
     store.objects[f"{ROOT}/{name}"] = theirs
     with pytest.raises(ForeignSecretError, match=f"the Secret {name} was not created by this operator"):
@@ -141,7 +139,7 @@ async def test_a_secret_of_somebody_else_is_never_touched(store: Store, secrets:
 
 
 @pytest.mark.parametrize("broken", [{"tls.key": "eA=="}, {"tls.crt": "eA=="}, {}])
-async def test_a_secret_of_ours_that_was_damaged_is_made_anew(
+async def test_a_damaged_generated_secret_is_replaced(
     store: Store, secrets: CertificateSecrets, broken: dict[str, str]
 ) -> None:
     await secrets.ensure("prod", "pool-bookie-tls", POOL, NOW_S)
@@ -151,7 +149,7 @@ async def test_a_secret_of_ours_that_was_damaged_is_made_anew(
     assert issuing.is_signed_by(store.facts("pool-bookie-tls"), store.facts("quire-ca"))
 
 
-async def test_labels_and_annotations_of_others_stay(store: Store, secrets: CertificateSecrets) -> None:
+async def test_labels_and_annotations_of_other_clients_stay(store: Store, secrets: CertificateSecrets) -> None:
     await secrets.ensure("prod", "pool-bookie-tls", POOL, NOW_S)
     metadata = store.objects[f"{ROOT}/pool-bookie-tls"]["metadata"]
     metadata["labels"]["team"], metadata["annotations"] = "storage", {"note": "x"}
@@ -161,10 +159,11 @@ async def test_labels_and_annotations_of_others_stay(store: Store, secrets: Cert
     assert store.facts("pool-bookie-tls").begins_s == NOW_S + 60 * DAY_S
 
 
-async def test_through_the_years_every_certificate_is_believed_by_what_everybody_had_a_week_before(
+async def test_every_certificate_is_trusted_by_peers_with_week_old_authorities(
     store: Store, secrets: CertificateSecrets
 ) -> None:
-    """Two authorities' lives in steps of six days: no certificate ends, none is of a stranger to older `ca.crt`."""
+    """Simulates two authority lifetimes in steps of six days: no certificate expires, and each is trusted by peers
+    with an older `ca.crt`."""
     await secrets.ensure("prod", "pool-bookie-tls", POOL, NOW_S)
     history: list[tuple[float, bytes]] = []
     signers = set()
@@ -184,7 +183,7 @@ async def test_through_the_years_every_certificate_is_believed_by_what_everybody
     assert len(signers) == 3
 
 
-async def test_a_write_that_was_lost_is_made_good_in_the_next_pass(store: Store, secrets: CertificateSecrets) -> None:
+async def test_a_lost_write_is_repeated_in_the_next_reconciliation(store: Store, secrets: CertificateSecrets) -> None:
     for lost in (1, 1):
         store.lost = lost
         with pytest.raises(UnreachableError):
@@ -193,7 +192,9 @@ async def test_a_write_that_was_lost_is_made_good_in_the_next_pass(store: Store,
     assert issuing.is_signed_by(store.facts("pool-bookie-tls"), store.facts("quire-ca"))
 
 
-async def test_resources_that_bring_their_own_or_want_none_get_none(store: Store, secrets: CertificateSecrets) -> None:
+async def test_resources_with_their_own_secret_or_without_tls_get_none(
+    store: Store, secrets: CertificateSecrets
+) -> None:
     for tls in ({"mode": "Disabled"}, {"secretName": "own"}):
         assert await keep_bookie(secrets, bookie(tls=tls), NOW_S) is None
         assert await keep_managed_ledger(secrets, managed_ledger(brokers={"tls": tls}), NOW_S) is None
@@ -205,7 +206,7 @@ async def test_resources_that_bring_their_own_or_want_none_get_none(store: Store
     assert f"{ROOT}/orders-broker-tls" in store.objects
 
 
-async def test_a_resource_that_was_made_anew_takes_the_secret_over(store: Store, secrets: CertificateSecrets) -> None:
+async def test_a_recreated_resource_becomes_the_owner_of_the_secret(store: Store, secrets: CertificateSecrets) -> None:
     await keep_bookie(secrets, bookie(), NOW_S)
     key = store.data("pool-bookie-tls")["tls.key"]
     again = bookie().model_copy(update={"metadata": {"name": "pool", "namespace": "prod", "uid": "9"}})
@@ -215,7 +216,7 @@ async def test_a_resource_that_was_made_anew_takes_the_secret_over(store: Store,
     assert store.data("pool-bookie-tls")["tls.key"] == key
 
 
-async def test_what_is_going_is_forgotten_and_gets_nothing_new(store: Store, secrets: CertificateSecrets) -> None:
+async def test_a_resource_that_is_being_deleted_gets_no_certificate(store: Store, secrets: CertificateSecrets) -> None:
     leaving = {"name": "pool", "namespace": "prod", "uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     await keep_bookie(secrets, bookie(), NOW_S)
     store.objects.clear()
@@ -225,7 +226,7 @@ async def test_what_is_going_is_forgotten_and_gets_nothing_new(store: Store, sec
     assert f"{ROOT}/pool-bookie-tls" in store.objects
 
 
-async def test_etcd_has_an_authority_of_its_own_and_clients_where_they_are_wanted(
+async def test_etcd_has_a_separate_authority_and_client_secrets_in_the_given_namespaces(
     store: Store, secrets: CertificateSecrets
 ) -> None:
     task = asyncio.create_task(keep_etcd(secrets, "quire-etcd", "prod", ("apps",), lambda: NOW_S))
@@ -238,7 +239,7 @@ async def test_etcd_has_an_authority_of_its_own_and_clients_where_they_are_wante
     assert store.objects[apps]["data"]["ca.crt"] == store.objects[f"{ROOT}/quire-etcd-ca"]["data"]["ca.crt"]
 
 
-def test_names_of_resources() -> None:
+def test_names_in_certificates_of_resources() -> None:
     pool = bookie()
     assert {"pool-bookie", "pool-bookie.prod.svc", "*.pool-bookie.prod.svc"} <= set(bookie_subject(pool).dns)
     assert "pool-autorecovery.prod.svc" in bookie_subject(pool).dns

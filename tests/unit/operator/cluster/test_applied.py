@@ -1,4 +1,4 @@
-"""What is remembered of children that were applied, and what makes it stale."""
+"""Entries of applied children, and when they become stale."""
 
 from typing import Any
 
@@ -25,15 +25,15 @@ def noted(kind: str = "ConfigMap", version: int = 5) -> Applied:
 PATH = manifest_path(manifest())
 
 
-def test_the_same_is_not_applied_again_and_another_is() -> None:
+def test_only_a_changed_manifest_is_applied_again() -> None:
     applied = noted()
     assert applied.is_fresh(manifest(), 100.0)
     assert not applied.is_fresh(manifest(data={"a": "b"}), 100.0)
-    assert not applied.is_fresh(manifest(), 100.0 + KEPT_S), "for a watch that missed something"
-    assert not applied.is_fresh(manifest(), 99.0), "a clock that was set back proves nothing"
+    assert not applied.is_fresh(manifest(), 100.0 + KEPT_S), "in case a watch missed an event"
+    assert not applied.is_fresh(manifest(), 99.0), "the entry is stale if the clock was set back"
 
 
-def test_our_own_write_is_no_change_and_a_later_one_is() -> None:
+def test_only_a_version_after_our_own_write_is_a_change() -> None:
     applied = noted()
     assert not applied.saw(PATH, 5)
     assert applied.is_fresh(manifest(), 100.0)
@@ -43,28 +43,28 @@ def test_our_own_write_is_no_change_and_a_later_one_is() -> None:
     assert applied.is_fresh(manifest(), 101.0)
 
 
-def test_an_event_that_comes_before_the_answer_to_our_write_is_no_change() -> None:
+def test_an_event_before_the_response_to_our_write_is_no_change() -> None:
     applied = noted()
     applied.saw(PATH, 6)
     applied.note(manifest(), answer(6), 100.0)
     assert applied.is_fresh(manifest(), 100.0)
 
 
-def test_a_change_of_somebody_else_just_behind_our_write_is_not_lost() -> None:
+def test_a_change_of_another_client_right_after_our_write_is_not_lost() -> None:
     applied = noted()
     applied.saw(PATH, 7)
     applied.note(manifest(), answer(6), 100.0)
     assert not applied.is_fresh(manifest(), 100.0)
 
 
-def test_one_that_is_gone_is_applied_anew() -> None:
+def test_a_deleted_child_is_applied_again() -> None:
     applied = noted()
     applied.lost(PATH)
     assert not applied.is_fresh(manifest(), 100.0)
-    assert applied.saw(PATH, 1), "another one, of which we know nothing"
+    assert applied.saw(PATH, 1), "an unknown child"
 
 
-def test_without_watches_little_is_believed_and_of_stateful_sets_nothing() -> None:
+def test_without_watches_entries_expire_early_and_stateful_sets_are_not_remembered() -> None:
     applied = Applied()
     for kind in ("ConfigMap", "StatefulSet"):
         applied.note(manifest(kind), answer(5), 100.0)
@@ -73,8 +73,8 @@ def test_without_watches_little_is_believed_and_of_stateful_sets_nothing() -> No
     assert not applied.is_fresh(manifest("StatefulSet"), 100.0)
 
 
-def test_who_waits_is_looked_at_less_and_less_often_until_something_happens() -> None:
+def test_a_quiet_resource_is_reconciled_at_growing_intervals() -> None:
     paces = Paces()
     assert [paces.next_s("a", 2.0, quiet=True) for _ in range(4)] == [4, 8, QUIET_REQUEUE_S_MAX, QUIET_REQUEUE_S_MAX]
     assert paces.next_s("a", 2.0, quiet=False) == 2
-    assert paces.next_s("a", 60.0, quiet=True) == 60, "never sooner than it wants"
+    assert paces.next_s("a", 60.0, quiet=True) == 60, "never sooner than requested"

@@ -1,4 +1,4 @@
-"""Claims are given up in an order in which a crash loses nothing, also when their volume is gone already."""
+"""Claims are released in an order in which a crash loses no data, even if their volume is missing."""
 
 from typing import Any, cast
 
@@ -41,7 +41,7 @@ class FakeKube:
     ],
     ids=["kept", "not kept", "gone already"],
 )
-async def test_a_volume_is_kept_before_its_claim_goes(
+async def test_a_volume_is_set_to_retain_before_its_claim_is_deleted(
     there: set[str], keep: bool, expected: list[tuple[str, str]]
 ) -> None:
     kube: Any = FakeKube(*there)
@@ -52,7 +52,7 @@ async def test_a_volume_is_kept_before_its_claim_goes(
 
 
 class RefusingKube:
-    """Takes everything but one kind."""
+    """Accepts every kind except one."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -74,16 +74,16 @@ def head(kind: str) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "default"}}
 
 
-async def test_a_pod_monitor_that_is_refused_ends_no_pass_and_is_tried_again_later() -> None:
+async def test_a_refused_pod_monitor_stops_nothing_and_is_retried_later() -> None:
     kube: Any = RefusingKube("PodMonitor")
     applied, http, resource = Applied(watched=True), cast(Any, None), Bookie.model_validate(bookie())
     wanted = [Apply(head("PodMonitor")), Apply(head("ConfigMap"))]
     for now_s in (1.0, 2.0, 2000.0):
         await PoolActions(kube, http, resource, (), now_s, applied).perform(wanted)
-    assert kube.asked == ["PodMonitor", "ConfigMap"] * 2, "the second pass was too soon for either"
+    assert kube.asked == ["PodMonitor", "ConfigMap"] * 2, "the second reconciliation was too early for both"
 
 
-async def test_a_pod_monitor_that_may_not_be_deleted_ends_no_pass(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_deletion_of_a_pod_monitor_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     kube: Any = RefusingKube("PodMonitor")
     actions = PoolActions(kube, cast(Any, None), Bookie.model_validate(bookie()), (), 1.0, Applied())
     await actions.perform([DeleteMonitor("pool-bookie", "u1"), Apply(head("ConfigMap"))])
@@ -91,7 +91,7 @@ async def test_a_pod_monitor_that_may_not_be_deleted_ends_no_pass(caplog: pytest
     assert "could not be deleted" in caplog.text
 
 
-async def test_any_other_child_that_is_refused_ends_the_pass() -> None:
+async def test_a_refusal_of_any_other_child_stops_the_reconciliation() -> None:
     kube: Any = RefusingKube("ConfigMap")
     actions = PoolActions(kube, cast(Any, None), Bookie.model_validate(bookie()), (), 1.0, Applied())
     with pytest.raises(KubeError, match="forbidden"):

@@ -1,4 +1,7 @@
-"""The operator asks pods by IP and judges their certificates by name and authority; pods of before speak as before."""
+"""The operator connects to pods by IP and verifies name and authority of their certificates.
+
+Pods from before a change of TLS are still reached.
+"""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -59,7 +62,7 @@ def judge(authority: Authority) -> TlsTrust:
     return TlsTrust(ssl.create_default_context(cafile=authority.trust), NAME)
 
 
-async def test_a_pod_with_a_certificate_for_its_name_is_asked_over_tls(tmp_path: Path) -> None:
+async def test_a_pod_with_a_certificate_for_its_name_is_contacted_over_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with pod(serving(authority, "*.pool-bookie.ns.svc")) as http:
         http.set_trust("ns/pool", [HOST], {HOST: judge(authority)})
@@ -67,7 +70,7 @@ async def test_a_pod_with_a_certificate_for_its_name_is_asked_over_tls(tmp_path:
 
 
 @pytest.mark.parametrize(("signer", "name"), [("stranger", "*.pool-bookie.ns.svc"), ("authority", "other.ns.svc")])
-async def test_a_certificate_of_another_authority_or_for_another_name_is_final(
+async def test_a_certificate_of_another_authority_or_for_another_name_is_rejected(
     tmp_path: Path, signer: str, name: str
 ) -> None:
     authorities = {one: Authority(tmp_path, one) for one in ("authority", "stranger")}
@@ -77,7 +80,7 @@ async def test_a_certificate_of_another_authority_or_for_another_name_is_final(
             await http.ask(HOST, "/state")
 
 
-async def test_pods_made_before_tls_was_turned_on_or_off_are_asked_the_other_way(tmp_path: Path) -> None:
+async def test_pods_from_before_a_change_of_tls_are_contacted_in_their_mode(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with pod(None) as http:
         http.set_trust("ns/pool", [HOST], {HOST: judge(authority)})
@@ -87,7 +90,7 @@ async def test_pods_made_before_tls_was_turned_on_or_off_are_asked_the_other_way
         assert (await http.ask(HOST, "/state")).status == 200
 
 
-async def test_a_pod_that_was_made_to_serve_tls_is_never_asked_in_clear(tmp_path: Path) -> None:
+async def test_a_pod_that_must_serve_tls_is_never_contacted_in_plaintext(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with pod(None) as http:
         http.set_trust("ns/pool", [HOST], {HOST: replace(judge(authority), required=True)})
@@ -99,16 +102,14 @@ async def test_a_pod_that_was_made_to_serve_tls_is_never_asked_in_clear(tmp_path
 
 
 @pytest.mark.parametrize(("tls", "required"), [(None, False), ({"secretName": "certs"}, True)])
-def test_whether_a_pod_must_serve_tls_is_said_by_the_spec_that_it_was_made_with(
-    tls: dict[str, str] | None, required: bool
-) -> None:
+def test_the_spec_of_a_pod_determines_whether_it_must_serve_tls(tls: dict[str, str] | None, required: bool) -> None:
     resource = Bookie.model_validate(bookie(**({} if tls is None else {"tls": tls})))
     made = stateful_set(resource, BookieFacts(1, "quire:1"))["spec"]["template"]
     assert requires_tls(made) is required
     assert requires_tls(deployment(resource, "quire:1")["spec"]["template"]) is required
 
 
-async def test_a_pod_that_is_not_there_is_unreachable_either_way(tmp_path: Path) -> None:
+async def test_a_missing_pod_is_unreachable_in_both_modes(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with pod(None) as http:
         pass
@@ -120,20 +121,20 @@ async def test_a_pod_that_is_not_there_is_unreachable_either_way(tmp_path: Path)
                 await gone.ask(HOST, "/state")
 
 
-async def test_while_the_authority_is_not_known_nothing_is_believed(tmp_path: Path) -> None:
+async def test_without_a_known_authority_no_certificate_is_trusted(tmp_path: Path) -> None:
     async with pod(serving(Authority(tmp_path), NAME)) as http:
         http.set_trust("ns/pool", [HOST], {HOST: TlsTrust(trusting_none(), NAME)})
         with pytest.raises(UnreachableError, match="ertificate"):
             await http.ask(HOST, "/state")
 
 
-async def test_an_answer_of_another_program_is_none() -> None:
+async def test_a_response_of_another_program_is_an_error() -> None:
     async with pod(None) as http:
         with pytest.raises(UnreachableError, match="another version"):
             await http.bookie(HOST, "b")
 
 
-async def test_addresses_that_pods_had_are_forgotten_unless_another_pool_has_them() -> None:
+async def test_former_addresses_of_pods_are_removed_unless_another_pool_has_them() -> None:
     async with aiohttp.ClientSession() as session:
         http = BookieHttp(session)
         first, second = (TlsTrust(trusting_none(), name) for name in ("first", "second"))
@@ -146,7 +147,7 @@ async def test_addresses_that_pods_had_are_forgotten_unless_another_pool_has_the
         assert not http._trusts
 
 
-async def test_the_token_of_a_pool_is_shown_to_its_hosts_and_to_no_other() -> None:
+async def test_the_token_of_a_pool_is_sent_only_to_its_hosts() -> None:
     async with pod(None) as http:
         for token in (None, "bad"):
             http.set_trust("ns/pool", [HOST], {}, token)
@@ -158,12 +159,12 @@ async def test_the_token_of_a_pool_is_shown_to_its_hosts_and_to_no_other() -> No
         with pytest.raises(UnreachableError, match="refused the operator"):
             await http.ask(HOST, "/secured")
         http.set_trust("ns/pool", [HOST], {}, "good")
-        http.set_trust("ns/other", [HOST], {})  # the address is another pool's by now
+        http.set_trust("ns/other", [HOST], {})  # another pool has the address now
         with pytest.raises(UnreachableError, match="refused the operator"):
             await http.ask(HOST, "/secured")
 
 
-async def test_a_token_is_never_sent_where_no_certificate_is_believed(tmp_path: Path) -> None:
+async def test_a_token_is_never_sent_to_a_host_with_an_untrusted_certificate(tmp_path: Path) -> None:
     async with pod(serving(Authority(tmp_path), NAME)) as http:
         http.set_trust("ns/pool", [HOST], {HOST: TlsTrust(trusting_none(), NAME)}, "good")
         with pytest.raises(UnreachableError, match="ertificate"):

@@ -1,4 +1,4 @@
-"""The brokers' answer about a namespace as values: partitions summed up, and nothing unknown taken for zero."""
+"""Parsing of the brokers' response about a namespace: partitions are summed up, and unknown values are never zero."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def body(topics: dict[str, Any], partitioned: dict[str, int]) -> dict[str, Any]:
     return {"policies": POLICIES, "bookies": {"writable": 3}, "partitioned": partitioned, "topics": topics}
 
 
-def test_policies_grants_and_bookies() -> None:
+def test_policies_grants_and_bookies_are_parsed() -> None:
     found = namespace_state(body({}, {}))
     quota = {"backlogQuota?backlogQuotaType=message_age": {"limitTime": 9}}
     assert found.policies == {"persistence": {"bookkeeperEnsemble": 3}, "messageTTL": 60} | quota
@@ -37,19 +37,19 @@ def test_partitions_are_summed_up_under_their_topic() -> None:
     topics = namespace_state(body(parts, {"t": 2})).topics
     assert set(topics) == {"t", "plain"}
     assert (topics["t"].partitions, topics["t"].entries, topics["t"].size_bytes) == (2, 10, 100)
-    assert topics["t"].cursors == {"a": 3}, "a cursor is there when each partition has it"
+    assert topics["t"].cursors == {"a": 3}, "a cursor exists only if each partition has it"
     assert topics["t"].position is None
     assert (topics["plain"].partitions, topics["plain"].position) == (0, "7:4")
     assert topics["t"].owner == "orders-broker-0"
 
 
-def test_a_backlog_is_known_when_that_of_every_partition_is() -> None:
+def test_a_backlog_is_known_only_if_that_of_every_partition_is() -> None:
     stored = part(4, {"a": None}, loaded=False, owner=None, position=None)
     found = namespace_state(body({"t-partition-0": part(1, {"a": 1}), "t-partition-1": stored}, {"t": 2})).topics["t"]
     assert found.cursors == {"a": None}
     assert not found.loaded
 
 
-def test_a_topic_that_only_looks_like_a_partition_is_its_own() -> None:
+def test_a_topic_named_like_a_partition_is_a_separate_topic() -> None:
     topics = namespace_state(body({"t-partition-0": part(1, {}), "t-partition-5": part(1, {})}, {"t": 1})).topics
     assert set(topics) == {"t", "t-partition-5"}

@@ -1,4 +1,4 @@
-"""What an API server may answer to a watch: events in pieces, a version that it forgot, a refusal, a cut."""
+"""Responses of an API server to a watch: events in chunks, an expired version, a refusal, a broken connection."""
 
 import json
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ FORGOTTEN: dict[str, Any] = {
 
 @asynccontextmanager
 async def watching(pieces: list[bytes], *, status: int = 200, cut: bool = False) -> AsyncIterator[list[Any]]:
-    """All events of one watch, over a server that sends these pieces."""
+    """Return all events of one watch on a server that sends these chunks."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.query["allowWatchBookmarks"] == "true"
@@ -47,7 +47,7 @@ def line(event: dict[str, Any]) -> bytes:
     return json.dumps(event).encode() + b"\n"
 
 
-async def test_events_come_whole_however_they_were_cut() -> None:
+async def test_events_are_reassembled_from_any_chunks() -> None:
     events = [{"type": "ADDED", "object": {"a": BIG}}, {"type": "BOOKMARK", "object": {}}]
     data = b"".join(line(event) for event in events)
     async with watching([data[:10], data[10:200_000], data[200_000:-1], data[-1:]]) as found:
@@ -55,13 +55,13 @@ async def test_events_come_whole_however_they_were_cut() -> None:
 
 
 @pytest.mark.parametrize(("pieces", "status"), [([line(FORGOTTEN)], 200), ([line(FORGOTTEN["object"])], 410)])
-async def test_a_version_that_is_forgotten_is_told_apart(pieces: list[bytes], status: int) -> None:
+async def test_an_expired_version_has_its_own_error(pieces: list[bytes], status: int) -> None:
     with pytest.raises(GoneError, match="too old"):
         async with watching(pieces, status=status):
             pass
 
 
-async def test_a_refusal_is_none_of_those() -> None:
+async def test_a_refusal_is_a_kube_error() -> None:
     with pytest.raises(KubeError, match="forbidden") as refused:
         async with watching([b'{"message": "forbidden"}'], status=403):
             pass

@@ -1,4 +1,4 @@
-"""The Secrets with passwords of ledgers, on an API server of dicts."""
+"""The Secrets with ledger passwords, on a fake API server."""
 
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ def passwords(store: Store) -> LedgerPasswords:
     return LedgerPasswords(cast(Kube, store))
 
 
-async def test_a_password_is_made_once_and_belongs_to_its_resource(store: Store) -> None:
+async def test_a_password_is_created_once_and_owned_by_its_resource(store: Store) -> None:
     process = passwords(store)
     assert await process.ensure(managed_ledger(), NOW_S) is None
     assert store.writes() == [f"POST {PATH}"]
@@ -36,7 +36,7 @@ async def test_a_password_is_made_once_and_belongs_to_its_resource(store: Store)
     assert store.writes() == [] and store.data("orders-ledger-password")["password"] == first
 
 
-async def test_one_that_was_deleted_is_made_again(store: Store) -> None:
+async def test_a_deleted_secret_is_created_again(store: Store) -> None:
     process = passwords(store)
     await process.ensure(managed_ledger(), NOW_S)
     store.objects.clear()
@@ -44,7 +44,7 @@ async def test_one_that_was_deleted_is_made_again(store: Store) -> None:
     assert PATH in store.objects
 
 
-async def test_a_write_that_was_lost_is_made_good_in_the_next_pass(store: Store) -> None:
+async def test_a_lost_write_is_repeated_in_the_next_reconciliation(store: Store) -> None:
     process = passwords(store)
     store.lost = 1
     with pytest.raises(UnreachableError):
@@ -53,7 +53,7 @@ async def test_a_write_that_was_lost_is_made_good_in_the_next_pass(store: Store)
     assert PATH in store.objects
 
 
-async def test_a_secret_that_is_there_is_used_as_it_is(store: Store) -> None:
+async def test_an_existing_secret_is_used_unchanged(store: Store) -> None:
     there: dict[str, Any] = {"metadata": {"name": "orders-ledger-password"}, "data": {"password": "c2VzYW1l"}}
     store.objects[PATH] = there
     assert await passwords(store).ensure(managed_ledger(), NOW_S) is None
@@ -63,7 +63,7 @@ async def test_a_secret_that_is_there_is_used_as_it_is(store: Store) -> None:
     assert store.writes() == []
 
 
-async def test_a_resource_that_names_one_or_goes_gets_none(store: Store) -> None:
+async def test_a_resource_with_its_own_secret_or_in_deletion_gets_none(store: Store) -> None:
     assert await passwords(store).ensure(managed_ledger(brokers={"ledgerPasswordSecret": "mine"}), NOW_S) is None
     going = kube_resources.changed(
         kube_resources.managed_ledger(), PLACE | {"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}

@@ -1,4 +1,4 @@
-"""What a pod and a volume say of themselves: last words, and hosts."""
+"""Termination messages of pods, and hosts of volumes."""
 
 from typing import Any
 
@@ -30,11 +30,11 @@ def pod(state: dict[str, Any], last: dict[str, Any] | None = None, name: str = "
         ({}, None),
     ],
 )
-def test_the_last_words_of_a_process_that_does_not_stay_up(found: dict[str, Any], words: str | None) -> None:
+def test_the_termination_message_of_a_failing_process_is_found(found: dict[str, Any], words: str | None) -> None:
     assert last_words(found) == words
 
 
-def test_a_local_volume_names_its_hosts_and_any_other_names_none() -> None:
+def test_only_a_local_volume_has_hosts() -> None:
     rules = [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]},
         {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z"]},

@@ -1,4 +1,4 @@
-"""Who needs the bookies, when some of them are to go: asked of the API server, not of what watches told."""
+"""Before bookies are removed, their users are read from the API server, not from the state of the watches."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ HEAD = {"name": "pool", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
 
 
 class FakeKube:
-    """Objects and collections by path; what is not there is None or empty."""
+    """Serves objects and collections by path; missing ones are None or empty."""
 
     def __init__(self, resource: dict[str, Any], replicas: int) -> None:
         self.asked: list[str] = []
@@ -38,7 +38,7 @@ class FakeKube:
 
 
 async def users(resource: dict[str, Any], replicas: int) -> list[str]:
-    """Of the pool, as a look finds them while the watches have told of nothing."""
+    """Return the namespaces of the pool as observed while the watches have reported none."""
     kube: Any = FakeKube(resource, replicas)
     http: Any = type("Silent", (), {"set_trust": lambda *_: None})()
     seen = await observe_pool(kube, http, "ns", "pool", 1.0, Memory(resources=Resources()))
@@ -55,7 +55,7 @@ async def users(resource: dict[str, Any], replicas: int) -> list[str]:
     ],
     ids=["nothing leaves", "a bookie leaves", "the pool goes"],
 )
-async def test_nothing_is_taken_away_by_what_a_watch_last_told(
+async def test_nothing_is_removed_based_on_the_state_of_a_watch(
     gone: bool, replicas: int, there: int, expected: list[str]
 ) -> None:
     resource = bookie(replicas=replicas)
@@ -71,7 +71,7 @@ async def test_nothing_is_taken_away_by_what_a_watch_last_told(
         ({"resources": [{"kind": "PodMonitor"}]}, True),
     ],
 )
-async def test_pod_monitors_are_made_where_the_cluster_knows_them(api: dict[str, Any] | None, expected: bool) -> None:
+async def test_pod_monitors_are_created_if_the_kind_is_installed(api: dict[str, Any] | None, expected: bool) -> None:
     resource = bookie()
     resource["metadata"] = HEAD
     kube: Any = FakeKube(resource, 3)
@@ -86,7 +86,7 @@ async def test_pod_monitors_are_made_where_the_cluster_knows_them(api: dict[str,
 @pytest.mark.parametrize(
     ("label", "expected"), [("quire-operator", {"pool-bookie", "pool-autorecovery"}), ("me", set())]
 )
-async def test_pod_monitors_of_ours_go_when_monitoring_is_switched_off(label: str, expected: set[str]) -> None:
+async def test_our_pod_monitors_are_deleted_when_monitoring_is_switched_off(label: str, expected: set[str]) -> None:
     resource = bookie(monitoring={"enabled": False})
     resource["metadata"] = HEAD
     kube: Any = FakeKube(resource, 3)
@@ -103,11 +103,11 @@ async def test_pod_monitors_of_ours_go_when_monitoring_is_switched_off(label: st
     }
 
 
-async def test_what_was_read_of_nodes_is_not_kept_for_ever() -> None:
+async def test_cached_nodes_expire() -> None:
     cache, kube = Cache(), FakeKube({}, 0)
     reading: Any = kube
     for number in range(100):
         await cache.get(reading, f"/api/v1/nodes/n{number}", now_s=number * 10.0)
     assert len(cache) < 10
     await cache.get(reading, "/api/v1/nodes/n99", now_s=1000.0)
-    assert len(kube.asked) == 100, "lately read"
+    assert len(kube.asked) == 100, "recently read"

@@ -1,4 +1,4 @@
-"""What objects of runs and their drivers' pods say, as the plans see it."""
+"""Observation of runs and their driver pods."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def ends(kind: str, **more: str) -> dict[str, Any]:
         ({"failed": 1}, [], JobState.PENDING, "its driver failed and is being restarted"),
     ],
 )
-def test_a_job_is_as_its_controller_and_its_driver_say(
+def test_a_job_has_the_state_from_its_conditions_and_driver(
     status: dict[str, Any], pods: list[dict[str, Any]], state: JobState, reason: str
 ) -> None:
     found = _of_job(resource(), item(status), pods)
@@ -102,7 +102,7 @@ def history(*states: str) -> dict[str, Any]:
         ("spark.apache.org/v1", history("RunningHealthy", "Failed", "ScheduledToRestart"), JobState.PENDING),
     ],
 )
-def test_applications_of_both_spark_operators_are_read(version: str, status: dict[str, Any], state: JobState) -> None:
+def test_applications_of_both_spark_operators_are_parsed(version: str, status: dict[str, Any], state: JobState) -> None:
     found = _of_application(resource(), version, item(status), [])
     assert found is not None
     assert (found.state, found.api_version, found.kind) == (state, version, "SparkApplication")
@@ -110,19 +110,19 @@ def test_applications_of_both_spark_operators_are_read(version: str, status: dic
         assert found.ended_at == T2, "whole seconds, as Kubernetes writes them"
 
 
-def test_a_trace_as_a_reason_is_no_longer_than_a_status_takes() -> None:
+def test_a_long_reason_is_cut_to_the_limit_of_a_status() -> None:
     trace = "at org.apache.spark.deploy.SparkSubmit$.main(SparkSubmit.scala:1120)\n" * 500
     status = {"applicationState": {"state": "FAILED", "errorMessage": trace}}
     found = _of_application(resource(), "sparkoperator.k8s.io/v1beta2", item(status), [])
     assert found is not None and found.reason == trace[:REASON_MAX]
 
 
-def test_what_is_not_of_this_resource_is_left_alone() -> None:
+def test_runs_of_another_owner_are_ignored() -> None:
     assert _of_job(resource(), item({}, owner="former"), []) is None
     assert _of_job(resource(), item({}, **{"quire.dev/slot": "soon"}), []) is None
 
 
-def test_a_digest_follows_the_values_and_cannot_be_made_without_the_uid() -> None:
+def test_a_digest_depends_on_the_values_and_the_uid() -> None:
     secret = {"metadata": {"uid": "a"}, "data": {"KEY": "dmFsdWU="}}
     assert digest(secret) == digest({"metadata": {"uid": "a", "labels": {"x": "y"}}, "data": {"KEY": "dmFsdWU="}})
     others = [{"metadata": {"uid": "b"}, "data": secret["data"]}, {"metadata": {"uid": "a"}, "data": {"KEY": "eA=="}}]

@@ -1,9 +1,9 @@
-"""What is read from a pod."""
+"""Observation of pods."""
 
 from quire_operator.cluster.observing import observed_pod
 
 
-def test_a_pod_of_a_machine_that_is_away_was_started_and_is_not_ready() -> None:
+def test_a_pod_on_an_unreachable_node_is_started_and_not_ready() -> None:
     pod = {
         "metadata": {"name": "pool-bookie-0", "uid": "u"},
         "spec": {"nodeName": "n"},

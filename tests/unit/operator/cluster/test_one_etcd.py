@@ -1,4 +1,4 @@
-"""Which resources are one cluster: those that name the same etcd, each in its own namespace's words."""
+"""Resources are one cluster if they name the same etcd, each by names valid in its own namespace."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ FULL = "quire-etcd.quire.svc.cluster.local:2379"
         (["localhost:2379"], ["localhost:2379"], True),
     ],
 )
-def test_names_of_one_etcd_in_two_namespaces(ours: list[str], theirs: list[str], expected: bool) -> None:
+def test_names_of_one_etcd_in_two_namespaces_are_equal(ours: list[str], theirs: list[str], expected: bool) -> None:
     assert is_one(members(ours, HERE), theirs, THERE) is expected
     assert is_one(members(theirs, THERE), ours, HERE) is expected
 
@@ -45,11 +45,9 @@ def of(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("endpoint", "expected"), [("quire-etcd.quire.svc:2379", ["orders"]), ("quire-etcd:2379", [])])
-def test_a_pool_knows_the_namespaces_of_pools_that_write_its_etcd_differently(
-    endpoint: str, expected: list[str]
-) -> None:
+def test_a_pool_finds_namespaces_of_pools_that_name_its_etcd_differently(endpoint: str, expected: list[str]) -> None:
     mine = of(bookie(metadata={"endpoints": ["quire-etcd:2379"]}), HERE)
     other = of(bookie(metadata={"endpoints": [endpoint]}), THERE)
     found = namespaces_on(Bookie.model_validate(mine), [of(managed_ledger(), THERE)], [mine, other])
     assert [one.name for one in found] == expected
-    assert not any(one.uses_this_pool for one in found), "of the same name, and another one"
+    assert not any(one.uses_this_pool for one in found), "the same name stands for another etcd"

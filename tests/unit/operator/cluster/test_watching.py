@@ -1,4 +1,4 @@
-"""A collection as it changes, over an API server that forgets, breaks off and refuses."""
+"""Following a collection on an API server with expired versions, broken connections and refusals."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +21,7 @@ def event(kind: str, what: Manifest) -> Manifest:
 
 
 class Server:
-    """Answers lists and watches from scripts; watches of which none is left wait for ever."""
+    """Serves lists and watches from scripts; a watch without a script waits forever."""
 
     def __init__(self, lists: list[list[Manifest] | Exception], watches: list[list[Step]]) -> None:
         self.lists, self.watches = lists, watches
@@ -45,7 +45,7 @@ class Server:
             yield step
 
 
-class Told:
+class Reports:
     def __init__(self) -> None:
         self.all: list[tuple[str, int | None, bool]] = []
         self.changed = asyncio.Event()
@@ -56,27 +56,27 @@ class Told:
         self.changed.set()
 
 
-async def told_by(server: Server, until: Callable[[Told, Server], bool]) -> Told:
-    told = Told()
+async def reports_of(server: Server, until: Callable[[Reports, Server], bool]) -> Reports:
+    reports = Reports()
     client: Any = server
-    feed = Feed(client, Collection("/things"), told, back_off_s=0.0)
+    feed = Feed(client, Collection("/things"), reports, back_off_s=0.0)
     task = asyncio.create_task(feed.run())
     try:
         for _ in range(TURNS):
             await asyncio.sleep(0)
-            if until(told, server):
-                return told
+            if until(reports, server):
+                return reports
     finally:
         task.cancel()
-    raise AssertionError(f"not after {TURNS} turns of the loop: {told.all}, {server.watched_from}")
+    raise AssertionError(f"not after {TURNS} turns of the loop: {reports.all}, {server.watched_from}")
 
 
-def settled(_: Told, server: Server) -> bool:
-    """Everything in the script was read, and it watches again."""
+def settled(_: Reports, server: Server) -> bool:
+    """Return whether the whole script was read, and the feed watches again."""
     return not server.lists and not server.watches and len(server.watched_from) > 0
 
 
-async def test_each_change_is_told_once_and_bookmarks_are_not() -> None:
+async def test_each_change_is_reported_once_and_bookmarks_are_not() -> None:
     events: list[Step] = [
         event("MODIFIED", item("a", 101)),
         event("ADDED", item("b", 102)),
@@ -84,27 +84,27 @@ async def test_each_change_is_told_once_and_bookmarks_are_not() -> None:
         event("DELETED", item("b", 151)),
     ]
     server = Server([[item("a", 1)]], [events])
-    told = await told_by(server, lambda _, server: len(server.watched_from) == 2)
-    assert told.all == [("a", 1, False), ("a", 101, False), ("b", 102, False), ("b", 151, True)]
-    assert server.watched_from == ["100", "151"], "one that ended goes on behind the last event"
+    reports = await reports_of(server, lambda _, server: len(server.watched_from) == 2)
+    assert reports.all == [("a", 1, False), ("a", 101, False), ("b", 102, False), ("b", 151, True)]
+    assert server.watched_from == ["100", "151"], "an ended watch continues after the last event"
 
 
-async def test_a_broken_watch_goes_on_where_it_was() -> None:
+async def test_a_broken_watch_continues_from_its_last_version() -> None:
     server = Server([[item("a", 1)]], [[event("MODIFIED", item("a", 105)), UnreachableError("cut")], []])
-    told = await told_by(server, lambda _, server: len(server.watched_from) == 3)
-    assert told.all == [("a", 1, False), ("a", 105, False)]
+    reports = await reports_of(server, lambda _, server: len(server.watched_from) == 3)
+    assert reports.all == [("a", 1, False), ("a", 105, False)]
     assert server.watched_from == ["100", "105", "105"]
 
 
-async def test_a_forgotten_version_is_listed_anew_and_what_went_meanwhile_is_told() -> None:
+async def test_after_an_expired_version_all_is_listed_and_deletions_are_reported() -> None:
     lists: list[list[Manifest] | Exception] = [
         [item("kept", 1), item("gone", 2), item("changed", 3)],
         [item("kept", 1), item("changed", 50), item("new", 60)],
     ]
-    told = await told_by(Server(lists, [[GoneError(410, "too old")]]), settled)
-    assert told.all[3:] == [("gone", None, True), ("changed", 50, False), ("new", 60, False)]
+    reports = await reports_of(Server(lists, [[GoneError(410, "too old")]]), settled)
+    assert reports.all[3:] == [("gone", None, True), ("changed", 50, False), ("new", 60, False)]
 
 
-async def test_a_server_that_refuses_at_first_is_asked_again() -> None:
+async def test_a_refused_list_is_retried() -> None:
     server = Server([KubeError(503, "not yet"), UnreachableError("away"), [item("a", 1)]], [])
-    assert (await told_by(server, settled)).all == [("a", 1, False)]
+    assert (await reports_of(server, settled)).all == [("a", 1, False)]

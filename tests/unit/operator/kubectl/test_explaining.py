@@ -1,4 +1,4 @@
-"""What is explained, as tables: objects in, findings out."""
+"""Findings from objects, as tables."""
 
 from typing import Any
 
@@ -40,37 +40,35 @@ def texts(found: list[Any], severity: Severity | None = None) -> list[str]:
         (condition("Quiesced", "False"), None),
     ],
 )
-def test_a_condition_is_a_finding_when_it_is_not_as_it_should_be(
-    given: dict[str, Any], severity: Severity | None
-) -> None:
+def test_a_condition_with_a_bad_status_is_a_finding(given: dict[str, Any], severity: Severity | None) -> None:
     found = of_resource(resource(observedGeneration=2, conditions=[given]), [])
     assert [one.severity for one in found] == ([] if severity is None else [severity])
 
 
-def test_nothing_is_said_to_be_wrong_with_a_pool_that_is_well_and_what_stands_is_said() -> None:
+def test_a_healthy_pool_has_no_findings_and_a_stuck_one_has() -> None:
     world = running()
     assert of_resource(world.resource, []) == []
     world.broken.add("quire:2")
     world.change(image="quire:2")
     for _ in range(150):
-        world.one_pass()
+        world.reconcile()
         world.settle()
     assert any("(Stuck)" in text for text in texts(of_resource(world.resource, []), Severity.WRONG))
 
 
-def test_a_last_word_without_letters_is_no_word() -> None:
+def test_an_empty_termination_message_is_ignored() -> None:
     ended = {"name": "quire", "lastState": {"terminated": {"exitCode": 1, "message": " \n", "reason": "Error"}}}
     found = of_pod({"metadata": {"name": "p"}, "status": {"containerStatuses": [ended]}}, [])
     assert texts(found) == ["container quire exited with code 1 (0 restarts): Error"]
 
 
-def test_a_resource_without_status_or_with_an_old_one_is_not_called_well() -> None:
+def test_a_missing_or_outdated_status_is_a_finding() -> None:
     assert texts(of_resource(resource(), []), Severity.UNKNOWN) == ["it has no status yet"]
     found = of_resource(resource(observedGeneration=1, phase="Running"), [])
     assert texts(found, Severity.UNKNOWN) == ["the operator has not observed the latest change of its spec yet"]
 
 
-def test_bookies_brokers_and_the_operation_of_a_resource_are_named() -> None:
+def test_bookies_brokers_and_the_operation_of_a_resource_are_findings() -> None:
     given = resource(
         observedGeneration=2,
         bookies=[
@@ -126,20 +124,20 @@ def pod(*containers: dict[str, Any], **conditions: str) -> dict[str, Any]:
         (pod({"lastState": {"terminated": {"exitCode": 0}}}, Ready="True"), []),
     ],
 )
-def test_a_pod_says_why_it_is_not_ready(given: dict[str, Any], words: list[str]) -> None:
+def test_findings_show_why_a_pod_is_not_ready(given: dict[str, Any], words: list[str]) -> None:
     found = of_pod(given, [])
     assert len(found) == len(words), found
     assert all(word in one.what for word, one in zip(words, found, strict=True))
 
 
-def test_a_bookie_says_why_it_takes_no_writes() -> None:
+def test_findings_show_why_a_bookie_accepts_no_writes() -> None:
     state = {"running": True, "readOnly": True, "readOnlyReasons": ["disk", "operator"], "inLimbo": True}
     found = texts(of_pod(pod(Ready="True"), [], state))
     assert "read-only: disk, operator" in found[0] and "limbo" in found[1]
     assert of_pod(pod(Ready="True"), [], {"running": True, "readOnly": False, "inLimbo": False}) == []
 
 
-def test_only_the_last_warnings_among_events_are_told() -> None:
+def test_only_the_latest_warnings_of_events_are_shown() -> None:
     events = [
         {
             "type": "Warning",
@@ -154,7 +152,7 @@ def test_only_the_last_warnings_among_events_are_told() -> None:
     assert found[0] == "event W7: m (7 times)" and len(found) == 5
 
 
-def test_a_ledger_is_safe_only_with_all_its_bookies() -> None:
+def test_missing_bookies_of_a_ledger_are_findings() -> None:
     ledger = {"state": "CLOSED", "segments": [{"firstEntry": 0, "ensemble": ["a", "b", "c"]}]}
     assert of_ledger(ledger, [], ["a", "b", "c"], None) == []
     narrow = of_ledger(ledger | {"writeQuorum": 2, "wantedCopies": 3}, [], ["a", "b", "c"], None)
@@ -167,7 +165,7 @@ def test_a_ledger_is_safe_only_with_all_its_bookies() -> None:
     ]
 
 
-def test_a_backlog_without_a_consumer_is_wrong_and_one_with_is_a_note() -> None:
+def test_a_backlog_is_wrong_without_a_consumer_and_a_note_with_one() -> None:
     subscriptions = {
         "a": {"msgBacklog": 5, "consumers": []},
         "b": {"msgBacklog": 5, "consumers": [{}]},
@@ -178,7 +176,7 @@ def test_a_backlog_without_a_consumer_is_wrong_and_one_with_is_a_note() -> None:
     assert [one.severity for one in found] == [Severity.WRONG, Severity.NOTE, Severity.WRONG]
 
 
-def test_the_line_of_a_drain_says_what_is_left() -> None:
+def test_the_line_of_a_drain_shows_the_remaining_ledgers() -> None:
     assert "not checked it yet" in drain_line({"state": "waiting"})
     row = {"state": "copying", "ledgers_left": 3, "ledgers_first": 9, "bytes_left": 25, "bytes_first": 100, "eta_s": 90}
     assert drain_line(row) == "copying: 3 of 9 ledgers left, 75 % of the bytes copied, about 1m30s left"

@@ -1,4 +1,4 @@
-"""Nothing secret leaves in a bundle, and what is needed to help stays."""
+"""A support bundle contains no secrets, but all information needed for support."""
 
 import io
 import json
@@ -40,7 +40,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2lnbmF0dXJl"
         "Authorization: Basic sesame42",
     ],
 )
-def test_what_is_secret_is_replaced_in_text(text: str) -> None:
+def test_secrets_in_text_are_replaced(text: str) -> None:
     assert "sesame42" not in clean_text(text)
     assert "sesame42" not in clean_json({"data": {"file": text}, "message": text})
 
@@ -48,11 +48,11 @@ def test_what_is_secret_is_replaced_in_text(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["ledger 7 is closed", "journalMaxSizeMB = 64", "etcd://etcd-0:2379", "10 tokens left"]
 )
-def test_what_is_not_secret_stays(text: str) -> None:
+def test_text_without_secrets_stays(text: str) -> None:
     assert clean_text(text) == text
 
 
-def test_objects_keep_their_shape_and_names_of_secrets_but_no_values() -> None:
+def test_objects_keep_their_structure_and_names_of_secrets_but_no_values() -> None:
     given: dict[str, Any] = {
         "metadata": {
             "name": "p",
@@ -77,12 +77,12 @@ def test_objects_keep_their_shape_and_names_of_secrets_but_no_values() -> None:
     }
 
 
-def test_the_value_of_an_argument_that_is_secret_does_not_stay() -> None:
+def test_the_value_of_a_secret_argument_is_replaced() -> None:
     given = {"args": ["run", "--token", "sesame42", "--port", "80"]}
     assert clean(given) == {"args": ["run", "--token", "REDACTED", "--port", "80"]}
 
 
-def test_the_archive_holds_each_file_under_one_folder() -> None:
+def test_the_archive_has_all_files_in_one_folder() -> None:
     data = archive({"pod/a.json": json.dumps({"a": 1}), "logs/ü.log": "ü"})
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         assert tar.getnames() == ["quire-report/logs/ü.log", "quire-report/pod/a.json"]
@@ -96,7 +96,7 @@ def pod(probe: dict[str, Any] | None) -> dict[str, Any]:
     return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "sidecar"}, container]}}
 
 
-def test_the_http_port_of_a_pod_is_where_its_readiness_is_probed() -> None:
+def test_the_http_port_of_a_pod_is_that_of_its_readiness_probe() -> None:
     assert http_of(pod({"port": "http"})) == ("http", 8000)
     assert http_of(pod({"port": 8443, "scheme": "HTTPS"})) == ("https", 8443)
     for wrong in (pod(None), pod({"port": "other"}), {"metadata": {"name": "p"}, "spec": {}}):
@@ -111,7 +111,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(None, None), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40, "1.0 TiB")]
 )
-def test_bytes_are_told_in_a_unit_that_fits(value: int | None, text: str | None) -> None:
+def test_bytes_are_shown_in_a_suitable_unit(value: int | None, text: str | None) -> None:
     assert size(value) == text
 
 
@@ -123,7 +123,7 @@ def test_durations_have_two_units_at_most(value: int | None, text: str | None) -
 
 
 @pytest.mark.parametrize("words", [["explode"], ["drain"], ["status", "-o", "yaml"], []])
-def test_a_wrong_command_line_is_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_exits_with_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parser().parse_args(words)
     assert ended.value.code == 2

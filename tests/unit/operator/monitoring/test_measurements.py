@@ -1,4 +1,4 @@
-"""What is counted of passes and resources, and how a scrape reads it."""
+"""Metrics of reconciliations and resources, as read by a scrape."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ POOL = Key("Bookie", "ns", "pool")
 
 
 def samples(measurements: Measurements, now_s: float = 0.0, wall_s: float = 0.0) -> dict[str, dict[str, float]]:
-    """Values by name and labels, as Prometheus' own parser reads them."""
+    """Return values by name and labels, parsed by Prometheus' own parser."""
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(rendered(measurements.families(now_s, wall_s))):
         for sample in family.samples:
@@ -27,7 +27,7 @@ def resource(name: str = "pool", **status: object) -> dict[str, object]:
     return {"metadata": {"namespace": "ns", "name": name}, "status": status}
 
 
-async def test_passes_and_their_errors_are_counted_by_kind() -> None:
+async def test_reconciliations_and_errors_are_counted_by_kind() -> None:
     measurements = Measurements()
     answers: list[float | Exception | None] = [2.0, KubeError(500, "no"), None]
 
@@ -47,7 +47,7 @@ async def test_passes_and_their_errors_are_counted_by_kind() -> None:
     assert found["quire_operator_reconcile_errors_total"] == {"error=KubeError,kind=Bookie": 1}
 
 
-async def test_a_pass_that_goes_on_has_an_age() -> None:
+async def test_a_running_reconciliation_has_an_age() -> None:
     measurements = Measurements()
     go_on = asyncio.Event()
 
@@ -64,7 +64,7 @@ async def test_a_pass_that_goes_on_has_an_age() -> None:
     assert measurements.longest_pass_s(now_s + 700) == 0
 
 
-def test_operations_and_conditions_are_those_of_the_last_list() -> None:
+def test_operations_and_conditions_are_from_the_last_list() -> None:
     measurements = Measurements()
     operation = {
         "type": "Drain",
@@ -92,10 +92,10 @@ def test_operations_and_conditions_are_those_of_the_last_list() -> None:
     assert f"{pool},phase=Scaling" in found["quire_operator_resource_phase"]
     measurements.note_resources("Bookie", [])
     assert "quire_operator_operation" not in samples(measurements)
-    assert len(samples(measurements)["quire_operator_resource_phase"]) == 1, "the other kind stays"
+    assert len(samples(measurements)["quire_operator_resource_phase"]) == 1, "the other kind is kept"
 
 
-def test_jobs_are_read_from_the_status() -> None:
+def test_metrics_of_jobs_are_read_from_the_status() -> None:
     measurements = Measurements()
     jobs = [
         {
@@ -119,7 +119,7 @@ def test_jobs_are_read_from_the_status() -> None:
     assert found["quire_operator_job_run_seconds"] == {offload: 30}
 
 
-def test_a_time_that_is_none_is_left_out() -> None:
+def test_an_invalid_time_is_omitted() -> None:
     measurements = Measurements()
     measurements.note_resources(
         "Bookie", [resource(operation={"type": "Roll", "step": "Waiting", "startedAt": "yesterday"})]

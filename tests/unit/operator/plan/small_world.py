@@ -1,7 +1,8 @@
-"""A cluster in a few lines: StatefulSet controller, claims, bookies with ledgers, an auditor; and an operator on it.
+"""A small model of a cluster (StatefulSet controller, claims, bookies with ledgers, auditor) with an operator on it.
 
-Time is a counter. `Killed` may be raised before any action or status write; the next pass goes on from what there is.
-What must never happen is checked where it would happen: a pod that goes away with a bookie that still holds ledgers.
+Time is a counter. `Killed` may be raised before any action or status write; the next reconciliation continues from the
+resulting state. Forbidden events are checked where they would occur, such as the removal of a pod whose bookie still
+has ledgers.
 """
 
 import copy
@@ -29,12 +30,12 @@ GIB = 2**30
 
 
 class Killed(Exception):
-    """The operator ended here."""
+    """The operator was killed here."""
 
 
 @dataclass
 class Disk:
-    """What is on the volumes of a pod."""
+    """Content of the volumes of a pod."""
 
     bookie: str
     ledgers: int
@@ -42,7 +43,7 @@ class Disk:
 
 @dataclass
 class World:
-    """Everything outside the operator. `resource` is what the API server keeps of the Bookie."""
+    """Everything outside the operator. `resource` is the Bookie in the API server."""
 
     resource: dict[str, Any] = field(default_factory=bookie)
     now_s: float = 1_000_000.0
@@ -59,20 +60,20 @@ class World:
     namespaces: tuple[ObservedNamespace, ...] = (ObservedNamespace("orders", 3),)
     etcd_away: bool = False
     audited: bool = True
-    """The auditor works."""
+    """Whether the auditor works."""
     expandable: bool = True
     broken: set[str] = field(default_factory=set)
-    """Images that never come up."""
+    """Images whose pods never start."""
     events: list[act.Emit] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     """Pods that the operator deleted, in order."""
     kill_at: int = -1
-    """The operator is killed before this action or write, counted over all passes."""
+    """The operator is killed before this action or write, counted over all reconciliations."""
     done: int = 0
     delay_s: int | None = None
     auditor: str | None = "auditor"
     lost: dict[str, Disk] = field(default_factory=dict)
-    """By bookie: volumes that nobody reaches any more."""
+    """Unreachable volumes by bookie."""
     _numbers: int = 0
     _ledgers_each: int = 4
 
@@ -81,17 +82,17 @@ class World:
             key: value for key, value in self.resource["metadata"].items() if key != "name"
         }
 
-    # What people do.
+    # Actions of users.
 
     def change(self, **spec: Any) -> None:
-        """Fields of the spec replaced."""
+        """Replace fields of the spec."""
         self.resource["spec"] |= copy.deepcopy(spec)
         self.resource["metadata"]["generation"] += 1
 
-    # What happens.
+    # Faults.
 
     def lose_node(self, pod: str) -> None:
-        """The node of a pod is gone with its local volumes; a new pod waits for them for ever."""
+        """Remove the node of a pod with its local volumes; a new pod waits for them forever."""
         self._new_pod(pod, node=None)
         disk = self.disks[pod]
         self.lost[disk.bookie] = disk
@@ -100,14 +101,14 @@ class World:
                 self.claims[name] = replace(claim, gone="its volume is on node-x, which is not a node of the cluster")
 
     def bring_node_back(self, pod: str) -> None:
-        """With everything that was on it."""
+        """Restore the node with its volumes."""
         self.lost.pop(self.disks[pod].bookie)
         self.pods[pod] = replace(self.pods[pod], node="node-x", zone="z")
         for name, claim in self.claims.items():
             self.claims[name] = replace(claim, gone=None) if claim.pod == pod else claim
 
     def wipe(self, pod: str) -> None:
-        """All volumes of a bookie are emptied under it, and its process starts again."""
+        """Empty all volumes of a running bookie, and restart its process."""
         old = self.disks.pop(pod)
         self.lost[old.bookie] = old
         self._numbers += 1
@@ -115,7 +116,7 @@ class World:
         self.pods[pod] = replace(self.pods[pod], ready=False)
 
     def ask_to_replace(self, pod: str) -> None:
-        """A person annotates a pod."""
+        """Annotate a pod as an administrator."""
         self.pods[pod] = replace(self.pods[pod], replace_asked=True)
 
     def _new_pod(self, name: str, node: str | None) -> None:
@@ -126,8 +127,8 @@ class World:
 
     # The operator.
 
-    def one_pass(self) -> PoolPlan:
-        """Observe, plan, apply, write the status. Killed."""
+    def reconcile(self) -> PoolPlan:
+        """Observe, plan, apply, write the status. May raise Killed."""
         seen = self.observe()
         found = plan_bookie(seen, "quire:1")
         for action in found.actions:
@@ -144,12 +145,12 @@ class World:
             raise Killed
 
     def run(self, passes: int = 200) -> PoolPlan:
-        """Passes and the world's own moves in turns, until nothing moves any more; kills are survived."""
+        """Alternate reconciliations and changes of the cluster until nothing changes any more, even after kills."""
         quiet = 0
         for _ in range(passes):
             before = self._moving_parts()
             try:
-                found = self.one_pass()
+                found = self.reconcile()
             except Killed:
                 continue
             self.settle()
@@ -171,16 +172,16 @@ class World:
         return under_way, drains, dict(self.pods), dict(self.claims), set_uid
 
     def status(self) -> dict[str, Any]:
-        """The status on record."""
+        """Return the recorded status."""
         found: dict[str, Any] = self.resource["status"]
         return found
 
     def condition(self, kind: str) -> dict[str, Any]:
-        """A condition on record."""
+        """Return a recorded condition."""
         found: dict[str, Any] = next(one for one in self.status()["conditions"] if one["type"] == kind)
         return found
 
-    # What is seen.
+    # Observation.
 
     def observe(self) -> PoolObservation:
         resource = Bookie.model_validate(self.resource)
@@ -226,7 +227,7 @@ class World:
             self.delay_s,
         )
 
-    # What actions do.
+    # Effects of actions.
 
     def perform(self, action: act.Action) -> None:
         match action:
@@ -271,7 +272,9 @@ class World:
             self._numbers += 1
             self.stateful_set = manifest | {"metadata": manifest["metadata"] | {"uid": f"s{self._numbers}"}}
             return
-        assert there["spec"]["volumeClaimTemplates"] == manifest["spec"]["volumeClaimTemplates"], "they are immutable"
+        assert there["spec"]["volumeClaimTemplates"] == manifest["spec"]["volumeClaimTemplates"], (
+            "claim templates are immutable"
+        )
         self.stateful_set = there | {"spec": manifest["spec"]}
 
     def _release(self, name: str, uid: str, keep_volume: bool) -> None:
@@ -280,21 +283,21 @@ class World:
             return
         if claim.pod in self.pods:
             operation = self.status().get("operation") or {}
-            assert operation.get("type") == "Replace", "a claim is released below a pod"
+            assert operation.get("type") == "Replace", "a claim is released while a pod uses it"
             assert keep_volume or self.disks[claim.pod].ledgers == 0, "the last copies may be on it"
-            self.claims[name] = replace(claim, deleting=True)  # it goes with the pod
+            self.claims[name] = replace(claim, deleting=True)  # deleted with the pod
             return
         del self.claims[name]
         disk = self.disks.pop(claim.pod, None)
         if disk is not None:
             held = disk.bookie in self.cookies and disk.bookie not in self.lost
-            assert not held or self.resource["metadata"].get("deletionTimestamp"), "still known"
+            assert not held or self.resource["metadata"].get("deletionTimestamp"), "the bookie is still known"
             self.retained += [disk] if keep_volume else []
 
-    # What Kubernetes and the auditor do by themselves.
+    # Reactions of Kubernetes and the auditor.
 
     def settle(self) -> None:
-        """One move of each."""
+        """Perform one step of each."""
         self.now_s += 5
         self._controller()
         if not self.etcd_away and self.audited:
@@ -305,7 +308,7 @@ class World:
             return
         wanted = [f"pool-bookie-{ordinal}" for ordinal in range(self.stateful_set["spec"]["replicas"])]
         for name in sorted(set(self.pods) - set(wanted)):
-            assert self.disks[name].ledgers == 0, f"{name} was taken away with {self.disks[name].ledgers} ledgers"
+            assert self.disks[name].ledgers == 0, f"{name} was removed with {self.disks[name].ledgers} ledgers"
             del self.pods[name]
         for name in wanted:
             if name not in self.pods:
@@ -323,7 +326,7 @@ class World:
                 self.cookies.add(self.disks[name].bookie)
 
     def _comes_up(self, pod: ObservedPod) -> bool:
-        """A bookie waits for its zone before it registers."""
+        """Return whether a bookie starts; it waits for its zone before it registers."""
         broken = any(image in pod.revision for image in self.broken)
         return not pod.ready and not broken and pod.node is not None and pod.zone_annotation is not None
 
@@ -356,7 +359,7 @@ class World:
 
 
 def revision_of(stateful_set: Mapping[str, Any]) -> str:
-    """What a template makes different: image, configuration and mounts."""
+    """Return a revision from the image, configuration and mounts of a template."""
     template = stateful_set["spec"]["template"]
     container = template["spec"]["containers"][0]
     mounts = ",".join(mount["name"] for mount in container["volumeMounts"])

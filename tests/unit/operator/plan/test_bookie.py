@@ -1,4 +1,4 @@
-"""Whole operations on a pool, in a small world; and each of them with the operator killed at every step."""
+"""Whole operations on a modelled pool, and each of them with the operator killed at every step."""
 
 import copy
 from collections.abc import Callable
@@ -17,7 +17,7 @@ MORE_VOLUMES: dict[str, Any] = {"journal": {"size": "10Gi"}, "ledgers": {"size":
 
 
 def running(replicas: int = 3) -> World:
-    """A pool that came up."""
+    """Return a pool that has started."""
     world = World(bookie(replicas=replicas))
     world.run()
     assert world.status()["phase"] == "Running"
@@ -27,7 +27,7 @@ def running(replicas: int = 3) -> World:
 
 
 def pods_asked_for(world: World) -> int:
-    """Of the StatefulSet."""
+    """Return the replicas applied to the StatefulSet."""
     assert world.stateful_set is not None
     return int(world.stateful_set["spec"]["replicas"])
 
@@ -36,7 +36,7 @@ def reasons(world: World) -> list[str]:
     return [event.reason for event in world.events]
 
 
-def test_a_new_pool_comes_up_and_says_that_the_data_is_safe() -> None:
+def test_a_new_pool_starts_and_reports_that_the_data_are_safe() -> None:
     world = running()
     assert sorted(world.pods) == ["pool-bookie-0", "pool-bookie-1", "pool-bookie-2"]
     assert world.status()["writable"] == 3
@@ -52,87 +52,85 @@ def test_a_new_pool_comes_up_and_says_that_the_data_is_safe() -> None:
         assert world.condition(kind)["status"] == "True", kind
     for kind in ("Progressing", "Degraded", "DiskPressure", "ScaleDownBlocked"):
         assert world.condition(kind)["status"] == "False", kind
-    assert world.delay_s is None, "no value of the cluster is known, the auditor sets its own"
+    assert world.delay_s is None, "no value of the cluster is known; the auditor sets its own"
 
 
-def test_a_bookie_that_ran_and_does_not_answer_is_away_and_one_that_never_did_is_starting() -> None:
+def test_a_silent_bookie_is_unreachable_if_it_ran_before_and_starting_otherwise() -> None:
     world = running()
-    # What the API server says of a pod on a machine that died: not ready, by its containers well.
+    # The API server reports a pod on a failed node as not ready, but its containers as started.
     world.pods["pool-bookie-1"] = replace(world.pods["pool-bookie-1"], ready=False, started=True)
-    world.one_pass()
+    world.reconcile()
     assert world.condition("Degraded")["status"] == "True"
     assert "pool-bookie-1" in world.condition("Degraded")["message"]
     world.pods["pool-bookie-1"] = replace(world.pods["pool-bookie-1"], started=False)
-    world.one_pass()
+    world.reconcile()
     assert world.condition("Degraded")["status"] == "False"
 
 
-def test_a_pass_without_changes_asks_for_nothing_but_what_is_there() -> None:
+def test_without_changes_only_children_are_applied() -> None:
     world = running()
-    first, second = world.one_pass(), world.one_pass()
+    first, second = world.reconcile(), world.reconcile()
     assert first.actions == second.actions
     assert {pod.zone_annotation for pod in world.pods.values()} == {"z"}
     assert {type(action).__name__ for action in first.actions} == {"Apply"}
     assert first.requeue_s == 20
 
 
-def test_a_pool_that_lacks_replicas_is_looked_at_soon_so_that_it_says_when_it_does_not_any_more() -> None:
+def test_an_under_replicated_pool_is_reconciled_soon() -> None:
     world = running()
     world.under_replicated = 7
-    assert world.one_pass().requeue_s == 5
+    assert world.reconcile().requeue_s == 5
     assert world.condition("FullyReplicated")["status"] == "False"
 
 
 @pytest.mark.parametrize(("passed_s", "degraded"), [(30, "False"), (700, "True")])
-def test_a_pod_that_a_roll_makes_anew_is_progress_and_not_degradation_until_it_takes_too_long(
-    passed_s: int, degraded: str
-) -> None:
+def test_a_pod_replaced_by_a_roll_is_not_degraded_until_it_takes_too_long(passed_s: int, degraded: str) -> None:
     world = running()
     world.change(image="quire:2")
     for _ in range(20):
-        world.one_pass()
+        world.reconcile()
         operation = world.status().get("operation") or {}
         if operation.get("step") == "Settling":
             break
         world.settle()
     pod = operation["pod"]
-    # As its machine tells of the process that was well, until it is well again.
+    # The node reports the former process as started until the new one is.
     world.pods[pod] = replace(world.pods.get(pod) or world.pods["pool-bookie-0"], name=pod, ready=False, started=True)
     world.now_s += passed_s
-    world.one_pass()
+    world.reconcile()
     assert world.condition("Degraded")["status"] == degraded
     world.pods["pool-bookie-0"] = replace(world.pods["pool-bookie-0"], ready=False, started=True)
-    world.one_pass()
-    assert world.condition("Degraded")["status"] == "True", "another one is away as well"
+    world.reconcile()
+    assert world.condition("Degraded")["status"] == "True", "another one is unavailable as well"
 
 
-def test_more_replicas_are_made_together() -> None:
+def test_additional_replicas_start_together() -> None:
     world = running()
     world.change(replicas=6)
-    world.one_pass()
+    world.reconcile()
     world.settle()
     assert len(world.pods) == 6
     world.run()
     assert world.status()["writable"] == 6
 
 
-def test_fewer_replicas_leave_one_at_a_time_the_last_first_after_they_are_empty() -> None:
+def test_replicas_are_drained_and_removed_one_at_a_time_the_last_first() -> None:
     world = running(5)
     world.change(replicas=3)
     world.run()
     assert sorted(world.pods) == ["pool-bookie-0", "pool-bookie-1", "pool-bookie-2"]
     assert world.cookies == {world.disks[pod].bookie for pod in world.pods}
     assert {claim.pod for claim in world.claims.values()} == set(world.pods)
-    assert len(world.retained) == 2, "their volumes stay, by default"
+    assert len(world.retained) == 2, "their volumes stay by default"
     assert reasons(world).count("DrainFinished") == 2
     assert reasons(world)[0] == "DrainStarted"
 
 
-def test_between_two_drains_a_pool_is_not_quiet_and_the_next_begins_at_once() -> None:
+def test_the_next_drain_begins_at_once_and_the_pool_is_not_quiet_in_between() -> None:
     world = running(5)
     world.change(replicas=3)
     for _ in range(200):
-        found = world.one_pass()
+        found = world.reconcile()
         world.settle()
         if len(world.pods) == 3 and "operation" not in world.status():
             break
@@ -143,11 +141,11 @@ def test_between_two_drains_a_pool_is_not_quiet_and_the_next_begins_at_once() ->
     assert world.condition("Quiesced")["status"] == "True"
 
 
-def test_a_drain_that_is_called_off_leaves_the_bookie_as_it_was() -> None:
+def test_a_cancelled_drain_leaves_the_bookie_unchanged() -> None:
     world = running(4)
     world.change(replicas=3)
-    world.one_pass()
-    world.one_pass()
+    world.reconcile()
+    world.reconcile()
     assert world.status()["operation"]["step"] == "Copying"
     assert world.drains
     world.change(replicas=4)
@@ -166,9 +164,7 @@ def test_a_drain_that_is_called_off_leaves_the_bookie_as_it_was() -> None:
         (lambda world: setattr(world, "etcd_away", True), "MetadataUnreachable"),
     ],
 )
-def test_a_drain_that_would_be_dangerous_is_blocked_with_the_reason(
-    prepare: Callable[[World], None], reason: str
-) -> None:
+def test_a_dangerous_drain_is_blocked_with_the_reason(prepare: Callable[[World], None], reason: str) -> None:
     world = running(4)
     prepare(world)
     world.change(replicas=3)
@@ -180,13 +176,13 @@ def test_a_drain_that_would_be_dangerous_is_blocked_with_the_reason(
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["answers", "is silent"])
-def test_a_bookie_that_took_the_place_of_the_drained_one_is_not_taken_away_for_it(answers: bool) -> None:
+def test_a_new_bookie_in_the_pod_of_a_drained_one_is_not_removed(answers: bool) -> None:
     world = running(4)
     last = "pool-bookie-3"
     old = world.disks[last]
     world.change(replicas=3)
     while world.status().get("operation", {}).get("step") != "Verifying":
-        world.one_pass()
+        world.reconcile()
         world.settle()
     world.lost[old.bookie] = old
     world.disks[last] = Disk("new", 5)
@@ -199,18 +195,18 @@ def test_a_bookie_that_took_the_place_of_the_drained_one_is_not_taken_away_for_i
             world.perform(action)
         world.resource["status"] = found.status.plain()
         world.settle()
-        assert pods_asked_for(world) == 4, "it holds ledgers"
+        assert pods_asked_for(world) == 4, "it has ledgers"
         assert world.pods[last]
         if answers and "new" in world.drains:
             return
-    assert not answers, "the new one is drained in its turn"
+    assert not answers, "the new one is drained, too"
 
 
-def test_a_drain_stops_where_it_is_while_something_is_under_replicated() -> None:
+def test_a_drain_waits_while_ledgers_are_under_replicated() -> None:
     world = running(4)
     world.change(replicas=3)
     for _ in range(3):
-        world.one_pass()
+        world.reconcile()
     world.under_replicated = 1
     world.run()
     assert len(world.pods) == 4
@@ -220,7 +216,7 @@ def test_a_drain_stops_where_it_is_while_something_is_under_replicated() -> None
     assert len(world.pods) == 3
 
 
-def test_a_new_image_reaches_one_pod_after_the_other_the_last_first() -> None:
+def test_a_new_image_is_rolled_out_one_pod_at_a_time_the_last_first() -> None:
     world = running()
     world.change(image="quire:2")
     world.run()
@@ -233,7 +229,7 @@ def test_a_roll_waits_for_full_replication_between_pods() -> None:
     world = running()
     world.change(image="quire:2")
     while not world.replaced:
-        world.one_pass()
+        world.reconcile()
         world.settle()
     world.under_replicated = 5
     world.run()
@@ -244,7 +240,7 @@ def test_a_roll_waits_for_full_replication_between_pods() -> None:
     assert len(world.replaced) == 3
 
 
-def test_a_bad_image_breaks_one_pod_and_taking_it_back_mends_that_without_waiting() -> None:
+def test_a_bad_image_breaks_one_pod_and_reverting_it_repairs_that_without_waiting() -> None:
     world = running()
     world.broken.add("quire:bad")
     world.change(image="quire:bad")
@@ -267,7 +263,7 @@ def test_a_partition_keeps_the_lower_ordinals_on_the_old_template() -> None:
     assert world.replaced == ["pool-bookie-3"]
 
 
-def test_larger_claims_grow_and_the_set_is_made_anew_around_its_pods() -> None:
+def test_claims_grow_and_the_stateful_set_is_recreated_around_its_pods() -> None:
     world = running()
     pods, uid = dict(world.pods), (world.stateful_set or {})["metadata"]["uid"]
     world.change(storage=STORAGE)
@@ -277,7 +273,7 @@ def test_larger_claims_grow_and_the_set_is_made_anew_around_its_pods() -> None:
     assert (world.stateful_set or {})["metadata"]["uid"] != uid
 
 
-def test_claims_that_were_left_by_a_deleted_pool_grow_to_what_is_asked_for_now() -> None:
+def test_claims_of_a_deleted_pool_grow_to_the_new_size() -> None:
     world = running()
     world.stateful_set = None
     world.pods.clear()
@@ -292,7 +288,7 @@ def test_claims_that_were_left_by_a_deleted_pool_grow_to_what_is_asked_for_now()
     assert "ExpandOrphaning" not in reasons(world)
 
 
-def test_a_further_volume_reaches_the_pods_by_a_roll() -> None:
+def test_an_additional_volume_is_rolled_out_to_the_pods() -> None:
     world = running()
     world.change(storage=MORE_VOLUMES)
     world.run()
@@ -301,7 +297,7 @@ def test_a_further_volume_reaches_the_pods_by_a_roll() -> None:
     assert {disk.ledgers for disk in world.disks.values()} == {4}
 
 
-def test_volumes_that_cannot_grow_are_said_so_and_left_alone() -> None:
+def test_volumes_that_cannot_grow_are_reported_and_left_alone() -> None:
     world = World()
     world.expandable = False
     world.run()
@@ -313,7 +309,7 @@ def test_volumes_that_cannot_grow_are_said_so_and_left_alone() -> None:
     assert "ledgers0-pool-bookie-0" in progressing["message"]
 
 
-def test_while_the_metadata_is_away_nothing_is_replaced_and_nothing_shrinks() -> None:
+def test_without_the_metadata_store_nothing_is_replaced_or_scaled_down() -> None:
     world = running(4)
     world.etcd_away = True
     world.change(image="quire:2", replicas=3)
@@ -326,40 +322,40 @@ def test_while_the_metadata_is_away_nothing_is_replaced_and_nothing_shrinks() ->
     assert len(world.pods) == 3
 
 
-def test_a_paused_pool_is_looked_at_and_not_changed() -> None:
+def test_a_paused_pool_is_observed_and_not_changed() -> None:
     world = running()
     world.change(paused=True, image="quire:2", replicas=5)
-    found = world.one_pass()
+    found = world.reconcile()
     assert found.actions == ()
     assert world.status()["phase"] == "Paused"
     assert world.status()["writable"] == 3
 
 
-def test_a_setting_that_no_bookie_knows_is_said_and_reaches_no_pod() -> None:
+def test_an_unknown_setting_is_reported_and_reaches_no_pod() -> None:
     world = running()
     world.change(engine={"settings": {"longPollMax": "5"}})
-    assert world.one_pass().actions == ()
+    assert world.reconcile().actions == ()
     assert world.status()["phase"] == "Invalid"
     assert "did you mean longPollsMax?" in world.condition("Ready")["message"]
 
 
-def test_a_pool_that_is_made_anew_takes_up_all_claims_that_were_left_even_above_its_replicas() -> None:
+def test_a_recreated_pool_uses_all_existing_claims_even_above_its_replicas() -> None:
     world = running(5)
     world.stateful_set = None
     world.pods.clear()
     world.resource.pop("status")
     world.change(replicas=3)
-    world.one_pass()
+    world.reconcile()
     assert pods_asked_for(world) == 5
     world.run()
-    assert len(world.pods) == 3, "and the two that are too many are drained"
+    assert len(world.pods) == 3, "and the two surplus bookies are drained"
 
 
 def deleting(world: World) -> None:
     world.resource["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
 
 
-def test_a_deleted_pool_keeps_its_claims_and_waits_for_who_uses_it() -> None:
+def test_a_deleted_pool_keeps_its_claims_and_waits_for_its_managed_ledgers() -> None:
     world = running()
     deleting(world)
     world.run()
@@ -371,7 +367,7 @@ def test_a_deleted_pool_keeps_its_claims_and_waits_for_who_uses_it() -> None:
     assert len(world.claims) == 6
 
 
-def test_a_deleted_pool_whose_policy_says_so_deletes_its_claims_after_its_pods() -> None:
+def test_a_deleted_pool_with_policy_delete_deletes_its_claims_after_its_pods() -> None:
     world = running()
     world.change(storage={"journal": {"size": "10Gi"}, "ledgers": {"size": "100Gi"}, "reclaimPolicy": "Delete"})
     world.namespaces = ()
@@ -393,7 +389,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[World], None], Callable[[World], bool
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operator_that_is_killed_at_any_step_goes_on_to_the_same_end(name: str) -> None:
+def test_an_operator_killed_at_any_step_reaches_the_same_end(name: str) -> None:
     replicas, ask, reached = OPERATIONS[name]
     before = running(replicas)
     whole = copy.deepcopy(before)
@@ -411,7 +407,7 @@ def test_an_operator_that_is_killed_at_any_step_goes_on_to_the_same_end(name: st
         assert len(world.replaced) == len(whole.replaced), f"a pod was replaced twice, killed before step {step}"
 
 
-def test_all_asked_for_at_once_ends_where_one_after_the_other_does() -> None:
+def test_simultaneous_changes_end_like_sequential_ones() -> None:
     world = running(5)
     world.change(replicas=4, image="quire:2", storage=STORAGE)
     world.run()

@@ -1,4 +1,4 @@
-"""Secrets that a spec may not hold, among Spark's settings and in URLs; no message shows one."""
+"""Secrets in Spark settings and URLs of a spec are refused; no message shows one."""
 
 from typing import Any
 
@@ -35,18 +35,18 @@ def faults(conf: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("key", SECRET)
-def test_a_secret_among_spark_s_settings_is_refused_with_where_it_belongs(key: str) -> None:
+def test_a_secret_in_spark_settings_is_refused_with_the_remedy(key: str) -> None:
     (fault,) = faults({key: VALUE})
     assert fault.startswith(f"spark.conf: {key} is a secret") and "credentialsRef" in fault
     assert VALUE not in fault
 
 
 @pytest.mark.parametrize("key", [key for key in OPEN if key])
-def test_settings_that_only_name_a_class_a_file_or_a_switch_are_taken(key: str) -> None:
+def test_settings_that_name_a_class_a_file_or_a_switch_are_accepted(key: str) -> None:
     assert faults({key: "x"}) == []
 
 
-def test_the_jobs_tell_secrets_by_the_same_rule() -> None:
+def test_the_jobs_detect_secrets_by_the_same_rule() -> None:
     for key in (*SECRET, *OPEN, "spark.x.token.file.token", "spark.ACCESSKEY", "Password", "..."):
         assert holds_secret(key) == secret_settings.holds_secret(key), key
     assert (job_checks._SECRETS, job_checks._ABOUT) == (secret_settings._SECRETS, secret_settings._ABOUT)
@@ -90,7 +90,7 @@ def test_a_password_within_a_url_is_refused_without_being_repeated(field: str, s
     assert fault.startswith(f"{field} is a URL that contains a secret: ") and VALUE not in fault
 
 
-def test_an_account_in_a_url_is_no_password() -> None:
+def test_an_account_in_a_url_is_not_a_password() -> None:
     report = {"name": "a", "kind": "cost", "output": "az://reports/orders"}
     conf = {
         "spark.jars.repositories": "https://nexus:8443/a@b",
@@ -104,7 +104,7 @@ def test_an_account_in_a_url_is_no_password() -> None:
     assert job_faults(wanted, jobs_of(wanted)[0], JobsObservation(), "quire-jobs:1") == []
 
 
-def test_no_run_begins_with_a_secret_in_its_arguments_and_the_condition_says_what_to_do() -> None:
+def test_a_run_with_a_secret_in_its_arguments_is_refused_with_the_remedy() -> None:
     wish = {"annotations": {"quire.dev/run-job": f"offload@{ASKED}"}}
     for conf, runs in (({}, 1), ({"spark.hadoop.fs.s3a.secret.key": VALUE}, 0)):
         seen = LedgerObservation(
@@ -112,6 +112,6 @@ def test_no_run_begins_with_a_secret_in_its_arguments_and_the_condition_says_wha
         )
         found = plan_jobs(seen, "quire-jobs:1", may_act=True, ready=True)
         assert len([one for one in found.actions if isinstance(one, act.StartRun)]) == runs
-    (said,) = [one for one in found.findings if isinstance(one, Finding) and one.type == "OffloadHealthy"]
-    assert (said.status, said.reason) == ("False", "CannotRun")
-    assert "spark.hadoop.fs.s3a.secret.key is a secret" in said.message and VALUE not in said.message
+    (reported,) = [one for one in found.findings if isinstance(one, Finding) and one.type == "OffloadHealthy"]
+    assert (reported.status, reported.reason) == ("False", "CannotRun")
+    assert "spark.hadoop.fs.s3a.secret.key is a secret" in reported.message and VALUE not in reported.message

@@ -1,4 +1,4 @@
-"""Which runs begin, which are cleaned away, and what is said of them."""
+"""Runs that start, runs that are deleted, and their status."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ def seen(
 def after(
     what: LedgerObservation, former: JobsPlan, now_s: float, jobs: JobsObservation | None = None
 ) -> LedgerObservation:
-    """A later look, at the status that the former pass wrote."""
+    """Return a later observation, with the status that the former plan wrote."""
     status = what.resource.status.model_copy(update={"jobs": former.rows})
     resource = what.resource.model_copy(update={"status": status})
     return replace(what, resource=resource, now_s=now_s, jobs=what.jobs if jobs is None else jobs)
@@ -73,7 +73,7 @@ def finding(found: JobsPlan, kind: str) -> Finding:
     return next(one for one in found.findings if one.type == kind)
 
 
-def test_a_new_job_waits_for_its_first_slot_and_makes_up_for_none_before_it() -> None:
+def test_a_new_job_waits_for_its_first_slot_and_runs_no_earlier_one() -> None:
     first = plan(seen())
     assert begun(first) == []
     row = first.rows[0]
@@ -85,11 +85,11 @@ def test_a_new_job_waits_for_its_first_slot_and_makes_up_for_none_before_it() ->
     assert [one.event.reason for one in due.actions if isinstance(one, act.StartRun)] == ["RunStarted"]
 
 
-def test_what_begins_is_done_when_it_is_seen_not_when_it_was_asked_for() -> None:
+def test_a_run_is_recorded_when_it_is_observed_not_when_it_is_created() -> None:
     first = plan(seen())
     due = plan(after(seen(), first, NOON + 1020))
     again = plan(after(seen(), due, NOON + 1021))
-    assert begun(again) == begun(due), "the object may not have been made"
+    assert begun(again) == begun(due), "the object may not have been created"
     runs = JobsObservation((run(JobState.PENDING, NOON + 1020),))
     known = plan(after(seen(), again, NOON + 1022, runs))
     assert begun(known) == []
@@ -98,14 +98,14 @@ def test_what_begins_is_done_when_it_is_seen_not_when_it_was_asked_for() -> None
 
 
 def refusing(what: LedgerObservation, now_s: float) -> tuple[LedgerObservation, list[str]]:
-    """A pass whose every run is refused, as the operator remembers it; and the runs that it asked for."""
+    """Return the observation after a plan whose runs are all refused, and the runs that it started."""
     what = replace(what, now_s=now_s)
     asked = [one.job for one in plan(what).actions if isinstance(one, act.StartRun)]
     refused = dict(what.jobs.refused) | {job: Refusal("the quota is used up", now_s) for job in asked}
     return replace(what, jobs=replace(what.jobs, refused=refused)), asked
 
 
-def test_a_run_that_was_refused_is_told_and_asked_for_again_after_a_while() -> None:
+def test_a_refused_run_is_reported_and_retried_later() -> None:
     due_s = NOON + 1020
     refused, asked = refusing(after(seen(), plan(seen()), due_s), due_s)
     found = plan(refused)
@@ -115,48 +115,48 @@ def test_a_run_that_was_refused_is_told_and_asked_for_again_after_a_while() -> N
     assert found.requeue_s == REFUSED_S
     assert plan(replace(refused, now_s=due_s + 10)).requeue_s == REFUSED_S - 10
     again = plan(after(refused, found, due_s + REFUSED_S))
-    assert len(begun(again)) == 1 and again.rows == found.rows, "nothing is said to be well before it is"
+    assert len(begun(again)) == 1 and again.rows == found.rows, "success is not reported early"
 
 
-def test_a_refusal_of_a_run_that_is_due_no_more_says_nothing() -> None:
+def test_a_refusal_of_a_run_that_is_no_longer_due_is_not_reported() -> None:
     refused = {"offload": Refusal("the quota is used up", NOON)}
     found = plan(replace(seen(), jobs=JobsObservation(refused=refused)))
     assert (found.rows[0].reason, found.requeue_s) == ("waits for its first scheduled time", 17 * 60)
 
 
-def test_runs_that_are_refused_keep_no_other_back_and_are_not_asked_for_in_every_pass() -> None:
+def test_refused_runs_block_no_others_and_are_not_retried_in_every_reconciliation() -> None:
     names = [f"a{number}" for number in range(3 * STARTS_MAX - 1)]
     analytics = [{"name": name, "kind": "keys", "output": "file:///mnt/o", "schedule": "17 * * * *"} for name in names]
     wanted = seen(analytics=analytics)
-    look = after(wanted, plan(wanted), NOON + 1020)
+    observed = after(wanted, plan(wanted), NOON + 1020)
     all_asked: list[str] = []
     for number in range(3):
-        look, asked = refusing(look, NOON + 1020 + number * BUSY_S)
+        observed, asked = refusing(observed, NOON + 1020 + number * BUSY_S)
         assert len(asked) == STARTS_MAX
         all_asked += asked
     assert sorted(all_asked) == sorted([*names, "offload"])
-    quiet = plan(look)
+    quiet = plan(observed)
     assert begun(quiet) == [] and quiet.requeue_s == REFUSED_S - 2 * BUSY_S
     assert {row.reason for row in quiet.rows} == {"the quota is used up"}
-    later = plan(replace(look, now_s=NOON + 1020 + REFUSED_S))
+    later = plan(replace(observed, now_s=NOON + 1020 + REFUSED_S))
     assert len(begun(later)) == STARTS_MAX and later.rows == quiet.rows
 
 
-def test_a_job_that_runs_does_not_have_a_refused_one_asked_for_in_every_pass() -> None:
+def test_a_running_job_does_not_cause_retries_of_a_refused_one() -> None:
     wanted = seen(analytics=[RATES | {"schedule": "17 * * * *"}])
     runs = JobsObservation((run(JobState.RUNNING, NOON + 1020, "rates"),))
-    look, asked = refusing(after(wanted, plan(wanted), NOON + 1020, runs), NOON + 1020)
+    observed, asked = refusing(after(wanted, plan(wanted), NOON + 1020, runs), NOON + 1020)
     assert asked == ["offload"]
-    found = plan(replace(look, now_s=NOON + 1020 + BUSY_S))
+    found = plan(replace(observed, now_s=NOON + 1020 + BUSY_S))
     assert (begun(found), found.requeue_s) == ([], BUSY_S)
 
 
-def test_of_slots_that_were_missed_only_the_latest_has_a_run() -> None:
+def test_only_the_latest_missed_slot_has_a_run() -> None:
     found = plan(after(seen(), plan(seen()), NOON + 10 * 3600))
     assert begun(found) == ["orders-offload-20260131t2117"]
 
 
-def test_one_run_at_a_time_and_the_slot_behind_it_waits_for_its_end() -> None:
+def test_one_run_at_a_time_and_the_next_slot_waits() -> None:
     first = plan(seen())
     going = JobsObservation((run(JobState.RUNNING, NOON + 1020),))
     busy = plan(after(seen(), first, NOON + 3 * 3600, going))
@@ -166,7 +166,7 @@ def test_one_run_at_a_time_and_the_slot_behind_it_waits_for_its_end() -> None:
     assert begun(plan(after(seen(), busy, NOON + 3 * 3600, ended))) == ["orders-offload-20260131t1417"]
 
 
-def test_a_slot_whose_run_was_cleaned_away_has_no_other() -> None:
+def test_a_slot_whose_run_was_deleted_has_no_second_run() -> None:
     ended = JobsObservation((run(JobState.SUCCEEDED, NOON + 1020),))
     known = plan(after(seen(), plan(seen()), NOON + 1800, ended))
     later = plan(after(seen(), known, NOON + 1801, JobsObservation()))
@@ -174,7 +174,7 @@ def test_a_slot_whose_run_was_cleaned_away_has_no_other() -> None:
     assert (later.rows[0].state, later.rows[0].last_success) == ("Succeeded", "2026-01-31T12:17:00Z")
 
 
-def test_suspended_nothing_begins_by_the_schedule_but_what_a_person_asks_for_does() -> None:
+def test_a_suspended_job_runs_only_on_request() -> None:
     suspended = OFFLOAD | {"suspend": True}
     first = plan(seen(offload=suspended))
     assert (first.rows[0].state, first.rows[0].next_slot) == ("Suspended", None)
@@ -186,14 +186,14 @@ def test_suspended_nothing_begins_by_the_schedule_but_what_a_person_asks_for_doe
     assert begun(plan(after(seen(offload=suspended, annotation=wish), asked, NOON + 7300, runs))) == []
 
 
-def test_without_a_schedule_a_job_runs_when_it_is_asked_for() -> None:
+def test_a_job_without_a_schedule_runs_on_request() -> None:
     found = plan(seen(offload={"target": "s3://cold"}))
     assert (found.rows[0].reason, found.requeue_s) == ("runs on request", float("inf"))
     wish = seen(offload={"target": "s3://cold"}, annotation="offload@2026-01-31T11:59:00Z")
     assert begun(plan(wish)) == ["orders-offload-20260131t1159"]
 
 
-def test_a_wish_that_nobody_understands_is_a_condition() -> None:
+def test_an_invalid_request_is_a_condition() -> None:
     found = plan(seen(annotation="ofload@2026-01-31T11:59:00Z"))
     assert begun(found) == []
     assert "declared jobs: offload" in finding(found, "RunRequest").message
@@ -202,7 +202,7 @@ def test_a_wish_that_nobody_understands_is_a_condition() -> None:
 @pytest.mark.parametrize(
     "place", ["file:///r", "s3://b/r", "s3a://b", "gs://b", "az://c", "abfss://c@a/r", "ftp://b", "r"]
 )
-def test_an_analysis_may_write_where_its_job_takes_it(place: str) -> None:
+def test_output_urls_are_accepted_like_in_the_job(place: str) -> None:
     try:
         parse_parameters(AnalysisParameters, {"output": place})
         expected = "Unknown"
@@ -212,7 +212,7 @@ def test_an_analysis_may_write_where_its_job_takes_it(place: str) -> None:
     assert finding(found, "AnalyticsHealthy").status == expected
 
 
-def test_old_runs_go_the_latest_stay_and_those_of_jobs_that_went_go_all() -> None:
+def test_old_runs_and_all_runs_of_removed_jobs_are_deleted() -> None:
     ended = [run(JobState.SUCCEEDED, NOON - hours * 3600) for hours in range(5)]
     others = [run(JobState.RUNNING, NOON, "gone"), run(JobState.FAILED, NOON - 60, "gone")]
     found = plan(seen(jobs=JobsObservation((*ended, *others)), spark={"runsKept": 2}))
@@ -220,7 +220,7 @@ def test_old_runs_go_the_latest_stay_and_those_of_jobs_that_went_go_all() -> Non
     assert gone(plan(seen(jobs=JobsObservation(tuple(replace(one, deleting=True) for one in ended))))) == []
 
 
-def test_a_job_that_went_is_looked_after_until_nothing_of_it_is_there() -> None:
+def test_a_removed_job_stays_in_the_status_until_its_runs_are_gone() -> None:
     known = plan(seen(jobs=JobsObservation((run(JobState.RUNNING, NOON),), ("driver",))))
     without = seen(offload=None)
     going = plan(after(without, known, NOON + 1, JobsObservation((run(JobState.RUNNING, NOON),), ("driver",))))
@@ -231,7 +231,7 @@ def test_a_job_that_went_is_looked_after_until_nothing_of_it_is_there() -> None:
     assert plan(after(without, driver, NOON + 3, JobsObservation())).rows == ()
 
 
-def test_what_was_asked_of_an_earlier_job_of_this_name_does_not_run_again() -> None:
+def test_a_request_of_a_former_job_of_this_name_does_not_run() -> None:
     wish = "offload@2026-01-31T11:49:59Z"
     first = plan(seen(annotation=wish))
     assert begun(first) == []
@@ -239,7 +239,7 @@ def test_what_was_asked_of_an_earlier_job_of_this_name_does_not_run_again() -> N
     assert begun(plan(seen(annotation="offload@2026-01-31T11:50:00Z"))) == ["orders-offload-20260131t1150"]
 
 
-def test_ended_runs_are_told_once_and_make_the_condition() -> None:
+def test_an_ended_run_emits_one_event_and_sets_the_condition() -> None:
     first = plan(seen())
     failed = JobsObservation((run(JobState.FAILED, NOON + 1020, reason="bucket cold: access denied", pod="p"),))
     told = plan(after(seen(), first, NOON + 1100, failed))
@@ -251,7 +251,7 @@ def test_ended_runs_are_told_once_and_make_the_condition() -> None:
     assert events(again) == []
     going = JobsObservation((*failed.runs, run(JobState.RUNNING, NOON + 4620)))
     running = plan(after(seen(), again, NOON + 4630, going))
-    assert finding(running, "OffloadHealthy").status == "False", "what ended last counts until the next has"
+    assert finding(running, "OffloadHealthy").status == "False", "the latest ended run counts until the next one ends"
     good = JobsObservation((*failed.runs, run(JobState.SUCCEEDED, NOON + 4620, outputs=("s3://cold",))))
     well = plan(after(seen(), running, NOON + 4700, good))
     assert events(well) == ["RunSucceeded"]
@@ -259,7 +259,7 @@ def test_ended_runs_are_told_once_and_make_the_condition() -> None:
     assert finding(well, "OffloadHealthy").status == "True"
 
 
-def test_a_run_that_somebody_deleted_has_failed_and_is_told_once() -> None:
+def test_a_deleted_run_has_failed_and_emits_one_event() -> None:
     going = plan(after(seen(), plan(seen()), NOON + 1030, JobsObservation((run(JobState.RUNNING, NOON + 1020),))))
     found = plan(after(seen(), going, NOON + 1060, JobsObservation()))
     assert (found.rows[0].state, found.rows[0].reason) == ("Failed", VANISHED)
@@ -269,7 +269,7 @@ def test_a_run_that_somebody_deleted_has_failed_and_is_told_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "fragment"),
     [
         (
             {"offload": OFFLOAD | {"schedule": "61 * * * *"}},
@@ -291,31 +291,31 @@ def test_a_run_that_somebody_deleted_has_failed_and_is_told_once() -> None:
         ({"brokers": {"authentication": {"tokenKeySecret": "keys"}}}, "neither jobs.token nor operator.token"),
     ],
 )
-def test_what_is_wrong_with_a_job_is_a_condition_and_nothing_begins(spec: dict[str, Any], said: str) -> None:
+def test_a_faulty_job_is_a_condition_and_does_not_run(spec: dict[str, Any], fragment: str) -> None:
     wish = {"annotation": "offload@2026-01-31T11:59:00Z,rates@2026-01-31T11:59:00Z"}
     offload = None if "analytics" in spec else OFFLOAD
     found = plan(seen(**({"offload": offload} | spec | wish)))
     assert begun(found) == []
     kind = "AnalyticsHealthy" if "analytics" in spec else "OffloadHealthy"
     assert (finding(found, kind).status, finding(found, kind).reason) == ("False", "CannotRun")
-    assert said in finding(found, kind).message
-    assert said in found.rows[0].reason
+    assert fragment in finding(found, kind).message
+    assert fragment in found.rows[0].reason
 
 
-def test_without_an_image_the_field_is_named() -> None:
+def test_a_missing_image_is_reported_with_the_field() -> None:
     found = plan(seen(), image=None)
     assert "spark.image" in finding(found, "OffloadHealthy").message
     assert finding(plan(seen(spark={"image": "mine:1"}), image=None), "OffloadHealthy").status == "Unknown"
 
 
-def test_one_faulty_job_keeps_no_other_from_running() -> None:
+def test_a_faulty_job_does_not_block_others() -> None:
     both = seen(analytics=[RATES, RATES | {"name": "bad", "kind": "x"}], annotation="rates@2026-01-31T11:59:00Z")
     found = plan(both)
     assert begun(found) == ["orders-rates-20260131t1159"]
     assert finding(found, "AnalyticsHealthy").message.startswith("bad: kind 'x'")
 
 
-def test_nothing_begins_while_paused_or_while_no_broker_answers() -> None:
+def test_no_run_begins_while_paused_or_without_a_broker() -> None:
     wish = seen(annotation="offload@2026-01-31T11:59:00Z")
     assert plan(wish, may_act=False).actions == ()
     waits = plan(wish, ready=False)
@@ -323,7 +323,7 @@ def test_nothing_begins_while_paused_or_while_no_broker_answers() -> None:
     assert "waits until a broker responds" in waits.rows[0].reason
 
 
-def test_runs_are_spark_applications_where_an_operator_of_spark_is() -> None:
+def test_runs_are_spark_applications_if_a_spark_operator_is_installed() -> None:
     jobs = JobsObservation(applications=("spark.apache.org/v1",))
     wish = "offload@2026-01-31T11:59:00Z"
 
@@ -335,7 +335,7 @@ def test_runs_are_spark_applications_where_an_operator_of_spark_is() -> None:
     assert kinds(launcher="Job") == kinds(executors={"replicas": 0}) == ["batch/v1"]
 
 
-def test_when_the_namespace_goes_its_runs_end_first() -> None:
+def test_runs_end_before_the_namespace_is_deleted() -> None:
     runs = (run(JobState.RUNNING, NOON), run(JobState.SUCCEEDED, NOON - 60))
     actions, left = ending(seen(jobs=JobsObservation(runs, drivers=("d",))))
     assert [one.name for one in actions if isinstance(one, act.DeleteRun)] == [one.name for one in runs]
@@ -355,7 +355,7 @@ def test_when_the_namespace_goes_its_runs_end_first() -> None:
         ('{"problems": [1, {"x": 2}], "outputs": "a", "counts": []}', "?: ?", ()),
     ],
 )
-def test_the_last_words_of_a_driver_are_read(text: str, reason: str, outputs: tuple[str, ...]) -> None:
+def test_the_termination_message_of_a_driver_is_parsed(text: str, reason: str, outputs: tuple[str, ...]) -> None:
     found = parse_termination(text)
     assert found is not None
     assert (found.reason, found.outputs) == (reason, outputs)

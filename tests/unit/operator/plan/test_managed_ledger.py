@@ -1,4 +1,4 @@
-"""Passes over a ManagedLedger, and a namespace that is brought to what is declared."""
+"""Plans of a ManagedLedger, and changes that make a namespace match its declaration."""
 
 import re
 from dataclasses import replace
@@ -59,7 +59,7 @@ def plan(what: LedgerObservation) -> LedgerPlan:
 
 
 def asked(found: LedgerPlan) -> list[Any]:
-    """Actions but the children."""
+    """Return the actions other than applied children."""
     return [action for action in found.actions if not isinstance(action, act.Apply)]
 
 
@@ -72,7 +72,7 @@ def deleted(what: LedgerObservation) -> LedgerObservation:
     return replace(what, resource=what.resource.model_copy(update={"metadata": metadata}))
 
 
-def test_a_namespace_as_declared_needs_nothing_and_is_open() -> None:
+def test_a_namespace_as_declared_needs_no_actions_and_is_open() -> None:
     found = plan(seen())
     assert asked(found) == []
     assert found.status.state is LedgerState.OPEN
@@ -93,7 +93,7 @@ def test_the_status_has_declared_topics_and_the_largest_backlog_of_all() -> None
     assert (found.topic_count, found.backlog) == (3, 99)
 
 
-def test_what_nobody_could_be_asked_is_absent_and_never_0() -> None:
+def test_unknown_values_are_absent_and_never_zero() -> None:
     found = plan(replace(seen(), namespace=None)).status
     assert (found.topic_count, found.backlog) == (None, None)
     assert not {"topicCount", "backlog"} & found.plain().keys()
@@ -103,13 +103,13 @@ def test_what_nobody_could_be_asked_is_absent_and_never_0() -> None:
     ("cursors", "expected"),
     [({}, 0), ({"a": 0}, 0), ({"a": None}, None), ({"a": 0, "b": None}, None), ({"a": 3, "b": None}, 3)],
 )
-def test_the_largest_backlog_is_one_that_is_known(cursors: dict[str, int | None], expected: int | None) -> None:
+def test_the_largest_backlog_is_a_known_one(cursors: dict[str, int | None], expected: int | None) -> None:
     there = replace(THERE, topics={"placed": ObservedTopic(0, cursors=cursors)})
     found = plan(seen(there)).status
     assert (found.topic_count, found.backlog) == (1, expected)
 
 
-def test_what_is_missing_is_made_in_an_order_in_which_it_can_be() -> None:
+def test_missing_objects_are_created_in_a_feasible_order() -> None:
     found = plan(seen(NamespaceState(exists=False)))
     assert asked(found) == [
         act.SetIsolation("shop~orders", ISOLATION),
@@ -124,7 +124,7 @@ def test_what_is_missing_is_made_in_an_order_in_which_it_can_be() -> None:
     assert condition(found, "CursorsHealthy").message == "placed/billing"
 
 
-def test_partitions_are_added_and_cursors_of_a_topic_that_exists() -> None:
+def test_partitions_and_cursors_are_added_to_an_existing_topic() -> None:
     there = replace(THERE, topics={"placed": ObservedTopic(2), "audit": ObservedTopic(0)})
     assert asked(plan(seen(there))) == [
         act.GrowTopic("shop/orders", "placed", 4),
@@ -132,28 +132,28 @@ def test_partitions_are_added_and_cursors_of_a_topic_that_exists() -> None:
     ]
 
 
-def test_a_large_namespace_is_brought_up_over_several_passes() -> None:
+def test_a_large_namespace_is_created_over_several_reconciliations() -> None:
     topics = [{"name": f"t{number}"} for number in range(250)]
     there = replace(THERE, topics={})
     assert len(asked(plan(seen(there, topics=topics)))) == ACTIONS_MAX
 
 
 @pytest.mark.parametrize(
-    ("there", "said"),
+    ("there", "fragment"),
     [
         (ObservedTopic(6), "placed has 6 partitions, but 4 are declared"),
         (ObservedTopic(0), "placed has no partitions, but 4 are declared"),
     ],
 )
-def test_a_topic_that_exists_otherwise_is_left_alone_and_said(there: ObservedTopic, said: str) -> None:
+def test_a_contradicting_topic_is_left_alone_and_reported(there: ObservedTopic, fragment: str) -> None:
     with_cursor = replace(there, cursors={"billing": 0})
     found = plan(seen(replace(THERE, topics={"placed": with_cursor, "audit": ObservedTopic(0)})))
     assert asked(found) == []
     assert found.status.state is LedgerState.DEGRADED
-    assert said in condition(found, "PolicyApplied").message
+    assert fragment in condition(found, "PolicyApplied").message
 
 
-def test_a_policy_that_somebody_changed_is_put_back_and_fields_of_others_are_kept() -> None:
+def test_a_changed_policy_is_restored_and_other_fields_are_kept() -> None:
     changed = PERSISTENCE | {"bookkeeperAckQuorum": 1}
     assert asked(plan(seen(replace(THERE, policies={"persistence": changed})))) == [
         act.SetPolicy("shop/orders", "persistence", PERSISTENCE)
@@ -163,16 +163,16 @@ def test_a_policy_that_somebody_changed_is_put_back_and_fields_of_others_are_kep
 
 
 @pytest.mark.parametrize(("time", "minutes"), [("forever", -1), ("0s", 0), ("1s", 1), ("90s", 2), ("168h", 10_080)])
-def test_retention_is_never_shorter_than_was_asked_for(time: str, minutes: int) -> None:
+def test_retention_is_never_shorter_than_requested(time: str, minutes: int) -> None:
     assert retention_minutes(time) == minutes
 
 
 @pytest.mark.parametrize(("size", "mib"), [("unbounded", -1), ("0", 0), ("1", 1), ("1Gi", 1024), ("1G", 954)])
-def test_retention_is_never_smaller_than_was_asked_for(size: str, mib: int) -> None:
+def test_retention_is_never_smaller_than_requested(size: str, mib: int) -> None:
     assert retention_mb(size) == mib
 
 
-def test_retention_is_a_policy_only_where_it_is_declared() -> None:
+def test_retention_is_a_policy_only_if_declared() -> None:
     resource = seen(retention={"time": "forever", "size": "10Gi"}).resource
     assert policies(resource.spec)["retention"] == {"retentionTimeInMinutes": -1, "retentionSizeInMB": 10_240}
     assert "retention" not in policies(seen().resource.spec)
@@ -188,13 +188,13 @@ def test_retention_is_a_policy_only_where_it_is_declared() -> None:
         ({"writable_bookies": 2}, LedgerState.DEGRADED, "Serving"),
     ],
 )
-def test_what_is_wrong_around_it_is_said(changes: dict[str, Any], state: LedgerState, reason: str) -> None:
+def test_problems_of_the_environment_are_reported(changes: dict[str, Any], state: LedgerState, reason: str) -> None:
     found = plan(replace(seen(), **changes))
     assert found.status.state is state
     assert condition(found, "Ready").reason == reason
 
 
-def test_fields_that_the_brokers_do_not_serve_yet_are_named() -> None:
+def test_fields_without_effect_on_brokers_are_reported() -> None:
     found = plan(seen(access=[{"role": "r", "actions": ["Admin"]}]))
     assert condition(found, "NotYetServed").message == "spec.access"
 
@@ -213,20 +213,20 @@ def test_fields_that_the_brokers_do_not_serve_yet_are_named() -> None:
         ({"authentication": {"tokenKeySecret": "p"}}, {"authentication": {"tokenKeySecret": "t"}}, False),
     ],
 )
-def test_bookies_that_lead_around_the_authentication_of_brokers_are_reported(
+def test_bookies_that_bypass_the_authentication_of_brokers_are_reported(
     pool: dict[str, Any], brokers: dict[str, Any], unguarded: bool
 ) -> None:
     found = plan(replace(seen(brokers=brokers), pool=Bookie.model_validate(bookie(**pool))))
     assert ("BookiesUnguarded" in {one.type for one in found.status.conditions}) is unguarded
 
 
-def test_a_secret_without_password_is_named() -> None:
+def test_a_secret_without_a_password_is_reported() -> None:
     found = plan(replace(seen(), password_fault="brokers: the Secret orders-ledger-password has no password"))
     assert found.status.state is LedgerState.INVALID and found.actions == ()
     assert "orders-ledger-password" in condition(found, "Ready").message
 
 
-def test_a_paused_one_is_looked_at_and_not_changed() -> None:
+def test_a_paused_resource_is_observed_and_not_changed() -> None:
     found = plan(seen(NamespaceState(exists=False), paused=True))
     assert found.actions == ()
     assert found.status.state is LedgerState.PAUSED
@@ -243,7 +243,7 @@ def test_a_paused_one_is_looked_at_and_not_changed() -> None:
         ("Delete", None, []),
     ],
 )
-def test_a_deleted_one_keeps_its_data_unless_it_says_otherwise(
+def test_a_deleted_resource_keeps_its_data_by_default(
     policy: str, namespace: NamespaceState | None, expected: list[Any]
 ) -> None:
     found = plan(deleted(seen(namespace, deletionPolicy=policy)))
@@ -253,18 +253,18 @@ def test_a_deleted_one_keeps_its_data_unless_it_says_otherwise(
     assert held is (policy == "Delete" and act.SetFinalizer(False) not in expected)
 
 
-def test_the_pattern_of_hosts_is_that_of_the_pods() -> None:
+def test_the_pattern_of_hosts_matches_the_pods() -> None:
     assert re.fullmatch(HOSTS, "orders-broker-0.orders-brokers.ns.svc")
     assert not re.fullmatch(HOSTS, "orders-broker-0.orders-brokers.ns2.svc")
     assert not re.fullmatch(HOSTS, "more-orders-broker-0.orders-brokers.ns.svc")
 
 
-def test_an_isolation_policy_that_somebody_changed_is_put_back() -> None:
+def test_a_changed_isolation_policy_is_restored() -> None:
     there = replace(THERE, isolation=ISOLATION | {"primary": [".*"]})
     assert asked(plan(seen(there))) == [act.SetIsolation("shop~orders", ISOLATION)]
 
 
-def test_roles_have_what_is_declared_and_others_nothing() -> None:
+def test_roles_have_declared_grants_and_others_none() -> None:
     there = replace(THERE, grants={"billing": ("consume",), "left": ("produce",), "shop": ("produce", "consume")})
     access = [
         {"role": "shop", "actions": ["Consume", "Produce"]},
@@ -279,7 +279,7 @@ def test_roles_have_what_is_declared_and_others_nothing() -> None:
     assert asked(plan(seen(there))) == [], "without any declared role they are left alone"
 
 
-def test_admins_are_those_that_are_declared_where_any_role_is() -> None:
+def test_admins_are_the_declared_ones_if_any_role_is_declared() -> None:
     access = [{"role": "keeper", "actions": ["Admin"]}, {"role": "shop", "actions": ["Admin", "Produce"]}]
     granted = {"shop": ("produce",)}
     there = replace(THERE, grants=granted, admins=("left", "shop"))
@@ -307,24 +307,24 @@ def test_admins_are_those_that_are_declared_where_any_role_is() -> None:
         ),
     ],
 )
-def test_a_backlog_quota_is_said_of_both_kinds(quota: dict[str, Any], limits: dict[str, int], policy: str) -> None:
+def test_a_backlog_quota_sets_both_kinds(quota: dict[str, Any], limits: dict[str, int], policy: str) -> None:
     value = limits | {"policy": policy}
     paths = [f"backlogQuota?backlogQuotaType={kind}" for kind in ("destination_storage", "message_age")]
     found = asked(plan(seen(backlogQuota=quota)))
     assert found == [act.SetPolicy("shop/orders", path, value) for path in paths]
     there = replace(THERE, policies={**THERE.policies, **dict.fromkeys(paths, value)})
     assert asked(plan(seen(there, backlogQuota=quota))) == []
-    assert asked(plan(seen(there))) == [], "what is no longer declared stays"
+    assert asked(plan(seen(there))) == [], "a policy that is no longer declared stays"
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [("1500ms", 2), ("90s", 90), ("1h", 3600)])
-def test_what_was_not_consumed_in_time_expires(ttl: str, seconds: int) -> None:
+def test_unconsumed_messages_expire_after_the_ttl(ttl: str, seconds: int) -> None:
     assert policies(seen(retention={"ttl": ttl}).resource.spec)["messageTTL"] == seconds
     there = replace(THERE, policies={**THERE.policies, "messageTTL": seconds})
     assert asked(plan(seen(there, retention={"ttl": ttl}))) == []
 
 
-def test_declared_topics_that_nobody_has_open_are_opened_once_all_is_there() -> None:
+def test_unloaded_declared_topics_are_loaded_once_everything_exists() -> None:
     there = replace(
         THERE, topics={"placed": ObservedTopic(4, {"billing": None}, loaded=False), "audit": ObservedTopic(0)}
     )
@@ -336,22 +336,22 @@ def test_declared_topics_that_nobody_has_open_are_opened_once_all_is_there() -> 
     assert asked(plan(seen(replace(there, isolation=None)))) == [act.SetIsolation("shop~orders", ISOLATION)]
 
 
-def test_topics_do_not_go_while_nobody_can_say_whether_they_are_anothers() -> None:
+def test_topics_are_not_deleted_while_their_owner_is_unknown() -> None:
     found = plan(deleted(replace(seen(THERE, deletionPolicy="Delete"), pool=None)))
     assert found.actions == ()
     assert any("without Bookie pool" in (one.message or "") for one in found.status.conditions)
 
 
-def test_of_two_with_one_namespace_the_younger_does_nothing() -> None:
+def test_the_younger_of_two_resources_with_one_namespace_does_nothing() -> None:
     found = plan(replace(seen(NamespaceState(exists=False)), rival="other/orders"))
     assert found.actions == ()
     assert found.status.state is LedgerState.INVALID
     assert "other/orders" in condition(found, "Ready").message
     gone = plan(deleted(replace(seen(THERE, deletionPolicy="Delete"), rival="other/orders")))
-    assert list(gone.actions) == [act.SetFinalizer(False)], "what is there is not its own"
+    assert list(gone.actions) == [act.SetFinalizer(False)], "the namespace belongs to the other resource"
 
 
-def test_what_a_broker_or_the_api_server_refused_is_said() -> None:
+def test_a_refusal_of_a_broker_or_the_api_server_is_reported() -> None:
     found = plan(replace(seen(), refused="POST persistence: the broker refused (412): E is too large"))
     assert found.status.state is LedgerState.DEGRADED
     assert condition(found, "Ready").reason == "Refused"

@@ -1,4 +1,4 @@
-"""Pod templates that ask for more than their author may have."""
+"""Pod templates that request more privileges than their author may have."""
 
 from typing import Any
 
@@ -78,26 +78,26 @@ def pool(template: dict[str, Any]) -> Bookie:
     return Bookie.model_validate(bookie(podTemplate={"spec": template}))
 
 
-@pytest.mark.parametrize(("template", "said"), REFUSED)
-def test_a_template_that_asks_for_rights_is_refused(template: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("template", "fragment"), REFUSED)
+def test_a_template_that_requests_privileges_is_refused(template: dict[str, Any], fragment: str) -> None:
     found = bookie_template_faults(pool(template))
-    assert any(one.startswith(f"podTemplate: {said}") for one in found), found
+    assert any(one.startswith(f"podTemplate: {fragment}") for one in found), found
     assert all("--pod-templates any" in one for one in found)
 
 
 @pytest.mark.parametrize("template", ALLOWED)
-def test_a_template_without_them_is_taken(template: dict[str, Any]) -> None:
+def test_a_template_without_privileges_is_accepted(template: dict[str, Any]) -> None:
     assert bookie_template_faults(pool(template)) == []
 
 
-def test_an_annotation_that_turns_apparmor_off_is_refused() -> None:
+def test_an_annotation_that_disables_apparmor_is_refused() -> None:
     key = "container.apparmor.security.beta.kubernetes.io/quire"
     template = {"metadata": {"annotations": {key: "unconfined"}}}
     (fault,) = bookie_template_faults(Bookie.model_validate(bookie(podTemplate=template)))
     assert key in fault
 
 
-def test_templates_of_brokers_and_jobs_and_settings_of_spark_have_the_same_rules() -> None:
+def test_templates_of_brokers_and_jobs_and_spark_settings_have_the_same_rules() -> None:
     spec = {
         "brokers": {"podTemplate": {"spec": {"hostPID": True}}},
         "spark": {
@@ -119,7 +119,7 @@ def test_templates_of_brokers_and_jobs_and_settings_of_spark_have_the_same_rules
 
 
 def generated() -> dict[str, dict[str, Any]]:
-    """Pods of every kind that the operator makes from the smallest resources, with zones for the init container."""
+    """Return pods of every kind, generated from minimal resources, with zones for the init container."""
     resource = Bookie.model_validate(bookie(placement={"topologyKeys": ["topology.kubernetes.io/zone"]}))
     ledger = ManagedLedger.model_validate(managed_ledger())
     children = [
@@ -134,7 +134,7 @@ def generated() -> dict[str, dict[str, Any]]:
     }
 
 
-def test_pods_of_the_operator_fit_the_pod_security_level_restricted() -> None:
+def test_generated_pods_satisfy_the_pod_security_level_restricted() -> None:
     pods = generated()
     assert len(pods) == 3
     for name, pod in pods.items():
@@ -148,17 +148,17 @@ def test_pods_of_the_operator_fit_the_pod_security_level_restricted() -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
 
 
-def test_nothing_is_changed_for_a_refused_template_and_the_status_says_why() -> None:
+def test_a_refused_template_changes_nothing_and_is_in_the_status() -> None:
     seen = PoolObservation(pool({"hostNetwork": True}), 0.0)
     found = plan_bookie(seen, "quire:1")
     assert found.actions == ()
-    (said,) = [one for one in found.status.conditions if "hostNetwork" in one.message]
-    assert "InvalidSpec" in (said.type, said.reason)
+    (reported,) = [one for one in found.status.conditions if "hostNetwork" in one.message]
+    assert "InvalidSpec" in (reported.type, reported.reason)
     allowed = plan_bookie(seen, "quire:1", any_template=True)
     assert any(isinstance(one, act.Apply) for one in allowed.actions)
 
 
-def test_nothing_is_changed_for_a_refused_template_of_brokers() -> None:
+def test_a_refused_template_of_brokers_changes_nothing() -> None:
     ledger = ManagedLedger.model_validate(managed_ledger(brokers={"podTemplate": {"spec": {"hostIPC": True}}}))
     seen = LedgerObservation(ledger, 0.0, pool({}))
     found = plan_managed_ledger(seen, "quire:1")

@@ -1,4 +1,4 @@
-"""Bookies whose volumes are lost: when they are replaced, by whose word, and what happens to what was on them."""
+"""Bookies whose volumes are lost: when they are replaced, by annotation or not, and what happens to their data."""
 
 import copy
 from collections.abc import Callable
@@ -27,20 +27,20 @@ def row(world: World, pod: str = LOST) -> dict[str, object]:
 
 
 def wait_long(world: World) -> None:
-    """Longer than a bookie is given to come back."""
+    """Wait longer than lostBookieDelay."""
     world.run()
     world.now_s += 700
     world.run()
 
 
 def replaced(world: World, old: str) -> bool:
-    """Another bookie is in the pod, and the old one is forgotten."""
+    """Return whether another bookie runs in the pod, and the cookie of the old one is removed."""
     pod = world.pods[LOST]
     there = world.disks[LOST].bookie
     return pod.ready and there != old and world.cookies >= {there} and old not in world.cookies
 
 
-def test_a_lost_bookie_is_given_time_to_come_back_and_the_status_says_what_is_wrong() -> None:
+def test_a_lost_bookie_has_time_to_come_back_and_the_status_shows_the_problem() -> None:
     world = lost_node()
     claims = dict(world.claims)
     world.run()
@@ -54,12 +54,12 @@ def test_a_lost_bookie_is_given_time_to_come_back_and_the_status_says_what_is_wr
     assert world.condition("Degraded")["status"] == "True"
 
 
-def test_after_that_its_ledgers_are_copied_first_and_its_claims_go_then() -> None:
+def test_after_the_delay_its_ledgers_are_copied_before_its_claims_are_deleted() -> None:
     world = lost_node()
     old = world.disks[LOST]
     wait_long(world)
     assert replaced(world, old.bookie)
-    assert world.retained == [old], "its volumes stay, by default"
+    assert world.retained == [old], "its volumes stay by default"
     assert old.ledgers == 0
     assert world.status()["phase"] == "Running"
     assert reasons(world) == [
@@ -67,56 +67,58 @@ def test_after_that_its_ledgers_are_copied_first_and_its_claims_go_then() -> Non
     ]
 
 
-def test_nothing_is_given_up_while_a_ledger_on_it_has_no_other_replica() -> None:
+def test_nothing_is_released_while_a_ledger_has_no_other_replica() -> None:
     world = lost_node()
     world.lost[world.disks[LOST].bookie].ledgers = 10**6
     claims = dict(world.claims)
     world.run()
     world.now_s += 700
     for _ in range(50):
-        world.one_pass()
+        world.reconcile()
         world.settle()
     assert world.claims == claims
     assert world.status()["operation"]["step"] == "Copying"
     assert "ledgers are still on it" in world.condition("Progressing")["message"]
 
 
-def test_where_nobody_else_could_take_its_replicas_the_word_is_named_that_brings_up_a_new_bookie() -> None:
+def test_if_no_other_bookie_can_take_its_replicas_the_annotation_is_suggested() -> None:
     world = lost_node()
     world.audited = False
     old, blocked = world.disks[LOST].bookie, "2 other bookies are writable, fewer than the ensemble of 3 of ledger 7"
     world.drains[old] = ObservedDrain(old, emptied=False, ledgers_left=4, blocked_by=(blocked,), leaving=False)
-    world.one_pass()
+    world.reconcile()
     world.now_s += 700
     for _ in range(3):
-        world.one_pass()
+        world.reconcile()
     message = world.condition("Progressing")["message"]
     assert message.startswith(
         f"Replace: Copying, 4 ledgers are still on it; {blocked}; or annotate {LOST} with quire.dev/replace"
     )
     world.drains[old] = ObservedDrain(old, emptied=False, ledgers_left=3, blocked_by=("ledger 9 is open on it",))
-    world.one_pass()
-    assert "annotate" not in world.condition("Progressing")["message"], "it is on its way: nothing is to be given up"
-    # Ledgers that were created on the two others want a third bookie, which only the one in its place can be.
+    world.reconcile()
+    assert "annotate" not in world.condition("Progressing")["message"], (
+        "the drain makes progress: no need to release anything"
+    )
+    # Ledgers that were created on the other two need a third bookie, which only a new one in its place can be.
     world.lost[old].ledgers, world.under_replicated = 0, 2
     world.drains[old] = ObservedDrain(old, emptied=True, ledgers_left=0)
-    world.one_pass()
+    world.reconcile()
     message = world.condition("Progressing")["message"]
     assert "2 ledgers of the cluster are under-replicated" in message and "annotate" in message
     assert world.status()["operation"]["step"] == "Copying"
 
 
-def test_what_takes_longer_than_its_deadline_is_said_once_and_goes_on() -> None:
+def test_an_operation_beyond_its_deadline_is_reported_once_and_continues() -> None:
     world = lost_node()
     world.lost[world.disks[LOST].bookie].ledgers = 10**6
     world.run()
     world.now_s += 700
     for _ in range(5):
-        world.one_pass()
+        world.reconcile()
         world.settle()
     world.now_s += 25 * 3600
     for _ in range(5):
-        world.one_pass()
+        world.reconcile()
         world.settle()
     late = [event for event in world.events if event.reason == "ReplaceLate"]
     assert len(late) == 1
@@ -124,13 +126,13 @@ def test_what_takes_longer_than_its_deadline_is_said_once_and_goes_on() -> None:
     assert world.status()["operation"]["step"] == "Copying"
 
 
-def test_a_node_that_comes_back_while_its_bookie_is_copied_keeps_it() -> None:
+def test_a_node_that_comes_back_during_copying_keeps_its_bookie() -> None:
     world = lost_node()
     old = world.disks[LOST].bookie
     world.run()
     world.now_s += 700
-    world.one_pass()
-    world.one_pass()
+    world.reconcile()
+    world.reconcile()
     assert world.drains
     world.bring_node_back(LOST)
     world.run()
@@ -139,23 +141,23 @@ def test_a_node_that_comes_back_while_its_bookie_is_copied_keeps_it() -> None:
     assert world.pods[LOST].ready
 
 
-def test_a_persons_word_gives_the_volumes_up_at_once_and_keeps_them() -> None:
+def test_the_annotation_releases_the_volumes_at_once_and_retains_them() -> None:
     world = lost_node()
     old = world.disks[LOST]
     world.change(storage=STORAGE | {"reclaimPolicy": "Delete"})
     world.ask_to_replace(LOST)
-    world.one_pass()
+    world.reconcile()
     assert world.status()["operation"]["step"] == "Unbinding"
     world.run()
     assert replaced(world, old.bookie)
-    assert world.retained == [old], "also where drained ones are deleted: nobody had copied it yet"
+    assert world.retained == [old], "even if drained ones are deleted: its data were not copied yet"
 
 
-def test_an_id_is_not_forgotten_while_its_pod_is_between_two_nodes() -> None:
+def test_an_id_is_kept_while_its_pod_is_between_two_nodes() -> None:
     world = running(4)
     old = world.disks[LOST].bookie
     del world.pods[LOST]
-    world.one_pass()
+    world.reconcile()
     assert (row(world)["id"], row(world)["state"]) == (old, "Starting")
     world.settle()
     world.lose_node(LOST)
@@ -163,7 +165,7 @@ def test_an_id_is_not_forgotten_while_its_pod_is_between_two_nodes() -> None:
     assert replaced(world, old)
 
 
-def test_with_the_manual_policy_nothing_happens_without_a_persons_word() -> None:
+def test_with_the_manual_policy_nothing_happens_without_the_annotation() -> None:
     world = lost_node()
     world.change(storage=STORAGE | {"lostVolumePolicy": "Manual"})
     old = world.disks[LOST].bookie
@@ -176,7 +178,7 @@ def test_with_the_manual_policy_nothing_happens_without_a_persons_word() -> None
 
 
 @pytest.mark.parametrize("away", ["etcd", "auditor"])
-def test_what_keeps_a_replacement_from_beginning_is_a_condition(away: str) -> None:
+def test_a_blocked_replacement_is_a_condition(away: str) -> None:
     world = lost_node()
     world.run()
     world.now_s += 700
@@ -190,12 +192,12 @@ def test_what_keeps_a_replacement_from_beginning_is_a_condition(away: str) -> No
     assert "operation" not in world.status()
 
 
-def test_a_bookie_that_serves_is_emptied_before_a_persons_word_is_followed() -> None:
+def test_an_annotated_serving_bookie_is_drained_first() -> None:
     world = running(4)
     old = world.disks[LOST]
     world.ask_to_replace(LOST)
     for _ in range(3):
-        world.one_pass()
+        world.reconcile()
         world.settle()
     assert world.status()["operation"]["step"] == "Copying"
     assert old.ledgers > 0
@@ -204,7 +206,7 @@ def test_a_bookie_that_serves_is_emptied_before_a_persons_word_is_followed() -> 
     assert old.ledgers == 0
 
 
-def test_a_bookie_that_only_the_operator_cannot_reach_is_not_given_up_on_a_persons_word() -> None:
+def test_an_annotated_bookie_that_only_the_operator_cannot_reach_is_not_released() -> None:
     world = running(4)
     world.ask_to_replace(LOST)
     claims = dict(world.claims)
@@ -216,18 +218,18 @@ def test_a_bookie_that_only_the_operator_cannot_reach_is_not_given_up_on_a_perso
             world.perform(action)
         world.resource["status"] = found.status.plain()
         assert found.status.operation is not None
-        assert found.status.operation.step is Step.COPYING, "its pod is ready: it serves"
+        assert found.status.operation.step is Step.COPYING, "its pod is ready, so it serves"
     assert world.claims == claims
 
 
-def test_new_volumes_that_are_lost_before_a_bookie_came_up_on_them_are_given_up_on_a_persons_word() -> None:
+def test_new_volumes_that_are_lost_before_a_start_are_released_by_the_annotation() -> None:
     world = lost_node()
     old = world.disks[LOST].bookie
     world.change(storage=STORAGE | {"reclaimPolicy": "Delete"})
     world.ask_to_replace(LOST)
     world.broken.add("quire:1")
     for _ in range(6):
-        world.one_pass()
+        world.reconcile()
         world.settle()
     assert world.status()["operation"]["step"] == "Rejoining"
     second = world.disks[LOST]
@@ -236,15 +238,15 @@ def test_new_volumes_that_are_lost_before_a_bookie_came_up_on_them_are_given_up_
     world.ask_to_replace(LOST)
     world.run()
     assert replaced(world, old)
-    assert second in world.retained, "nobody knows what came onto them"
+    assert second in world.retained, "their content is unknown"
 
 
-def test_a_word_that_is_taken_back_leaves_a_serving_bookie_as_it_was() -> None:
+def test_a_removed_annotation_leaves_a_serving_bookie_unchanged() -> None:
     world = running(4)
     old = world.disks[LOST].bookie
     world.ask_to_replace(LOST)
     for _ in range(3):
-        world.one_pass()
+        world.reconcile()
         world.settle()
     world.pods[LOST] = replace(world.pods[LOST], replace_asked=False)
     world.run()
@@ -252,26 +254,26 @@ def test_a_word_that_is_taken_back_leaves_a_serving_bookie_as_it_was() -> None:
     assert not world.drains
 
 
-def test_volumes_that_were_emptied_under_a_bookie_leave_an_id_that_is_forgotten_when_no_ledger_names_it() -> None:
+def test_the_id_of_emptied_volumes_is_removed_when_no_ledger_names_it() -> None:
     world = running(4)
     old = world.disks[LOST].bookie
     world.wipe(LOST)
-    world.one_pass()
+    world.reconcile()
     world.settle()
-    world.one_pass()
+    world.reconcile()
     assert [lost["id"] for lost in world.status()["lostBookies"]] == [old]
     world.run()
     assert replaced(world, old)
     assert world.status()["lostBookies"] == []
 
 
-def test_a_bookie_that_refuses_its_folders_says_why_in_the_status() -> None:
+def test_the_status_shows_why_a_bookie_refuses_its_folders() -> None:
     world = running()
-    said = "the folder /var/lib/quire/ledgers0/0 of bookie b is empty: its volume is missing or lost; mount it"
-    world.pods[LOST] = replace(world.pods[LOST], ready=False, zone_annotation=None, failure=said)
+    failure = "the folder /var/lib/quire/ledgers0/0 of bookie b is empty: its volume is missing or lost; mount it"
+    world.pods[LOST] = replace(world.pods[LOST], ready=False, zone_annotation=None, failure=failure)
     world.broken.add("quire:1")
     world.run()
-    assert (row(world)["state"], row(world)["reason"]) == ("Failing", said)
+    assert (row(world)["state"], row(world)["reason"]) == ("Failing", failure)
     assert world.condition("Degraded")["status"] == "True"
     world.broken.clear()
     world.ask_to_replace(LOST)
@@ -279,11 +281,11 @@ def test_a_bookie_that_refuses_its_folders_says_why_in_the_status() -> None:
     assert row(world)["state"] == "Writable"
 
 
-def test_a_roll_does_not_wait_for_ever_for_a_bookie_that_is_lost() -> None:
+def test_a_roll_does_not_wait_forever_for_a_lost_bookie() -> None:
     world = running(4)
     world.change(image="quire:2")
     while not world.replaced:
-        world.one_pass()
+        world.reconcile()
         world.settle()
     world.lose_node(LOST)
     wait_long(world)
@@ -299,14 +301,14 @@ def slow_to_die(world: World) -> World:
 
 WAYS: dict[str, Callable[[], World]] = {
     "by itself": lost_node,
-    "by a person's word": lambda: slow_to_die(lost_node()),
+    "by annotation": lambda: slow_to_die(lost_node()),
     "while it serves": lambda: slow_to_die(running(4)),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_an_operator_that_is_killed_at_any_step_of_it_goes_on_to_the_same_end(way: str) -> None:
+def test_an_operator_killed_at_any_step_of_a_replacement_reaches_the_same_end(way: str) -> None:
     before = WAYS[way]()
     before.done = 0
     whole = copy.deepcopy(before)
@@ -319,4 +321,4 @@ def test_an_operator_that_is_killed_at_any_step_of_it_goes_on_to_the_same_end(wa
         wait_long(world)
         assert replaced(world, old), f"killed before step {step}"
         assert world.status()["phase"] == "Running"
-        assert len(world.retained) == 1, f"the claims went twice, killed before step {step}"
+        assert len(world.retained) == 1, f"the claims were deleted twice, killed before step {step}"

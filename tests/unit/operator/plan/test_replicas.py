@@ -1,4 +1,4 @@
-"""How many pods there may be."""
+"""Allowed numbers of pods."""
 
 import pytest
 
@@ -32,11 +32,11 @@ def seen(
     [
         (3, None, [], [], 0, 3),  # a new pool
         (3, 3, [0, 1, 2], [0, 1, 2], 3, 3),
-        (5, 3, [0, 1, 2], [0, 1, 2], 3, 5),  # up: at once
-        (2, 3, [0, 1, 2], [0, 1, 2], 3, 3),  # down: not by this
-        (3, None, [0, 1, 2, 3, 11], [], 12, 12),  # the set is gone, its pods are not; ordinals of two digits
-        (3, None, [], [0, 1, 4], 5, 5),  # a pool that was deleted: its claims hold data
-        (3, 3, [0, 1], [0, 1, 2, 3], 4, 4),  # somebody lowered the set by hand: put back
+        (5, 3, [0, 1, 2], [0, 1, 2], 3, 5),  # scaled up: at once
+        (2, 3, [0, 1, 2], [0, 1, 2], 3, 3),  # scaled down: only by a drain
+        (3, None, [0, 1, 2, 3, 11], [], 12, 12),  # the StatefulSet is gone, its pods are not; ordinals of two digits
+        (3, None, [], [0, 1, 4], 5, 5),  # a pool that was deleted: its claims have data
+        (3, 3, [0, 1], [0, 1, 2, 3], 4, 4),  # the StatefulSet was scaled down manually: restored
         (0, 1, [0], [0], 1, 1),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_pool_never_has_fewer_pods_than_bookies_with_data(
 
 
 @pytest.mark.parametrize("step", list(Step)[:5])
-def test_only_a_drain_that_was_found_empty_takes_a_pod_away(step: Step) -> None:
+def test_only_a_drain_found_empty_removes_a_pod(step: Step) -> None:
     found = seen(2, 3, [0, 1, 2], [0, 1, 2], step)
     operation = found.resource.status.operation
     assert operation is not None
@@ -57,10 +57,10 @@ def test_only_a_drain_that_was_found_empty_takes_a_pod_away(step: Step) -> None:
     assert replicas_during(operation, allowed_replicas(found)) == (2 if empty else 3)
 
 
-def test_a_drained_bookie_makes_room_although_its_claims_are_still_there() -> None:
+def test_claims_of_a_drained_bookie_do_not_count() -> None:
     found = seen(2, 2, [0, 1], [0, 1, 2], Step.RELEASING_CLAIMS)
     assert replicas_there(found) == 2
 
 
-def test_the_pod_with_the_highest_number_leaves_first_not_the_last_by_name() -> None:
+def test_the_pod_with_the_highest_ordinal_is_removed_first() -> None:
     assert last_pod(seen(3, 12, list(range(12)), list(range(12)))) == "pool-bookie-11"

@@ -1,4 +1,4 @@
-"""What no CEL rule can see."""
+"""Errors of a spec that CEL rules cannot detect."""
 
 from typing import Any
 
@@ -22,25 +22,23 @@ POOL = Bookie.model_validate(bookie())
 
 
 @pytest.mark.parametrize(("model", "keys"), [(BookieConfig, BOOKIE_KEYS), (BrokerConfig, BROKER_KEYS)])
-def test_the_keys_that_the_operator_knows_are_those_of_the_processes(
-    model: type[ProcessConfig], keys: frozenset[str]
-) -> None:
+def test_the_known_keys_match_the_processes(model: type[ProcessConfig], keys: frozenset[str]) -> None:
     there = {model.key_of(name) for name in model.model_fields}
     assert keys == there, "run `.venv/bin/python scripts/k8s/known_settings.py`"
 
 
-def test_a_misspelt_setting_is_named_with_the_one_that_was_meant() -> None:
+def test_a_misspelt_setting_is_reported_with_a_suggestion() -> None:
     found = bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"gcWaittime": "1", "longPollsMax": "1"}})))
     assert found == ["engine.settings: gcWaittime is not a known setting; did you mean gcWaitTime?"]
 
 
-def test_a_setting_that_has_a_field_is_refused() -> None:
+def test_a_setting_with_its_own_field_is_refused() -> None:
     found = bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"dbStorage_writeCacheMaxSizeMb": "16"}})))
     assert found == ["engine.settings: dbStorage_writeCacheMaxSizeMb is set by another field of the spec: remove it"]
 
 
 @pytest.mark.parametrize(
-    ("spec", "pool", "bookies", "said"),
+    ("spec", "pool", "bookies", "fragment"),
     [
         ({}, POOL, 3, None),
         ({}, POOL, None, None),
@@ -53,15 +51,15 @@ def test_a_setting_that_has_a_field_is_refused() -> None:
         ),
     ],
 )
-def test_a_managed_ledger_is_judged_by_what_is_around_it(
-    spec: dict[str, Any], pool: Bookie | None, bookies: int | None, said: str | None
+def test_a_managed_ledger_is_checked_against_its_pool_and_the_cluster(
+    spec: dict[str, Any], pool: Bookie | None, bookies: int | None, fragment: str | None
 ) -> None:
     found = managed_ledger_faults(ManagedLedger.model_validate(managed_ledger(**spec)), pool, bookies)
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
+    assert len(found) == (fragment is not None)
+    assert fragment is None or fragment in found[0]
 
 
-def test_what_has_no_effect_yet_is_named() -> None:
+def test_fields_without_effect_are_reported() -> None:
     spec = {
         "backlogQuota": {"size": "1Gi"},
         "access": [{"role": "r", "actions": ["Admin"]}],
@@ -87,7 +85,7 @@ def test_what_has_no_effect_yet_is_named() -> None:
         ),
     ],
 )
-def test_roles_count_where_brokers_ask_for_them_by_whatever_way(brokers: dict[str, Any], expected: list[str]) -> None:
+def test_access_has_effect_if_brokers_authorize_clients(brokers: dict[str, Any], expected: list[str]) -> None:
     spec = {"brokers": brokers, "access": [{"role": "r", "actions": ["Produce"]}]}
     assert not_served_by_brokers(ManagedLedger.model_validate(managed_ledger(**spec))) == expected
 
@@ -103,14 +101,12 @@ def test_roles_count_where_brokers_ask_for_them_by_whatever_way(brokers: dict[st
         ),
     ],
 )
-def test_client_certificates_that_brokers_are_not_told_to_ask_for_are_named(
-    tls: dict[str, Any], expected: list[str]
-) -> None:
+def test_client_certificates_that_brokers_do_not_require_are_reported(tls: dict[str, Any], expected: list[str]) -> None:
     ledger = ManagedLedger.model_validate(managed_ledger(brokers={"tls": tls}))
     assert not_served_by_brokers(ledger) == expected
 
 
-def test_a_secret_without_all_tokens_is_a_fault_that_names_what_is_missing() -> None:
+def test_missing_tokens_in_a_secret_are_a_fault_with_their_names() -> None:
     resource = Bookie.model_validate(bookie(authentication={"tokenKeySecret": "tokens"}))
     assert bookie_faults(resource) == []
     (fault,) = bookie_faults(resource, frozenset({"operator.token", "broker.token"}))
@@ -118,7 +114,7 @@ def test_a_secret_without_all_tokens_is_a_fault_that_names_what_is_missing() -> 
     assert bookie_faults(Bookie.model_validate(bookie()), frozenset({"token.key"})) == []
 
 
-def test_the_names_of_an_http_port_may_be_said_by_settings() -> None:
+def test_the_allowed_hosts_of_an_http_port_may_be_set_by_settings() -> None:
     settings = {"httpServerAllowedHosts": "*"}
     assert bookie_faults(Bookie.model_validate(bookie(engine={"settings": settings}))) == []
     assert bookie_faults(Bookie.model_validate(bookie(engine={"settings": {"httpServerAdminRemote": "false"}}))) != []

@@ -1,4 +1,4 @@
-"""Which pods are told which zone."""
+"""Zone annotations of pods."""
 
 from dataclasses import replace
 
@@ -23,18 +23,18 @@ def seen(pod: ObservedPod, keys: list[str] | None = None) -> PoolObservation:
     ("pod", "zone"),
     [
         (POD, "eu-1a"),
-        (replace(POD, zone=""), ""),  # its node has none: said, so that nobody waits for it
+        (replace(POD, zone=""), ""),  # its node has no zone: annotated as empty, so that the bookie does not wait
         (replace(POD, zone_annotation="eu-1a"), None),
-        (replace(POD, zone_annotation="eu-1b"), "eu-1a"),  # changed by hand, or another label counts now
+        (replace(POD, zone_annotation="eu-1b"), "eu-1a"),  # changed manually, or another label applies now
         (replace(POD, node=None, zone=None), None),
-        (replace(POD, zone=None), None),  # its node could not be asked
+        (replace(POD, zone=None), None),  # its node is unknown
         (replace(POD, deleting=True), None),
     ],
 )
-def test_a_pod_is_told_the_zone_of_its_node_once_it_has_one(pod: ObservedPod, zone: str | None) -> None:
+def test_a_pod_is_annotated_with_the_zone_of_its_node_after_scheduling(pod: ObservedPod, zone: str | None) -> None:
     expected = [] if zone is None else [AnnotateZone("pool-bookie-0", "u1", zone)]
     assert annotations(seen(pod)) == expected
 
 
-def test_without_topology_keys_nobody_is_told_anything() -> None:
+def test_without_topology_keys_no_pod_is_annotated() -> None:
     assert annotations(seen(POD, keys=[])) == []

@@ -1,4 +1,4 @@
-"""Who may take a lease."""
+"""When a candidate may take the lease, and when a holder may write."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def lease(version: str, holder: str = "other", duration: int | None = 15) -> dic
     return {"metadata": {"resourceVersion": version}, "spec": spec}
 
 
-def test_a_lease_is_as_old_as_the_time_for_which_we_have_seen_it_unchanged() -> None:
+def test_the_age_of_a_lease_is_the_time_it_was_observed_unchanged() -> None:
     first = watched(None, lease("1"), 100.0)
     assert watched(first, lease("1"), 110.0).since_s == 100.0
     assert watched(first, lease("2"), 110.0).since_s == 110.0
@@ -29,22 +29,22 @@ def test_a_lease_is_as_old_as_the_time_for_which_we_have_seen_it_unchanged() -> 
         ("other", 100.0, 115.0, False),  # its whole duration must have passed
         ("other", 100.0, 115.1, True),
         ("me", 100.0, 100.0, True),
-        ("", 100.0, 100.0, True),  # given back
+        ("", 100.0, 100.0, True),  # released
     ],
 )
-def test_a_lease_is_taken_only_from_one_who_was_silent_for_its_whole_duration(
+def test_a_lease_is_taken_only_if_it_was_not_renewed_for_its_duration(
     holder: str, since_s: float, now_s: float, taken: bool
 ) -> None:
     assert may_take(Watched("1", since_s, 15.0, holder), "me", now_s) is taken
 
 
-def test_a_lease_that_somebody_wrote_without_a_duration_has_ours() -> None:
+def test_a_lease_without_a_duration_gets_the_default() -> None:
     assert watched(None, lease("1", duration=None), 0.0).duration_s == 15.0
     assert watched(None, {"metadata": {"resourceVersion": "1"}}, 0.0).holder == ""
 
 
 class FakeKube:
-    """One lease; an API server that answers, until it does not."""
+    """Serves one lease, until the API server stops responding."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
@@ -65,7 +65,7 @@ class FakeKube:
         self.lease = {**lease, "metadata": {**lease["metadata"], "resourceVersion": version}}
 
 
-def test_a_process_that_stood_still_writes_nothing_more_once_its_lease_may_be_anothers() -> None:
+def test_a_suspended_process_writes_nothing_after_its_lease_may_be_lost() -> None:
     kube = FakeKube()
     leadership = Leadership(cast(Any, kube), "ns", "me", lambda: 0.0)
     kube.before_writing = leadership.check
@@ -75,19 +75,19 @@ def test_a_process_that_stood_still_writes_nothing_more_once_its_lease_may_be_an
         await leadership.held.wait()
         await asyncio.sleep(60.0)
         leadership.check()
-        leadership._renewed_s -= RENEW_DEADLINE_S  # as long as it stood still
+        leadership._renewed_s -= RENEW_DEADLINE_S  # the duration of the suspension
         with pytest.raises(LeaseLostError):
             leadership.check()
         with pytest.raises(LeaseLostError):
             await running
         assert kube.lease is not None
         await leadership.give_back()
-        assert kube.lease["spec"]["holderIdentity"] == "me", "what was sent last may still be under way"
+        assert kube.lease["spec"]["holderIdentity"] == "me", "the last write may still be in flight"
 
     simulate(scenario, seed=1)
 
 
-def test_a_lease_that_is_held_is_given_back() -> None:
+def test_a_held_lease_is_released() -> None:
     kube = FakeKube()
     leadership = Leadership(cast(Any, kube), "ns", "me", lambda: 0.0)
 

@@ -1,4 +1,4 @@
-"""A lost lease: everything that acts ends, and the process begins anew; other errors end it, in a line."""
+"""A lost lease stops all reconciliation, and the process waits for the lease again; other errors end it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_a_process_that_lost_the_lease_waits_for_it_again(monkeypatch: pytest.Mo
     assert len(runs) == 3
 
 
-def test_another_error_is_a_line_and_an_exit_code(
+def test_another_error_is_one_line_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def run(settings: OperatorSettings) -> None:
@@ -37,7 +37,7 @@ def test_another_error_is_a_line_and_an_exit_code(
     assert "leases may not be read" in capsys.readouterr().err
 
 
-def test_an_error_is_found_in_groups_of_groups() -> None:
+def test_an_error_is_found_in_nested_groups() -> None:
     lost = LeaseLostError("gone")
     inner: Any = ExceptionGroup("inner", [lost])
     assert process._first(ExceptionGroup("outer", [inner])) is lost

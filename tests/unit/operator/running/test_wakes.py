@@ -1,4 +1,4 @@
-"""Which keys an event wakes, and which events are only the operator's own writes."""
+"""Keys that an event enqueues, and events that are the operator's own writes."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ POOL_KEY, LEDGER_KEY = Key("Bookie", "ns", "pool"), Key("ManagedLedger", "ns", "
 
 
 class Queue(WorkQueue):
-    """Remembers who was added."""
+    """Records added keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ def resource(manifest: dict[str, Any], version: int, *, generation: int = 1, **c
     return changed(manifest, metadata | changes)
 
 
-def said(**status: Any) -> dict[str, Any]:
-    """A status as changes."""
+def with_status(**status: Any) -> dict[str, Any]:
+    """Return changes of a status."""
     return {f"status.{name}": value for name, value in status.items()}
 
 
-async def test_a_spec_wakes_its_resource_and_those_that_depend_on_it(world: tuple[Wakes, Queue, Memory]) -> None:
+async def test_a_changed_spec_enqueues_its_resource_and_dependents(world: tuple[Wakes, Queue, Memory]) -> None:
     wakes, queue, _ = world
     await wakes.resource("Bookie", resource(POOL, 1), False)
     assert queue.taken() == [POOL_KEY]
@@ -63,31 +63,31 @@ async def test_a_spec_wakes_its_resource_and_those_that_depend_on_it(world: tupl
     assert queue.taken() == [POOL_KEY], "it may be deleted now"
 
 
-async def test_a_status_wakes_only_whom_it_concerns(world: tuple[Wakes, Queue, Memory]) -> None:
+async def test_a_changed_status_enqueues_only_affected_resources(world: tuple[Wakes, Queue, Memory]) -> None:
     wakes, queue, _ = world
     await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 1), False)
     await wakes.resource("Bookie", resource(POOL, 2), False)
     queue.taken()
-    await wakes.resource("Bookie", resource(POOL, 3, **said(phase="Creating")), False)
+    await wakes.resource("Bookie", resource(POOL, 3, **with_status(phase="Creating")), False)
     assert queue.taken() == []
-    await wakes.resource("Bookie", resource(POOL, 4, **said(writable=3)), False)
+    await wakes.resource("Bookie", resource(POOL, 4, **with_status(writable=3)), False)
     assert queue.taken() == [LEDGER_KEY]
-    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 5, **said(state="Open")), False)
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 5, **with_status(state="Open")), False)
     assert queue.taken() == []
 
 
-async def test_missing_replicas_are_read_of_both_kinds(
+async def test_under_replication_is_read_from_both_kinds(
     world: tuple[Wakes, Queue, Memory],
 ) -> None:
     wakes, queue, _ = world
     await wakes.resource("Bookie", resource(POOL, 1), False)
-    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 2, **said(underReplicated=3)), False)
+    await wakes.resource("ManagedLedger", resource(MANAGED_LEDGER, 2, **with_status(underReplicated=3)), False)
     queue.taken()
-    await wakes.resource("Bookie", resource(POOL, 3, **said(underReplicated={"count": 3})), False)
+    await wakes.resource("Bookie", resource(POOL, 3, **with_status(underReplicated={"count": 3})), False)
     assert queue.taken() == [LEDGER_KEY]
 
 
-async def test_a_finalizer_that_somebody_took_away_wakes(world: tuple[Wakes, Queue, Memory]) -> None:
+async def test_a_removed_finalizer_enqueues_the_resource(world: tuple[Wakes, Queue, Memory]) -> None:
     wakes, queue, _ = world
     await wakes.resource("Bookie", changed(resource(POOL, 1), {"metadata.finalizers": ["quire.dev/bookie"]}), False)
     queue.taken()
@@ -100,7 +100,7 @@ def child(part: str, owner: str, version: int) -> dict[str, Any]:
     return {"metadata": metadata | {"labels": labels(owner, part)}}
 
 
-async def test_a_child_wakes_its_owner_unless_the_change_is_ours(world: tuple[Wakes, Queue, Memory]) -> None:
+async def test_a_changed_child_enqueues_its_owner_unless_the_change_is_ours(world: tuple[Wakes, Queue, Memory]) -> None:
     wakes, queue, memory = world
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orders-broker", "namespace": "ns"}}
     memory.applied.note(manifest, child(BROKER, "orders", 7), 1.0)
@@ -113,7 +113,7 @@ async def test_a_child_wakes_its_owner_unless_the_change_is_ours(world: tuple[Wa
     assert queue.taken() == [LEDGER_KEY]
 
 
-async def test_a_pod_wakes_its_pool_whatever_happened_to_it(world: tuple[Wakes, Queue, Memory]) -> None:
+async def test_every_change_of_a_pod_enqueues_its_pool(world: tuple[Wakes, Queue, Memory]) -> None:
     wakes, queue, _ = world
     await wakes.pod(child(BOOKIE, "pool", 1), False)
     assert queue.taken() == [POOL_KEY]
@@ -121,7 +121,7 @@ async def test_a_pod_wakes_its_pool_whatever_happened_to_it(world: tuple[Wakes, 
     assert queue.taken() == []
 
 
-async def test_runs_and_drivers_wake_their_resource_and_so_does_a_wish(world: tuple[Wakes, Queue, Memory]) -> None:
+async def test_runs_drivers_and_requests_enqueue_their_resource(world: tuple[Wakes, Queue, Memory]) -> None:
     wakes, queue, _ = world
     assert ("batch/v1", "Job") in CHILDREN
     await wakes.pod(child(JOBS, "orders", 1), False)

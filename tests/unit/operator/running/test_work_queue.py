@@ -1,4 +1,4 @@
-"""The queue of keys."""
+"""The work queue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ async def working(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_key_that_was_asked_for_often_gets_one_pass() -> None:
+async def test_a_key_that_was_added_several_times_is_processed_once() -> None:
     queue, done = WorkQueue(), []
     for _ in range(5):
         await queue.add(A)
@@ -41,7 +41,7 @@ async def test_a_key_that_was_asked_for_often_gets_one_pass() -> None:
     assert sorted(done) == [A, B]
 
 
-async def test_a_key_never_has_two_passes_at_a_time_and_what_came_meanwhile_gets_another() -> None:
+async def test_a_key_is_never_processed_concurrently_and_is_processed_again_if_added_meanwhile() -> None:
     queue = WorkQueue()
     began, go_on, twice = asyncio.Event(), asyncio.Event(), asyncio.Event()
     running = most = passes = 0
@@ -68,7 +68,7 @@ async def test_a_key_never_has_two_passes_at_a_time_and_what_came_meanwhile_gets
     assert (most, passes) == (1, 2)
 
 
-async def test_a_busy_key_does_not_hold_up_others() -> None:
+async def test_a_busy_key_does_not_block_others() -> None:
     queue, other = WorkQueue(), asyncio.Event()
     never = asyncio.Event()
 
@@ -84,7 +84,7 @@ async def test_a_busy_key_does_not_hold_up_others() -> None:
         await other.wait()
 
 
-async def test_a_failed_pass_is_repeated_and_counted() -> None:
+async def test_a_failed_reconciliation_is_retried_and_counted() -> None:
     queue, well, tries = WorkQueue(back_off_s=0.001), asyncio.Event(), 0
 
     async def work(_: Key) -> None:
@@ -100,7 +100,7 @@ async def test_a_failed_pass_is_repeated_and_counted() -> None:
     assert (queue.stats.passes, queue.stats.failures) == (2, 1)
 
 
-async def test_a_pass_says_when_it_wants_to_be_back_and_a_change_brings_it_forward() -> None:
+async def test_the_next_time_is_returned_and_a_change_brings_it_forward() -> None:
     queue, first, second = WorkQueue(), asyncio.Event(), asyncio.Event()
 
     async def work(_: Key) -> float:
@@ -115,7 +115,7 @@ async def test_a_pass_says_when_it_wants_to_be_back_and_a_change_brings_it_forwa
     assert queue.stats.passes == 2
 
 
-async def test_a_pass_that_breaks_is_repeated_and_ends_no_other() -> None:
+async def test_an_unexpected_error_is_retried_and_stops_no_other_key() -> None:
     queue, passes, both = WorkQueue(back_off_s=0.001), [], asyncio.Event()
 
     async def work(key: Key) -> None:
