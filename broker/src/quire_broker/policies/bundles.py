@@ -14,7 +14,7 @@ from quire_bookie.errors import MetadataFormatError
 RING_END = 0xFFFFFFFF
 
 
-def place_of(topic: str) -> int:
+def hash_of(topic: str) -> int:
     """Return a topic's hash on the ring."""
     return crc32(topic.encode())
 
@@ -65,5 +65,5 @@ class Bundles:
 
     def bundle_of(self, topic: str) -> str:
         """Return the range text of the bundle that contains a full topic name."""
-        place = place_of(topic)
-        return self._names[min(bisect_right(self._boundaries, place) - 1, len(self._names) - 1)]
+        value = hash_of(topic)
+        return self._names[min(bisect_right(self._boundaries, value) - 1, len(self._names) - 1)]

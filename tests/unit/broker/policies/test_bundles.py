@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.errors import MetadataFormatError
-from quire_broker.policies.bundles import RING_END, Bundles, place_of
+from quire_broker.policies.bundles import RING_END, Bundles, hash_of
 
 
 def test_the_hash_of_the_specs_topic() -> None:
-    assert place_of("persistent://public/default/a") == 0xEFE13DC2
+    assert hash_of("persistent://public/default/a") == 0xEFE13DC2
     assert Bundles.even(16).bundle_of("persistent://public/default/a") == "0xe0000000_0xf0000000"
 
 
@@ -25,11 +25,11 @@ def test_sixteen_even_bundles_are_the_stock_ones() -> None:
 @given(st.sets(st.integers(1, RING_END - 1), max_size=20), st.text(max_size=30))
 def test_every_topic_is_in_exactly_one_bundle(inner: set[int], topic: str) -> None:
     bundles = Bundles([0, *sorted(inner), RING_END])
-    place = place_of(topic)
+    value = hash_of(topic)
     holding = []
     for name in bundles.names:
         low, high = (int(part, 16) for part in name.split("_"))
-        if low <= place < high or place == high == RING_END:
+        if low <= value < high or value == high == RING_END:
             holding.append(name)
     assert holding == [bundles.bundle_of(topic)]
 
