@@ -45,7 +45,7 @@ async def test_a_decommission_is_requested_as_in_bookkeeper(server: Server) -> N
     (wish,) = await drains.read()
     assert (wish.bookie, wish.wish, wish.leaving) == (X, Wish.DECOMMISSION, False)
     assert (await server.ask("PUT", "/api/v1/autorecovery/decommission", {}))[0] == 400
-    status, answer = await server.ask("PUT", "/api/v1/autorecovery/decommission", {"bookie_src": "nobody"})
+    status, answer = await server.ask("PUT", "/api/v1/autorecovery/decommission", {"bookie_src": "unknown:1"})
     known_ids = ", ".join(sorted(await Cookies(server.store).bookies()))
     assert status == 404 and f"the known bookies are: {known_ids}" in str(answer)
 

@@ -29,7 +29,7 @@ from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import EntryId
 from tests.support.bookie_world import SETTINGS, BookieWorld
 
-SECRET = b"a secret that nobody should ever see in a log"
+SECRET = b"a secret that must never appear in a log"
 
 
 def config(folder: Path) -> BookieConfig:

@@ -41,9 +41,9 @@ OTHER: dict[str, Any] = STORAGE | {
 ELSEWHERE = {
     "journal_submit": "the disk",
     "metadata": "the metadata store",
-    "auto_recovery": "the process, which starts auto-recovery beside the bookie",
+    "auto_recovery": "the process, which also starts auto-recovery",
     "acknowledge_data_loss_risk": "the check of the configuration",
-    "journal_group_wait_ms": "nobody: a group never waits, so any bound is kept",
+    "journal_group_wait_ms": "unused: a group never waits, so any limit is satisfied",
 }
 """Fields that no settings class contains: the process that starts a bookie passes them to these parts."""
 

@@ -84,7 +84,7 @@ def refusal(folder: Path, why: str) -> StartupError:
     where = f"--data {folder.parent}" if folder.name == "metadata" else f"--folder {folder}"
     return StartupError(
         f"the metadata store {folder} cannot be trusted: {why}. Run `quire metadata repair {where} --dry-run` to see "
-        "what can be rebuilt, or restore a backup of the folder"
+        "the nodes that can be rebuilt, or restore a backup of the folder"
     )
 
 

@@ -73,7 +73,7 @@ def test_each_refusal_has_its_error_with_the_servers_text(
 
 
 class _Channel:
-    """Connects when the test says so; after it is closed, waiting for it is an error, as in gRPC."""
+    """Connects when the test wants it; after it is closed, waiting for it is an error, as in gRPC."""
 
     def __init__(self) -> None:
         self.state = grpc.ChannelConnectivity.CONNECTING
