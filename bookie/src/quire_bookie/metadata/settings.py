@@ -74,6 +74,10 @@ def parse_metadata_url(url: str) -> LocalLocation | EtcdLocation:
         if not folder:
             raise ConfigError(f"metadata store {url!r} contains no folder; {_FORMS}")
         return LocalLocation(folder)
+    if "@" in text:  # not shown: it may hold a password
+        raise ConfigError(
+            f"a metadata store's URL has no user or password: use metadataUsername and metadataPassword; {_FORMS}"
+        )
     if colon and scheme == "etcd":
         return _parse_etcd(url, rest.removeprefix("//") if rest.startswith("//") else rest)
     if scheme.partition("+")[0] in ("zk", "oxia"):

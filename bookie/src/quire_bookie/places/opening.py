@@ -61,6 +61,8 @@ def open_place(url: str, environment: Mapping[str, str], endpoint: str | None = 
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query:
         raise ConfigError(f"a place is a plain URL without credentials or options: {_FORMS}")
+    if endpoint and "@" in endpoint:
+        raise ConfigError("an endpoint is a plain URL without credentials: give them in environment variables")
     if parts.scheme == "file":
         folder = Path(parts.path)
         if parts.netloc or not folder.is_absolute() or folder == Path("/"):

@@ -66,7 +66,8 @@ class SinkOptions(BaseModel):
     @field_validator("service_url")
     @classmethod
     def _url(cls, value: str) -> str:
-        if not value.startswith(("pulsar://", "pulsar+ssl://")):
+        # An address with a password is refused below, without being shown.
+        if "@" not in value and not value.startswith(("pulsar://", "pulsar+ssl://")):
             raise ValueError("not a broker address; give pulsar://host:6650 or pulsar+ssl://host:6651")
         return value
 
@@ -79,6 +80,8 @@ class SinkOptions(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "SinkOptions":
+        if "@" in self.service_url + self.http:
+            raise ValueError("serviceUrl, http: addresses without user and password; QUIRE_TOKEN holds the token")
         if self.deduplication is not Deduplication.OFF and not self.http:
             raise ValueError(
                 "deduplication needs http, the address of a broker, to check the topic; "
@@ -103,7 +106,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     try:
         return SinkOptions.model_validate(values)
     except ValidationError as error:
-        raise JobOptionsError("quire sink: " + "; ".join(map(_explained, error.errors()))) from error
+        raise JobOptionsError("quire sink: " + "; ".join(map(_explained, error.errors()))) from None
 
 
 def _explained(problem: Mapping[str, Any]) -> str:

@@ -28,8 +28,7 @@ class BrokerHttp:
 
     def __init__(self, http: str, access: ClientAccess | None = None) -> None:
         """Raise JobOptionsError unless `http` is http://host:port or https://host:port."""
-        if not http.startswith(("http://", "https://")):
-            raise JobOptionsError(f"http = {http!r}: expected http://host:port or https://host:port of a broker")
+        require_http_address(http)
         self._base = http.rstrip("/")
         self._access = access or client_access()
         self._session: aiohttp.ClientSession | None = None
@@ -74,6 +73,14 @@ class BrokerHttp:
             except aiohttp.ClientError as error:
                 raise SourceUnavailableError(f"{url} does not answer: {error}") from error
         raise SourceUnavailableError(f"{path}: redirected {REDIRECTS_MAX} times; the brokers do not agree on the owner")
+
+
+def require_http_address(http: str) -> None:
+    """Raise JobOptionsError unless `http` is the address of a broker. It is shown in errors, so it has no password."""
+    if "@" in http:
+        raise JobOptionsError("http: an address without user and password; QUIRE_TOKEN holds the token")
+    if not http.startswith(("http://", "https://")):
+        raise JobOptionsError(f"http = {http!r}: expected http://host:port or https://host:port of a broker")
 
 
 def topic_path(topic: TopicName) -> str:

@@ -177,6 +177,8 @@ class SourceOptions(BaseModel):
         for name in ("job_id", "cursor"):
             if getattr(self, name) and not self.http:
                 raise ValueError(f"{to_camel(name)} needs http, the address of a broker: http://host:port")
+        if "@" in self.http:
+            raise ValueError("http: an address without user and password; QUIRE_TOKEN holds the token")
         if self.http and not self.http.startswith(("http://", "https://")):
             raise ValueError(f"http {self.http!r}: expected http://host:port or https://host:port")
         if self.ledgers and (self.job_id or self.cursor):
@@ -227,7 +229,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     try:
         return SourceOptions.model_validate(values)
     except ValidationError as error:
-        raise JobOptionsError("quire source: " + "; ".join(map(_explained, error.errors()))) from error
+        raise JobOptionsError("quire source: " + "; ".join(map(_explained, error.errors()))) from None
 
 
 def _explained(problem: Mapping[str, Any]) -> str:

@@ -42,7 +42,6 @@ def test_each_form_names_its_store(url: str, location: object) -> None:
         "etcd://h1:99999",
         "etcd://h1:1/path",
         "etcd://h1:1?x=y",
-        "etcd://user:pw@h1:1",
         "etcd:ftp://h1:1",
         "etcd:http://h1:1,https://h2:2",
         "zk://h1:2181",
