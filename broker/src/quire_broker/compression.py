@@ -67,7 +67,7 @@ def _zstd(body: bytes, size: int) -> bytes:
 def _snappy(body: bytes, size: int) -> bytes:
     length = cramjam.snappy.decompress_raw_len(body)
     if length != size:
-        raise CompressionError(f"Snappy says {length} bytes instead of {size}")
+        raise CompressionError(f"the Snappy header declares {length} bytes instead of {size}")
     return bytes(cramjam.snappy.decompress_raw(body))
 
 

@@ -315,7 +315,7 @@ class StandaloneConfig(
             )
         if self.metadata == "local" and self.ensemble_size > self.bookies:
             raise ValueError(
-                f"managedLedgerDefaultEnsembleSize {self.ensemble_size} needs as many bookies; "
-                f"there are {self.bookies} (--bookies)"
+                f"managedLedgerDefaultEnsembleSize {self.ensemble_size} needs {self.ensemble_size} bookies, "
+                f"but --bookies is {self.bookies}"
             )
         return self
