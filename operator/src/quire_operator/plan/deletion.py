@@ -30,7 +30,7 @@ from quire_operator.plan.observation import PoolObservation
 from quire_operator.plan.operations import seconds_of
 
 FINALIZER = f"{GROUP}/bookie"
-PATIENCE_S = 300.0
+WAIT_FOR_METADATA_S = 300.0
 """How long to wait for an unreachable metadata store, which may have been deleted as well."""
 
 
@@ -55,7 +55,7 @@ def plan_deletion(observed: PoolObservation) -> Leaving:
     unrecorded = _unrecorded(observed, operation)
     if (
         unrecorded is not None
-        and observed.now_s - seconds_of(observed.resource.meta.deletion_timestamp or "") < PATIENCE_S
+        and observed.now_s - seconds_of(observed.resource.meta.deletion_timestamp or "") < WAIT_FOR_METADATA_S
     ):
         return Leaving((), f"{unrecorded}: waiting for the metadata store to record this", operation)
     users = sorted(namespace.name for namespace in observed.namespaces if namespace.uses_this_pool)
