@@ -86,7 +86,7 @@ class PrefixAckTracker:
     def acked(self, first: EntryId, count: int, position: int) -> EntryId:
         """See AckTracker."""
         end = min(first + count, self.pushed + 1)
-        ends = self._end
+        ends, before = self._end, self.confirmed
         if position in self._failed or end <= ends[position] or first >= end:
             return self.confirmed
         beyond = self._beyond[position]
@@ -104,15 +104,18 @@ class PrefixAckTracker:
             order = sorted(ends)
             self.confirmed = EntryId(order[self._rank] - 1)
             self.settled = EntryId(order[0] - 1)
+        assert before <= self.confirmed <= self.pushed, "entries are confirmed in order, and none before it was sent"
         return self.confirmed
 
     def fail(self, position: int) -> None:
         """See AckTracker."""
+        assert 0 <= position < len(self._end)
         self._failed.add(position)
         self._settle()
 
     def replace(self, position: int) -> None:
         """See AckTracker."""
+        assert self.settled <= self.confirmed <= self.pushed
         self._failed.discard(position)
         self._end[position] = self.confirmed + 1
         self._beyond[position].clear()
@@ -134,6 +137,7 @@ class PrefixAckTracker:
             if extents[self._rank] <= reached:
                 break
             reached = extents[self._rank]
+        assert reached > self.confirmed, "a confirmed entry stays confirmed"
         self.confirmed = EntryId(reached - 1)
         self._holes = any(self._beyond)
         self._settle()
@@ -198,6 +202,7 @@ class StripedAckTracker:
 
     def _advance(self) -> None:
         masks, base = self._masks, self.settled + 1
+        assert len(masks) == self.pushed - self.settled, "each entry that is not settled has a mask"
         confirmed: int = self.confirmed
         while confirmed < self.pushed and masks[confirmed + 1 - base].bit_count() >= self._ack_quorum:
             confirmed += 1
@@ -214,3 +219,4 @@ class StripedAckTracker:
             masks.popleft()
             settled += 1
         self.settled = EntryId(settled)
+        assert len(masks) == self.pushed - settled, "the masks begin after the last settled entry"

@@ -22,10 +22,12 @@ class LacCoverage:
 
     def answered(self, position: int) -> None:
         """Record a usable response: an entry that matches its digest, or that the position has none."""
+        assert 0 <= position < self._size
         self._answered.add(position)
 
     def failed(self, position: int) -> None:
         """Record that the position gave no usable response."""
+        assert 0 <= position < self._size
         self._failed.add(position)
 
     @property

@@ -43,8 +43,10 @@ def with_replacements(metadata: LedgerMetadata, start: EntryId, replacements: Ma
     """
     last = metadata.segments[-1]
     assert start >= last.first_entry, "entries before the last segment are settled"
+    assert all(0 <= position < len(last.ensemble) for position in replacements)
     ensemble = tuple(replacements.get(position, bookie) for position, bookie in enumerate(last.ensemble))
-    assert len(set(ensemble)) == len(ensemble), "a bookie at two positions counts twice"
+    # Stored metadata may already name a bookie twice.
+    assert len(set(ensemble)) >= len(set(last.ensemble)), "a bookie at two positions counts twice"
     before = metadata.segments[:-1] if last.first_entry == start else metadata.segments
     return replace(metadata, segments=(*before, Segment(start, ensemble)))
 

@@ -82,6 +82,7 @@ def choose_ensemble(
             if None in chosen:
                 continue
             ensemble = tuple(bookie for bookie in chosen if bookie is not None)
+            assert len(ensemble) == size == len(set(ensemble)), "an ensemble has no bookie twice"
             if not rules.enforce or is_spread(ensemble, choice.write_quorum, cluster, rules):
                 return ensemble
     raise NotEnoughBookiesError(
@@ -120,6 +121,7 @@ def choose_replacements(
             changed = [chosen.get(p, bookie) for p, bookie in enumerate(ensemble)]
             if chosen[position] != ensemble[position] and not is_spread(changed, choice.write_quorum, cluster, rules):
                 del chosen[position]
+    assert all(bookie in outside or bookie == ensemble[position] for position, bookie in chosen.items())
     return chosen
 
 

@@ -28,6 +28,8 @@ class IdRanges:
             end = max(end, ends[high - 1])
         starts[low:high] = [start]
         ends[low:high] = [end]
+        assert low == 0 or ends[low - 1] < start, "ranges neither overlap nor touch"
+        assert low + 1 == len(starts) or end < starts[low + 1], "ranges neither overlap nor touch"
 
     def end_of(self, entry: int) -> int:
         """Return the end of the range that contains `entry`, or `entry` itself if none does."""
@@ -39,6 +41,7 @@ class IdRanges:
         starts, ends = self._starts, self._ends
         while ends and ends[0] <= entry:
             del starts[0], ends[0]
+        assert len(starts) == len(ends)
 
     def clear(self) -> None:
         """Remove all ranges."""

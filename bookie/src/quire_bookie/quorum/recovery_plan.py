@@ -45,6 +45,7 @@ class EntrySearch:
     @property
     def verdict(self) -> Verdict:
         """The verdict so far."""
+        assert self._missing + self._failed <= self._write_quorum, "each replica is counted once"
         if self._missing >= self._missing_needed:
             return Verdict.MISSING
         if self._missing + self._failed >= self._write_quorum:
@@ -71,14 +72,17 @@ class Frontier(Generic[T]):
             return []
         entries = range(self._next_read, self._next_use + in_flight_max)
         self._next_read = max(self._next_read, entries.stop)
+        assert self._next_use <= self._next_read, "only entries that were read are passed on"
         return [EntryId(entry) for entry in entries]
 
     def missing(self, entry: EntryId) -> None:
         """Record that `entry` is missing: nothing from there on is kept."""
+        assert entry >= self._next_use, "an entry that was passed on is not missing"
         self.end = entry if self.end is None else min(self.end, entry)
 
     def found(self, entry: EntryId, content: T, use: Callable[[EntryId, T], None]) -> None:
         """Record that `entry` was read. Call `use` in order for each entry that no longer waits for an earlier one."""
+        assert self._next_use <= entry < self._next_read, "each entry is read once"
         self._found[entry] = content
         while self._next_use in self._found and (self.end is None or self._next_use < self.end):
             use(EntryId(self._next_use), self._found.pop(self._next_use))

@@ -23,7 +23,9 @@ _COMPONENTS = (b"managed-ledger", b"schema")
 def narrowed(ensemble_size: int, write_quorum: int, ack_quorum: int, writable: int) -> tuple[int, int]:
     """Return ensemble size and write quorum for a new ledger if only `writable` bookies are writable; at least Qa."""
     size = min(ensemble_size, max(ack_quorum, writable))
-    return size, min(write_quorum, size)
+    copies = min(write_quorum, size)
+    assert copies <= size <= ensemble_size and copies <= write_quorum
+    return size, copies
 
 
 def wanted_mark(write_quorum: int) -> dict[str, bytes]:
@@ -75,4 +77,5 @@ def with_more_copies(
     if any(len(set(segment.ensemble)) != len(segment.ensemble) for segment in segments):
         return None
     size = metadata.ensemble_size + counts.pop()
+    assert size > metadata.ensemble_size and all(len(segment.ensemble) == size for segment in segments)
     return replace(metadata, ensemble_size=size, write_quorum=size, segments=segments)

@@ -19,7 +19,9 @@ def holds(position: int, entry: EntryId, ensemble_size: int, write_quorum: int) 
 
 def write_sets(ensemble_size: int, write_quorum: int) -> tuple[tuple[int, ...], ...]:
     """Return the write sets of all entries: that of entry e is the element e mod E."""
-    return tuple(write_set(EntryId(start), ensemble_size, write_quorum) for start in range(ensemble_size))
+    found = tuple(write_set(EntryId(start), ensemble_size, write_quorum) for start in range(ensemble_size))
+    assert all(len(set(positions)) == write_quorum for positions in found), "each copy has a position of its own"
+    return found
 
 
 def can_reach(failed: set[int], ensemble_size: int, write_quorum: int, ack_quorum: int) -> bool:
