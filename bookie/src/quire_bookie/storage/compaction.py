@@ -45,7 +45,7 @@ BYTES_PER_COMMIT: Final = 64 * MIB
 BLOCKS_PER_GET: Final = 64
 BATCH_BYTES: Final = 2 * MIB
 BATCH_PIECES: Final = 1024
-ENTRIES_PER_TURN: Final = 512
+ENTRIES_PER_YIELD: Final = 512
 """Entries between two yields to the event loop: checking and encoding them takes 1 to 2 ms."""
 _RESERVE_KEPT_PART: Final = 8
 """Copies may not use this fraction (1/n) of the reserve."""
@@ -394,7 +394,7 @@ class Compaction:
 
     async def _yield_to_loop(self, entries: int) -> None:
         self._since_yield += entries
-        if self._since_yield >= ENTRIES_PER_TURN:
+        if self._since_yield >= ENTRIES_PER_YIELD:
             self._since_yield = 0
             await asyncio.sleep(0)
 

@@ -16,7 +16,7 @@ from quire_bookie.storage.write_cache import WriteCache
 
 EntryRange = tuple[EntryId, EntryId]
 _FULL_BLOCK = (1 << BLOCK_MASK + 1) - 1
-_BLOCKS_PER_TURN = 16
+_BLOCKS_PER_YIELD = 16
 
 
 async def indexed_ranges(index: IndexStore, ledger: LedgerId) -> list[EntryRange]:
@@ -38,7 +38,7 @@ async def indexed_size(index: IndexStore, ledger: LedgerId) -> tuple[int, int]:
                 entries += len(segment.sizes)
                 size_bytes += sum(segment.sizes)
             blocks += 1
-            if blocks % _BLOCKS_PER_TURN == 0:
+            if blocks % _BLOCKS_PER_YIELD == 0:
                 await asyncio.sleep(0)
     except DamagedError:
         return entries, size_bytes

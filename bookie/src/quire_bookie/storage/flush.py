@@ -25,9 +25,9 @@ from quire_bookie.storage.logs.log_appender import LogAppender
 from quire_bookie.storage.settings import StorageStats
 from quire_bookie.storage.write_cache import CacheHalf
 
-RUNS_PER_TURN: Final = 256
+RUNS_PER_YIELD: Final = 256
 """Blocks between two yields to the event loop, at most a stretch of 1 MiB: they take 1 to 2 ms."""
-STATES_PER_TURN: Final = 256
+STATES_PER_YIELD: Final = 256
 KEYS_PER_GET: Final = 256
 _NO_BOUND: Final = 1 << 62
 
@@ -76,7 +76,7 @@ class Flush:
                 end = count if block == last else bisect_left(ids, (block + 1) << BLOCK_SHIFT, at)
                 add((ledger, ids, places, at, end))
                 at = end
-            if len(runs) >= RUNS_PER_TURN:
+            if len(runs) >= RUNS_PER_YIELD:
                 await self._append_runs(runs)
                 runs.clear()
         await self._append_runs(runs)
@@ -87,7 +87,7 @@ class Flush:
             self._state_puts.append((state_key(ledger), state))
             writer = await self._logs.writer_for(len(state) + RECORD_HEADER_BYTES)
             writer.append_state(ledger, state)
-            if number % STATES_PER_TURN == 0:
+            if number % STATES_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
     async def _append_runs(self, runs: list[FlushRun]) -> None:

@@ -264,7 +264,10 @@ class LedgerStorage(Generic[M]):
         return self._cache.charged_bytes
 
     async def wait_for_space(self) -> None:
-        """Wait until a refused put may succeed, for replay. DiskFullError or StorageError if intervention is needed."""
+        """Wait until a refused put may succeed; for replay, which must not drop an entry.
+
+        Raises DiskFullError or StorageError if intervention is needed.
+        """
         await self._flushes.wait_for_space()
 
     # ---- state, async: see `stored_ledgers`
@@ -372,7 +375,10 @@ class LedgerStorage(Generic[M]):
         return self._reads.cached(info, entry)
 
     def stretch(self, info: LedgerInfo, entry: EntryId) -> Stretch | None:
-        """Return contiguous entries in memory around this one; None proves nothing. Use it before the next `await`."""
+        """Return contiguous entries in memory that include this one, as read from the disk; None proves nothing.
+
+        Later puts invalidate it: use it before the next `await`.
+        """
         return self._reads.stretch(info, entry)
 
     def note_served(self, entries: int) -> None:
@@ -395,7 +401,10 @@ class LedgerStorage(Generic[M]):
         return await self._reads.many(ledger, first, entries_max, bytes_max)
 
     async def entry_ranges(self, ledger: LedgerId, *, known_only: bool = False) -> list[EntryRange]:
-        """Return the ids held, as ascending inclusive runs. Raises as `read` does; with `known_only`, also in limbo."""
+        """Return the ids held, as ascending inclusive runs. Raises the errors of `read`.
+
+        `known_only`: of a ledger in limbo, return the known ids instead of raising UnknownLedgerStateError.
+        """
         return await self._reads.ranges(ledger, known_only=known_only)
 
     def _read_failed(self, ledger: LedgerId, entry: EntryId, error: DamagedError) -> None:
@@ -419,7 +428,7 @@ class LedgerStorage(Generic[M]):
         return {state.log: ScrubbedLog.of(state, self._logs.path(state.log)) for state in self._logs.committed()}
 
     async def log_of(self, ledger: LedgerId, entry: EntryId) -> str | None:
-        """Return the path of an entry's log; None while it is only in memory, or not held. Errors of `read`."""
+        """Return the path of an entry's log; None if it is only in memory, or not held. Raises the errors of `read`."""
         key = block_key(ledger, entry >> BLOCK_SHIFT)
         place = look_up(key, await self._index.get(key), entry & BLOCK_MASK)
         return None if place is None else self._logs.path(place.log)
@@ -437,7 +446,10 @@ class LedgerStorage(Generic[M]):
         await self._flushes.flush()
 
     async def seal_logs(self) -> bool:
-        """Seal large enough logs of flushes, for compaction. Return whether there was one. Errors of `flush`."""
+        """Seal the entry logs that flushes write to, so that garbage collection and compaction can process them.
+
+        Return whether a log was large enough. Raises the errors of `flush`.
+        """
         return await self._flushes.seal_logs()
 
     def use_reserve(self, reserve: SpaceReserve | None) -> None:

@@ -1,4 +1,4 @@
-"""The parts of one storage, built in the order in which they need each other."""
+"""The components of one storage, built in the order of their dependencies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class StorageParts(Generic[M]):
-    """Everything that `LedgerStorage` delegates to."""
+    """The components to which `LedgerStorage` delegates."""
 
     disk: Disk
     index: IndexStore
@@ -64,7 +64,7 @@ async def open_parts(
     chance: Chance,
     clock: WallClock,
 ) -> StorageParts[M]:
-    """Open or create the parts; the flush task runs on return. Errors and arguments: see `LedgerStorage.open`."""
+    """Open or create the components and start the flush task. Arguments and errors as in `LedgerStorage.open`."""
     for path in directories:
         await disk.make_dirs(path)
     home = await home_of(disk, directories)

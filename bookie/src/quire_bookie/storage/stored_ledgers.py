@@ -1,6 +1,6 @@
-"""The states of all ledgers held by one storage: those in memory, and behind them those in the index.
+"""Looks up the states of the ledgers of one storage, in memory and then in the index.
 
-Never answers that a ledger is absent without proof.
+Never reports a ledger as absent without proof.
 """
 
 import logging
@@ -32,7 +32,7 @@ _LAC_OFFSET = 16
 
 
 class StoredLedgers:
-    """Finds ledgers by id. `flushes`: its epoch shows whether a state may have changed during a read of the index."""
+    """Loads and lists ledgers. The epoch of `flushes` shows whether a state may have changed during an index read."""
 
     def __init__(self, index: IndexStore, states: LedgerStates, reader: LogReader, flushes: FlushWorker[Any]) -> None:
         self._index = index
