@@ -1,4 +1,4 @@
-"""The ledger that appends go to: what was submitted to it and confirmed, and its failure. Values only."""
+"""Counts the submitted and confirmed entries of the ledger that appends go to, and keeps its failure. Values only."""
 
 from dataclasses import dataclass
 
@@ -31,6 +31,6 @@ class WrittenLedger:
         return LedgerLoad(self.submitted, self.submitted_bytes, now_s - self.opened_s, degraded)
 
     def add(self, entries: int, size_bytes: int) -> None:
-        """Count what was submitted."""
+        """Count submitted entries."""
         self.submitted += entries
         self.submitted_bytes += size_bytes
