@@ -15,7 +15,7 @@ from tests.unit.broker.managed_ledger.world import World, append, numbered, run
 
 
 @pytest.mark.parametrize("steps", range(24))
-def test_what_a_seek_back_brings_is_not_trimmed_until_it_is_consumed_again(steps: int) -> None:
+def test_entries_before_a_seek_back_are_not_trimmed_until_consumed_again(steps: int) -> None:
     async def scenario(world: World) -> None:
         process, ledger, cursor = await with_cursor(world, 21)
         cursor.acknowledge_cumulative(ledger.last_confirmed)

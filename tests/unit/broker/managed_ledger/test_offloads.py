@@ -114,7 +114,7 @@ def test_after_a_complete_attempt_the_bookies_copy_is_deleted_after_the_lag() ->
     play(scenario)
 
 
-def test_what_cannot_be_offloaded_is_refused_with_the_reason() -> None:
+def test_ledgers_that_cannot_be_offloaded_are_refused_with_the_reason() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         offloads, tail = at.ledger.offloads, at.ledger.ledgers[-1].ledger_id
         for ledger, reason in ((999, "is not listed"), (tail, "is open")):
@@ -324,7 +324,7 @@ def test_the_broker_offloads_by_thresholds_and_on_request() -> None:
     play(scenario, threshold_bytes=90)
 
 
-def test_without_a_target_a_request_says_what_to_set() -> None:
+def test_a_request_without_a_target_names_the_missing_setting() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         with pytest.raises(OffloadError, match="set managedLedgerOffloadDriver"):
             at.ledger.offloads.run_up_to(999)

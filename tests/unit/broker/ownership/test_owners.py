@@ -149,7 +149,7 @@ async def test_a_bundle_that_another_broker_took_meanwhile_is_dropped(server: Si
     heard.stop()
 
 
-async def test_confirming_goes_on_until_the_store_answers(server: SimMetadata) -> None:
+async def test_confirming_continues_until_the_store_answers(server: SimMetadata) -> None:
     session, mine = owners(server, A)
     heard = Doubts(mine)
     await mine.owner_of(BUNDLE)

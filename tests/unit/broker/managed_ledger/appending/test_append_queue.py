@@ -44,7 +44,7 @@ def test_appends_are_answered_in_order_also_when_a_batch_is_confirmed_in_part() 
     assert not queue.in_flight
 
 
-def test_what_was_in_flight_waits_again_before_what_waited() -> None:
+def test_entries_in_flight_wait_again_before_waiting_entries() -> None:
     queue, answers = AppendQueue(), Answers()
     answers.put(queue, "a", "b", "c")
     send(queue, 0, 2)
