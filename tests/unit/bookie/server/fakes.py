@@ -98,6 +98,8 @@ class FakeStorage:
         self.revival_error: Exception | None = None
         self.flushes = 0
         self.flush_error: Exception | None = None
+        self.flush_gate: asyncio.Event | None = None
+        """A flush waits for it."""
 
     def id_report(self, ledger_known: bool | None) -> IdReport:
         """Return the highest id, without counters."""
@@ -226,6 +228,8 @@ class FakeStorage:
     async def flush(self) -> None:
         """Make space."""
         self.flushes += 1
+        if self.flush_gate is not None:
+            await self.flush_gate.wait()
         if self.flush_error is not None:
             raise self.flush_error
         self.has_space = True

@@ -3,6 +3,7 @@
 import asyncio
 
 from quire_bookie.errors import DiskFullError
+from quire_bookie.limits import MASTER_KEY_BYTES_MAX
 from quire_bookie.model import NO_ENTRY, EntryId
 from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.wire import client_codec
@@ -57,3 +58,33 @@ async def test_a_flood_of_fencing_reads_pauses_its_socket_until_half_of_them_are
         await asyncio.sleep(0)
     assert not connection.paused and connection.unanswered == 0
     await bookie.close()
+
+
+async def test_a_fence_of_a_ledger_that_is_not_held_is_kept_so_that_later_adds_are_refused(scene: Scene) -> None:
+    """A recovery may fence a bookie before the writer's first add reaches it."""
+    await scene.handle(fencing_read())
+    assert [kind for kind, _ in scene.journal.appended] == ["key", "fence"]
+    scene.journal.settle()
+    await scene.turn()
+    assert scene.statuses() == [Status.NO_ENTRY]
+    await scene.handle(adds(0))
+    scene.journal.settle()
+    assert scene.statuses() == [Status.FENCED]
+
+
+async def test_a_fence_with_a_key_that_no_ledger_can_have_is_refused(scene: Scene) -> None:
+    read = client_codec.v3_read(7, LEDGER, EntryId(0), fence_with=b"k" * (MASTER_KEY_BYTES_MAX + 1))
+    assert [one.status for one in await scene.ask_v3(read)] == [Status.BAD_REQUEST]
+    assert scene.journal.appended == []
+
+
+async def test_a_fence_waits_for_its_copy_after_a_key_that_had_found_no_space(scene: Scene) -> None:
+    """Replay drops records before their ledger's key: the first fence is durable, but would not be replayed."""
+    await scene.handle(fencing_read())
+    scene.journal.settle(DiskFullError("no space"), None)
+    await scene.turn()
+    assert scene.statuses() == []
+    assert [kind for kind, _ in scene.journal.appended] == ["key", "fence", "key", "fence"]
+    scene.journal.settle()
+    await scene.turn()
+    assert scene.statuses() == [Status.NO_ENTRY]

@@ -1,5 +1,7 @@
 """Tests of adds with DEFERRED_SYNC, answered before they are durable, and of FORCE_LEDGER, which makes them durable."""
 
+import asyncio
+
 import pytest
 
 from quire_bookie.errors import DiskFullError, JournalPoisonedError, StorageError
@@ -155,3 +157,12 @@ async def test_forces_are_counted_and_timed_when_they_succeed(scene: Scene) -> N
     scene.journal.settle()
     assert scene.bookie.stats.forces == 2
     assert scene.bookie.stats.force_seconds.total == 2
+
+
+async def test_a_close_ends_the_flush_of_a_force(scene: Scene) -> None:
+    scene.storage.flush_gate = asyncio.Event()
+    await scene.handle(force())
+    scene.journal.settle(DiskFullError("no space"))
+    await scene.turn()
+    await asyncio.wait_for(scene.bookie.close(), 10)
+    assert scene.statuses(3) == []
