@@ -17,7 +17,7 @@ class HttpBounds:
     connection_s: float = 10.0
     connections_per_address_max: int = 100
     connections_max: int = 400
-    """In total. Above it the oldest connection is closed for the new one, so that no flood keeps a probe out."""
+    """Limit of all addresses together. Above it the oldest connection is closed: a flood must not block probes."""
 
 
 class BoundedHttp:
@@ -29,7 +29,7 @@ class BoundedHttp:
         self.by_address: Counter[str] = Counter()
         """Open connections by address."""
         self.open: dict[_Connection, None] = {}
-        """All of them, the oldest first."""
+        """Open connections, the oldest first."""
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of one connection."""
@@ -77,7 +77,7 @@ class _Connection(asyncio.Protocol):
         self._handler.connection_lost(exc)
 
     def drop(self) -> None:
-        """Close the connection, and free its place now."""
+        """Close the connection, and uncount it at once."""
         self._port.open.pop(self, None)
         self._socket.abort()
 
