@@ -181,7 +181,9 @@ class JournalFiles:
         """
         if self._spares:
             self.recycled += 1
-            return self._spares.pop(), self._settings.file_bytes
+            spare = self._spares.pop()
+            assert all(live.path != spare for live in self.live.values()), "a file that replay needs is not spare"
+            return spare, self._settings.file_bytes
         size = self._settings.short_file_bytes if short else self._settings.file_bytes
         await self._check_space(size, self._settings.reserved_bytes if reserved_bytes is None else reserved_bytes)
         path = self.path_of(self._next_number)
@@ -220,6 +222,8 @@ class JournalFiles:
 
     def went_live(self, path: str, header: FileHeader) -> None:
         """Register a spare whose header is durable as live."""
+        assert header.generation > max(self.live, default=0), "generations only grow"
+        assert path not in self._spares
         self.live[header.generation] = LiveFile(path, header)
 
     async def recycle_below(self, generation: int) -> None:

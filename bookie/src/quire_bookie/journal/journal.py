@@ -126,6 +126,7 @@ class Journal:
         self._replay = Replay(self._disk, self._directory, self._files, self._mark, self._witness)
         summary = await self._replay.run(deliver)
         self._end = self._replay.position
+        assert self._end >= self._mark.position, "the journal ends at its mark or after it"
         self._replay = None
         return summary
 
@@ -150,6 +151,7 @@ class Journal:
         await self._store_witness()
         if self._writer.poisoned:
             raise JournalPoisonedError(f"{self._directory}: the journal could not be started")
+        assert self._writer.position >= end, "the position only grows"
         self._started = True
         self._writer.accept()
         if self._mark.position.generation == 0:
@@ -261,6 +263,7 @@ class Journal:
             mark = Mark(self._mark.uuid, position, self._mark.witnessed)
             await store_mark(self._disk, self._directory, mark)
             self._mark = mark
+            assert position.generation in self._files.live, "the file of the mark is kept"
             async with self._files_lock:
                 await self._files.recycle_below(position.generation)
         self._wake.set()

@@ -127,11 +127,13 @@ class Journals:
         self._runs[run.ledger % self._count](run, done)
 
     def _append_batch(self, batch: RunBatch, done: BatchDone) -> None:
-        count = self._count
+        count, entries = self._count, 0
         for at, target in enumerate(self._targets):
             part = batch.only(lambda row: row[0] % count == at)  # noqa: B023 - called at once
+            entries += part.entries
             if part.entries:
                 target.append_batch(part, done)
+        assert entries == batch.entries, "each run goes to one journal"
 
     def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
         """Queue a ledger's master key and token; must precede the ledger's first run."""
@@ -244,6 +246,7 @@ class _AllDone:
 
     def __call__(self, error: BaseException | None) -> None:
         self._error = self._error or error
+        assert self._left > 0, "each journal calls once"
         self._left -= 1
         if not self._left:
             self._done(self._error)

@@ -46,4 +46,5 @@ class Unwritten:
 
     def _run_dones(self) -> None:
         dones, self._dones = self._dones, []
+        assert dones, "a call is scheduled by the first append"
         run_dones(iter(dones), None)

@@ -152,9 +152,12 @@ class WitnessWriter:
         assert self._file is not None
         waiting, self._waiting = self._waiting, []
         record = replace(self._current(), number=self._last.number + 1)
+        assert waiting and not self._in_flight
+        assert record.position >= self._last.position, "a proved position stays proved"
 
         def written(error: BaseException | None) -> None:
             self._in_flight = False
+            assert record.number == self._last.number + 1, "one record is written at a time"
             if error is None:
                 self._last = record
             else:

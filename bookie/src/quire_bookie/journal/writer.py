@@ -249,6 +249,7 @@ class GroupWriter:
         if file is None or self._position.offset + size > self._end_bytes:
             self._change_file()
             return
+        assert self.durable == self._position, "one group is in flight at a time"
         generation, offset, sequence = self._position
         head = encode_head_of_parts(self._uuid, generation, sequence, group.parts, group.records)
         padding = bytes(size - len(head) - group.body_bytes)
@@ -265,12 +266,14 @@ class GroupWriter:
 
     def _take(self) -> _Group:
         """Take as many items from the head of the queue as the bounds allow; at least one."""
+        assert 0 < len(self._items) == len(self._dones), "each item has its callback"
         settings = self._settings
         if self.queued_bytes <= settings.group_bytes_max and self._queued_entries <= settings.group_entries_max:
             items, dones, entries = self._items, self._dones, self._queued_entries
             self._items, self._dones, self._queued_entries = [], [], 0
             return _encoded(items, entries, self.queued_bytes, dones)
         count, size, entries = self._first_within_bounds()
+        assert 0 < count <= len(self._items) and size <= self.queued_bytes and entries <= self._queued_entries
         items, dones = self._items[:count], self._dones[:count]
         del self._items[:count], self._dones[:count]
         self._queued_entries -= entries
@@ -302,6 +305,8 @@ class GroupWriter:
         stats.entries += group.entries
         stats.write_seconds.observe(took_s)
         stats.write_seconds_max = max(stats.write_seconds_max, took_s)
+        assert group.queued_bytes <= self.queued_bytes, "what is released was charged"
+        assert self.durable < self._position, "a group is acknowledged only after its sync"
         self.queued_bytes -= group.queued_bytes
         self.durable = self._position  # one group is in flight at a time, and this was it
         if not self.move_noted:
@@ -314,11 +319,14 @@ class GroupWriter:
     # ---- files
     def install(self, file: JournalFile, header: FileHeader, position: JournalPosition) -> None:
         """Continue in a file whose header is already durable and that has no acknowledged group from `position` on."""
+        assert self._position <= position, "the position only grows"
+        assert self._group is None or self.durable == self._position, "a file changes between two groups"
         self._file, self._end_bytes, self._position = file, header.file_bytes, position
         self.durable = position
 
     def continue_at(self, position: JournalPosition) -> None:
         """Set the end of the journal; the first group opens the prepared file."""
+        assert self._file is None and self._group is None, "nothing was written yet"
         self._position = self.durable = position
 
     def prepared(self, file: JournalFile, file_bytes: int) -> None:
@@ -349,6 +357,7 @@ class GroupWriter:
 
     def accept(self) -> None:
         """Accept appends from now on: replay is over."""
+        assert self._refusal is not None and not self._items
         self._refusal = None
 
     def _change_file(self) -> None:
@@ -363,7 +372,7 @@ class GroupWriter:
     def _open_next(self, done: Done) -> None:
         """Write the header of the next generation; call `done` once it is durable and the file is in use."""
         file, self._prepared = self._prepared, None
-        assert file is not None
+        assert file is not None and self._opening is None, "one header is written at a time"
         self._opening = file
         old = self._position
         header = FileHeader(
@@ -405,7 +414,7 @@ class GroupWriter:
 
     def _refuse_group(self, error: StorageError) -> None:
         group, self._group = self._group, None
-        assert group is not None
+        assert group is not None and group.queued_bytes <= self.queued_bytes, "what is released was charged"
         self.queued_bytes -= group.queued_bytes
         self.stats.refused_full += group.records
         self._loop.call_soon(run_dones, iter(group.dones), error)
