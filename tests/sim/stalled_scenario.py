@@ -26,8 +26,10 @@ PEERS = 20
 """Of each bookie: together they begin or ask for several times the budget."""
 READ_ENTRIES = 60
 READ_ENTRY_BYTES = 20 * KIB
-SECONDS = 25.0
-SERVED_WITHIN_S = 12.0
+SECONDS = 30.0
+PAUSE_S_MAX = 1.0
+"""Until a peer that was closed reconnects: less than other connections may wait."""
+SERVED_WITHIN_S = 18.0
 """An entry of the writer, a pass of the reader: several times what pressure may take."""
 BURST_S = 1.0
 """All peers begin at one moment, and more arrives than the hard bound before a socket can be stopped. Then the largest
@@ -80,7 +82,7 @@ async def stall(world: World, host: str, ledger: LedgerId) -> None:
                 await asyncio.sleep(1.0)
             else:
                 await peer.lost.wait()
-        await asyncio.sleep(chance.uniform(0.0, 10.0))
+        await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
 
 
 def held_bytes(place: SimBookie) -> int:
@@ -131,7 +133,7 @@ async def until_nothing_is_held(world: World, nodes: list[Node]) -> None:
 
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
-    """One seed."""
+    """Run one seed."""
     world = World(loop, seed)
     memory = MemorySettings(BUDGET_BYTES, stalled_s=world.chance.choice((5.0, 60.0)), slow_s=60.0, pressure_s=2.0)
     service = ServiceSettings(

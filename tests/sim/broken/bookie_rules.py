@@ -151,6 +151,21 @@ def _who_waits_is_to_blame() -> tuple[Any, ...]:
     return (replaced(ConnectionMemory, "_relieve", broken),)
 
 
+def _waiting_frames_fill_the_budget() -> tuple[Any, ...]:
+    """Frames of waiting connections take the memory of those that are served."""
+
+    def all_bytes(self: ConnectionMemory, *_: object) -> int:
+        return self.used_bytes
+
+    def nothing(*_: object) -> None:
+        return None
+
+    return (
+        replaced(ConnectionMemory, "_served_bytes", all_bytes),
+        replaced(ConnectionMemory, "_shorten_queue", nothing),
+    )
+
+
 BOOKIE_RULES = (
     Variant("newest journal file not proved", "files", 12, _newest_file_unproved),
     Variant("ack before sync", "duel", 1, _ack_before_sync),
@@ -162,4 +177,5 @@ BOOKIE_RULES = (
     Variant("connections hold without a budget", "stalled", 0, _no_connection_budget),
     Variant("peers that hold memory are never closed", "stalled", 0, _stalled_peers_stay),
     Variant("a connection that waits for memory is closed for it", "stalled", 1, _who_waits_is_to_blame),
+    Variant("waiting frames fill the budget", "stalled", 0, _waiting_frames_fill_the_budget),
 )

@@ -18,8 +18,10 @@ plus one socket buffer per connection. Two rules free memory:
     pressure         while a connection waits: peers that held bytes for `pressure_s`, or sent nothing of a frame or
                      read none of their responses for a quarter of it, are closed, the largest product of bytes and
                      time first, until a quarter of the budget and memory for the first waiter are free. A connection
-                     that waits itself cannot proceed, whatever its peer does: it is closed only if the queue has not
-                     moved for `pressure_s`, and the waiters hold the memory that the first of them needs
+                     that waits itself cannot proceed, whatever its peer does, and is not closed for that
+
+What has arrived of the frames of waiting connections counts on top of the budget, up to a quarter of it. Beyond that
+those of them with the most bytes are closed at once. If it filled the budget itself, the queue would hardly move.
 
 Sockets do not report when they have sent data, so the counts of unsent bytes are upper bounds between two checks
 (`_check`), which run only while memory is held.
@@ -106,6 +108,7 @@ class Account:
         "_send_since_s",
         "_sent_s",
         "closed",
+        "completing",
         "frames",
         "held_bytes",
         "holder",
@@ -124,6 +127,8 @@ class Account:
         self.closed = False
         self.listed = False
         self.waits: _Waiter | None = None
+        self.completing = False
+        """Whether the last buffer only continued a frame that is charged in full: the rest needs no more memory."""
         self.held_bytes = 0
         """Received bytes of the incomplete frame."""
         self.receiving_bytes = 0
@@ -217,10 +222,11 @@ class Account:
 class _Waiter:
     """A caller that waits for `size_bytes` of memory; 0: until the budget is not full."""
 
-    __slots__ = ("grant", "size_bytes")
+    __slots__ = ("account", "grant", "size_bytes")
 
-    def __init__(self, size_bytes: int, grant: Callable[[], None]) -> None:
+    def __init__(self, size_bytes: int, grant: Callable[[], None], account: Account | None = None) -> None:
         self.size_bytes = size_bytes
+        self.account = account
         self.grant: Callable[[], None] | None = grant
 
 
@@ -230,7 +236,9 @@ class ConnectionMemory:
     def __init__(self, settings: MemorySettings | None = None) -> None:
         self.settings = settings or MemorySettings()
         self.bytes_max = self.settings.bytes_max
-        self._hard_max = self.bytes_max + self.bytes_max // 4
+        self._queue_max = self.bytes_max // 4
+        """Bytes that waiting connections may hold on top of the budget."""
+        self._hard_max = self.bytes_max + self._queue_max
         self.used_bytes = 0
         self.receiving_bytes = 0
         self.request_bytes = 0
@@ -242,12 +250,14 @@ class ConnectionMemory:
         self._listed: dict[Account, None] = {}
         """Connections that may hold memory, in the order in which they began to."""
         self._waiting: deque[_Waiter] = deque()
+        self._amid: dict[Account, None] = {}
+        """Connections that wait with an incomplete frame, in the order of the queue."""
+        self._amid_bytes = 0
+        """Bytes charged for these frames."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._granting = False
         self._relieved_s = float("-inf")
-        self._granted_s = float("-inf")
-        """When the queue moved last, or began."""
         self._logged_s = float("-inf")
         self._unlogged = 0
 
@@ -262,13 +272,13 @@ class ConnectionMemory:
             return
         account.closed = True
         self._listed.pop(account, None)
+        if account.waits is not None:
+            self._leave(account.waits)
+            self._leave_queue(account)
         self.receiving_bytes -= account.receiving_bytes
         self.unsent_bytes -= account.kept_bytes
         self._freed(account.receiving_bytes + account.kept_bytes)
         account.receiving_bytes = account.held_bytes = account.unsent_bytes = account.kept_bytes = 0
-        if account.waits is not None:
-            self._leave(account.waits)
-            account.waits = None
 
     # ---- arriving bytes
     def received(self, account: Account, held_bytes: int, announced_bytes: int, began: bool) -> None:
@@ -282,19 +292,26 @@ class ConnectionMemory:
         account.held_bytes = held_bytes
         account.wanted_bytes = wanted = max(held_bytes, announced_bytes)
         more = wanted - account.receiving_bytes
-        if more > 0 and (self._waiting or self.used_bytes + more > self.bytes_max):
+        if more > 0 and (self._waiting or self._served_bytes() + more > self.bytes_max):
+            account.completing = False
             self._charge(account, max(0, held_bytes - account.receiving_bytes))
             if account.waits is None:
                 self._wait_in_line(account)
+            else:
+                self._waits_amid(account)
+            self._shorten_queue()
             if self.used_bytes > self._hard_max:
                 self._relieve_at_once()
         else:
+            account.completing = held_bytes > 0 and not began
             self._charge(account, more)
 
     def _charge(self, account: Account, more: int) -> None:
         account.receiving_bytes += more
         self.receiving_bytes += more
         self.used_bytes += more
+        if account in self._amid:
+            self._amid_bytes += more
         if more < 0 and self._waiting:
             self._grant_soon()
         if not account.listed:
@@ -302,19 +319,43 @@ class ConnectionMemory:
 
     def wait_if_full(self, account: Account) -> None:
         """Make a connection that received data wait while the budget is full."""
-        if self.used_bytes >= self.bytes_max and account.waits is None and not account.closed:
+        if self.used_bytes < self.bytes_max or account.waits is not None or account.completing or account.closed:
+            return
+        if self.is_full:
             self._wait_in_line(account)
+            self._shorten_queue()
 
     def _wait_in_line(self, account: Account) -> None:
         def grant() -> None:
-            account.waits = None
+            self._leave_queue(account)
             if account.held_bytes:
                 self._charge(account, account.wanted_bytes - account.receiving_bytes)
                 account.granted()
             account.holder.wait_for_memory(False)
 
-        account.waits = self._line_up(max(0, account.wanted_bytes - account.receiving_bytes), grant)
+        account.waits = self._line_up(max(0, account.wanted_bytes - account.receiving_bytes), grant, account)
+        self._waits_amid(account)
         account.holder.wait_for_memory(True)
+
+    def _waits_amid(self, account: Account) -> None:
+        if account.held_bytes and account not in self._amid:
+            self._amid[account] = None
+            self._amid_bytes += account.receiving_bytes
+
+    def _leave_queue(self, account: Account) -> None:
+        account.waits = None
+        if account in self._amid:
+            del self._amid[account]
+            self._amid_bytes -= account.receiving_bytes
+
+    def _shorten_queue(self) -> None:
+        """Close waiters while their incomplete frames hold too much: the most bytes first, of equal ones the newest.
+
+        Otherwise these bytes would fill the budget, and the queue would move only when waiters are closed for that.
+        """
+        while self._amid_bytes > self._queue_max:
+            largest = max(reversed(self._amid), key=lambda account: account.receiving_bytes)
+            self._end(largest, Closed.PRESSURE_FRAME, asyncio.get_running_loop().time())
 
     # ---- waiting requests
     def hold(self, size_bytes: int) -> None:
@@ -331,12 +372,22 @@ class ConnectionMemory:
     @property
     def is_full(self) -> bool:
         """Whether the budget is full, so that responses must wait."""
-        return self.used_bytes >= self.bytes_max
+        return self._served_bytes() >= self.bytes_max
+
+    def _served_bytes(self, next_waiter: Account | None = None) -> int:
+        """Return the bytes held, without those that waiting connections may hold on top of the budget.
+
+        `next_waiter`: count it as if it waited no longer.
+        """
+        amid_bytes = self._amid_bytes
+        if next_waiter in self._amid:
+            amid_bytes -= next_waiter.receiving_bytes
+        return self.used_bytes - min(amid_bytes, self._queue_max)
 
     async def reserve(self, size_bytes: int) -> None:
         """Wait for memory for the result of a read, and reserve it; `give_back` must follow."""
         size_bytes = min(size_bytes, self.bytes_max)
-        if self._waiting or self.used_bytes + size_bytes > self.bytes_max:
+        if self._waiting or self._served_bytes() + size_bytes > self.bytes_max:
             granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             def grant() -> None:
@@ -398,10 +449,8 @@ class ConnectionMemory:
         self._freed(less)
 
     # ---- the queue of waiters
-    def _line_up(self, size_bytes: int, grant: Callable[[], None]) -> _Waiter:
-        waiter = _Waiter(size_bytes, grant)
-        if not self._waiting:
-            self._granted_s = asyncio.get_running_loop().time()
+    def _line_up(self, size_bytes: int, grant: Callable[[], None], account: Account | None = None) -> _Waiter:
+        waiter = _Waiter(size_bytes, grant, account)
         self._waiting.append(waiter)
         self.waits += 1
         self._check_within(_PRESSED_CHECK_S)
@@ -429,10 +478,9 @@ class ConnectionMemory:
         while waiting:
             first = waiting[0]
             if first.grant is not None:
-                if self.used_bytes >= self.bytes_max or self.used_bytes + first.size_bytes > self.bytes_max:
+                if self.is_full or self._served_bytes(first.account) + first.size_bytes > self.bytes_max:
                     return
                 first.grant()
-                self._granted_s = asyncio.get_running_loop().time()
             waiting.popleft()
 
     # ---- checks
@@ -486,10 +534,7 @@ class ConnectionMemory:
             self._relieve(now_s, 0.0)
 
     def _relieve(self, now_s: float, held_s: float) -> None:
-        """Close the connections that hold the most for the longest, among those that have held it for `held_s`.
-
-        If the first waiter has not been granted for that long, and it helps, also close waiters, the most bytes first.
-        """
+        """Close the connections that hold the most for the longest, among those that have held it for `held_s`."""
         first = next((waiter for waiter in self._waiting if waiter.grant is not None), None)
         wanted = 0 if first is None else first.size_bytes
         found: list[tuple[float, Account, Closed]] = []
@@ -499,27 +544,14 @@ class ConnectionMemory:
                 why = Closed.PRESSURE_FRAME if in_part >= unsent else Closed.PRESSURE_READER
                 found.append((max(in_part, unsent), account, why))
         self._end_first(found, self.bytes_max - max(self.bytes_max // 4, wanted), now_s)
-        if self._waiting and now_s - self._granted_s >= held_s:
-            self._end_in_line(self.bytes_max - max(1, wanted), now_s, only_if_it_helps=held_s > 0)
         if self._waiting:
             self._grant_soon()
-
-    def _end_in_line(self, enough: int, now_s: float, *, only_if_it_helps: bool) -> None:
-        """Close waiters with an incomplete frame, the most bytes first, until no more than `enough` is held."""
-        line = [
-            (float(account.receiving_bytes), account, Closed.PRESSURE_FRAME)
-            for account in self._listed
-            if account.waits is not None and account.receiving_bytes
-        ]
-        left = self.used_bytes - sum(account.receiving_bytes for _, account, _ in line)
-        if left <= enough or not only_if_it_helps:
-            self._end_first(line, enough, now_s)
 
     def _end_first(self, found: list[tuple[float, Account, Closed]], enough: int, now_s: float) -> None:
         """Close connections, the largest first, until no more than `enough` is held."""
         found.sort(key=lambda each: each[0], reverse=True)
         for _, account, why in found:
-            if self.used_bytes <= enough:
+            if self._served_bytes() <= enough:
                 break
             self._end(account, why, now_s)
 

@@ -323,22 +323,62 @@ def test_a_waiter_within_a_frame_is_not_closed_while_a_read_holds_the_memory() -
     simulated(scenario)
 
 
-def test_if_waiters_alone_fill_the_memory_the_largest_is_closed_first() -> None:
+async def test_waiting_frames_count_on_top_of_the_budget() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    await memory.reserve(800)
+    first, second = Peer(memory), Peer(memory)
+    first.receives(100, 300)
+    second.receives(140, 500)
+    assert first.waits and second.waits
+    assert memory.used_bytes == 1040 and not memory.is_full, "they take no memory from those that are served"
+    memory.give_back(100)
+    await asyncio.sleep(0)
+    assert not first.waits and second.waits and memory.used_bytes == 1140
+    assert memory.is_full
+    memory.give_back(700)
+    await asyncio.sleep(0)
+    assert not second.waits and memory.used_bytes == 800
+
+
+async def test_waiting_frames_hold_a_quarter_of_the_budget_and_beyond_it_the_largest_are_closed() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    await memory.reserve(800)
+    small, large, as_large, last = (Peer(memory) for _ in range(4))
+    small.receives(30, 300)
+    large.receives(100, 300)
+    as_large.receives(100, 300)
+    last.receives(20, 300)
+    assert not any(peer.closed for peer in (small, large, as_large, last)), "250 bytes"
+    last.receives(21, 300, began=False)
+    assert as_large.closed and not (small.closed or large.closed or last.closed), "the newest of the largest"
+    assert memory.used_bytes == 951
+    memory.give_back(800)
+    await asyncio.sleep(0)
+    assert not (small.waits or large.waits or last.waits)
+
+
+def test_small_waiting_frames_are_never_closed_for_what_others_hold() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)
-        holder = Peer(memory)
-        holder.receives(900, 990)
-        small, large = Peer(memory), Peer(memory)
-        small.receives(20, 500)
-        large.receives(300, 900)
-        holder.receives(0, 0)  # the first waiter continues, and the second cannot
-        await asyncio.sleep(0.1)
-        assert not small.waits and large.waits
-        await asyncio.sleep(2 * SETTINGS.pressure_s)
-        assert small.closed, "it stalls, and holds its announced bytes"
-        assert not large.closed and not large.waits
+        memory.hold(MAX + MAX // 2)
+        small, other = Peer(memory), Peer(memory)
+        small.receives(10, 300)
+        other.receives(20, 300)
+        await asyncio.sleep(10 * SETTINGS.pressure_s)
+        assert small.waits and other.waits and not small.closed and not other.closed
 
     simulated(scenario)
+
+
+async def test_the_rest_of_a_frame_that_is_charged_is_read_while_the_budget_is_full() -> None:
+    memory = ConnectionMemory(SETTINGS)
+    peer = Peer(memory)
+    peer.receives(10, 300)
+    memory.hold(MAX)
+    peer.receives(200, 300, began=False)
+    assert not peer.waits, "it would queue again for each buffer of its frame"
+    peer.receives(5, 50)
+    assert peer.waits, "it brought another request"
 
 
 def test_under_pressure_a_peer_that_reads_nothing_is_closed_after_a_quarter_of_the_time() -> None:
