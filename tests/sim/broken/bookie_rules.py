@@ -177,5 +177,5 @@ BOOKIE_RULES = (
     Variant("connections hold without a budget", "stalled", 0, _no_connection_budget),
     Variant("peers that hold memory are never closed", "stalled", 0, _stalled_peers_stay),
     Variant("a connection that waits for memory is closed for it", "stalled", 1, _who_waits_is_to_blame),
-    Variant("waiting frames fill the budget", "stalled", 0, _waiting_frames_fill_the_budget),
+    Variant("waiting frames fill the budget", "stalled", 1, _waiting_frames_fill_the_budget),
 )
