@@ -1,9 +1,10 @@
-"""Passes over a ManagedLedger from its declaration to its deletion, with the operator killed around any of its writes.
+"""The life of a ManagedLedger from its declaration to its deletion, with the operator killed around any of its writes.
 
-The operator's passes, its requests to brokers included, are production code; the API server, the controllers, the
-brokers' REST and the runs of jobs are simulated. The story has chapters; each begins with something that a person does
-or that the time brings, and ends when nothing moves any more. A chapter is told once undisturbed, and again with a kill
-before and after each write: it must end in the same children, status and namespace, with nothing made twice.
+The operator's reconciliation, including its requests to brokers, is production code; the API server, the controllers,
+the brokers' REST and the runs of jobs are simulated. The life has chapters; each begins with an action of an
+administrator or a scheduled time, and ends when nothing changes any more. A chapter runs once undisturbed, and again
+with a kill before and after each write: it must end with the same children, status and namespace, and nothing may be
+created twice.
 """
 
 import copy
@@ -31,7 +32,7 @@ from tests.support.kube_resources import bookie, managed_ledger
 NAME = "orders"
 LEDGER = managed_ledger_path(NAMESPACE, NAME)
 NOON_S = 1_900_022_400.0
-"""2030-03-18T00:00:00Z: the first hour of the story begins there."""
+"""2030-03-18T00:00:00Z: the begin of the first hour."""
 HOUR_S = 3600.0
 PASSES_MAX = 200
 _TIMES = frozenset(
@@ -69,7 +70,7 @@ SPEC: dict[str, Any] = {
 
 @dataclass
 class Stage:
-    """Everything outside the operator, and what the operator remembers while it lives."""
+    """Owns everything outside the operator, and the operator's memory while it lives."""
 
     kube: SimKube
     controllers: Controllers
@@ -77,15 +78,15 @@ class Stage:
     now_s: float = NOON_S + 60.0
     memory: Memory = field(default_factory=Memory)
     created: Counter[str] = field(default_factory=Counter)
-    """How often an object was made at a path that its maker chose: the runs of jobs."""
+    """How often an object was created at a path chosen by its creator: the runs of jobs."""
     runs_end: bool = True
-    """The drivers of jobs end soon, or not at all."""
+    """Whether the drivers of jobs end soon, or never."""
     refusals: list[str] = field(default_factory=list)
     kills: int = 0
 
     @classmethod
     def make(cls) -> "Stage":
-        """A cluster of three machines with a pool, and nothing else."""
+        """Return a cluster of three machines with a pool, and nothing else."""
         kube = SimKube(random.Random(1))
         stage = cls(kube, Controllers(kube, {}), SimBrokers(kube, lambda _: False))
         stage._connect()
@@ -109,19 +110,19 @@ class Stage:
                 if "run" in pod["metadata"] and pod["status"]["phase"] == "Running"
             ]
             if running:
-                raise HistoryError(f"the namespace is deleted while {running} read it")
+                raise HistoryError(f"the namespace is deleted while jobs read it: {running}")
 
         self.kube.creating, self.brokers.deleting = creating, deleting
 
     def saved(self) -> bytes:
-        """To begin from here again; what the operator remembers goes with its process."""
+        """Serialize the state for repetitions; the operator's memory is lost with its process."""
         there = (self.kube.objects, self.kube._numbers, self.controllers.nodes, self.now_s, self.created, self.runs_end)
         kept = (self.brokers.tenants, self.brokers.namespaces, self.brokers.isolation, self.brokers.made)
         return pickle.dumps((there, kept))
 
     @classmethod
     def again(cls, saved: bytes) -> "Stage":
-        """As it was."""
+        """Restore a saved state."""
         (objects, numbers, nodes, now_s, created, runs_end), kept = pickle.loads(saved)
         kube = SimKube(random.Random(1), objects, _numbers=numbers)
         stage = cls(kube, Controllers(kube, nodes), SimBrokers(kube, lambda _: False, *kept), now_s)
@@ -129,7 +130,7 @@ class Stage:
         stage._connect()
         return stage
 
-    # ---- people
+    # ---- the administrator
     def declare(self, **spec: Any) -> None:
         """Apply the ManagedLedger, with fields of its spec replaced."""
         there = self.kube.objects.get(LEDGER)
@@ -142,26 +143,26 @@ class Stage:
         self.kube.touch(LEDGER, there | {"spec": there["spec"] | copy.deepcopy(spec), "metadata": metadata})
 
     def ask_for_a_run(self) -> None:
-        """As `kubectl quire job run` does it."""
+        """Request a run of a job as `kubectl quire job run` does."""
         there = self.kube.objects[LEDGER]
         wish = {RUN_ANNOTATION: f"traffic@{rfc3339(self.now_s)}"}
         self.kube.touch(LEDGER, there | {"metadata": there["metadata"] | {"annotations": wish}})
 
     def delete(self) -> None:
-        """`kubectl delete`."""
+        """Delete the resource as `kubectl delete` does."""
         there = self.kube.objects[LEDGER]
         metadata = there["metadata"] | {"deletionTimestamp": rfc3339(self.now_s)}
         self.kube.touch(LEDGER, there | {"metadata": metadata})
 
     # ---- the operator
     async def one_pass(self) -> None:
-        """One; one that is killed is followed by one of a process that remembers nothing."""
+        """Reconcile once; after a kill, reconcile again in a new process without memory."""
         try:
             await reconcile_managed_ledger(
-                self.kube,
-                BrokerRest(self.brokers),
+                self.kube,  # type: ignore[arg-type]
+                BrokerRest(self.brokers),  # type: ignore[arg-type]
                 NAMESPACE,
-                NAME,  # type: ignore[arg-type]
+                NAME,
                 default_image="quire:1",
                 now_s=self.now_s,
                 memory=self.memory,
@@ -173,10 +174,10 @@ class Stage:
         except RefusedError as error:
             self.refusals.append(str(error))
         except OperatorError as error:
-            assert not isinstance(error, ConflictError), "nobody else writes here"
+            assert not isinstance(error, ConflictError), "the operator has no concurrent writer here"
 
     async def until_quiet(self) -> None:
-        """Passes and Kubernetes in turns, until nothing moves any more."""
+        """Alternate between the operator and Kubernetes until nothing changes any more."""
         quiet = 0
         for _ in range(PASSES_MAX):
             before = self._parts()
@@ -186,7 +187,7 @@ class Stage:
             quiet = quiet + 1 if self._parts() == before else 0
             if quiet == 3:
                 return
-        raise AssertionError(f"still moving: {self.kube.objects.get(LEDGER, {}).get('status')}")
+        raise AssertionError(f"still changing: {self.kube.objects.get(LEDGER, {}).get('status')}")
 
     def _parts(self) -> object:
         objects = {
@@ -198,7 +199,7 @@ class Stage:
 
     # ---- Kubernetes
     def _kubernetes(self) -> None:
-        """One look of everybody."""
+        """Run each controller once."""
         there = self.kube.objects.get(LEDGER)
         if there is not None and "deletionTimestamp" in there["metadata"] and not there["metadata"].get("finalizers"):
             self._collect()
@@ -215,7 +216,7 @@ class Stage:
                 del self.kube.objects[path]
 
     def _collect(self) -> None:
-        """The resource goes, and all that it owned."""
+        """Remove the deleted resource and all that it owned."""
         uid = self.kube.objects[LEDGER]["metadata"]["uid"]
         for path, one in list(self.kube.objects.items()):
             owners = [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())]
@@ -223,7 +224,7 @@ class Stage:
                 del self.kube.objects[path]
 
     def _roll(self) -> None:
-        """Of the brokers' StatefulSet, whose pods Kubernetes replaces by itself."""
+        """Roll the brokers' StatefulSet, whose pods Kubernetes replaces by itself."""
         for _, one in self.kube.of_kind("statefulsets"):
             for path, pod in self.kube.of_kind("pods"):
                 revision = pod["metadata"].get("labels", {}).get("controller-revision-hash")
@@ -232,14 +233,14 @@ class Stage:
                     self.brokers.unload()
 
     def _kubelet(self, path: str, pod: dict[str, Any]) -> None:
-        """A broker is ready at once."""
+        """Make a broker's pod ready at once."""
         name = pod["metadata"]["name"]
         if "run" not in pod["metadata"] and pod["spec"].get("nodeName") and "status" not in pod:
             ready = [{"type": "Ready", "status": "True"}]
             self.kube.touch(path, pod | {"status": {"podIP": f"ip-{name}", "phase": "Running", "conditions": ready}})
 
     def _job(self, path: str, job: dict[str, Any]) -> None:
-        """Its driver runs at the first look, ends at the second, and its controller says so."""
+        """Advance a job: its driver starts in the first round, ends in the second, and its controller reports that."""
         name = job["metadata"]["name"]
         at = object_path("v1", "Pod", NAMESPACE, f"{name}-x")
         driver = self.kube.objects.get(at)
@@ -260,9 +261,9 @@ class Stage:
             status = job["status"] | {"completionTime": now, "conditions": ends}
             self.kube.touch(path, job | {"status": status})
 
-    # ---- what came of it
+    # ---- the outcome
     def outcome(self) -> Any:
-        """Children, status and namespace, without what every process would number or date otherwise."""
+        """Return children, status and namespace, without numbers and dates that differ between processes."""
         objects = {path: _plain(one) for path, one in sorted(self.kube.objects.items()) if "/events/" not in path}
         return objects, self.brokers.state(), sorted(self.brokers.made.items()), sorted(self.created.items())
 
@@ -325,11 +326,11 @@ STORY: tuple[tuple[str, Callable[[Stage], None]], ...] = (
     ("another long run", _an_hour_comes_with_a_long_run),
     ("deleted", Stage.delete),
 )
-"""Two of the runs go on when their job goes."""
+"""Two of the runs continue when their job is removed."""
 
 
 async def tell(saved: bytes, begin: Callable[[Stage], None], kill: tuple[int, bool] | None = None) -> Stage:
-    """One chapter; `kill`: at which write of it, and whether before it."""
+    """Run one chapter. `kill`: the write at which to kill, and whether before it."""
     stage = Stage.again(saved)
     begin(stage)
     if kill is not None:

@@ -1,7 +1,7 @@
-"""A pool of simulated bookies under the production operator: kubelets, the HTTP that it asks, and its own life.
+"""A pool of simulated bookies under the production operator: kubelets, the bookies' HTTP, and the operator's processes.
 
-The operator's passes are `reconcile_bookie` itself, on a simulated API server; what it asks bookies over HTTP is
-answered from the same metadata and the same running bookies, by the rules of the admin API.
+The operator runs `reconcile_bookie` itself, on a simulated API server; its HTTP requests to bookies are answered from
+the same metadata and the same running bookies, by the rules of the admin API.
 """
 
 import asyncio
@@ -54,19 +54,19 @@ ENSEMBLE = 3
 
 @dataclass
 class SimHttp:
-    """Stands for `BookieHttp`."""
+    """Replaces `BookieHttp`."""
 
     world: World
     cluster_of: Cluster
 
     @asynccontextmanager
     async def _asked(self, host: str) -> AsyncIterator[SimMetadataStore]:
-        """Somebody answers there, and reaches the metadata."""
+        """Enter if a process responds at the host; errors of the metadata store become UnreachableError."""
         await asyncio.sleep(self.world.chance.uniform(0.0, 0.05))
         place = self.world.bookies.get(host)
         there = [one for one in self.cluster_of.recoverers if one.host == host and one.running is not None]
         if (place is None or place.running is None) and not there:
-            raise UnreachableError(f"{host} does not answer")
+            raise UnreachableError(f"{host} does not respond")
         try:
             yield SimMetadataStore(self.world.metadata)
         except QuireError as error:
@@ -75,7 +75,7 @@ class SimHttp:
     def set_trust(
         self, pool: str, hosts: Collection[str], trusts: Mapping[str, TlsTrust], token: str | None = None
     ) -> None:
-        """Nothing is served over TLS here, and no token is asked for."""
+        """Check that no trust and no token are set: the simulation serves without TLS and authentication."""
         assert not trusts and token is None, f"{pool}: {hosts}"
 
     async def ask(self, host: str, path: str, method: str = "GET", body: object = None) -> Response:
@@ -85,7 +85,7 @@ class SimHttp:
         async with self._asked(host):
             place = self.world.bookies.get(host)
             if place is None or place.running is None:
-                raise UnreachableError(f"{host} is no bookie")
+                raise UnreachableError(f"{host} is not a bookie")
             writable = place.running.state is BookieState.WRITABLE
             return ObservedBookie(bookie_id, writable=writable, total_bytes=100 * GIB, free_bytes=60 * GIB)
 
@@ -148,7 +148,7 @@ async def _is_known(store: SimMetadataStore, bookie: BookieId) -> bool:
 
 
 async def _drains(store: SimMetadataStore) -> tuple[ObservedDrain, ...]:
-    """As the admin API shows them; what nobody has looked at counts as not empty."""
+    """Return the drains as the admin API shows them; a drain without progress counts as not empty."""
     found = []
     for drain in await Drains(store).read():
         seen = await Drains(store).progress_of(drain.bookie)
@@ -165,7 +165,7 @@ async def _drains(store: SimMetadataStore) -> tuple[ObservedDrain, ...]:
 
 @dataclass
 class Pool:
-    """The cluster in Kubernetes: its API server, its kubelets and the operator."""
+    """Owns the cluster in Kubernetes: its API server, its kubelets and the operator."""
 
     world: World
     cluster: Cluster
@@ -174,25 +174,25 @@ class Pool:
     promises: Promises
     operators: Operators
     disks: dict[str, SimDisk] = field(default_factory=dict)
-    """By volume."""
+    """Disks by volume."""
     held: set[str] = field(default_factory=set)
-    """Hosts on which nothing is started."""
+    """Hosts on which no process is started."""
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     _busy: set[str] = field(default_factory=set)
     _volumes: dict[str, str] = field(default_factory=dict)
-    """By host: the volume under its bookie."""
+    """The volume of each host's bookie."""
 
     @classmethod
     def make(cls, world: World, cluster: Cluster, replicas: int, zones: int) -> "Pool":
-        """An empty API server with machines, and a Bookie that was just applied."""
+        """Return a pool with an empty API server, machines, and a Bookie that was just applied."""
         kube = SimKube(random.Random(world.chance.randrange(1 << 30)))
 
         async def work(link: Link, memory: Memory) -> None:
             await reconcile_bookie(
-                link,
-                SimHttp(world, cluster),
+                link,  # type: ignore[arg-type]
+                SimHttp(world, cluster),  # type: ignore[arg-type]
                 NAMESPACE,
-                NAME,  # type: ignore[arg-type]
+                NAME,
                 default_image="q:1",
                 now_s=world.clock.now_ms() / 1000,
                 memory=memory,
@@ -217,36 +217,36 @@ class Pool:
         return pool
 
     def apply(self, replicas: int, **spec: Any) -> None:
-        """A person applies the resources."""
+        """Apply the resources, as an administrator does."""
         wanted = bookie(replicas=replicas, autoRecovery={"lostBookieDelay": "20s"}, **spec)
         self.kube.put(POOL, wanted | {"metadata": {"name": NAME}})
         self.kube.put(managed_ledger_path(NAMESPACE, "orders"), managed_ledger(replication={"ensemble": ENSEMBLE}))
 
     def start(self) -> None:
-        """Kubernetes and the operator go on until `stop`."""
+        """Run Kubernetes and the operator until `stop`."""
         self._tasks = [asyncio.ensure_future(self._kubernetes()), asyncio.ensure_future(self.operators.run())]
 
     def check(self) -> None:
-        """Raises what failed meanwhile: a promise that was broken, or the simulation itself."""
+        """Raise an error of a background task: a violated guarantee, or a failure of the simulation."""
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
 
     def stop(self) -> None:
-        """The end of the operator and of Kubernetes; raises as `check`."""
+        """Stop the operator and Kubernetes; raises as `check` does."""
         self.check()
         for task in self._tasks:
             task.cancel()
 
-    # ---- people
+    # ---- the administrator
     def change(self, **spec: Any) -> None:
-        """Fields of the spec."""
+        """Change fields of the spec."""
         there = self.kube.objects[POOL]
         metadata = there["metadata"] | {"generation": there["metadata"]["generation"] + 1}
         self.kube.touch(POOL, there | {"spec": there["spec"] | spec, "metadata": metadata})
 
     def annotate(self, pod: str, key: str) -> None:
-        """An annotation on a pod; one that is not there cannot be annotated."""
+        """Annotate a pod, unless it does not exist."""
         path = object_path("v1", "Pod", NAMESPACE, pod)
         there = self.kube.objects.get(path)
         if there is None:
@@ -255,14 +255,14 @@ class Pool:
         self.kube.touch(path, there | {"metadata": there["metadata"] | {"annotations": annotations}})
 
     def ask_when_there(self, pod: str, key: str) -> None:
-        """Annotate a pod as soon as it was made anew."""
+        """Annotate a pod as soon as it has been recreated."""
         if object_path("v1", "Pod", NAMESPACE, pod) in self.kube.objects:
             self.annotate(pod, key)
         else:
             self.world.loop.call_later(1.0, self.ask_when_there, pod, key)
 
     async def delete_and_apply(self, patience_s: float) -> None:
-        """A person deletes the resources, and applies them again under the same names once the pods are gone."""
+        """Delete the resources, and apply them again under the same names once the pods are gone."""
         spec = self.kube.objects[POOL]["spec"]
         del self.kube.objects[managed_ledger_path(NAMESPACE, "orders")]
         there = self.kube.objects[POOL]
@@ -279,17 +279,17 @@ class Pool:
             assert self.world.loop.time() < end_s, "its pods do not end"
             await asyncio.sleep(1.0)
             self.check()
-        # Volumes never get smaller: whoever applies an older size gets claims that are larger than it.
+        # Volumes never shrink: applying a smaller size than before would not match the existing claims.
         self.apply(spec["replicas"], storage=spec["storage"])
 
     def change_storage(self, *, size_gib: int, volumes: int) -> None:
-        """Volumes of ledgers, of another size or number."""
+        """Change the size or the number of the ledger volumes."""
         self.change(
             storage={"journal": {"size": "10Gi"}, "ledgers": {"size": f"{size_gib}Gi", "volumes": volumes}},
         )
 
     def lose_node(self, pod: str) -> None:
-        """Of a pod, with its volumes; nothing when it is on none yet."""
+        """Lose the node of a pod with its volumes; does nothing if the pod is not scheduled yet."""
         there = self.kube.objects.get(object_path("v1", "Pod", NAMESPACE, pod), {"spec": {}})
         node = there["spec"].get("nodeName")
         if node is None:
@@ -303,18 +303,18 @@ class Pool:
                 self.world.crash_bookie(host, "none")
                 del self.world.bookies[host]
         for _, claim in self.kube.of_kind("persistentvolumeclaims"):
-            if self.controllers.node_of(claim) == node:  # also of one that does not run at this moment
+            if self.controllers.node_of(claim) == node:  # also for a pod that does not run at the moment
                 self.promises.lost.add(self.promises.bookies_on.get(claim["spec"]["volumeName"], ""))
         self.controllers.remove_node(node)
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the operator wrote."""
+        """The status that the operator wrote."""
         found: dict[str, Any] = self.kube.objects[POOL].get("status") or {}
         return found
 
     def is_quiet(self) -> bool:
-        """What was asked for is there, and everybody is well, by the status and by what is there."""
+        """Whether the pool matches its spec and is healthy, by its status and by its objects."""
         there, status = self.kube.objects[POOL], self.status
         if status.get("observedGeneration") != there["metadata"]["generation"]:
             return False
@@ -324,7 +324,7 @@ class Pool:
         return rows == replicas == status.get("writable") and self._is_settled(replicas)
 
     def _is_settled(self, replicas: int) -> bool:
-        """Every pod is of the present template and named by nobody, and its bookie runs."""
+        """Whether every pod has the current template and no request, and its bookie runs."""
         pods = [one for _, one in self.kube.of_kind("pods") if one["metadata"]["name"].startswith(f"{NAME}-bookie-")]
         sets = [one.get("status", {}).get("updateRevision") for _, one in self.kube.of_kind("statefulsets")]
         revisions = {pod["metadata"]["labels"].get("controller-revision-hash") for pod in pods}
@@ -333,7 +333,7 @@ class Pool:
         return len(pods) == len(running) == replicas and revisions == set(sets) and not asked
 
     def check_volumes(self) -> None:
-        """Every pod has the volumes that are asked for, and no other pod has any. HistoryError."""
+        """Raise HistoryError unless every pod has the requested volumes, and no other pod has any."""
         ledgers = self.kube.objects[POOL]["spec"]["storage"]["ledgers"]
         wanted = {f"ledgers{number}": ledgers["size"] for number in range(ledgers.get("volumes", 1))}
         claims = [one for _, one in self.kube.of_kind("persistentvolumeclaims")]
@@ -344,11 +344,11 @@ class Pool:
                 if claim["metadata"]["name"].partition("-")[2] == pod
             }
             if pod.startswith(f"{NAME}-bookie-") and not wanted.items() <= found.items():
-                raise HistoryError(f"{pod} has {found}, and {wanted} is asked for")
+                raise HistoryError(f"{pod} has {found}, but {wanted} is requested")
         (there,) = [one for _, one in self.kube.of_kind("statefulsets")]
         templates = {one["metadata"]["name"] for one in there["spec"]["volumeClaimTemplates"]}
         if not wanted.keys() <= templates:
-            raise HistoryError(f"the StatefulSet has {sorted(templates)}, and {sorted(wanted)} are asked for")
+            raise HistoryError(f"the StatefulSet has {sorted(templates)}, but {sorted(wanted)} are requested")
 
     # ---- kubelets
     async def _kubernetes(self) -> None:
@@ -384,7 +384,7 @@ class Pool:
         task.add_done_callback(lambda _: self._busy.discard(name))
 
     async def _begin(self, pod: dict[str, Any], host: str) -> None:
-        """Its process on the disk of its volumes; one that ends is started again at the next look."""
+        """Start a pod's process on the disk of its volumes; the kubelet restarts it in its next round if it ends."""
         name, zone = pod["metadata"]["name"], pod["metadata"]["annotations"][ZONE_ANNOTATION]
         claim = self.kube.objects[object_path("v1", "PersistentVolumeClaim", NAMESPACE, f"ledgers0-{name}")]
         volume, chance = claim["spec"]["volumeName"], self.world.chance
@@ -416,7 +416,7 @@ class Pool:
             self.world.kill_bookie(host)
         place = self.world.bookies.pop(host, None)
         if place is not None:
-            self.disks[self._volumes[host]] = place.disk  # what a stop left is what the next pod finds
+            self.disks[self._volumes[host]] = place.disk  # the next pod finds the disk as the stop left it
         there = self.kube.objects.get(path)
         if there is not None and there["metadata"]["uid"] == uid:
             del self.kube.objects[path]
@@ -424,6 +424,6 @@ class Pool:
 
 @functools.cache
 def host_of(pod: str) -> str:
-    """Under which its bookie registers."""
+    """Return the host under which a pod's bookie registers."""
     meta = Bookie.model_validate(bookie() | {"metadata": {"name": NAME, "namespace": NAMESPACE}}).meta
     return bookie_host(meta, pod)

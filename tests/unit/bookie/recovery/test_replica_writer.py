@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -67,10 +67,10 @@ def writer_on(link: Link) -> ReplicaWriter:
         Digest(DigestType.CRC32C, b""),
         master_key(b""),
         cast("BoundLinks", link),
-        None,
+        cast(Any, None),  # it copies, and decides nothing
         ClientSettings(),
-        None,
-        None,  # type: ignore[arg-type]  # it copies, and decides nothing
+        cast(Any, None),
+        cast(Any, None),
     )
     return ReplicaWriter(handle, BOOKIE)
 

@@ -102,8 +102,8 @@ def test_advertised_listeners_are_configured_by_name() -> None:
     listeners = [{"name": "external", "host": "broker.shop.com"}, {"name": "vpn", "host": "10.0.0.1", "port": 7000}]
     wanted: dict[str, Any] = {"brokers.advertisedListeners": listeners}
     config = children(**wanted)["ConfigMap/orders-broker"]
-    listeners = "external:pulsar://broker.shop.com:6650,vpn:pulsar://10.0.0.1:7000"
-    assert f'advertisedListeners = "{listeners}"' in config["data"]["quire.toml"]
+    configured = "external:pulsar://broker.shop.com:6650,vpn:pulsar://10.0.0.1:7000"
+    assert f'advertisedListeners = "{configured}"' in config["data"]["quire.toml"]
 
 
 def test_brokers_have_the_offload_credentials_and_restart_when_they_change() -> None:
