@@ -42,6 +42,20 @@ def test_a_record_round_trips(number: int, generation: int, short: int, long: in
     assert decode_limbo(encode_limbo(limbo), "x") == limbo
 
 
+def test_a_record_has_the_layout_of_version_1() -> None:
+    """A change of layout needs another version: a bookie reads the record that its predecessor wrote."""
+    value = encode_limbo(Limbo(3, 2, LedgerId(100), LedgerId(LONG), active=True))
+    assert value[4:].hex() == "01" + "01" + "0300000000000000" + "02000000" + "6400000000000000" + "0000000000010000"
+    assert encode_limbo(Limbo())[4:6].hex() == "01" + "00"
+
+
+def test_the_first_long_id_belongs_to_the_long_space_and_each_change_is_newer() -> None:
+    entered = Limbo().entered(bounds(2**31))
+    assert entered == Limbo(1, 1, LedgerId(-1), LedgerId(2**31), active=True)
+    assert entered.ended() == Limbo(2, 1, LedgerId(-1), LedgerId(2**31), active=False)
+    assert entered.ended().entered(bounds(2**31 - 1)) == Limbo(3, 2, LedgerId(2**31 - 1), LedgerId(2**31), active=True)
+
+
 def test_any_flipped_bit_of_a_record_is_damage() -> None:
     value = encode_limbo(Limbo().entered(bounds(5)))
     for at in range(len(value)):
