@@ -391,6 +391,7 @@ class Compaction:
             if writer.has_piece:
                 await self._unbroken(writer.write_out())
             await self._yield_to_loop(len(ids))
+        assert next(bodies, None) is None, "each intact record is copied"
 
     async def _yield_to_loop(self, entries: int) -> None:
         self._since_yield += entries
@@ -407,6 +408,7 @@ class Compaction:
         async with self._settling:
             if self._moving_bytes:
                 log_states = await self._guarded(self._appender.end_flush())
+                assert self._settling.locked(), "no copy is appended between the sync and the commit"
                 moves, self._moves, self._moving_bytes = self._moves, {}, 0
                 keys = sorted(moves)
                 committed = False

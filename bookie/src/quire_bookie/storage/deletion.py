@@ -78,6 +78,7 @@ class Deletion:
         deleted, for example because an administrator undeleted the ledger first.
         DiskFullError: the ledger is held as before, but fenced. StorageError.
         """
+        assert self._flushes.write_lock.locked()
         await self._quarantine.load()
         info = await self._load(ledger)
         if info is None or info.deleted or self._quarantine.is_kept(ledger):
@@ -115,6 +116,7 @@ class Deletion:
             return False
         await self._flushes.flush_locked()
         await self._tombstones.drop_blocks(ledger)
+        assert self._flushes.write_lock.locked()
         revived = revived_state(info, master_key)
         await self._flushes.write_state(revived)
         self._states.revive(info, revived)

@@ -147,6 +147,7 @@ class EntryReads:
             size += len(body)
             if size >= bytes_max:
                 break
+        assert len(found) == 1 or size <= bytes_max, "only the first entry may exceed the limit"
         return found
 
     async def ranges(self, ledger: LedgerId, *, known_only: bool = False) -> list[EntryRange]:

@@ -46,6 +46,7 @@ class Flush:
 
     async def run(self, index: IndexStore, commits: IndexCommits, stats: StorageStats) -> None:
         """Make the half durable. DiskFullError: nothing changed; retry after space was freed."""
+        assert not self._segments and not self._state_puts, "an attempt runs once"
         try:
             await self._append()
             log_states = await self._logs.end_flush()
@@ -96,6 +97,7 @@ class Flush:
         while done < len(runs):
             part = runs[done:]
             segments = self._half.segments_of(part, ENTRY_LOG_STRETCH_BYTES)
+            assert len(segments) <= len(part)
             if segments:
                 await self._append_stretch(part[: len(segments)], segments)
             else:
@@ -122,6 +124,7 @@ class Flush:
             segment = segment_head(log, base) + tail
             known[key] = known[key] + segment if key in known else segment
             base += size
+        assert base == writer.offset, "the segments cover the stretch"
         if writer.has_piece:
             await self._logs.write_out(writer)
         else:
@@ -139,6 +142,7 @@ class Flush:
                     value = merge_encoded(part[at], olds[at], fresh[at], lost=lost[at])
                 merged.append((part[at], value))
             await asyncio.sleep(0)
+        assert len(merged) == len(self._segments), "each block is merged once"
         return merged
 
 

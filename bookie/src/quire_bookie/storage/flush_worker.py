@@ -187,6 +187,7 @@ class FlushWorker(Generic[M]):
 
     async def write_state(self, info: LedgerInfo) -> None:
         """Make one state durable, in an entry log and in the index. The caller holds the write lock."""
+        assert self.write_lock.locked()
         with self._failing():
             await self._write(CacheHalf([]), {info.ledger_id: info})
 
@@ -203,12 +204,14 @@ class FlushWorker(Generic[M]):
 
     def _swap(self) -> None:
         """Capture, in one loop step, the half, the changed states and the journal position that they cover."""
+        assert self._swapped is None, "a swapped half is flushed before the next swap"
         self._cache.swap()
         self._swapped = (self._states.begin_flush(), self.marks.capture())
 
     async def _flush_swapped(self) -> None:
         half, swapped = self._cache.flushing, self._swapped
         assert half is not None and swapped is not None
+        assert self.write_lock.locked(), "one flush at a time"
         states, mark = swapped
         began_s = asyncio.get_running_loop().time()
         try:
@@ -221,6 +224,7 @@ class FlushWorker(Generic[M]):
             self.disk_full = True
             self._space_freed.set()
             raise
+        assert self._cache.flushing is half and self._swapped is swapped, "what was flushed is released"
         self.epoch += 1
         self._states.end_flush()
         self._swapped = None

@@ -301,6 +301,7 @@ class LedgerQuarantine:
         if one is not None and not one.is_undeleted:
             self.ledgers -= 1
             self.size_bytes -= one.size_bytes
+            assert self.ledgers >= 0 and self.size_bytes >= 0
 
     def _note(self, one: QuarantinedLedger) -> None:
         self.forget(one.ledger)

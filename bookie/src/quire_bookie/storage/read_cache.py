@@ -58,6 +58,7 @@ class Extent:
         damaged = check_records(data, salt, ledger, ids, starts, sizes)
         for index in reversed(damaged):
             del ids[index], starts[index], sizes[index]
+        assert len(ids) == len(starts) == len(sizes)
         return cls(ledger, data, ids, starts, sizes)
 
     @property
@@ -173,3 +174,4 @@ class ReadCache:
         self.charged_bytes += size_bytes
         if extent.recent:
             self._recent_bytes += size_bytes
+        assert 0 <= self._recent_bytes <= self.charged_bytes

@@ -77,6 +77,7 @@ class LedgerEntries:
 
     def in_order(self) -> "tuple[array[int], array[int]]":
         """Return the ids, ascending, and the places of their newest copies."""
+        assert len(self.ids) == len(self.places), "each id has a place"
         if not self.strays:
             return self.ids, self.places
         newest = dict(zip(self.ids, self.places, strict=True))
@@ -164,6 +165,7 @@ class CacheHalf:
                 else:
                     held.append(first, places[at : at + count])
                 at += count
+        assert at == batch.entries == len(places) and number == len(infos), "each entry has a place"
         self.entries += at
         self.payload_bytes += batch.size_bytes
         self.charged_bytes += batch.size_bytes + at * ENTRY_OVERHEAD_BYTES + strays * STRAY_OVERHEAD_BYTES
@@ -228,6 +230,7 @@ class CacheHalf:
         return places
 
     def _next_chunk(self) -> None:
+        assert self._end <= self._limit, "no entry extends beyond its chunk"
         self.charged_bytes += self._limit - self._end
         self._chunks.append(self._spare.pop() if self._spare else bytearray(CHUNK_BYTES))
         self._limit = len(self._chunks) * CHUNK_BYTES
@@ -305,6 +308,7 @@ class WriteCache:
     def swap(self) -> CacheHalf:
         """Make the active half the one to flush. The other must be free."""
         assert not self._flushing, "the other half is still being flushed"
+        assert not self._other.entries and not self._other.charged_bytes, "the half that becomes active is empty"
         self._active, self._other = self._other, self._active
         self._flushing = True
         return self._other
@@ -312,6 +316,7 @@ class WriteCache:
     def release(self) -> None:
         """Empty the flushed half: its entries are found through the index from now on."""
         assert self._flushing, "nothing is being flushed"
+        assert self._other is not self._active, "the flushed half is not the active one"
         self._other.clear()
         self._flushing = False
 

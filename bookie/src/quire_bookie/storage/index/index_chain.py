@@ -67,6 +67,7 @@ class CommitChain:
     def written(self) -> None:
         """Advance the chain: the write is in the log."""
         self._first, self._last = self._after()
+        assert self._first <= self._last, "the chain has a link"
 
     def cleared(self) -> None:
         """Restart the chain with the next write: all links were deleted."""

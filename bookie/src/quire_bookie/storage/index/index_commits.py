@@ -151,7 +151,9 @@ class IndexCommits:
 
     async def _write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], state: StoreState) -> None:
         state = replace(state, number=state.number + 1)
+        assert state.next_log >= self._state.next_log, "the id of a log is never used twice"
         await self._index.commit([*puts, (STORE_KEY, encode_store_state(state))], deletes, sync=True)
+        assert state.number == self._state.number + 1, "commits are made one at a time, in order"
         self._state = state
 
     async def _write_proof(self) -> None:
@@ -181,6 +183,8 @@ class IndexCommits:
                 self._tops[space] = max(self._tops[space], ledger)
             elif kind == LOGS_START:
                 state = decode_log_state(log_of_key(key), value)
+                known_bytes = self._durable_bytes.get(state.log, 0)
+                assert known_bytes is not None and known_bytes <= state.durable_bytes, "a log only grows until its seal"
                 self._durable_bytes[state.log] = None if state.sealed else state.durable_bytes
         for key in deletes:
             if key[:1] == LOGS_START:

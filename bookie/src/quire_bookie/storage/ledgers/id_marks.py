@@ -131,6 +131,7 @@ class IdMarks:
         return replace(self._record, number=self._record.number + 1, short=self.short, long=self.long, seen=seen)
 
     async def _store(self, record: IdRecord) -> None:
+        assert record.short >= self._record.short and record.long >= self._record.long, "marks never decrease"
         value = encode_id_record(record)
         await self._disk.replace_file(self._path, value)
         await self._commits.commit([(ID_MARKS_KEY, value)])

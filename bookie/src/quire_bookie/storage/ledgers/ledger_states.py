@@ -246,6 +246,7 @@ class LedgerStates:
 
     def set_limbo(self, limbo: Limbo) -> None:
         """Set limbo and update every state in memory, in this loop step."""
+        assert limbo.generation >= self._limbo.generation and limbo.number >= self._limbo.number
         self._limbo = limbo
         for info in list(self._alive.values()):
             self._settle_limbo(info)
@@ -258,6 +259,7 @@ class LedgerStates:
 
     def revive(self, info: LedgerInfo, revived: LedgerInfo) -> None:
         """Hold the ledger again from now on: the result of `revived_state` is durable."""
+        assert info.deleted and info.superfluous and revived.revivals == info.revivals + 1
         info.master_key, info.key_unknown = revived.master_key, revived.key_unknown
         info.deleted = info.superfluous = info.contents_lost = info.last_unproven = False
         info.revivals = revived.revivals
@@ -273,6 +275,7 @@ class LedgerStates:
         is_gone = info.deleted and not info.superfluous
         info.limbo = not is_gone and ((info.contents_lost and not info.deleted) or (covered and self._limbo.active))
         info.fenced = info.fenced or covered or info.contents_lost
+        assert info.fenced or not info.limbo, "a ledger in limbo is fenced"
 
     def note_absent(self, ledger: LedgerId) -> None:
         """Record that the index proved the ledger absent."""

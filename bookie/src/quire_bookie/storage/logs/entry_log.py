@@ -145,6 +145,7 @@ class LogWriter:
 
     def _note_age(self, offset: int, age: int) -> None:
         if not self._fresh_ages or self._fresh_ages[-1].age != age:
+            assert not self._fresh_ages or self._fresh_ages[-1].offset < offset, "ages ascend by offset"
             self._fresh_ages.append(AgeRun(offset, age))
 
     @property
@@ -197,6 +198,8 @@ class LogWriter:
 
     def commit(self, state: LogState) -> None:
         """Continue after `state`, which the index has."""
+        assert state.durable_bytes == self.offset, "nothing was appended since the sync"
+        assert not self.committed.sealed, "a sealed log accepts no more records"
         if self._chain < FOOTER_CHAIN_MAX:
             self._chain += 1
             self._known_ages += self._fresh_ages
@@ -248,6 +251,7 @@ class LogFiles:
             raise DamagedError(path, offset, f"cannot be read: {error}") from error
         finally:
             handle.users -= 1
+            assert handle.users >= 0
             if handle.closing and not handle.users:
                 await handle.file.close()
         if len(data) != size:

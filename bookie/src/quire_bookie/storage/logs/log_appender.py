@@ -144,6 +144,7 @@ class LogAppender:
         lanes = [lane for lane in self._lanes if lane.writer is not None]
         wanted = self._directories.equally_good(self._floor_bytes) if self._parallel else 1
         self._lanes = lanes + [_Lane() for _ in range(max(1, wanted) - len(lanes))]
+        assert self._lanes, "records go to one folder at least"
 
     def has_space(self, needed_bytes: int) -> bool:
         """Return whether `needed_bytes` may be written to all folders together."""
@@ -197,6 +198,7 @@ class LogAppender:
             if writer.is_dirty or not self._directories[path].out_of_space:
                 await self._seal(writer)
                 self._left.remove(writer)
+        assert len({state.log for _writer, state in self._finished}) == len(self._finished), "a log has one new state"
         await self._book.sync_directories({self._book.directory_of(log) for log in self._opened})
         self._lane_number += 1
         return [(log_key(state.log), encode_log_state(state)) for _writer, state in self._finished]
@@ -205,6 +207,7 @@ class LogAppender:
         """Keep the records of `end_flush`, whose states are in the index."""
         finished, self._finished, self._opened = self._finished, [], []
         for writer, state in finished:
+            assert state.durable_bytes >= writer.committed.durable_bytes, "a log only grows"
             self._book.note_committed(state)
             self._total_bytes += state.durable_bytes - writer.committed.durable_bytes
             self._origins[state.log] = self._total_bytes - state.durable_bytes
@@ -225,6 +228,7 @@ class LogAppender:
         touched = {writer.log: writer for writer, _state in self._finished}
         touched |= {writer.log: writer for writer in self._left}
         touched |= {lane.writer.log: lane.writer for lane in self._lanes if lane.writer is not None}
+        assert touched.keys() >= set(self._opened), "each new log has its writer"
         await _together([writer.settle() for writer in touched.values()])
         opened, self._opened, self._finished, self._left, self._lanes = self._opened, [], [], [], [_Lane()]
         for log, writer in sorted(touched.items()):

@@ -170,6 +170,8 @@ class EntryLogs:
 
     def note_committed(self, state: LogState) -> None:
         """Record that the index has this state."""
+        before = self._states.get(state.log)
+        assert before is None or (before.durable_bytes <= state.durable_bytes and not before.sealed)
         self._states[state.log] = state
 
     # ---- removal, under the write lock
@@ -184,6 +186,7 @@ class EntryLogs:
         """Remove sealed logs to which the index no longer points: first their names in the index, then the files."""
         if not doomed:
             return
+        assert all(self._states[log].sealed for log in doomed), "a log that is written is not removed"
         await commits.commit([], [log_key(log) for log in doomed], next_log=self._next_log)
         folders = {self._directory_of[log] for log in doomed}
         for log in doomed:

@@ -106,6 +106,7 @@ class LogUsages:
         lines = self._lines.pop(log, None)
         if lines is not None:
             self._lines_kept -= len(lines.ledgers)
+            assert self._lines_kept >= 0
 
     def _subtract(self, log: int, deleted: Iterable[LedgerId]) -> None:
         lines, usage = self._lines[log], self._usages[log]
@@ -115,6 +116,7 @@ class LogUsages:
             if at < len(lines.ledgers) and lines.ledgers[at] == ledger:
                 live -= lines.sizes[at]
                 lines.sizes[at] = 0
+        assert 0 <= live <= usage.live_bytes, "a deletion never adds live data"
         self._usages[log] = LogUsage(log, live, usage.total_bytes, usage.file_bytes)
 
     async def _look_up(self, log: int, file_bytes: int) -> None:
@@ -134,6 +136,7 @@ class LogUsages:
             lines.ledgers.extend(live)
             lines.sizes.extend([spans[ledger].size_bytes for ledger in live])
         total = sum(span.size_bytes for span in spans.values())
+        assert len(lines.ledgers) == len(lines.sizes) and sum(lines.sizes) <= total
         self._usages[log] = LogUsage(log, sum(lines.sizes), total, file_bytes)
         if self._lines_kept + len(lines.ledgers) <= self._lines_max:
             self._lines[log] = lines

@@ -74,6 +74,7 @@ class LogWindow:
         if block is None or at + size > len(block.memory):
             block = self._next_block(size)
             at = self.end - self._base
+        assert at + size <= len(block.memory)
         self.end += size
         return block.memory, at
 
@@ -106,6 +107,7 @@ class LogWindow:
         block = self._block
         if block is None or end <= self.start:
             return []
+        assert end <= self.end, "only bytes that were added are taken"
         view = memoryview(block.memory)
         found: list[Piece] = []
         while self.start < end:
@@ -119,6 +121,7 @@ class LogWindow:
         """Release a piece that was written or abandoned. Its block is reused once none of its pieces is in flight."""
         block = piece.block
         block.in_flight -= 1
+        assert block.in_flight >= 0, "a piece is released once"
         if block is not self._block:
             self._keep(block)
         elif not block.in_flight and self.start == self.end:

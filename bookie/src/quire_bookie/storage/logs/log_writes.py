@@ -39,6 +39,7 @@ class LogWrites:
             await self._write(window, last)
         await self.settle()
         self._raise()
+        assert not self._tasks, "every piece is written before the sync"
         try:
             await self._file.sync()
         except (QuireError, OSError) as error:
