@@ -4,19 +4,10 @@ import json
 import subprocess
 from pathlib import Path
 
-from quire_bookie.metadata.local.look import look_at
 from quire_bookie.metadata.local.change_format import read_log
-from tests.integration.test_metadata_damage import (
-    MESSAGES,
-    QUIRE,
-    environment,
-    ledgers_of,
-    metadata_command,
-    read,
-    repair,
-    write,
-)
-from tests.support.standalone import StandaloneProcess
+from quire_bookie.metadata.local.look import look_at
+from tests.integration.test_metadata_damage import MESSAGES, ledgers_of, metadata_command, read, repair, write
+from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
 
 def attach(server: StandaloneProcess, topic: str, *ledgers: int) -> "subprocess.CompletedProcess[str]":

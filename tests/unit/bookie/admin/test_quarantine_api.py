@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.admin import quarantine_api
 from quire_bookie.cli.bookie_quarantine import duration_s, since_ms
 from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
 from quire_bookie.cli.main import run
 from quire_bookie.errors import ConfigError
+from quire_bookie.limits import UNDELETE_FOR_S_MAX, UNDELETE_LEDGERS_MAX
 from quire_bookie.metadata.collection_hold import set_collection_hold
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import EntryId, LedgerId
@@ -172,3 +174,28 @@ def test_times_are_durations_or_dates() -> None:
     for text in ("", "5", "h", "-1h", "1w"):
         with pytest.raises(ConfigError):
             duration_s("--for", text)
+
+
+async def test_an_undeletion_names_so_many_ledgers_and_lasts_so_long(admin: Admin) -> None:
+    (ledger,) = await quarantined(admin, 1)
+    many = list(range(10**6, 10**6 + UNDELETE_LEDGERS_MAX))
+    status, said = await admin.ask("PUT", UNDELETE, {"ledgers": [*many, ledger]})
+    assert status == 400 and f"give at most {UNDELETE_LEDGERS_MAX}" in str(said)
+    status, said = await admin.ask("PUT", UNDELETE, {"ledgers": [ledger], "forSeconds": UNDELETE_FOR_S_MAX + 1})
+    assert status == 400 and f"at most {UNDELETE_FOR_S_MAX}" in str(said)
+    status, said = await admin.ask("PUT", UNDELETE, {"ledgers": many})
+    assert "give at most" not in str(said), "they are not in quarantine"
+    assert await admin.ask("PUT", UNDELETE, {"ledgers": [ledger], "forSeconds": UNDELETE_FOR_S_MAX}) == (
+        200,
+        {"undeleted": 1, "ledgers": [ledger]},
+    )
+
+
+async def test_a_page_of_the_quarantine_has_at_most_so_many_ledgers(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quarantine_api, "GC_QUARANTINE_PAGE_LEDGERS_MAX", 2)
+    ledgers = await quarantined(admin, 3)
+    page = await admin.get(f"{LIST}?limit=1000000")
+    assert [row["ledger"] for row in page["ledgers"]] == ledgers[:2] and page["next"] == ledgers[1]
+    assert (await admin.ask("PUT", UNDELETE, {"since": 0}))[1] == {"undeleted": 3, "ledgers": ledgers[:2]}

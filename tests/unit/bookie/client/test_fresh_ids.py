@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quire_bookie.client import LedgerClient, LedgerWriter
+from quire_bookie.client import LedgerClient, LedgerWriter, fresh_ids
 from quire_bookie.errors import LedgerFencedError, LedgerIdInUseError, MetadataOutdatedError, QuorumError
 from quire_bookie.limits import ID_INQUIRY_AGAIN_S
 from quire_bookie.metadata import layout
@@ -163,5 +163,21 @@ def test_a_fenced_writer_without_entries_closes_its_ledger_unless_another_client
             await writer.append(b"x")
         metadata = await writer.close()
         assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, -1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("known", [2, 3])
+def test_only_so_many_known_ids_in_a_row_are_skipped(known: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_ids, "LEDGER_IDS_SKIPPED_MAX", 3)
+
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        next(iter(cluster.bookies.values())).deleted |= set(range(1, known + 1))
+        if known < 3:
+            assert (await create(client)).ledger_id == 3
+            return
+        with pytest.raises(LedgerIdInUseError, match="3 consecutive ledger ids are in use"):
+            await create(client)
+        assert (await create(client)).ledger_id == 4, "the next attempt continues behind them"
 
     run(scenario)

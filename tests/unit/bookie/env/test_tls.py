@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from quire_bookie.env.tls import TlsContext, TlsFiles, certificate_end_ms, client_context, server_context
+from quire_bookie.env.tls import TlsContext, TlsFiles, certificate_end_ms, client_context, common_name, server_context
 from quire_bookie.errors import ConfigError
+from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from tests.support.certificates import Authority, Pem, move_into, replace, retouch
 
 PASSWORD = b"correct horse"
@@ -238,3 +239,9 @@ async def test_files_are_checked_no_more_often_than_configured(authority: Author
         retouch(pem.certificate)
         await context.current()
         assert context.stats.loads == loads, refresh_s
+
+
+@pytest.mark.parametrize(("characters", "is_role"), [(ROLE_CHARACTERS_MAX, True), (ROLE_CHARACTERS_MAX + 1, False)])
+def test_a_common_name_of_many_characters_is_no_role(characters: int, is_role: bool) -> None:
+    name = "x" * characters
+    assert common_name({"subject": ((("commonName", name),),)}) == (name if is_role else "")

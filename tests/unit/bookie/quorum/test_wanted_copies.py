@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire_bookie.limits import ENSEMBLE_SIZE_MAX
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.wanted_copies import (
@@ -105,3 +106,10 @@ def test_a_ledger_that_may_not_be_raised_is_unchanged(
     metadata: LedgerMetadata, plan: dict[EntryId, tuple[BookieId, ...]]
 ) -> None:
     assert with_more_copies(metadata, plan) is None
+
+
+@pytest.mark.parametrize(
+    ("marked", "copies"), [(ENSEMBLE_SIZE_MAX, ENSEMBLE_SIZE_MAX), (ENSEMBLE_SIZE_MAX + 1, ENSEMBLE_SIZE_MAX)]
+)
+def test_no_mark_wants_more_copies_than_an_ensemble_may_have(marked: int, copies: int) -> None:
+    assert wanted_copies(replace(NARROW, custom=wanted_mark(marked))) == copies

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire_broker.limits import PATTERN_STATES_MAX
+from quire_broker.limits import PATTERN_CHARACTERS_MAX, PATTERN_STATES_MAX
 from quire_broker.ownership.patterns import Pattern, pattern_of
 
 ATOMS = st.sampled_from(("a", "b", ".", "[ab]", "[^a]", "[a-c-]", r"\.", r"\d", r"\W", "^", "$", "", "/", "-"))
@@ -109,3 +109,10 @@ def test_a_pattern_that_is_exponential_in_other_engines_checks_each_character_on
 def test_unbounded_or_unsupported_constructs_are_refused_with_the_reason(pattern: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Pattern(pattern)
+
+
+def test_a_pattern_has_at_most_so_many_characters() -> None:
+    longest = f"[{'x' * (PATTERN_CHARACTERS_MAX - 2)}]"
+    assert Pattern(longest) is not None
+    with pytest.raises(ValueError, match=f"the limit is {PATTERN_CHARACTERS_MAX}"):
+        Pattern(longest + "x")

@@ -10,6 +10,7 @@ import pytest
 
 from quire_bookie.errors import MetadataFormatError, MetadataUnavailableError
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
+from quire_broker.limits import NAMESPACE_BUNDLES_MAX
 from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.owners import BrokerUrls
@@ -193,3 +194,14 @@ async def test_a_namespace_with_invalid_bundles_is_refused(asked: dict[str, Any]
     with pytest.raises(NotAllowedError):
         await store.create_namespace(NAMESPACE, {"bundles": asked})
     assert await store.policies(NAMESPACE) is None
+
+
+async def test_a_namespace_has_at_most_so_many_bundles() -> None:
+    _, _, store = make()
+    await store.create_tenant("public", {})
+    await store.create_namespace(NAMESPACE, {"bundles": {"numBundles": NAMESPACE_BUNDLES_MAX}})
+    assert (await store.bundles(NAMESPACE)).to_json()["numBundles"] == NAMESPACE_BUNDLES_MAX
+    other = NamespaceName("public", "other")
+    with pytest.raises(NotAllowedError, match=rf"\(0, {NAMESPACE_BUNDLES_MAX}\]"):
+        await store.create_namespace(other, {"bundles": {"numBundles": NAMESPACE_BUNDLES_MAX + 1}})
+    assert await store.policies(other) is None
