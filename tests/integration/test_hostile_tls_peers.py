@@ -45,13 +45,23 @@ def bookie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBookie]:
             tlsCertificatePath=pem.certificate,
             tlsKeyStore=pem.key,
         )
+        until(lambda: is_ready(found), "the bookie is not ready")
         with Peers(found.port, 1) as writer:
             for entry in range(4):
-                writer.send(hostile_peers.whole_add(LEDGER, entry, ENTRY_BYTES))
+                assert writer.send(hostile_peers.whole_add(LEDGER, entry, ENTRY_BYTES)) > ENTRY_BYTES
                 writer.wait_for_answers()
         yield found
     finally:
         cluster.close()
+
+
+def is_ready(bookie: ClusterBookie) -> bool:
+    """Whether the bookie serves; it listens before."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{bookie.http_port}/readyz", timeout=10) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 def metrics(bookie: ClusterBookie) -> str:
