@@ -1,4 +1,4 @@
-"""`make sim SEEDS=n`: replays seeds of every scenario; a failing one prints the line that repeats it."""
+"""`make sim SEEDS=n`: runs seeds of every scenario; for a failing seed it prints the command that repeats it."""
 
 import argparse
 import hashlib
@@ -75,13 +75,13 @@ LONG: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "operator drains": operator_scenario.run_drains,
     "operator rolls": operator_scenario.run_rolls,
 }
-"""Those of which a seed takes tens of seconds: run only when they are named."""
+"""Scenarios of which one seed takes tens of seconds: run only when named."""
 
 
 def run_seed(name: str, seed: int, plan: Plan | None = None, *, digest: bool = True) -> str:
-    """Run one seed; raise its first error, failures of background tasks included.
+    """Run one seed and raise its first error, including failures of background tasks.
 
-    Returns a digest of what happened, or nothing without `digest`: writing a history out is a fifth of some runs.
+    Returns a digest of the history, or "" without `digest`: formatting the history takes a fifth of some runs.
     """
 
     async def scenario(loop: SimLoop) -> str:
@@ -98,7 +98,7 @@ def run_seed(name: str, seed: int, plan: Plan | None = None, *, digest: bool = T
 
 
 def shrink(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Print the shortest way that is found in which a seed fails."""
+    """Print the shortest plan found with which a seed still fails."""
     if options.seed is None or len(options.scenario or ()) != 1:
         parser.error("--shrink needs --seed and one --scenario")
     logging.basicConfig(level=logging.CRITICAL + 1)
@@ -112,15 +112,15 @@ def shrink(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Run the seeds asked for and report."""
+    """Run the requested seeds and report the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="how many seeds, from --first on")
+    parser.add_argument("--seeds", type=int, default=200, help="number of seeds, starting at --first")
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, help="only this one, with its log")
+    parser.add_argument("--seed", type=int, help="run only this seed, with its log")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS | LONG), action="append")
-    parser.add_argument("--shrink", action="store_true", help="with --seed and one --scenario: a short way to fail")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="so many seeds at a time")
-    parser.add_argument("--runs", type=int, default=300, help="how many runs --shrink may take")
+    parser.add_argument("--shrink", action="store_true", help="with --seed and one --scenario: shorten the failing run")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="seeds that run in parallel")
+    parser.add_argument("--runs", type=int, default=300, help="maximum number of runs of --shrink")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         print("run with PYTHONHASHSEED=0 (make sim does): set order is part of the seed", file=sys.stderr)
@@ -131,7 +131,7 @@ def main() -> int:
     logging.basicConfig(level=logging.DEBUG if options.seed is not None else logging.CRITICAL + 1, stream=sys.stderr)
     begun, passed, failed = time.monotonic(), 0, 0
     names = options.scenario or sorted(SCENARIOS)
-    # Seed by seed, so that a run that is stopped has tried as many of each scenario.
+    # Seed by seed, so that an interrupted run has tried equally many seeds of each scenario.
     tasks = [(name, seed) for seed in seeds for name in names]
     alone = options.seed is not None
     for (name, seed), ended in side_by_side(lambda task: run_seed(*task, digest=alone), tasks, options.jobs):

@@ -1,10 +1,10 @@
-"""Bookies are lost with their disks, fall behind, or lose track; auto-recovery makes every ledger whole again.
+"""Bookies are lost with their disks, fall behind, or lose entries; auto-recovery restores every ledger.
 
 Two auto-recovery processes run the production code of auditor and workers beside writers, through crashes of anything,
 partitions and lost answers of the metadata store. In the end every ledger is readable with its bytes, every fragment
-names distinct registered bookies, each of which itself serves what it must hold, no mark is left, and write sets are
-spread over racks and zones wherever the bookies that are left can satisfy the rules. Every run then
-has a bookie come up with an empty disk, and another one lost for good: nobody but auto-recovery can make that whole.
+names distinct registered bookies, each of which itself serves the entries it must hold, no mark is left, and write sets
+are spread over racks and zones wherever the remaining bookies can satisfy the rules. At the end of every run one bookie
+starts with an empty disk, and another one is lost permanently: only auto-recovery can restore their copies.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.start.storage_folders import CURRENT, FolderState, StorageFolders, stamp
 from quire_bookie.wire.digest import Digest
 from tests.sim.disk import SimDisk
-from tests.sim.faults import Cast, Faults, disturb
+from tests.sim.faults import Faults, Targets, disturb
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover, write
 from tests.sim.loop import Node, SimLoop
@@ -47,7 +47,7 @@ PATIENCE_S = 1500.0
 
 @dataclass(slots=True)
 class Recoverer:
-    """A place where an auto-recovery process runs, if one does."""
+    """A host for an auto-recovery process, running or not."""
 
     host: str
     node: Node | None = None
@@ -57,7 +57,7 @@ class Recoverer:
 
 @dataclass(slots=True)
 class Cluster:
-    """The world with its auto-recovery."""
+    """Owns the world and its auto-recovery processes."""
 
     world: World
     settings: RecoverySettings
@@ -65,7 +65,7 @@ class Cluster:
     recoverers: list[Recoverer] = field(default_factory=list)
 
     async def start(self, host: str) -> Recoverer:
-        """Start an auto-recovery process at a host, anew when it was killed."""
+        """Start an auto-recovery process at a host, also after it was killed."""
         place = next((one for one in self.recoverers if one.host == host), None)
         if place is None:
             place = Recoverer(host)
@@ -90,22 +90,22 @@ class Cluster:
         return place
 
     def kill(self, place: Recoverer) -> None:
-        """Its lease runs out later."""
+        """Kill the process; its lease expires later."""
         assert place.node is not None and place.session is not None
         self.world.loop.kill(place.node)
         self.world.loop.call_later(self.world.metadata.session_timeout_s, place.session.lease_ran_out)
         place.node = place.running = place.session = None
 
     async def end_limbo(self, bookie: BookieId, ledger: LedgerId) -> None:
-        """What the admin HTTP does in production."""
+        """End limbo of a ledger, as the admin HTTP does in production."""
         await self._ask(bookie, lambda running: running.storage.end_limbo(ledger))
 
     async def set_read_only(self, bookie: BookieId, on: bool) -> None:
-        """What the admin HTTP does in production."""
+        """Set the read-only mode, as the admin HTTP does in production."""
         await self._ask(bookie, lambda running: running.set_read_only(on))
 
     async def _ask(self, bookie: BookieId, work: Callable[[RunningBookie], Coroutine[Any, Any, None]]) -> None:
-        """One that dies over it never answers, and cannot be cancelled either: it is left behind."""
+        """Run `work` on a bookie. The task never ends if the bookie dies, and cannot be cancelled: it is abandoned."""
         for place in self.world.bookies.values():
             if place.running is not None and place.node is not None and place.running.bookie_id == bookie:
                 asked = self.world.loop.run_on(place.node, work(place.running))
@@ -119,7 +119,7 @@ class Cluster:
         raise BookieUnavailableError(f"{bookie} is down")
 
     async def disturb(self, seconds: float) -> None:
-        """Kill auto-recovery processes in the middle of whatever they do."""
+        """Kill auto-recovery processes at random moments."""
         loop, steps, at_s = self.world.loop, [], 0.0
         while (at_s := at_s + self.world.chance.uniform(0.5, 8.0)) < seconds:
             host = self.world.chance.choice(self.recoverers).host
@@ -134,7 +134,7 @@ class Cluster:
             await self.start_again(place, step.value)
 
     async def start_again(self, place: Recoverer, pause_s: float) -> None:
-        """As often as it needs."""
+        """Start a killed process after a pause, with retries."""
         while True:
             await asyncio.sleep(pause_s)
             try:
@@ -145,13 +145,13 @@ class Cluster:
 
 
 def lose(world: World, host: str) -> None:
-    """The machine is gone with its disks and never comes back."""
+    """Remove a machine and its disks permanently."""
     world.crash_bookie(host, "none")
     del world.bookies[host]
 
 
 async def wipe(world: World, host: str) -> None:
-    """Its disk is silently an empty one that passes for its own: it has no ledger, and does not know of any loss."""
+    """Replace the disk silently by an empty one with a valid cookie: the bookie has no ledger and notices no loss."""
     place = world.bookies[host]
     assert place.running is not None
     stored = await Cookies(SimMetadataStore(world.metadata)).read(place.running.bookie_id)
@@ -167,7 +167,7 @@ async def wipe(world: World, host: str) -> None:
 
 
 async def holders(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> list[str]:
-    """The hosts of which some ledger expects entries."""
+    """Return the hosts on which some ledger expects entries."""
     nodes = LedgerNodes(SimMetadataStore(world.metadata))
     named: set[BookieId] = set()
     for ledger in ledgers:
@@ -179,10 +179,10 @@ async def holders(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> list[
 
 
 async def lasting_damage(world: World, ledgers: dict[LedgerId, LedgerHistory], places: Places) -> None:
-    """An emptied bookie is filled where it is; one that is lost for good is replaced, by a new one if need be."""
+    """An emptied bookie gets its entries back; a permanently lost one is replaced, by a new bookie if necessary."""
     world.bookies["b9"] = SimBookie("b9", SimDisk(chance=random.Random(world.chance.randrange(1 << 30))))
     await world.start_bookie("b9")
-    await places.tell()
+    await places.write_rack_map()
     hosts = await holders(world, ledgers)
     if not hosts:
         return  # not one entry was confirmed
@@ -190,20 +190,20 @@ async def lasting_damage(world: World, ledgers: dict[LedgerId, LedgerHistory], p
     guard = asyncio.ensure_future(watch_replacements(world, ledgers, early))
     await asyncio.sleep(0.1)
     await wipe(world, world.chance.choice(hosts))
-    assert await whole(world, ledgers), "an empty bookie stands for a replica that it does not have"
+    assert await shortfall(world, ledgers), "an empty bookie is named for a replica that it does not have"
     await settle(world, ledgers)
     lose(world, world.chance.choice(await holders(world, ledgers)))
-    assert await whole(world, ledgers), "a bookie that is lost stands for a replica"
+    assert await shortfall(world, ledgers), "a lost bookie is named for a replica"
     await settle(world, ledgers)
     if guard.done():
         guard.result()
     guard.cancel()
     if early:
-        raise HistoryError(f"a bookie took a place before it had what belongs there: {early}")
+        raise HistoryError(f"a bookie joined an ensemble before it had the entries: {early}")
 
 
 async def watch_replacements(world: World, ledgers: dict[LedgerId, LedgerHistory], early: list[str]) -> None:
-    """Look, at the moment at which metadata names a bookie for a closed fragment, whether it has all of it."""
+    """Check, when the metadata begins to name a bookie for a closed fragment, whether it has all of its entries."""
     store = SimMetadataStore(world.metadata)
     nodes = LedgerNodes(store)
     named = {ledger: closed_fragments((await nodes.read(ledger)).value) for ledger in ledgers}
@@ -219,12 +219,12 @@ async def watch_replacements(world: World, ledgers: dict[LedgerId, LedgerHistory
         for fragment in fresh:
             for position, bookie in enumerate(fragment.ensemble):
                 if bookie not in before.get(fragment.first, ()):
-                    trouble = await hole(world, ledger, metadata, fragment, position, ledgers[ledger])
+                    trouble = await replica_shortfall(world, ledger, metadata, fragment, position, ledgers[ledger])
                     early += [trouble] if trouble else []
 
 
-async def whole(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> str:
-    """What is not whole yet, for a person; empty when everything is."""
+async def shortfall(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> str:
+    """Describe the first ledger that is not fully replicated yet; empty if all are."""
     store = SimMetadataStore(world.metadata)
     marks = [mark.ledger async for page in UnderReplication(store, world.clock).marks() for mark in page]
     if marks:
@@ -233,30 +233,30 @@ async def whole(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> str:
         metadata = (await LedgerNodes(store).read(ledger)).value
         if metadata.state is not LedgerState.CLOSED:
             return f"ledger {ledger} is {metadata.state.name}"
-        trouble = await holes(world, ledger, metadata, history)
+        trouble = await ledger_shortfall(world, ledger, metadata, history)
         if trouble:
             return trouble
     return ""
 
 
-async def holes(
+async def ledger_shortfall(
     world: World,
     ledger: LedgerId,
     metadata: LedgerMetadata,
     history: LedgerHistory,
 ) -> str:
-    """Which replica does not hold what it must; HistoryError for wrong bytes."""
+    """Describe the first replica of a fragment that lacks entries. HistoryError for wrong bytes."""
     for fragment in closed_fragments(metadata):
         if len(set(fragment.ensemble)) != len(fragment.ensemble):
-            raise HistoryError(f"ledger {ledger}: a bookie stands for two replicas: {fragment}")
+            raise HistoryError(f"ledger {ledger}: a bookie is named for two replicas: {fragment}")
         for position in range(len(fragment.ensemble)):
-            trouble = await hole(world, ledger, metadata, fragment, position, history)
+            trouble = await replica_shortfall(world, ledger, metadata, fragment, position, history)
             if trouble:
                 return trouble
     return ""
 
 
-async def hole(
+async def replica_shortfall(
     world: World,
     ledger: LedgerId,
     metadata: LedgerMetadata,
@@ -264,13 +264,13 @@ async def hole(
     position: int,
     history: LedgerHistory,
 ) -> str:
-    """What a replica does not hold of what it must; HistoryError for wrong bytes."""
+    """Describe the first entry that a replica lacks; empty if none. HistoryError for wrong bytes."""
     digest = Digest(metadata.digest_type, metadata.password)
     bookie = fragment.ensemble[position]
     running = [place for place in world.bookies.values() if place.running is not None]
     place = next((one for one in running if one.running is not None and one.running.bookie_id == bookie), None)
     if place is None or place.node is None or place.running is None:
-        return f"ledger {ledger}: {bookie} is not there: {fragment}"
+        return f"ledger {ledger}: {bookie} is not running: {fragment}"
     for first, last in fragment.stored(position):
         for entry in range(first, last + 1):
             reading = place.running.storage.read(ledger, EntryId(entry))
@@ -287,9 +287,9 @@ async def hole(
 async def fill(
     world: World, client: SimClient, count: int, *, pause_s_max: float = 0.05
 ) -> tuple[dict[LedgerId, LedgerHistory], list["asyncio.Task[None]"]]:
-    """Ledgers of several quorums, some of them to be closed soon, others written until the end of the faults.
+    """Create ledgers of several quorums; some are closed soon, others written until the faults end.
 
-    `pause_s_max`: at most so long between two appends.
+    `pause_s_max`: the longest pause between two appends.
     """
     ledgers: dict[LedgerId, LedgerHistory] = {}
     feeding = []
@@ -312,7 +312,7 @@ async def feed(
     seconds: float,
     pause_s_max: float = 0.05,
 ) -> None:
-    """Write for a while, then close; a writer that cannot leaves its ledger to a recovery."""
+    """Write for a while, then close; a failed writer leaves its ledger to a recovery."""
     await write(world, client, writer, history, world.loop.time() + seconds, pause_s_max=pause_s_max)
     try:
         await writer.close()
@@ -321,7 +321,7 @@ async def feed(
 
 
 async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     await world.start_bookies(world.chance.choice((4, 5)))
     settings = RecoverySettings(
@@ -336,7 +336,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         poll_s=10.0,
     )
     places = Places.draw(world, random.Random(seed * 2 + 1))
-    await places.tell()
+    await places.write_rack_map()
     cluster = Cluster(world, settings, places.client_settings)
     for host in ("ar1", "ar2"):
         await cluster.start(host)
@@ -344,7 +344,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     ledgers, feeding = await fill(world, writing, world.chance.randrange(2, 6))
     await asyncio.sleep(world.chance.uniform(0.0, 6.0))
     if not loop.plan.calm:
-        await suffer(cluster)
+        await inject_faults(cluster)
     await asyncio.gather(*feeding)
     for ledger, history in ledgers.items():
         await recover(world, reading, ledger, history, "reader")
@@ -361,8 +361,8 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     return ledgers
 
 
-async def suffer(cluster: Cluster) -> None:
-    """One bookie is lost, loses track or stays away; meanwhile all the other faults. Then everything else is well."""
+async def inject_faults(cluster: Cluster) -> None:
+    """Let one bookie be lost, lose entries or stay away amid all the other faults; then end those faults."""
     world, loop = cluster.world, cluster.world.loop
     lost = world.chance.choice(sorted(world.bookies))
     kind = world.chance.choice(("lost", "lost", "limbo", "away"))
@@ -378,21 +378,21 @@ async def suffer(cluster: Cluster) -> None:
     seconds = world.chance.uniform(5.0, 25.0)
     faults = [asyncio.ensure_future(cluster.disturb(seconds))]
     if kind != "lost" or world.chance.random() < 0.5:
-        # A second bookie down at a time, but not for good: what it acknowledged is on its disk.
+        # A second bookie is down at a time, but not lost: the entries that it acknowledged are on its disk.
         faults.append(asyncio.ensure_future(disturb(world, ("writer", "reader", "ar1", "ar2"), seconds, down_max=1)))
     else:
         world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
     await asyncio.gather(*faults)
-    await Faults(world, Cast(sorted(world.bookies), ())).heal()
+    await Faults(world, Targets(sorted(world.bookies), ())).heal()
 
 
 async def settle(world: World, ledgers: dict[LedgerId, LedgerHistory]) -> None:
-    """Wait until everything is whole, with a person's word on the way."""
+    """Wait until all ledgers are fully replicated, with an administrator's help on the way."""
     end = world.loop.time() + PATIENCE_S
     asked = False
-    while trouble := await whole(world, ledgers):
+    while trouble := await shortfall(world, ledgers):
         if world.loop.time() > end:
-            raise AssertionError(f"not whole after {PATIENCE_S:.0f} s: {trouble}")
+            raise AssertionError(f"not fully replicated after {PATIENCE_S:.0f} s: {trouble}")
         await asyncio.sleep(5.0)
         if not asked and world.loop.time() > end - PATIENCE_S + 60:
             asked = True

@@ -1,8 +1,8 @@
-"""One whole bookie, a client that talks to it in frames, and a judge that knows what it answered.
+"""One whole bookie, a client that sends it frames, and a checker that knows the responses.
 
-The client writes several ledgers with everything that a bookie can be asked for: runs of adds, adds with deferred sync
-and forces, explicit LACs, fences, deletions; beside it garbage collection, compaction and the scrub run. `judge` reads
-everything back over the wire: what was acknowledged is there byte for byte, what was never sent is not.
+The client writes several ledgers with every kind of request: runs of adds, adds with deferred sync and forces, explicit
+LACs, fences, deletions. Garbage collection, compaction and the scrub run at the same time. `check` reads everything
+back over the wire: acknowledged entries are present byte for byte, entries that were never sent are not.
 """
 
 import asyncio
@@ -39,31 +39,31 @@ FOLDERS: dict[str, tuple[str, ...]] = {"journal_dirs": ("/j0", "/j1"), "ledger_d
 
 
 class BrokenPromiseError(AssertionError):
-    """The bookie lost, invented or denied something."""
+    """The bookie lost, invented or denied an entry or a state."""
 
 
 class GoneError(ConnectionError):
-    """The bookie does not answer any more."""
+    """The bookie no longer responds."""
 
 
 def payload(ledger: int, entry: int, size: int) -> bytes:
-    """What an entry holds."""
+    """Return the bytes of an entry."""
     return random.Random(ledger << 32 | entry).randbytes(size)
 
 
 @dataclass(slots=True)
 class Known:
-    """One ledger as its client knows it."""
+    """Tracks the state of one ledger as its client knows it."""
 
     ledger: LedgerId
     sent: dict[int, bytes] = field(default_factory=dict)
     acked: set[int] = field(default_factory=set)
-    """Certainly durable."""
+    """Entries that are certainly durable."""
     deferred: set[int] = field(default_factory=set)
-    """Answered before they were durable."""
+    """Entries that were acknowledged before they were durable."""
     fenced: bool = False
     maybe_fenced: bool = False
-    """A fence was sent."""
+    """Whether a fence was sent."""
     packets: list[bytes] = field(default_factory=list)
     packet_acked: int = -1
     """Index of the last acknowledged explicit LAC."""
@@ -71,24 +71,24 @@ class Known:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The ledger's name in messages."""
         return f"ledger {self.ledger}"
 
     def check_read(self, entry: int, status: Status, data: bytes | None) -> None:
-        """The answer to a read of an entry; `status` OK comes with its data."""
+        """Check the response to a read of an entry; status OK has data."""
         where = f"entry {entry} of ledger {self.ledger}"
         if status is Status.OK:
             if data is None or data != self.sent.get(entry):
-                raise BrokenPromiseError(f"{where} holds what was never sent for it")
+                raise BrokenPromiseError(f"{where} has bytes that were never sent")
         elif self.deleted:
             if status not in (Status.NO_LEDGER, Status.NO_ENTRY):
-                raise BrokenPromiseError(f"{where} of a deleted ledger answers {status}")
+                raise BrokenPromiseError(f"{where} of a deleted ledger: the response is {status}")
         elif entry in self.acked or status not in (Status.NO_ENTRY, Status.NO_LEDGER):
             raise BrokenPromiseError(f"{where}: {status}, {'acknowledged' if entry in self.acked else 'sent'}")
 
 
 class Wire(asyncio.Protocol):
-    """A connection of V3 on which answers are matched by transaction."""
+    """A V3 connection; matches responses to requests by transaction."""
 
     def __init__(self) -> None:
         self._codec = ClientCodec(3)
@@ -98,67 +98,67 @@ class Wire(asyncio.Protocol):
         self.gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Hand out the answers."""
+        """Pass each response to the request that waits for it."""
         for response in self._codec.feed(data):
             assert response.transaction is not None  # type: ignore[union-attr]
             waiting = self._waiting.pop(response.transaction, None)  # type: ignore[union-attr]
             if waiting is None:
-                raise PeerProtocolError("an answer that nobody waits for")
+                raise PeerProtocolError("a response without a request")
             if not waiting.done():
                 waiting.set_result(response)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Nothing will be answered any more."""
+        """Fail all pending requests."""
         self.gone = True
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             if not each.done():
-                each.set_exception(GoneError("the bookie hung up"))
+                each.set_exception(GoneError("the bookie closed the connection"))
 
     def transaction(self) -> int:
-        """A fresh number for a request."""
+        """Return a new transaction number."""
         self._next += 1
         return self._next
 
     def send(self, transaction: int, frame: bytes) -> "asyncio.Future[Response]":
-        """Send a request; its answer, or GoneError."""
+        """Send a request. The future gets its response, or GoneError."""
         assert self._transport is not None
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self.gone:
-            answer.set_exception(GoneError("the bookie hung up"))
+            answer.set_exception(GoneError("the bookie closed the connection"))
             return answer
         self._waiting[transaction] = answer
         self._transport.write(frame)
         return answer
 
     async def ask(self, transaction: int, frame: bytes) -> Response:
-        """Send a request and wait. BrokenPromiseError when nothing ever comes."""
+        """Send a request and wait. BrokenPromiseError without a response."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self.send(transaction, frame)
         except TimeoutError as error:
-            raise BrokenPromiseError(f"no answer in {ANSWER_TIMEOUT_S:g} s") from error
+            raise BrokenPromiseError(f"no response in {ANSWER_TIMEOUT_S:g} s") from error
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
 
 class Life:
-    """A bookie over its restarts, and what its client knows."""
+    """Owns a bookie across its restarts, and its client's knowledge."""
 
     def __init__(self, world: World, **changes: object) -> None:
         self.world = world
         self.known: dict[LedgerId, Known] = {}
         self.client = world.loop.start_node("client")
         self.damaged = False
-        """Somebody flipped bytes: an error is as good an answer as the truth; a lie or a denial is not."""
+        """Whether bytes were flipped: an error is then a valid response; wrong bytes or *no such entry* are not."""
         world.journal_settings = JournalSettings(
             file_bytes=256 * KIB,
             group_bytes_max=128 * KIB,
@@ -193,19 +193,19 @@ class Life:
 
     @property
     def place(self) -> SimBookie:
-        """Where the bookie lives."""
+        """The simulated bookie."""
         return self.world.bookies[HOST]
 
     @property
     def running(self) -> RunningBookie:
-        """The process."""
+        """The running process."""
         running = self.place.running
         assert running is not None
         return running
 
     # ---- the process
     async def start(self) -> None:
-        """Start the process; after an error (QuireError, OSError) nothing of it is left."""
+        """Start the process. After an error (QuireError, OSError) no part of it keeps running."""
         try:
             if HOST in self.world.bookies:
                 await self.world.start_bookie(HOST)
@@ -220,24 +220,24 @@ class Life:
             raise
 
     def die(self, survival: Survival) -> None:
-        """Lose power: what the client knows of its deferred adds counts no more."""
+        """Cut the power: deferred adds without a force may be lost."""
         if self.place.node is not None:
             self.world.crash_bookie(HOST, survival)
         else:
             self.place.disk = self.place.disk.crash(survival, self.world.chance.randrange(1 << 30))
 
     def on_crash(self) -> None:
-        """For `SimDisk.on_crash`: the process stops in that very moment."""
+        """Stop the process at once; a callback for `SimDisk.on_crash`."""
         node = self.place.node
         if node is not None:
             self.world.loop.call_soon(self.world.loop.kill, node)
 
     async def stop(self) -> None:
-        """A stop in order, whatever the disk does."""
+        """Stop cleanly, ignoring errors of the disk."""
         await self.world.stop_bookie(HOST)
 
     async def connect(self) -> Wire:
-        """A connection, as the client."""
+        """Connect from the client's node."""
         loop = self.world.loop
 
         async def connecting() -> Wire:
@@ -248,7 +248,7 @@ class Life:
 
     # ---- the client's work
     def create_ledger(self) -> Known:
-        """A ledger that the metadata knows."""
+        """Create a ledger with a metadata node."""
         ledger = LedgerId(len(self.known))
         segments = (Segment(EntryId(0), (BookieId(f"{HOST}:{BOOKIE_PORT}"),)),)
         value = encode_ledger_metadata(LedgerMetadata(1, 1, 1, segments))
@@ -257,7 +257,7 @@ class Life:
         return known
 
     async def work(self, wire: Wire, rounds: int) -> None:
-        """So many rounds, ended early by GoneError."""
+        """Send `rounds` rounds of requests; GoneError ends them early."""
         chance = self.world.chance
         for _ in range(rounds):
             living = [known for known in self.known.values() if not known.deleted]
@@ -294,7 +294,7 @@ class Life:
             status = response.status
             if status is Status.OK:
                 if was_fenced:
-                    raise BrokenPromiseError(f"entry {entry} was taken after ledger {known.ledger} was fenced")
+                    raise BrokenPromiseError(f"entry {entry} was accepted after ledger {known.ledger} was fenced")
                 (known.deferred if deferred else known.acked).add(entry)
         if deferred:
             await self._force(wire, known)
@@ -344,7 +344,7 @@ class Life:
         known.check_read(entry, answer.status, bytes(answer.data or b""))
 
     async def _reread(self, wire: Wire, known: Known) -> None:
-        """While it runs, and while its disk fails: data, or an error; never a denial."""
+        """Read while the bookie runs and its disk may fail: the response is data or an error, never *no such entry*."""
         if not known.acked:
             return
         for entry in self.world.chance.sample(sorted(known.acked), min(3, len(known.acked))):
@@ -354,20 +354,20 @@ class Life:
             if answer.status is not Status.IO_ERROR:
                 known.check_read(entry, answer.status, None if answer.data is None else bytes(answer.data))
 
-    # ---- the judge
-    async def judge(self) -> None:
-        """Read everything back from the bookie, which has no fault any more. BrokenPromiseError."""
+    # ---- the checker
+    async def check(self) -> None:
+        """Read everything back from the bookie after all faults have ended. BrokenPromiseError on a violation."""
         wire = await self.connect()
         for known in self.known.values():
-            await self._judge_entries(wire, known)
+            await self._check_entries(wire, known)
             if not known.deleted:
-                await self._judge_state(wire, known)
+                await self._check_state(wire, known)
         wire.close()
         quarantined = self.running.storage.quarantined
         if quarantined and not self.damaged:
-            raise BrokenPromiseError(f"without any damage logs are in quarantine: {quarantined}")
+            raise BrokenPromiseError(f"logs are in quarantine although nothing is damaged: {quarantined}")
 
-    async def _judge_entries(self, wire: Wire, known: Known) -> None:
+    async def _check_entries(self, wire: Wire, known: Known) -> None:
         asked = []
         for entry in range(max(known.sent, default=-1) + 2):
             number = wire.transaction()
@@ -381,7 +381,7 @@ class Life:
     def _excused(self, answer: Response) -> bool:
         return self.damaged and answer.status in (Status.IO_ERROR, Status.UNKNOWN_LEDGER_STATE)
 
-    async def _judge_state(self, wire: Wire, known: Known) -> None:
+    async def _check_state(self, wire: Wire, known: Known) -> None:
         if not known.acked:
             return
         ledger = known.ledger
@@ -398,45 +398,45 @@ class Life:
         if not self._excused(last):
             self._check_last(known, last, max(known.acked))
         if known.fenced:
-            await self._judge_fence(wire, known)
+            await self._check_fence(wire, known)
 
     def _check_lac(self, known: Known, answer: Response) -> None:
         if not isinstance(answer, ReadLacResponse) or answer.status is not Status.OK:
             raise BrokenPromiseError(f"the LAC of {known.where}: {answer}")
         if known.packet_acked >= 0 and answer.packet not in known.packets[known.packet_acked :]:
-            raise BrokenPromiseError(f"the explicit LAC of {known.where} is not the last one that was acknowledged")
+            raise BrokenPromiseError(f"the explicit LAC of {known.where} is not the last acknowledged one")
 
     def _check_list(self, known: Known, listed: Response) -> None:
         if not isinstance(listed, ListEntriesResponse) or listed.status is not Status.OK or listed.availability is None:
-            raise BrokenPromiseError(f"the list of {known.where}: {listed}")
+            raise BrokenPromiseError(f"the entry list of {known.where}: {listed}")
         held = {entry for first, last in decode(listed.availability).ranges() for entry in range(first, last + 1)}
         if not known.acked <= held <= set(known.sent):
-            raise BrokenPromiseError(f"the list of {known.where} is not what it holds")
+            raise BrokenPromiseError(f"the entry list of {known.where} does not match its entries")
 
-    async def _judge_fence(self, wire: Wire, known: Known) -> None:
+    async def _check_fence(self, wire: Wire, known: Known) -> None:
         entry = max(known.sent) + 1
         body = DIGEST.encode_entry(known.ledger, EntryId(entry), NO_ENTRY, 0, ())
         number = wire.transaction()
         answer = await wire.ask(number, client_codec.v3_add(number, known.ledger, EntryId(entry), KEY, body))
         if answer.status is not Status.FENCED and not self._excused(answer):
-            raise BrokenPromiseError(f"{known.where} was fenced, and an add is answered {answer}")
+            raise BrokenPromiseError(f"{known.where} was fenced, and the response to an add is {answer}")
 
     def settle_unknowns(self) -> None:
-        """After a loss of power: what was answered before it was durable may be gone."""
+        """Record after a power cut that entries acknowledged before they were durable may be lost."""
         for known in self.known.values():
             known.deferred.clear()
 
     async def settle_deletions(self) -> None:
-        """Until the bookie forgot what the metadata does not name. BrokenPromiseError after a long while."""
+        """Wait until the bookie has removed the ledgers without metadata. BrokenPromiseError after a long wait."""
         loop = self.world.loop
         end_s, deleted = loop.time() + 60.0, {known.ledger for known in self.known.values() if known.deleted}
         assert self.place.node is not None
         while deleted & set(await loop.run_on(self.place.node, self.running.storage.ledgers())):
             if loop.time() > end_s:
-                raise BrokenPromiseError("deleted ledgers are never given back")
+                raise BrokenPromiseError("deleted ledgers are never removed")
             await asyncio.sleep(0.5)
 
 
 def changed(world: World, **changes: object) -> None:
-    """Other settings of the storage from the next start on."""
+    """Change settings of the storage from the next start on."""
     world.storage_settings = replace(world.storage_settings, **changes)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""Several bookies, each set up differently, on disks that are slow, run full and forget: all of storage at once.
+"""Several bookies, each configured differently, on disks that are slow, fill up and lose unsynced data.
 
 Every bookie draws its own settings: one folder of a kind or several (some on file systems of their own), caches of any
-size, garbage collection, compaction and scrub at any pace; one at most does not sync its journal, or has none. Clients
-write, read while others write, take over, delete. The histories judge what they saw; in the end what was deleted is
-gone everywhere, and nothing is in quarantine, since no device lied.
+size, garbage collection, compaction and scrub at any pace; at most one does not sync its journal, or has none. Clients
+write, read while others write, recover and delete ledgers. The histories check the entries read. In the end deleted
+ledgers are removed everywhere, and no log is in quarantine, since no device returned wrong bytes.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSetti
 from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
 from quire_bookie.storage.settings import StorageSettings
-from tests.sim.collection_scenario import Cast, delete_some, read_everything, recover_one, settle, write_one
+from tests.sim.collection_scenario import Scene, delete_some, read_everything, recover_one, settle, write_one
 from tests.sim.faults import disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.loop import SimLoop
@@ -29,7 +29,7 @@ ROUNDS = 2
 LEDGERS_PER_ROUND = 4
 RISKY = "b1"
 QUORUMS = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2))
-"""Two copies of whatever is confirmed: the risky bookie may lose all it has."""
+"""Confirmed entries have two copies: the risky bookie may lose all of its entries."""
 CLIENTS = ("writer", "reader")
 KINDS = {
     "crash": 4,
@@ -48,7 +48,7 @@ KINDS = {
 
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
-    """One seed."""
+    """Run one seed."""
     world = World(loop, seed)
     world.disk_check_interval_s = world.chance.choice((0.2, 2.0))
     for number in range(1, BOOKIES + 1):
@@ -57,29 +57,29 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     for place in world.bookies.values():
         if world.chance.random() < 0.5:
             place.disk.mount("/l1", 1 << 40)
-    cast = Cast(world, await world.start_client("writer"), await world.start_client("reader"), quorums=QUORUMS)
+    scene = Scene(world, await world.start_client("writer"), await world.start_client("reader"), quorums=QUORUMS)
     histories: list[LedgerHistory] = []
     for _ in range(ROUNDS):
-        writers = [asyncio.ensure_future(write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
-        follower = asyncio.ensure_future(_follow(cast))
+        writers = [asyncio.ensure_future(write_one(scene)) for _ in range(LEDGERS_PER_ROUND)]
+        follower = asyncio.ensure_future(_follow(scene))
         await disturb(world, CLIENTS, world.chance.uniform(0.5, 6.0), down_max=1, kinds=KINDS, surely=("crash",))
         written = [each for each in await asyncio.gather(*writers) if each is not None]
         follower.cancel()
         for ledger, history in written:
-            await recover_one(cast, ledger, history)
+            await recover_one(scene, ledger, history)
             histories.append(history)
-        await delete_some(cast)
+        await delete_some(scene)
         await disturb(world, CLIENTS, world.chance.uniform(0.0, 3.0), down_max=1, kinds=KINDS)
-        await read_everything(cast)
-    await settle(cast)
-    await read_everything(cast)
+        await read_everything(scene)
+    await settle(scene)
+    await read_everything(scene)
     for history in histories:
         history.check()
     return histories
 
 
 def _set_up(world: World, host: str) -> None:
-    """Draw the settings of one bookie."""
+    """Draw and set the settings of one bookie."""
     chance = world.chance
     journal = JournalSettings(
         file_bytes=chance.choice((256, 1024)) * KIB,
@@ -121,18 +121,18 @@ def _set_up(world: World, host: str) -> None:
     }
 
 
-async def _follow(cast: Cast) -> None:
-    """A reader that takes nothing over: what it sees of a ledger that is being written was submitted there."""
-    world = cast.world
+async def _follow(scene: Scene) -> None:
+    """Read ledgers without recovery while they are written: each entry read was submitted there."""
+    world = scene.world
     while True:
         await asyncio.sleep(world.chance.uniform(0.1, 0.5))
-        for ledger, history in sorted(cast.writing_now.items()):
-            await _read_what_is_confirmed(cast, ledger, history)
+        for ledger, history in sorted(scene.writing_now.items()):
+            await _read_what_is_confirmed(scene, ledger, history)
 
 
-async def _read_what_is_confirmed(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> None:
+async def _read_what_is_confirmed(scene: Scene, ledger: LedgerId, history: LedgerHistory) -> None:
     async def reading() -> None:
-        reader = await cast.reading.ledgers.open_ledger(ledger, recover=False)
+        reader = await scene.reading.ledgers.open_ledger(ledger, recover=False)
         last = reader.last_add_confirmed
         if last >= 0:
             first = EntryId(max(0, last - 20))
@@ -140,6 +140,6 @@ async def _read_what_is_confirmed(cast: Cast, ledger: LedgerId, history: LedgerH
             history.on_read("follower", first, [bytes(entry.payload) for entry in entries])
 
     try:
-        await cast.world.on(cast.reading, reading())
+        await scene.world.on(scene.reading, reading())
     except QuireError:
-        return  # the fault of the moment; what is confirmed is judged after the take-over
+        return  # a passing fault; confirmed entries are checked after the recovery

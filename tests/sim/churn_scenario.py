@@ -1,7 +1,7 @@
-"""Many ledgers on bookies with tiny journals and caches: files recycle and flushes run all the time.
+"""Many ledgers on bookies with tiny journals and caches: files are recycled and flushes run all the time.
 
-`run`: bookies crash, stop in order and come back meanwhile, amid all other faults. `run_on_full_disks`: their disks
-fill up and are freed. Whatever was confirmed is found by a recovering opener on another client.
+`run`: bookies crash, stop cleanly and restart, amid all other faults. `run_on_full_disks`: their disks fill up and are
+freed. A recovering opener on another client finds every confirmed entry.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all
 from tests.sim.loop import SimLoop
-from tests.sim.world import SimClient, World, insist
+from tests.sim.world import SimClient, World, retry
 
 ROUNDS = 2
 LEDGERS_PER_ROUND = 6
@@ -51,12 +51,12 @@ class _Listener:
 
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
-    """Crashes and restarts."""
+    """Run one seed with crashes and restarts."""
     return await _run(loop, seed, RESTARTS, ("crash", "stop"))
 
 
 async def run_on_full_disks(loop: SimLoop, seed: int) -> list[LedgerHistory]:
-    """Full disks, and crashes on them."""
+    """Run one seed with full disks, and crashes while they are full."""
     return await _run(loop, seed, FULL_DISKS, ("full disk", "full disk"))
 
 
@@ -99,7 +99,7 @@ async def write_one(
     quorums: Sequence[tuple[int, int, int]] = QUORUMS,
     runs: Sequence[int] = (3, 40, 80),
 ) -> None:
-    """A new ledger with one of these numbers of runs of five entries, as far as the cluster takes them."""
+    """Create a ledger and append a drawn number of runs of five entries, until an append fails."""
     e, w, a = world.chance.choice(quorums)
     try:
         writer = await world.on(client, client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a))
@@ -121,11 +121,11 @@ async def write_one(
 
 
 async def recover(world: World, client: SimClient, ledger: LedgerId, history: LedgerHistory) -> None:
-    """Take a ledger over, as often as it needs, and read all of it."""
+    """Recover a ledger, with retries, and read all of it."""
 
     async def attempt() -> LedgerReader:
         return await world.on(client, client.ledgers.open_ledger(ledger, recover=True))
 
-    reader = await insist(attempt, seconds=300)
+    reader = await retry(attempt, seconds=300)
     history.on_close(reader.last_add_confirmed)
-    await insist(lambda: world.on(client, read_all(reader, history, "opener")), seconds=300)
+    await retry(lambda: world.on(client, read_all(reader, history, "opener")), seconds=300)

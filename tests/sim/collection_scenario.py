@@ -1,10 +1,10 @@
 """Ledgers are written and deleted while bookies collect garbage, compact their entry logs, crash and come back.
 
-Every entry of a living ledger that was confirmed is read, again and again, by a client on another node, although the
-store now and then lists no ledger at all, and although nodes of ledgers vanish and come back: the time in which they
-were gone and nothing was in doubt is shorter than the quarantine. In some runs the store cannot be reached in its
-middle, for longer than the quarantine lasts; in some an operator undeletes the ledgers, and they come back later. In
-the end the bookies hold no ledger that was deleted, and their logs little that does not live.
+A client on another node repeatedly reads every confirmed entry of each live ledger, although the metadata store
+sometimes lists no ledger at all, and although nodes of ledgers vanish and come back: the time in which they were absent
+and nothing was in doubt is shorter than the quarantine. In some runs the store is unreachable in the middle of that
+time, for longer than the quarantine; in others an administrator undeletes the ledgers, and their nodes come back later.
+In the end the bookies hold no deleted ledger, and their logs little garbage.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all
 from tests.sim.loop import SimLoop
-from tests.sim.world import SimClient, World, insist
+from tests.sim.world import SimClient, World, retry
 
 ROUNDS = 2
 LEDGERS_PER_ROUND = 5
@@ -38,8 +38,8 @@ KINDS = {**WEIGHTS, "stop": 4, "metadata forgets": 8}
 
 
 @dataclass
-class Cast:
-    """The clients, and what became of the ledgers."""
+class Scene:
+    """Tracks the clients and the state of the ledgers."""
 
     world: World
     writing: SimClient
@@ -49,7 +49,7 @@ class Cast:
     writing_now: dict[LedgerId, LedgerHistory] = field(default_factory=dict)
     quorums: tuple[tuple[int, int, int], ...] = QUORUMS
     vanished: set[LedgerId] = field(default_factory=set)
-    """Living ledgers of which the store does not know at the moment."""
+    """Live ledgers whose metadata nodes are absent at the moment."""
 
 
 class _Listener:
@@ -66,7 +66,7 @@ class _Listener:
 
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
-    """One seed."""
+    """Run one seed."""
     world = World(loop, seed)
     world.journal_settings = JournalSettings(
         file_bytes=256 * KIB, group_bytes_max=128 * KIB, queue_bytes_max=256 * KIB, spare_files_max=2, reserved_bytes=0
@@ -90,35 +90,35 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
         rate_bytes_s=world.chance.choice((1, 20)) * MIB,
     )
     await world.start_bookies(3)
-    cast = Cast(world, await world.start_client("writer"), await world.start_client("reader"))
+    scene = Scene(world, await world.start_client("writer"), await world.start_client("reader"))
     histories: list[LedgerHistory] = []
     for _ in range(ROUNDS):
-        writers = [asyncio.ensure_future(write_one(cast)) for _ in range(LEDGERS_PER_ROUND)]
+        writers = [asyncio.ensure_future(write_one(scene)) for _ in range(LEDGERS_PER_ROUND)]
         seconds = world.chance.uniform(0.5, 5.0)
         await disturb(world, CLIENTS, seconds, down_max=1, kinds=KINDS, surely=("crash", "metadata forgets"))
         written = [each for each in await asyncio.gather(*writers) if each is not None]
         for ledger, history in written:
-            await recover_one(cast, ledger, history)
+            await recover_one(scene, ledger, history)
             histories.append(history)
-        deleting = asyncio.ensure_future(delete_some(cast))
-        vanishing = asyncio.ensure_future(vanish_some(cast))
+        deleting = asyncio.ensure_future(delete_some(scene))
+        vanishing = asyncio.ensure_future(vanish_some(scene))
         seconds = world.chance.uniform(0.5, 4.0)
         await disturb(world, CLIENTS, seconds, down_max=1, kinds=KINDS, surely=("stop", "metadata forgets"))
         await deleting
         await vanishing
-        await until_returned(cast)
-        await read_everything(cast)
-    await settle(cast)
-    await read_everything(cast)
+        await until_returned(scene)
+        await read_everything(scene)
+    await settle(scene)
+    await read_everything(scene)
     for history in histories:
         history.check()
     return histories
 
 
-async def write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
-    """A new ledger with some entries, as far as the cluster takes them; None when not even its creation worked."""
-    world, client = cast.world, cast.writing
-    e, w, a = world.chance.choice(cast.quorums)
+async def write_one(scene: Scene) -> tuple[LedgerId, LedgerHistory] | None:
+    """Create a ledger and append some entries until an append fails. None if the creation fails."""
+    world, client = scene.world, scene.writing
+    e, w, a = world.chance.choice(scene.quorums)
     try:
         writer = await world.on(client, client.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a))
     except QuireError:
@@ -126,7 +126,7 @@ async def write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
     history = LedgerHistory()
     listener = _Listener(history)
     writer.listener = listener
-    cast.writing_now[writer.ledger_id] = history
+    scene.writing_now[writer.ledger_id] = history
     for count in range(world.chance.choice((5, 15, 30))):
         payloads = [b"%d/%d:" % (count, each) + bytes(world.chance.choice((90, 9_000, 30_000))) for each in range(3)]
         if listener.stopped:
@@ -137,30 +137,30 @@ async def write_one(cast: Cast) -> tuple[LedgerId, LedgerHistory] | None:
             break
         history.on_submit(first, payloads)
         await asyncio.sleep(world.chance.uniform(0.0, 0.05))
-    del cast.writing_now[writer.ledger_id]
+    del scene.writing_now[writer.ledger_id]
     return writer.ledger_id, history
 
 
-async def recover_one(cast: Cast, ledger: LedgerId, history: LedgerHistory) -> None:
-    """Take a ledger over, as often as it needs; from then on it is one of the living."""
+async def recover_one(scene: Scene, ledger: LedgerId, history: LedgerHistory) -> None:
+    """Recover a ledger, with retries, and add it to the live ledgers."""
 
     async def attempt() -> LedgerReader:
-        return await cast.world.on(cast.reading, cast.reading.ledgers.open_ledger(ledger, recover=True))
+        return await scene.world.on(scene.reading, scene.reading.ledgers.open_ledger(ledger, recover=True))
 
-    reader = await insist(attempt, seconds=300)
+    reader = await retry(attempt, seconds=300)
     history.on_close(reader.last_add_confirmed)
-    cast.living[ledger] = history
+    scene.living[ledger] = history
 
 
-async def vanish_some(cast: Cast) -> None:
-    """Nodes of living ledgers vanish, and come back before their quarantine can be over. Not without faults."""
-    world = cast.world
+async def vanish_some(scene: Scene) -> None:
+    """Remove nodes of live ledgers and bring them back before their quarantine can end. Only in runs with faults."""
+    world = scene.world
     await asyncio.sleep(world.chance.uniform(0.0, 2.0))
     if world.loop.plan.calm:
         return
-    cast.vanished = {ledger for ledger in sorted(cast.living) if world.chance.random() < 0.7}
-    world.loop.note(f"nodes vanish: {sorted(cast.vanished)}")
-    world.metadata.vanish([ledger_path(ledger) for ledger in sorted(cast.vanished)])
+    scene.vanished = {ledger for ledger in sorted(scene.living) if world.chance.random() < 0.7}
+    world.loop.note(f"nodes vanish: {sorted(scene.vanished)}")
+    world.metadata.vanish([ledger_path(ledger) for ledger in sorted(scene.vanished)])
     sure_s = world.chance.uniform(0.3, 0.9) * QUARANTINE_S
     before_s = world.chance.uniform(0.4, 1.0) * sure_s
     await asyncio.sleep(before_s)
@@ -168,25 +168,25 @@ async def vanish_some(cast: Cast) -> None:
         case "unreachable":
             await _be_unreachable(world, world.chance.uniform(0.5, 1.0) * AWAY_S)
         case "undelete":
-            await _undelete(cast)
+            await _undelete(scene)
             await asyncio.sleep(QUARANTINE_S)
     await asyncio.sleep(sure_s - before_s)
     world.metadata.come_back()
     world.loop.note("vanished nodes are back")
 
 
-async def _undelete(cast: Cast) -> None:
-    """What vanished, on every bookie that holds it: as soon as it is in quarantine there, and the bookie is up."""
-    loop = cast.world.loop
-    due = {(host, ledger) for host in cast.world.bookies for ledger in cast.vanished}
+async def _undelete(scene: Scene) -> None:
+    """Undelete the vanished ledgers on every bookie that holds them, once they are in quarantine there."""
+    loop = scene.world.loop
+    due = {(host, ledger) for host in scene.world.bookies for ledger in scene.vanished}
     end_s = loop.time() + 300.0
     while due:
         for host, ledger in sorted(due):
-            place = cast.world.bookies[host]
+            place = scene.world.bookies[host]
             if place.node is None or place.running is None:
                 continue
-            asking = asyncio.ensure_future(_undelete_one(cast, host, ledger))
-            await asyncio.wait((asking,), timeout=5.0)  # a bookie that crashes meanwhile never answers
+            asking = asyncio.ensure_future(_undelete_one(scene, host, ledger))
+            await asyncio.wait((asking,), timeout=5.0)  # a bookie that crashes meanwhile never responds
             if asking.done() and asking.result():
                 due.discard((host, ledger))
         if loop.time() > end_s:
@@ -195,27 +195,27 @@ async def _undelete(cast: Cast) -> None:
     loop.note("the vanished ledgers are undeleted")
 
 
-async def until_returned(cast: Cast) -> None:
-    """Until the bookies found the nodes again, or AssertionError: undeleted ledgers outlive a deletion before that."""
-    loop = cast.world.loop
+async def until_returned(scene: Scene) -> None:
+    """Wait until the bookies see the nodes again: undeleted ledgers would survive a deletion before that."""
+    loop = scene.world.loop
     end_s = loop.time() + 60.0
-    for host in sorted(cast.world.bookies):
+    for host in sorted(scene.world.bookies):
         while True:
-            place = cast.world.bookies[host]
+            place = scene.world.bookies[host]
             assert place.node is not None and place.running is not None
             known = await loop.run_on(place.node, place.running.storage.ledger_quarantine.all())
-            waiting = cast.vanished & {one.ledger for one in known}
+            waiting = scene.vanished & {one.ledger for one in known}
             if not waiting:
                 break
             if loop.time() > end_s:
                 raise AssertionError(f"{host} did not find the nodes of {sorted(waiting)} again")
             await asyncio.sleep(0.5)
-    cast.vanished = set()
+    scene.vanished = set()
 
 
-async def _undelete_one(cast: Cast, host: str, ledger: LedgerId) -> bool:
-    """Whether the bookie keeps its copy from now on, or has none."""
-    place = cast.world.bookies[host]
+async def _undelete_one(scene: Scene, host: str, ledger: LedgerId) -> bool:
+    """Undelete a ledger on one bookie. Returns whether the bookie keeps its copy or has none."""
+    place = scene.world.bookies[host]
     assert place.node is not None and place.running is not None
     storage = place.running.storage
 
@@ -227,11 +227,11 @@ async def _undelete_one(cast: Cast, host: str, ledger: LedgerId) -> bool:
         except QuireError:
             return False
 
-    return await cast.world.loop.run_on(place.node, work())
+    return await scene.world.loop.run_on(place.node, work())
 
 
 async def _be_unreachable(world: World, seconds: float) -> None:
-    """The store; other faults of the time cannot bring it back."""
+    """Make the metadata store unreachable; other faults cannot end that."""
     end_s = world.loop.time() + seconds
     while world.loop.time() < end_s:
         world.metadata.away = True
@@ -239,54 +239,54 @@ async def _be_unreachable(world: World, seconds: float) -> None:
     world.metadata.away = False
 
 
-async def delete_some(cast: Cast) -> None:
-    """About half of the living ledgers."""
-    for ledger in sorted(cast.living):
-        if ledger not in cast.vanished and cast.world.chance.random() < 0.5:
-            del cast.living[ledger]
-            cast.deleted.add(ledger)
-            await insist(lambda ledger=ledger: _delete_one(cast, ledger), seconds=300)
+async def delete_some(scene: Scene) -> None:
+    """Delete about half of the live ledgers."""
+    for ledger in sorted(scene.living):
+        if ledger not in scene.vanished and scene.world.chance.random() < 0.5:
+            del scene.living[ledger]
+            scene.deleted.add(ledger)
+            await retry(lambda ledger=ledger: _delete_one(scene, ledger), seconds=300)
 
 
-async def _delete_one(cast: Cast, ledger: LedgerId) -> None:
+async def _delete_one(scene: Scene, ledger: LedgerId) -> None:
     try:
-        await cast.world.on(cast.writing, cast.writing.ledgers.delete_ledger(ledger))
+        await scene.world.on(scene.writing, scene.writing.ledgers.delete_ledger(ledger))
     except NoSuchLedgerError:
-        return  # an attempt whose answer was lost
+        return  # an earlier attempt deleted it, and its response was lost
 
 
-async def read_everything(cast: Cast) -> None:
-    """All entries of all living ledgers."""
+async def read_everything(scene: Scene) -> None:
+    """Read all entries of all live ledgers."""
 
     async def attempt(ledger: LedgerId, history: LedgerHistory) -> None:
-        reader = await cast.world.on(cast.reading, cast.reading.ledgers.open_ledger(ledger, recover=False))
+        reader = await scene.world.on(scene.reading, scene.reading.ledgers.open_ledger(ledger, recover=False))
         history.on_close(reader.last_add_confirmed)
-        await cast.world.on(cast.reading, read_all(reader, history, "reader"))
+        await scene.world.on(scene.reading, read_all(reader, history, "reader"))
 
-    for ledger, history in sorted(cast.living.items()):
-        await insist(lambda one=ledger, its=history: attempt(one, its), seconds=300)
+    for ledger, history in sorted(scene.living.items()):
+        await retry(lambda one=ledger, its=history: attempt(one, its), seconds=300)
 
 
-async def settle(cast: Cast) -> None:
-    """Until every bookie gave back what was deleted; AssertionError when that never happens."""
-    loop = cast.world.loop
+async def settle(scene: Scene) -> None:
+    """Wait until every bookie has removed the deleted ledgers; AssertionError if that never happens."""
+    loop = scene.world.loop
     end = loop.time() + 120.0
     while True:
         await asyncio.sleep(1.0)
         left = []
-        for _host, place in sorted(cast.world.bookies.items()):
+        for _host, place in sorted(scene.world.bookies.items()):
             assert place.node is not None and place.running is not None
-            left.append(await loop.run_on(place.node, _left_over(cast, place.running)))
+            left.append(await loop.run_on(place.node, _left_over(scene, place.running)))
         if not any(left):
             return
         if loop.time() > end:
-            raise AssertionError(f"not given back: {left}")
+            raise AssertionError(f"not removed: {left}")
 
 
-async def _left_over(cast: Cast, running: RunningBookie) -> str:
-    held = cast.deleted & set(await running.storage.ledgers())
+async def _left_over(scene: Scene, running: RunningBookie) -> str:
+    held = scene.deleted & set(await running.storage.ledgers())
     # A first attempt to create a ledger, repeated after it timed out, may take effect after the deletion (seed 153).
-    held = {ledger for ledger in held if ledger_path(ledger) not in cast.world.metadata.nodes}
+    held = {ledger for ledger in held if ledger_path(ledger) not in scene.world.metadata.nodes}
     if held:
         return f"{running.bookie_id} holds {sorted(held)}"
     if running.storage.ledger_quarantine.ledgers:

@@ -1,9 +1,9 @@
 """Bits flip in the entry logs of running bookies; a scrub or a read finds them, and auto-recovery repairs them.
 
-Ledgers with two or three copies of each entry, some closed, some written all the time. The disk of one bookie at a time
-flips bits, in sealed logs and in those still written. Where the scrub is on, it finds all of them; where it is off,
-readers do. Within minutes of virtual time every replica there serves all that it must, and the bookie lists no damage
-of any ledger; then another bookie is the victim. No byte that was not submitted is ever served.
+Ledgers have two or three copies of each entry; some are closed, some are written all the time. The disk of one bookie
+at a time flips bits, in sealed logs and in those still written. If the scrub is on, it finds all of them, otherwise
+readers do. Within minutes of virtual time that bookie serves all entries of its replicas again and lists no damaged
+ledger; then another bookie is damaged. A byte that was not submitted is never served.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from quire_bookie.recovery.fragments import Fragment, closed_fragments
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
 from quire_bookie.storage.formats.log_format import LOG_HEADER_BYTES
-from tests.sim.autorecovery_scenario import Cluster, feed, hole, settle
+from tests.sim.autorecovery_scenario import Cluster, feed, replica_shortfall, settle
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop
@@ -32,19 +32,19 @@ QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
 VICTIMS = 2
 REPAIRED_WITHIN_S = 300.0
 WRITTEN_S = 100.0
-"""Of ledgers that stay open for long. Afterwards they are closed, so that their last entries count too."""
+"""How long the long-lived ledgers are written. Then they are closed, so that their last entries are checked too."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """The world, its ledgers, and whether bookies scrub."""
+    """Owns the world and its ledgers, and knows whether bookies scrub."""
 
     world: World
     ledgers: dict[LedgerId, LedgerHistory]
     scrubs: bool
 
     async def flip(self, step: Step) -> None:
-        """Turn a bit over somewhere in the records of an entry log, durable or not."""
+        """Flip a bit in the records of an entry log, synced or not."""
         disk = self.world.bookies[step.who].disk
         logs = sorted(path for path in disk._names if path.endswith(".qlog"))
         sizes = [max(0, len(disk.content(path)) - LOG_HEADER_BYTES) for path in logs]
@@ -58,7 +58,7 @@ class Scene:
             at -= size
 
     async def replicas(self, confirmed: dict[LedgerId, int]) -> list[tuple[LedgerId, LedgerMetadata, Fragment]]:
-        """What the metadata says must be on bookies: closed fragments, and the tail of open ledgers as confirmed."""
+        """Return the fragments that must be on bookies: closed ones, and the last one up to the confirmed entry."""
         nodes = LedgerNodes(SimMetadataStore(self.world.metadata))
         found = []
         for ledger in self.ledgers:
@@ -71,21 +71,21 @@ class Scene:
         return found
 
     async def trouble(self, host: str, confirmed: dict[LedgerId, int]) -> str:
-        """Return what the bookie at a host cannot serve or still lists as damaged; empty when nothing is."""
+        """Describe what the bookie at a host cannot serve or still lists as damaged; empty if nothing."""
         place = self.world.bookies[host]
         assert place.running is not None and place.node is not None
         for ledger, metadata, fragment in await self.replicas(confirmed):
             for position, bookie in enumerate(fragment.ensemble):
                 if bookie != place.running.bookie_id:
                     continue
-                found = await hole(self.world, ledger, metadata, fragment, position, self.ledgers[ledger])
+                found = await replica_shortfall(self.world, ledger, metadata, fragment, position, self.ledgers[ledger])
                 if found:
                     return found
         listed = [damage for damage in place.running.scrubbing.damage.findings if damage.first >= 0]
         return f"listed: {listed[0].line()}" if listed else ""
 
-    async def looked_at(self, host: str, confirmed: dict[LedgerId, int]) -> str:
-        """As `trouble`, by reads that report no damage: only the scrub, or the readers, may find it."""
+    async def silent_trouble(self, host: str, confirmed: dict[LedgerId, int]) -> str:
+        """Return the same as `trouble`, with reads that report no damage: only the scrub or the readers may find it."""
         running = self.world.bookies[host].running
         assert running is not None
         report, running.storage.on_damage = running.storage.on_damage, None
@@ -95,7 +95,7 @@ class Scene:
             running.storage.on_damage = report
 
     async def read_everything(self, host: str, confirmed: dict[LedgerId, int]) -> None:
-        """Readers come by for every entry of the bookie at a host."""
+        """Read every entry of the bookie at a host, as readers do."""
         place = self.world.bookies[host]
         assert place.running is not None and place.node is not None
         for ledger, _metadata, fragment in await self.replicas(confirmed):
@@ -104,12 +104,12 @@ class Scene:
                     continue
                 for first, last in fragment.stored(position):
                     for entry in range(first, last + 1):
-                        with contextlib.suppress(QuireError):  # `trouble` judges; a read only has to meet the damage
+                        with contextlib.suppress(QuireError):  # `trouble` checks; a read only has to meet the damage
                             reading = place.running.storage.read(ledger, EntryId(entry))
                             await self.world.loop.run_on(place.node, reading)
 
     async def damaged_and_repaired(self, host: str, steps: list[Step]) -> None:
-        """Carry out the flips; then wait until nothing is damaged there. AssertionError when that takes too long."""
+        """Carry out the flips and wait until nothing is damaged there. AssertionError if that takes too long."""
         loop = self.world.loop
         begun = loop.time()
         for step in steps:
@@ -122,7 +122,7 @@ class Scene:
             if not self.scrubs:
                 await self.read_everything(host, confirmed)
             await asyncio.sleep(20.0)
-            trouble = await self.looked_at(host, confirmed)
+            trouble = await self.silent_trouble(host, confirmed)
             if not trouble:
                 return
             if loop.time() > end:
@@ -130,7 +130,7 @@ class Scene:
 
 
 async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world, script = World(loop, seed), random.Random(seed * 2 + 1)
     scrubs = script.random() < 0.5
     world.storage_settings = replace(

@@ -1,10 +1,11 @@
-"""A disk that forgets what was not synced.
+"""A simulated disk that loses unsynced data.
 
-It keeps two images: what the process sees, and what a power cut would leave. A write is in the second only after a
-sync of its file (or a completed journal submission); a name only after a sync of its folder. `crash` freezes the disk
-and returns the one that the next process finds: unsynced writes are dropped, kept, or torn by sector, as chosen.
+It keeps two images: the files as the process sees them, and as a power cut would leave them. A write is in the second
+only after a sync of its file (or a completed journal submission); a name only after a sync of its folder. `crash`
+freezes the disk and returns the disk that the next process finds: unsynced writes are dropped, kept, or torn by sector,
+as chosen.
 
-Every change counts as one step; `crash_after(k)` dies at step k+1, half done, so that a test can stop at every k.
+Every change counts as one step; `crash_after(k)` dies in the middle of step k+1, so that a test can stop at every k.
 """
 
 import asyncio
@@ -23,22 +24,22 @@ Survival = Literal["none", "all", "random"]
 
 
 class SimCrashError(OSError):
-    """The simulated process is dead. Nothing that it does from here on counts."""
+    """The simulated process is dead; its further operations have no effect."""
 
 
 @dataclass(slots=True)
 class _Inode:
-    """A file's bytes: as the process sees them, as a crash leaves them, and the writes in between."""
+    """Holds a file's bytes as the process sees them and as a crash leaves them, and the unsynced writes between."""
 
     current: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
     in_flight: tuple[int, bytes, bool] | None = None
-    """A submission that did not complete, and whether its file syncs."""
+    """An uncompleted submission, and whether its file syncs."""
     writing: list[tuple[int, bytes]] = field(default_factory=list)
-    """Writes that did not return: several of one file may be under way, and end in any order."""
+    """Writes that have not returned: several of one file may run at the same time and end in any order."""
     lost_writes: bool = False
-    """A sync failed: what was written before it never becomes durable, whatever later syncs say."""
+    """Whether a sync failed: bytes written before it never become durable, even if later syncs succeed."""
 
     def write(self, offset: int, data: bytes) -> None:
         self.unsynced.append((offset, data))
@@ -53,12 +54,12 @@ class _Inode:
         self.unsynced.clear()
 
     def fail_sync(self) -> None:
-        """As a page cache does: the bytes count as clean from here on, and the device does not have them."""
+        """Fail as a page cache does: the bytes count as clean from now on, but the device does not have them."""
         self.unsynced.clear()
         self.lost_writes = True
 
     def settle_in_flight(self, chance: random.Random) -> None:
-        """The process died over it: it never came, it is durable, torn, or (as far as anybody sees) there."""
+        """Choose the fate of a submission after the process died: lost, durable, torn, or present but unsynced."""
         if self.in_flight is None:
             return
         (offset, data, synced), self.in_flight = self.in_flight, None
@@ -74,7 +75,7 @@ class _Inode:
             _put(self.current, offset, bytes(self.durable[offset : offset + len(data)]))
 
     def settle_writing(self, chance: random.Random) -> None:
-        """The process died over these writes: each is there in part, in full or not at all, and not synced."""
+        """Choose the fate of unfinished writes after the process died: partial, complete or lost, but unsynced."""
         writing, self.writing = self.writing, []
         for offset, data in writing:
             kept = chance.choice((0, len(data) // 2, len(data)))
@@ -96,7 +97,7 @@ def _put(image: bytearray, offset: int, data: bytes) -> None:
 
 
 def _put_torn(image: bytearray, offset: int, data: bytes, chance: random.Random) -> None:
-    """Each sector of the write arrived or did not; the length may have arrived without the bytes."""
+    """Write a random part of the sectors; the file length may change without the bytes."""
     style = chance.randrange(4)
     if style == 0:
         return
@@ -118,11 +119,11 @@ class SimDisk:
         self._crash_at: int | None = None
         self._faults: list[tuple[str, str, BaseException]] = []
         self.fault: Callable[[str, str], BaseException | None] | None = None
-        """Asked at every change (operation, path): what it gives is raised."""
+        """Called at every change (operation, path); an exception that it returns is raised."""
         self.short_writes = False
-        """A write that fails leaves half of its bytes."""
+        """Whether a failing write leaves half of its bytes."""
         self.on_crash: Callable[[], None] | None = None
-        """Called at the moment at which `crash_after` dies."""
+        """Called when `crash_after` ends the process."""
         self.indexes: dict[str, object] = {}
         self.steps = 0
         self.crashed = False
@@ -140,11 +141,11 @@ class SimDisk:
         self._crash_at = self.steps + steps
 
     def fail_next(self, operation: str, path_part: str, error: BaseException) -> None:
-        """The next `operation` (write, sync, submit, create, read, ...) on a path with that part raises `error`."""
+        """Raise `error` at the next `operation` (write, sync, submit, create, read, ...) on a path with that part."""
         self._faults.append((operation, path_part, error))
 
     def forget_planned(self) -> None:
-        """What `fail_next` planned does not happen any more."""
+        """Cancel the errors planned by `fail_next`."""
         self._faults.clear()
 
     def corrupt(self, path: str, offset: int, mask: int = 0x01) -> None:
@@ -160,7 +161,7 @@ class SimDisk:
         del inode.current[size:], inode.durable[size:]
 
     def content(self, path: str) -> bytes:
-        """What the process sees in a file."""
+        """Return a file's bytes as the process sees them."""
         return bytes(self._names[path].current)
 
     def crash(self, survival: Survival = "none", seed: int = 0) -> "SimDisk":
@@ -192,7 +193,7 @@ class SimDisk:
         return heir
 
     def kill(self) -> "SimDisk":
-        """Kill this disk's process, but not the machine: what it wrote and did not sync is still in memory."""
+        """Kill this disk's process but not the machine: its unsynced writes remain in the page cache."""
         self.crashed = True
         heir = SimDisk(chance=self._chance, latency_s=self._latency_s)
         for inode in self._names.values():
@@ -205,7 +206,7 @@ class SimDisk:
         return heir
 
     def step(self, operation: str, path: str) -> bool:
-        """Count one change. Returns True when the process dies in the middle of it; raises planned faults."""
+        """Count one change and raise planned faults. Returns True if the process dies in the middle of it."""
         self.check_alive()
         self.raise_planned(operation, path)
         self.steps += 1
@@ -261,7 +262,7 @@ class SimDisk:
         return path in self._names or path in self._folders
 
     async def modified_ms(self, path: str) -> int | None:
-        """Nothing is known of times here."""
+        """Return None: modification times are not simulated."""
         return None
 
     async def open(self, path: str, *, create: bool = False) -> DiskFile:
@@ -283,7 +284,7 @@ class SimDisk:
         return SimFile(self, path, self._inode(path))
 
     async def create_journal(self, path: str, size: int) -> None:
-        """A file of durable zeros with a durable name; a crash in the middle leaves a short file or none."""
+        """Create a file of durable zeros with a durable name; a crash in the middle leaves a short file or none."""
         await self.pause()
         self.reserve(size, path)
         died = self.step("create", path)
@@ -294,7 +295,7 @@ class SimDisk:
         self._durable_names[path] = inode
 
     async def allocate(self, path: str, size: int) -> None:
-        """A file of that size with a durable name; a crash in the middle leaves it or nothing."""
+        """Create a file of that size with a durable name; a crash in the middle leaves it or nothing."""
         await self.pause()
         self.reserve(size, path)
         died = self.step("create", path)
@@ -304,22 +305,22 @@ class SimDisk:
             raise SimCrashError(path)
 
     async def open_journal(self, path: str, *, synced: bool = True) -> JournalFile:
-        """Open a preallocated file for durable submissions, or for such that are durable after `close`."""
+        """Open a preallocated file for durable submissions, or for submissions that become durable by `close`."""
         await self.pause()
         return SimJournalFile(self, path, self._inode(path), synced)
 
     def boot_id(self) -> str | None:
-        """Another one after each power cut."""
+        """Return an id that changes with each power cut."""
         return self.boot
 
     async def read_file(self, path: str) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         await self.pause()
         self.raise_planned("read", path)
         return bytes(self._inode(path).current)
 
     async def replace_file(self, path: str, content: bytes) -> None:
-        """Old or new content survives, never a mixture."""
+        """Replace the content atomically: the old or the new content survives, never a mixture."""
         await self.pause()
         self.reserve(len(content), path)
         if self.step("replace", path):
@@ -327,7 +328,7 @@ class SimDisk:
         self._names[path] = self._durable_names[path] = _Inode(bytearray(content), bytearray(content))
 
     async def rename(self, source: str, target: str) -> None:
-        """Durable after a sync of the folder."""
+        """Rename; durable after a sync of the folder."""
         await self.pause()
         inode = self._inode(source)
         if self.step("rename", source):
@@ -336,7 +337,7 @@ class SimDisk:
         del self._names[source]
 
     async def remove(self, path: str) -> None:
-        """Durable after a sync of the folder."""
+        """Remove; durable after a sync of the folder."""
         await self.pause()
         self._inode(path)
         if self.step("remove", path):
@@ -354,7 +355,7 @@ class SimDisk:
         self._durable_names.update({p: i for p, i in self._names.items() if p.rpartition("/")[0] == folder})
 
     async def usage(self, path: str) -> DiskUsage:
-        """Of the file system below; files outside of all mounts count against one capacity."""
+        """Return the usage of a path's file system; files outside all mounts share one capacity."""
         await self.pause()
         self.raise_planned("usage", path)
         mount = self._mount_of(path)
@@ -363,21 +364,21 @@ class SimDisk:
         return DiskUsage(capacity, max(0, capacity - self._used_bytes(mount)), number)
 
     def lock_dir(self, path: str) -> DirectoryLock:
-        """One holder at a time."""
+        """Lock a folder; one holder at a time."""
         if path in self._locked:
             raise BlockingIOError(f"{path} is locked")
         self._locked.add(path)
         return SimDirectoryLock(self._locked, path)
 
     def reserve(self, growth_bytes: int, path: str = "/") -> None:
-        """Raise DiskFullError when that much more does not fit the file system of a path."""
+        """Raise DiskFullError if `growth_bytes` more do not fit the file system of a path."""
         mount = self._mount_of(path)
         capacity = self.capacity_bytes if mount is None else self._mounts[mount]
         if growth_bytes > 0 and self._used_bytes(mount) + growth_bytes > capacity:
             raise DiskFullError("no space left on the simulated disk")
 
     def _mount_of(self, path: str) -> str | None:
-        """The longest mount that holds a path."""
+        """Return the innermost mount that contains a path."""
         found = [mount for mount in self._mounts if path == mount or path.startswith(mount + "/")]
         return max(found, key=len, default=None)
 
@@ -393,14 +394,14 @@ class SimDisk:
 
 
 class SimDirectoryLock:
-    """Held until released; a new SimDisk starts without locks."""
+    """A lock held until released; a new SimDisk starts without locks."""
 
     def __init__(self, locked: set[str], path: str) -> None:
         self._locked = locked
         self._path = path
 
     def release(self) -> None:
-        """Give it free."""
+        """Release the lock."""
         self._locked.discard(self._path)
 
 
@@ -423,13 +424,13 @@ class SimFile:
         return len(self._inode.current)
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Bytes as the process sees them."""
+        """Read bytes as the process sees them."""
         await self._disk.pause()
         self._disk.raise_planned("read", self._path)
         return bytes(self._inode.current[offset : offset + size])
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """A death in the middle leaves a part of the bytes, unsynced. Looks at them until the end, as a disk may."""
+        """Write; a crash in the middle leaves part of the bytes, unsynced. The buffers are read until the end."""
         data = b"".join(buffers)
         writing = self._inode.writing
         writing.append((offset, data))
@@ -455,7 +456,7 @@ class SimFile:
         self._inode.write(offset, data)
 
     async def sync(self) -> None:
-        """A death in the middle syncs nothing (the crash itself may still keep some of it)."""
+        """Sync; a crash in the middle syncs nothing (though the crash may keep some of the bytes)."""
         await self._disk.pause()
         try:
             died = self._disk.step("sync", self._path)
@@ -468,7 +469,7 @@ class SimFile:
         self._inode.sync()
 
     async def truncate(self, size: int) -> None:
-        """Durable with the next sync."""
+        """Truncate; durable after the next sync."""
         await self._disk.pause()
         self._disk.reserve(size - len(self._inode.current), self._path)
         if self._disk.step("truncate", self._path):
@@ -495,16 +496,16 @@ class SimJournalFile(JournalSubmission):
 
     @property
     def alignment_bytes(self) -> int:
-        """One sector."""
+        """The size of a sector."""
         return SECTOR_BYTES
 
     def submit(self, offset: int, buffers: Sequence[Buffer], done: Done) -> None:
-        """Durable when `done(None)` runs. A death while in flight tears the bytes by sector."""
+        """Submit bytes; they are durable when `done(None)` runs. A crash while in flight tears them by sector."""
         data = b"".join(buffers)
         assert offset % SECTOR_BYTES == 0 and len(data) % SECTOR_BYTES == 0, "unaligned submission"
         assert offset + len(data) <= len(self._inode.current), "submission past the end of a preallocated file"
         self._begin(done)
-        if not self._disk.crashed:  # what a dead process still does must not touch what its heir has
+        if not self._disk.crashed:  # late work of a dead process must not affect its successor
             self._inode.unsynced.append((offset, data))
             self._inode.in_flight = (offset, data, self._synced)
         self._loop.call_later(self._disk._delay_s(), self._complete, offset, data)
@@ -533,7 +534,7 @@ class SimJournalFile(JournalSubmission):
         self._finish(None)
 
     async def close(self) -> None:
-        """Wait until nothing is in flight; what was not synced is, as with `SimFile.sync`."""
+        """Wait until nothing is in flight, then sync as `SimFile.sync` does."""
         await self._settled()
         if not self._synced and self._inode.unsynced:
             if self._disk.step("sync", self._path):

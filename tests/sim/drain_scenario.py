@@ -1,9 +1,10 @@
-"""Several bookies are to be emptied at once, while everything fails; then they are thrown away with their disks.
+"""Several bookies are drained at once amid all faults; then they are removed together with their disks.
 
-A person wants three bookies drained, says so again, and takes wishes back, beside writers, crashes of
-anything at any await, partitions and lost answers of the metadata store. Never are so many let go that fewer stay than
-an ensemble needs. Once a bookie counts as emptied no ledger names it; all of the emptied ones are then lost together,
-with their disks, and every acknowledged entry is still there, every replica whole, every cookie of theirs gone.
+An administrator requests drains of three bookies, repeats requests, and cancels some, beside writers, crashes of any
+process at any await, partitions and lost responses of the metadata store. The number of bookies that stay is never
+smaller than an ensemble. Once a bookie counts as emptied, no ledger names it. All emptied bookies are then lost
+together, with their disks; afterwards every acknowledged entry is readable, every replica complete, and the cookies of
+the lost bookies are removed.
 """
 
 import asyncio
@@ -16,20 +17,20 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.settings import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster, fill, lose, settle, watch_replacements
-from tests.sim.faults import Cast, Faults, disturb
+from tests.sim.faults import Faults, Targets, disturb
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore
-from tests.sim.world import World, insist
+from tests.sim.world import World, retry
 
 PATIENCE_S = 1500.0
 
 
-async def person(world: World, bookies: list[BookieId], seconds: float) -> None:
-    """Says wishes, says them again, takes one back and says it anew.
+async def request_drains(world: World, bookies: list[BookieId], seconds: float) -> None:
+    """Request drains, repeat, cancel and request them again, at random.
 
-    Not for good: a decommissioned bookie that is down for a moment when it is empty may not come back.
+    Never requests a decommission: a bookie that is briefly down when it becomes empty could then not come back.
     """
     drains = Drains(SimMetadataStore(world.metadata))
     end = world.loop.time() + seconds
@@ -43,8 +44,8 @@ async def person(world: World, bookies: list[BookieId], seconds: float) -> None:
         await asyncio.sleep(world.chance.uniform(0.5, 10.0))
 
 
-async def watch_room(world: World, count: int, ensemble: int, trouble: list[str]) -> None:
-    """Never may fewer bookies stay than an ensemble needs."""
+async def watch_remaining(world: World, count: int, ensemble: int, trouble: list[str]) -> None:
+    """Record in `trouble` whenever fewer bookies stay than an ensemble needs."""
     async for _ in await SimMetadataStore(world.metadata).watch(DRAINS):
         node = world.metadata.nodes.get(DRAINS)
         gone = frozenset() if node is None else leaving(decode_drains(node.value))
@@ -53,7 +54,7 @@ async def watch_room(world: World, count: int, ensemble: int, trouble: list[str]
 
 
 async def names(world: World, bookies: set[BookieId], ledgers: dict[LedgerId, LedgerHistory]) -> list[str]:
-    """Ledgers that still name one of these."""
+    """Describe the segments that still name one of `bookies`."""
     nodes = LedgerNodes(SimMetadataStore(world.metadata))
     found = []
     for ledger in ledgers:
@@ -63,7 +64,7 @@ async def names(world: World, bookies: set[BookieId], ledgers: dict[LedgerId, Le
 
 
 async def emptied(world: World, bookies: list[BookieId], ledgers: dict[LedgerId, LedgerHistory]) -> set[BookieId]:
-    """Those that the auditor calls emptied; HistoryError when a ledger names one all the same."""
+    """Return the bookies that the auditor reports as emptied. HistoryError if a ledger still names one of them."""
     drains = Drains(SimMetadataStore(world.metadata))
     found: set[BookieId] = set()
     for bookie in bookies:
@@ -77,14 +78,14 @@ async def emptied(world: World, bookies: list[BookieId], ledgers: dict[LedgerId,
 
 
 async def until_emptied(
-    world: World, bookies: list[BookieId], room: int, ledgers: dict[LedgerId, LedgerHistory]
+    world: World, bookies: list[BookieId], spare_count: int, ledgers: dict[LedgerId, LedgerHistory]
 ) -> set[BookieId]:
-    """Wait until as many are empty as there is room for."""
+    """Wait until `spare_count` of the bookies are emptied, or all if there are fewer."""
     drains = Drains(SimMetadataStore(world.metadata))
     end = world.loop.time() + PATIENCE_S
     while True:
         found = await emptied(world, bookies, ledgers)
-        if len(found) >= min(room, len(bookies)):
+        if len(found) >= min(spare_count, len(bookies)):
             return found
         if world.loop.time() > end:
             seen = [await drains.progress_of(bookie) for bookie in bookies]
@@ -93,7 +94,7 @@ async def until_emptied(
 
 
 async def discard(world: World, bookies: set[BookieId]) -> None:
-    """Lose all of them with their disks, and wait until the cluster has forgotten them."""
+    """Lose these bookies with their disks, and wait until their cookies are removed."""
     for host, place in list(world.bookies.items()):
         if place.running is not None and place.running.bookie_id in bookies:
             lose(world, host)
@@ -104,8 +105,8 @@ async def discard(world: World, bookies: set[BookieId]) -> None:
         await asyncio.sleep(5.0)
 
 
-async def given_back(world: World, bookies: set[BookieId]) -> None:
-    """Wait until those whose drains were taken back are writable again, and nobody is drained any more."""
+async def until_undrained(world: World, bookies: set[BookieId]) -> None:
+    """Wait until no bookie is drained any more; bookies with cancelled drains must then be writable."""
     drains = Drains(SimMetadataStore(world.metadata))
     end = world.loop.time() + PATIENCE_S
     while left := await drains.read():
@@ -113,11 +114,11 @@ async def given_back(world: World, bookies: set[BookieId]) -> None:
         await asyncio.sleep(5.0)
     shut = [bookie for bookie in sorted(bookies) if layout.writable_path(bookie) not in world.metadata.nodes]
     if shut:
-        raise HistoryError(f"nobody drains {shut} any more, and they are not writable")
+        raise HistoryError(f"the drains of {shut} were cancelled, and the bookies are not writable")
 
 
 async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     count = world.chance.choice((5, 6))
     await world.start_bookies(count)
@@ -141,10 +142,10 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     wanted = [running.bookie_id for host in hosts if (running := world.bookies[host].running) is not None]
     crowded: list[str] = []
     early: list[str] = []
-    guards = [asyncio.ensure_future(watch_room(world, count, ensemble, crowded))]
+    guards = [asyncio.ensure_future(watch_remaining(world, count, ensemble, crowded))]
     await asyncio.sleep(world.chance.uniform(0.0, 6.0))
     seconds = world.chance.uniform(10.0, 40.0)
-    faults = [person(world, wanted, seconds)]
+    faults = [request_drains(world, wanted, seconds)]
     if not loop.plan.calm:
         faults.append(cluster.disturb(seconds))
         if world.chance.random() < 0.7:
@@ -152,26 +153,26 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         else:
             world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
     await asyncio.gather(*faults)
-    await Faults(world, Cast(sorted(world.bookies), ())).heal()
+    await Faults(world, Targets(sorted(world.bookies), ())).heal()
     await asyncio.gather(*feeding)
     for ledger, history in ledgers.items():
         await recover(world, reading, ledger, history, "reader")
     guards.append(asyncio.ensure_future(watch_replacements(world, ledgers, early)))
     drains = Drains(SimMetadataStore(world.metadata))
     for bookie in wanted:
-        await insist(lambda bookie=bookie: drains.wish(bookie, Wish.DECOMMISSION, world.clock.now_ms()), seconds=60)
+        await retry(lambda bookie=bookie: drains.wish(bookie, Wish.DECOMMISSION, world.clock.now_ms()), seconds=60)
     gone = await until_emptied(world, wanted, count - ensemble, ledgers)
     await discard(world, gone)
     for bookie in set(wanted) - gone:
         await drains.wish(bookie, Wish.CANCEL, world.clock.now_ms())
-    await given_back(world, set(wanted) - gone)
+    await until_undrained(world, set(wanted) - gone)
     await settle(world, ledgers)
     for guard in guards:
         if guard.done():
             guard.result()
         guard.cancel()
     if crowded or early:
-        raise HistoryError(f"too many leave, or a bookie took a place too early: {crowded} {early}")
+        raise HistoryError(f"too many bookies leave, or one joined an ensemble too early: {crowded} {early}")
     for ledger, history in ledgers.items():
         reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
         await world.on(reading, read_all(reader, history, "after"))

@@ -1,7 +1,7 @@
 """One whole bookie whose disk fails, fills up or loses power at its k-th change, for every k; then it starts again.
 
-A seed stands for one kind of fault at one k: the first `KINDS * STEPS * 2` seeds are all of them, in an order in which
-any stretch of seeds is a fair sample. What the workload does, and when, comes from the seed as well.
+A seed selects one kind of fault and one k: the first `KINDS * STEPS * 2` seeds cover all of them, in an order in which
+any range of seeds is a fair sample. The seed also decides the operations of the workload and their times.
 """
 
 import asyncio
@@ -14,29 +14,29 @@ from tests.sim.loop import SimLoop
 from tests.sim.world import World
 
 STEPS = 1009
-"""A prime above the changes that a workload makes."""
+"""A prime above the number of changes of a workload."""
 ROUNDS = 12
 KINDS = (
     "eio",  # once
-    "eio for good",
+    "eio permanently",
     "short",  # half of the bytes arrive, then EIO
     "full",  # ENOSPC once
     "full for a while",
-    "full for good",
+    "full permanently",
     "short and full",
     "power none",
     "power all",
     "power random",
-    "power in replay",  # twice: once while working, once while starting on what is left
+    "power in replay",  # twice: once while working, once during the start after it
     "eio in replay",
     "full in replay",
-    "killed",  # the process alone: what was written and not synced is still there
+    "killed",  # the process alone: unsynced writes survive
 )
 GROWING = ("write", "create", "replace", "commit")
 
 
 async def run(loop: SimLoop, seed: int) -> str:
-    """One seed. BrokenPromiseError when the bookie loses, invents or denies something."""
+    """Run one seed. BrokenPromiseError if the bookie loses, invents or denies an entry or a state."""
     kind, several, at = KINDS[seed % len(KINDS)], seed // len(KINDS) % 2, seed * 263 % STEPS
     world = World(loop, seed)
     life = Life(world, **(FOLDERS if several else {}))
@@ -44,7 +44,7 @@ async def run(loop: SimLoop, seed: int) -> str:
     await life.start()
     if loop.plan.calm:
         await live(life, ROUNDS)
-        await life.judge()
+        await life.check()
         return "nothing happened"
     plan(life, kind, at)
     await live(life, ROUNDS)
@@ -60,23 +60,23 @@ async def run(loop: SimLoop, seed: int) -> str:
     elif kind.endswith("in replay"):
         await fail_in_replay(life, kind, at % 61)
     await come_back(life)
-    await life.judge()
-    if kind == "killed":  # what the dead process left in memory, the next one must not have built on
+    await life.check()
+    if kind == "killed":  # the next process must not depend on unsynced writes of the killed one
         life.die("none" if at % 2 else "random")
         await come_back(life)
-        await life.judge()
+        await life.check()
     await live(life, 4)
     if life.place.disk.crashed or life.running.failed.done():
-        raise BrokenPromiseError("it fails again although the fault is over")
+        raise BrokenPromiseError("the bookie fails again although the fault is over")
     await life.stop()
     await come_back(life)
     await life.settle_deletions()
-    await life.judge()
+    await life.check()
     return f"{kind} at {at}: {[(known.ledger, len(known.acked)) for known in life.known.values()]}"
 
 
 def plan(life: Life, kind: str, at: int) -> None:
-    """Arm the disk."""
+    """Arm the fault on the disk."""
     disk = life.place.disk
     if kind.startswith("power") or kind == "killed" or kind.endswith("in replay"):
         disk.on_crash = life.on_crash
@@ -86,7 +86,7 @@ def plan(life: Life, kind: str, at: int) -> None:
 
 
 def fail(disk: SimDisk, kind: str, at: int) -> None:
-    """From the change `at` on."""
+    """Let changes of the disk fail from number `at` on."""
     disk.short_writes = kind.startswith("short")
     full = "full" in kind
     first, seen = disk.steps + at, 0
@@ -96,7 +96,7 @@ def fail(disk: SimDisk, kind: str, at: int) -> None:
         if disk.steps < first or (full and operation not in GROWING):
             return None
         seen += 1
-        if seen > {"full for a while": 20, "eio for good": 1 << 30, "full for good": 1 << 30}.get(kind, 1):
+        if seen > {"full for a while": 20, "eio permanently": 1 << 30, "full permanently": 1 << 30}.get(kind, 1):
             return None
         if full:
             return DiskFullError(f"{path}: {errno.ENOSPC}")
@@ -106,7 +106,7 @@ def fail(disk: SimDisk, kind: str, at: int) -> None:
 
 
 async def live(life: Life, rounds: int) -> None:
-    """Work until it is done, or the bookie is."""
+    """Run the workload until it or the bookie ends."""
     try:
         wire = await life.connect()
         await life.world.loop.run_on(life.client, life.work(wire, rounds))
@@ -116,7 +116,7 @@ async def live(life: Life, rounds: int) -> None:
 
 
 async def end(life: Life) -> None:
-    """End a bookie with a failing disk: in order, or by the switch. Then the machine is off and on again."""
+    """End a bookie with a failing disk, cleanly or by a power cut; then the machine is switched off and on."""
     chance = life.world.chance
     if chance.random() < 0.5:
         await life.stop()
@@ -127,7 +127,7 @@ async def end(life: Life) -> None:
 
 
 async def die_in_replay(life: Life, at: int) -> None:
-    """A start that ends in the middle, then another loss of power."""
+    """Cut the power in the middle of a start."""
     disk = life.place.disk
     disk.on_crash = life.on_crash
     disk.crash_after(at * 7 % 41)
@@ -140,7 +140,7 @@ async def die_in_replay(life: Life, at: int) -> None:
 
 
 async def fail_in_replay(life: Life, kind: str, at: int) -> None:
-    """A start that meets an error; when it survives that, it is stopped. Then the same disk without the error."""
+    """Start with an error of the disk, and stop the bookie if it survives; then continue without the error."""
     disk = life.place.disk
     fail(disk, kind, at)
     try:
@@ -152,9 +152,9 @@ async def fail_in_replay(life: Life, kind: str, at: int) -> None:
 
 
 async def come_back(life: Life) -> None:
-    """Start without a fault: it must work."""
+    """Start without a fault, which must succeed."""
     life.settle_unknowns()
     try:
         await life.start()
     except (QuireError, OSError) as error:
-        raise BrokenPromiseError(f"it does not start again: {error!r}") from error
+        raise BrokenPromiseError(f"the bookie does not start again: {error!r}") from error

@@ -1,31 +1,30 @@
 """The faults of a cluster: drawn as a list of steps, carried out one after the other, and ended.
 
-    crash, kill, stop             a bookie loses power (its disk keeps what `value` says), its process dies alone, it
-                                  is stopped in order
-    start, power                  a bookie comes back; all of them lose power and come back
-    cut, cut one way, heal        nothing passes between two hosts, or in one direction; all partitions end
-    mend                          one direction is free again
-    break, strand                 connections are reset; or for one end, while what it sent arrives later
-    strand next                   that, with the first bytes that one host sends to the other
-    answer once                   one host answers the other, and then hears nothing more of it
+    crash, kill, stop             a bookie loses power (`value` decides what its disk keeps), its process dies alone,
+                                  it is stopped cleanly
+    start, power                  a bookie starts again; all of them lose power and start again
+    cut, cut one way, heal        no packet passes between two hosts, or in one direction; all partitions end
+    restore one way               one direction works again
+    break, strand                 connections are reset; or for one end only, while its sent bytes arrive later
+    strand next                   as strand, with the first bytes that one host sends to the other
+    answer once                   once one host has sent to the other, it receives no further response
     miss add                      a bookie does not store the next add of a host, but later ones; with a value it
                                   refuses it each time
-    answer twice                  a bookie answers each add of a host twice
+    answer twice                  a bookie acknowledges each add of a host twice
     stalls, delay                 single packets, or all of them, take longer
     slow disk, full disk, full mount,
-    sync error, write error       of one bookie; a mount is a file system of its own below its folder
-    filled                        as full disk, and what fills it stays
+    sync error, write error       of one bookie; a mount is a separate file system below its folder
+    filled                        as full disk, and the disk stays full
     metadata away, slow, unknown, late
-                                  nobody reaches the store; it takes long; its answers and requests get lost; what timed
-                                  out is done later
-    metadata forgets              it lists nothing
+                                  the metadata store is unreachable; it is slow; requests and responses are lost;
+                                  requests that timed out are executed later
+    metadata forgets              its listings are empty
     metadata cut                  one host does not reach it
     lease, watch gap              a living process loses its lease, or misses events
     lease away                    a client loses its lease, notices it late, and gets a new one seconds later
     clock                         the wall clock of a host jumps
 
-A host is asked for again when its turn comes: what cannot happen then, such as the crash of a bookie that is down, is
-passed over.
+A step that is impossible when its time comes, such as the crash of a bookie that is down, is skipped.
 """
 
 import asyncio
@@ -68,18 +67,20 @@ WEIGHTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Who may be struck. `clients`: hosts of clients; `down_max`: so many bookies are down at most."""
+class Targets:
+    """The hosts that faults may strike. `clients`: hosts of clients; `down_max`: the most bookies down at a time."""
 
     bookies: Sequence[str]
     clients: Sequence[str]
     down_max: int = 2
 
 
-def draw(chance: random.Random, cast: Cast, seconds: float, kinds_drawn: Mapping[str, int] = WEIGHTS) -> list[Step]:
-    """Steps for so long, singly or in bursts."""
+def draw(
+    chance: random.Random, targets: Targets, seconds: float, kinds_drawn: Mapping[str, int] = WEIGHTS
+) -> list[Step]:
+    """Draw the steps of `seconds`, singly or in bursts."""
     kinds = list(kinds_drawn)
-    # Every run has its own mixture: some kinds not at all, so that others come together more often.
+    # Every run has its own mixture: without some kinds, others coincide more often.
     weights = [kinds_drawn[kind] * chance.choice((0, 1, 1, 4)) for kind in kinds]
     if not any(weights):
         return []
@@ -89,13 +90,17 @@ def draw(chance: random.Random, cast: Cast, seconds: float, kinds_drawn: Mapping
     while (at_s := at_s + chance.uniform(0.01, calm_s)) < seconds:
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
             (kind,) = chance.choices(kinds, weights)
-            steps.append(drawn(chance, cast, at_s, kind))
+            steps.append(drawn(chance, targets, at_s, kind))
     return steps
 
 
-def drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
-    """One step of that kind: whom it strikes, and how hard."""
-    who, other, value = chance.choice(cast.bookies), chance.choice((*cast.clients, *cast.clients, *cast.bookies)), 0.0
+def drawn(chance: random.Random, targets: Targets, at_s: float, kind: str) -> Step:
+    """Draw one step of that kind: its hosts and its severity."""
+    who, other, value = (
+        chance.choice(targets.bookies),
+        chance.choice((*targets.clients, *targets.clients, *targets.bookies)),
+        0.0,
+    )
     match kind:
         case "crash" | "power":
             value = float(chance.randrange(3))
@@ -118,29 +123,32 @@ def drawn(chance: random.Random, cast: Cast, at_s: float, kind: str) -> Step:
         case "metadata unknown" | "metadata late":
             value = chance.choice((0.0, 0.3, 0.9))
         case "lease away":
-            who, value = chance.choice(cast.clients), chance.uniform(0.3, 12.0)
+            who, value = chance.choice(targets.clients), chance.uniform(0.3, 12.0)
         case "lease" | "watch gap":
-            who = chance.choice((*cast.bookies, *cast.clients))
+            who = chance.choice((*targets.bookies, *targets.clients))
         case "clock":
-            who = chance.choice((*cast.bookies, *cast.clients))
+            who = chance.choice((*targets.bookies, *targets.clients))
             value = chance.choice((-86_400.0, -2.0, 5.0, 86_400.0))
     return Step(round(at_s, 3), kind, who, other, value)
 
 
 class Faults:
-    """Carries steps out. `more`: kinds that the scenario knows itself."""
+    """Carries out steps. `more`: further kinds, defined by the scenario."""
 
     def __init__(
-        self, world: World, cast: Cast, more: Mapping[str, Callable[[Step], Awaitable[None] | None]] | None = None
+        self,
+        world: World,
+        targets: Targets,
+        more: Mapping[str, Callable[[Step], Awaitable[None] | None]] | None = None,
     ) -> None:
         self.world = world
-        self.cast = cast
+        self.targets = targets
         self._more = more or {}
         self._under_way: set[asyncio.Task[None]] = set()
         self._away_until_s = 0.0
 
     async def run(self, steps: Sequence[Step], seconds: float) -> None:
-        """For so long, whether or not there is something to do."""
+        """Carry out the steps. Returns after `seconds`, even if the steps end earlier."""
         loop = self.world.loop
         begun = loop.time()
         for step in steps:
@@ -151,7 +159,7 @@ class Faults:
         await asyncio.sleep(max(0.0, begun + seconds - loop.time()))
 
     async def one(self, step: Step) -> None:
-        """One step, or nothing when it cannot happen now."""
+        """Carry out one step, or skip it if it is impossible now."""
         known = self._more.get(step.kind)
         if known is not None:
             done = known(step)
@@ -185,7 +193,7 @@ class Faults:
         match step.kind:
             case "crash" | "kill" | "stop":
                 down = sum(one.node is None or one.stopping for one in world.bookies.values())
-                if place.node is not None and down < self.cast.down_max:
+                if place.node is not None and down < self.targets.down_max:
                     if step.kind == "stop":
                         self._stop_later(step.who)
                     elif step.kind == "kill":
@@ -199,7 +207,7 @@ class Faults:
                 place.disk.capacity_bytes = used + int(step.value)
                 world.loop.call_later(3.0, _free, world, step.who)
             case "filled":
-                if step.who not in world.stay_full:  # what takes the reserve too leaves a disk that nothing can do with
+                if step.who not in world.stay_full:  # filled twice, the disk would lose the bookie's reserve too
                     world.stay_full.add(step.who)
                     place.disk.capacity_bytes = place.disk._used_bytes() + int(step.value)
             case "full mount":
@@ -221,7 +229,7 @@ class Faults:
         task.add_done_callback(self._under_way.discard)
 
     async def _stop(self, host: str) -> None:
-        """A stop that fails leaves a process that ends."""
+        """Stop a bookie; if the stop fails, the process ends."""
         try:
             await self.world.stop_bookie(host)
         except (QuireError, OSError) as error:
@@ -230,7 +238,7 @@ class Faults:
                 self.world.crash_bookie(host, "none")
 
     def _start_or_cut(self, step: Step) -> None:
-        """Of several bookies."""
+        """Carry out a step that concerns several bookies."""
         world = self.world
         self.start_later(step.who)
         for host in sorted(world.bookies):
@@ -241,7 +249,7 @@ class Faults:
                 self.start_later(host)
 
     def start_later(self, host: str) -> None:
-        """Begin to start a bookie that is down, or that failed and was not ended."""
+        """Begin to start a bookie that is down, or that failed and still runs."""
         place = self.world.bookies.get(host)
         if place is None:
             return
@@ -253,7 +261,7 @@ class Faults:
             task.add_done_callback(self._under_way.discard)
 
     async def _start(self, host: str) -> None:
-        """A start that fails is one of a process that ends."""
+        """Start a bookie; if the start fails, the process ends."""
         try:
             await self.world.start_bookie(host)
         except (QuireError, OSError) as error:
@@ -275,8 +283,8 @@ class Faults:
                 network.break_connections(step.who)
             case "strand":
                 network.strand(step.who, step.other, step.value)
-            case "mend":
-                network.mend(step.who, step.other)
+            case "restore one way":
+                network.restore_one_way(step.who, step.other)
             case "strand next":
                 network.strand_next(step.who, step.other, step.value)
             case "answer once":
@@ -328,7 +336,7 @@ class Faults:
         self.world.metadata.listings_empty = False
 
     async def heal(self) -> None:
-        """End everything and bring every bookie up."""
+        """End all faults and start every bookie."""
         world = self.world
         self._listings_back()
         world.metadata.unknown_chance = world.metadata.late_chance = 0.0
@@ -373,11 +381,11 @@ async def disturb(
     kinds: Mapping[str, int] = WEIGHTS,
     surely: Sequence[str] = (),
 ) -> None:
-    """Faults, drawn from the world's own chance, each kind of `surely` once at least; then everything is well again."""
-    faults = Faults(world, Cast(sorted(world.bookies), [*clients], down_max))
+    """Carry out faults drawn from the world's chance, each kind of `surely` at least once; then end all of them."""
+    faults = Faults(world, Targets(sorted(world.bookies), [*clients], down_max))
     script = random.Random(world.chance.randrange(1 << 30))
     seconds = world.loop.plan.seconds(seconds)
-    steps = draw(script, faults.cast, seconds, kinds)
-    steps += [drawn(script, faults.cast, script.uniform(0.0, seconds), kind) for kind in surely]
+    steps = draw(script, faults.targets, seconds, kinds)
+    steps += [drawn(script, faults.targets, script.uniform(0.0, seconds), kind) for kind in surely]
     await faults.run(world.loop.plan.choose(steps), seconds)
     await faults.heal()

@@ -1,7 +1,7 @@
 """One whole bookie that loses power, and one of its journal's files is lost, older or cut when it starts again.
 
-The seed draws the file, the damage, and when. The start must be refused until the file is back, or lose nothing: the
-newest file of a journal, too, must be missed.
+The seed draws the file, the damage and the time. The start must be refused until the file is restored, or lose nothing.
+The bookie must notice even the loss of a journal's newest file.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ DAMAGES = ("removed", "removed", "newest removed", "newest removed", "older", "c
 
 
 async def run(loop: SimLoop, seed: int) -> str:
-    """One seed. BrokenPromiseError when the bookie loses or denies something."""
+    """Run one seed. BrokenPromiseError if the bookie loses or denies an entry or a state."""
     world = World(loop, seed)
     chance = random.Random(seed)
     life = Life(world, **(FOLDERS if chance.random() < 0.3 else {}))
-    # No flush moves the mark: the journal has several files that count.
+    # No flush moves the mark: several journal files are needed for the replay.
     world.flush_interval_s = (900.0, 1000.0)
     world.journal_settings = replace(world.journal_settings, file_bytes=128 * KIB, group_bytes_max=64 * KIB)
     world.storage_settings = replace(world.storage_settings, write_cache_bytes=16 * MIB)
@@ -43,16 +43,16 @@ async def run(loop: SimLoop, seed: int) -> str:
     damage = "none" if loop.plan.calm else chance.choice(DAMAGES)
     path, content = _damage(life.place.disk, damage, before, chance)
     refused = await _start_or_put_back(life, path, content)
-    await life.judge()
+    await life.check()
     await live(life, 2)
     await life.stop()
     await come_back(life)
-    await life.judge()
+    await life.check()
     return f"{path} {damage}: {'refused' if refused else 'no loss'}"
 
 
 def _journal_files(disk: SimDisk) -> list[str]:
-    """Journal files by generation, spares first."""
+    """Return the journal files by generation, spares first."""
 
     def generation(path: str) -> int:
         try:
@@ -69,7 +69,7 @@ def _copies(disk: SimDisk) -> dict[str, bytes]:
 
 
 def _damage(disk: SimDisk, damage: str, before: dict[str, bytes], chance: random.Random) -> tuple[str, bytes]:
-    """Damage one file behind the bookie's back; its path and what it held."""
+    """Damage one file while the bookie is down. Returns its path and its content before."""
     files = _journal_files(disk)
     newest = damage != "removed"
     path = files[-1] if newest else chance.choice(files)
@@ -86,7 +86,7 @@ def _damage(disk: SimDisk, damage: str, before: dict[str, bytes], chance: random
 
 
 async def _start_or_put_back(life: Life, path: str, content: bytes) -> bool:
-    """Start; when that is refused, with the file as it was. Whether it was refused."""
+    """Start; if that is refused, restore the file and start again. Returns whether it was refused."""
     life.settle_unknowns()
     try:
         await life.start()

@@ -1,8 +1,8 @@
-"""Disks that another program fills, down to the last byte, and that stay so: a bookie helps itself with its reserve.
+"""Disks that another program fills to the last byte, permanently: a bookie uses its reserve.
 
-Some ledgers are written first. Then disks fill while more is written and bookies crash, are killed, stop and start; no
-space comes back from outside. Whatever was confirmed is found by a recovering opener: fencing, recovery adds and every
-start work on a full disk. Then all ledgers are deleted, and all bookies become writable again by themselves.
+Some ledgers are written first. Then disks fill up while more is written and bookies crash, are killed, stop and start;
+no space is freed from outside. A recovering opener finds every confirmed entry: fencing, recovery adds and every start
+work on a full disk. Then all ledgers are deleted, and all bookies become writable again by themselves.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.sim.churn_scenario import recover, write_one
 from tests.sim.faults import disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.loop import SimLoop
-from tests.sim.world import SimClient, World, insist
+from tests.sim.world import SimClient, World, retry
 
 FIRST_LEDGERS = 6
 FIRST_ENTRIES = 80
@@ -39,7 +39,7 @@ WRITABLE_WITHIN_S = 300.0
 
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
-    """One seed."""
+    """Run one seed."""
     world = World(loop, seed)
     _set_up(world)
     await world.start_bookies(3)
@@ -56,10 +56,10 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
         await recover(world, opening, ledger, history)
         history.check()
     for ledger in (*first, *written):
-        await insist(lambda ledger=ledger: _delete(world, writing, ledger), seconds=300)
+        await retry(lambda ledger=ledger: _delete(world, writing, ledger), seconds=300)
     await _until_writable(world)
     again: dict[LedgerId, LedgerHistory] = {}
-    for _ in range(60):  # the client hears of it a little later
+    for _ in range(60):  # the client notices a little later
         await write_one(world, writing, again, quorums=((3, 3, 3),), runs=(3,))
         if again:
             break
@@ -102,7 +102,7 @@ async def _delete(world: World, client: SimClient, ledger: LedgerId) -> None:
     try:
         await world.on(client, client.ledgers.delete_ledger(ledger))
     except NoSuchLedgerError:
-        return  # an attempt whose answer was lost
+        return  # an earlier attempt deleted it, and its response was lost
 
 
 async def _until_writable(world: World) -> None:

@@ -1,27 +1,27 @@
-"""Two openers and a writer at the moments at which a rule of recovery is all that holds: one scene a run.
+"""Two openers and a writer in sequences where a single rule of recovery decides about safety: one sequence a run.
 
-From some moment on only one of three bookies gets what the writer sends, so that the last entries are on it alone:
-nobody may have confirmed them, and nobody need keep them. What happens then is directed, with little left to chance:
+From some moment on only one of three bookies receives the writer's adds, so that it alone has the last entries. They
+must not be confirmed, and may be lost. The following steps are scripted, with little left to chance:
 
 *two ends*      The openers are cut from different bookies. One finds the entries, the other one finds them missing.
-*late fence*    The fence of a recovery does not reach a bookie in its first round, but comes seconds later, and the
-                bookie that has the entries falls silent after that round: the end is decided by the unfenced one.
-*vouching*      One opener stores the entries again and does not get to close; another one, which looked before, closes
-                below them, while a reader follows.
+*late fence*    The fence of a recovery does not reach a bookie in its first round, but arrives seconds later, and the
+                bookie that has the entries falls silent after that round: the unfenced one decides the last entry.
+*vouching*      One opener stores the entries again and does not get to close; another one, which read before that,
+                closes below them, while a reader follows.
 
-*twice*         The bookie that has the entries answers each add twice, and then the opener does not reach it.
+*twice*         The bookie that has the entries acknowledges each add twice, and then the opener does not reach it.
 
 Five more begin otherwise:
 
 *silent holder* The last entries are confirmed on two bookies. One of these answers the fence and then falls silent: a
-                recovery that takes silence for an answer ends the ledger too early.
-*closed early*  The entries that one bookie has are stored again at bookies with slow disks, and all power is lost in
-                the moment in which the ledger is closed.
-*lost fence*    A bookie that does not sync its journal is fenced and loses power, so that the fence is gone. The
-                writer reaches it and the third bookie, and not the other fenced one.
-*last segment*  The LAC in the last entries is older than their segment, whose new bookie has nothing before it.
-*hole*          Of the last entries one bookie stores all, one misses the first, and one gets none. Then the opener does
-                not reach the first of these bookies.
+                recovery that counts silence as a missing entry ends the ledger too early.
+*closed early*  The entries that one bookie has are stored again on bookies with slow disks, and all bookies lose power
+                when the ledger is closed.
+*lost fence*    A bookie that does not sync its journal is fenced and loses power, so that the fence is lost. The
+                writer reaches it and the third bookie, but not the other fenced one.
+*last segment*  The LAC in the last entries is older than their segment, whose new bookie has no entry before it.
+*hole*          Of the last entries one bookie stores all, one misses the first, and one receives none. Then the opener
+                does not reach the first of these bookies.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from dataclasses import replace
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.model import LedgerState
-from tests.sim.ensemble_scenario import Play, perform
-from tests.sim.faults import Cast, Faults
+from tests.sim.ensemble_scenario import LedgerScene, perform
+from tests.sim.faults import Faults, Targets
 from tests.sim.history import LedgerHistory
-from tests.sim.judge import stored_metadata
 from tests.sim.loop import SimLoop
 from tests.sim.plan import Step
+from tests.sim.stored_entries import stored_metadata
 from tests.sim.world import World
 from tests.support.stock_client import without_tokens
 
@@ -53,7 +53,7 @@ SCENES = (
     "twice",
 )
 RISKY = "b2"
-"""Of *lost fence*: does not sync its journal."""
+"""The bookie of *lost fence* that does not sync its journal."""
 CLIENTS = ("writer", "opener", "other", "follower", "watcher")
 PATIENT = {
     "add_timeout_s": 30.0,
@@ -62,18 +62,18 @@ PATIENT = {
     "slow_replica_grace_s": 60.0,
     "slow_replica_bytes_max": 1 << 24,
 }
-"""Nobody is replaced for being slow: that would end the scene."""
+"""No bookie is replaced for being slow, as that would end the sequence."""
 SCENE_S = 8.0
 
 
-class Gap(Play):
-    """The play with one scene in place of drawn faults."""
+class Gap(LedgerScene):
+    """Runs one scripted sequence in place of drawn faults."""
 
     scene = SCENES[0]
     power_at_close = False
 
     def plan(self) -> list[Step]:
-        """The scene that the seed decides."""
+        """Return the sequence that the seed selects."""
         script = self.script
         if self.scene == "last segment":
             return self.last_segment(script.uniform(0.2, 1.0))
@@ -100,7 +100,7 @@ class Gap(Play):
                 return self.lost_fence(at_s)
 
     def silent_holder(self, at_s: float, third: str) -> list[Step]:
-        """Only the bookie that is left has the last confirmed entries, and it is asked last for some of them."""
+        """Only the remaining bookie has the last confirmed entries, and for some of them it is read last."""
         return [
             Step(at_s, "pause", value=SCENE_S),
             Step(at_s + 0.3, "answer once", third, "opener"),
@@ -109,7 +109,7 @@ class Gap(Play):
         ]
 
     def hole(self, at_s: float, has: str, third: str) -> list[Step]:
-        """The last entries leave in one write, so that the LAC of none of them lies above the first."""
+        """The last entries are sent in one write, so that the LAC of each is below the first."""
         script = self.script
         write_s = at_s + 0.3
         over_s = write_s + script.uniform(0.3, 0.6)
@@ -122,7 +122,7 @@ class Gap(Play):
         ]
 
     def twice(self, at_s: float, has: str) -> list[Step]:
-        """From the beginning, so that no entry below was answered only once."""
+        """From the beginning, so that every earlier entry was acknowledged twice, too."""
         over_s = at_s + self.script.uniform(0.3, 0.6)
         return [
             Step(0.0, "answer twice", has, "writer"),
@@ -131,7 +131,7 @@ class Gap(Play):
         ]
 
     def closed_early(self, at_s: float, lacks: str, third: str) -> list[Step]:
-        """The copies that count are those that are durable."""
+        """Only durable copies count."""
         slow_s = self.script.uniform(0.05, 0.3)
         return [
             *(Step(at_s, "slow disk", host, value=slow_s) for host in (lacks, third)),
@@ -140,7 +140,7 @@ class Gap(Play):
         ]
 
     def lost_fence(self, at_s: float) -> list[Step]:
-        """Nothing is under way when the connection to the bookie ends, so the writer does not miss it."""
+        """Nothing is in flight when the connection to the bookie ends, so the writer does not notice."""
         fenced, third = self.script.sample([host for host in self.members() if host != RISKY], 2)
         return [
             Step(at_s, "pause", value=2.5),
@@ -153,7 +153,7 @@ class Gap(Play):
         ]
 
     def last_segment(self, at_s: float) -> list[Step]:
-        """The writer sends in groups, the slower bookie is lost between two of them, and nothing follows the second."""
+        """The writer sends two groups; the slower bookie is lost between them, and no entry follows the second."""
         script, lost = self.script, self.script.choice(self.members())
         pause_s = at_s + script.uniform(0.4, 0.7)
         return [
@@ -164,7 +164,7 @@ class Gap(Play):
         ]
 
     async def step_write(self, step: Step) -> None:
-        """The writer submits as many entries at once as `value` says."""
+        """The writer submits `value` entries at once."""
         await self.world.on(self.writing, self._write(int(step.value)))
 
     async def _write(self, count: int) -> None:
@@ -180,7 +180,7 @@ class Gap(Play):
         self.power_at_close = True
 
     def on_write(self, key: str) -> None:
-        """See Play."""
+        """See LedgerScene."""
         super().on_write(key)
         if not self.power_at_close or key != layout.ledger_path(self.ledger):
             return
@@ -194,7 +194,7 @@ class Gap(Play):
             self.faults.start_later(host)
 
     def two_ends(self, at_s: float, has: str, third: str) -> list[Step]:
-        """Both begin at once."""
+        """Both openers begin at the same time."""
         script = self.script
         return [
             Step(at_s, "cut", "opener", has),
@@ -203,9 +203,9 @@ class Gap(Play):
         ]
 
     def late_fence(self, at_s: float, has: str, third: str) -> list[Step]:
-        """The third bookie gets what the writer sent after it was asked by the recovery, and before it is fenced.
+        """The third bookie receives the writer's adds after the recovery's read, and before it is fenced.
 
-        The writer has nothing more to say: the other bookies would tell it that they are fenced.
+        The writer sends nothing more, as the other bookies would report that they are fenced.
         """
         script, pause_s = self.script, at_s
         at_s += 0.3
@@ -214,11 +214,11 @@ class Gap(Play):
             Step(at_s, "strand next", "opener", third, value=5.0),
             Step(at_s, "answer once", has, "opener"),
             Step(at_s + 0.01, "take over", "opener"),
-            Step(at_s + script.uniform(1.5, 3.5), "mend", "writer", third),
+            Step(at_s + script.uniform(1.5, 3.5), "restore one way", "writer", third),
         ]
 
     def vouching(self, at_s: float, has: str, third: str) -> list[Step]:
-        """The first one gets its last answer only when the second one has stored the entries again."""
+        """The first opener gets its last response only after the second one has stored the entries again."""
         script = self.script
         slow_s = script.choice((0.1, 0.2))
         second_s = at_s + 4 * slow_s
@@ -230,11 +230,11 @@ class Gap(Play):
             Step(second_s, "cut", "other", third),
             Step(second_s, "take over", "other"),
             Step(second_s + slow_s, "metadata cut", "other", value=4.0),
-            Step(second_s + script.uniform(2.0, 3.0), "mend", "opener", third),
+            Step(second_s + script.uniform(2.0, 3.0), "restore one way", "opener", third),
         ]
 
     async def watch(self) -> None:
-        """A second follower, which asks again at once."""
+        """Read as a second follower, which polls again immediately."""
         client = self.clients["watcher"]
         while True:
             await asyncio.sleep(0.02)
@@ -248,7 +248,7 @@ class Gap(Play):
 
 
 async def run(loop: SimLoop, seed: int) -> LedgerHistory:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world, script = World(loop, seed), random.Random(seed * 2 + 1)
     scene = SCENES[seed % len(SCENES)]
     if scene == "lost fence":
@@ -262,22 +262,22 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     created = writing.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
     writer = await world.on(writing, created)
     ids = {host: place.running.bookie_id for host, place in world.bookies.items() if place.running is not None}
-    play = Gap(world, script, writing, writer, LedgerHistory(), clients, quorums, ids)
-    play.scene = scene
-    writer.listener = play
-    world.metadata.on_write.append(play.on_write)
-    play.bare, play.seconds = True, loop.plan.seconds(SCENE_S)
-    play.ending = "closes" if loop.plan.calm else "taken over"
-    play.openers_left = ["opener", "other"]
-    cast = Cast(sorted(world.bookies), ("writer", *play.openers_left))
+    scene = Gap(world, script, writing, writer, LedgerHistory(), clients, quorums, ids)
+    scene.scene = scene
+    writer.listener = scene
+    world.metadata.on_write.append(scene.on_write)
+    scene.bare, scene.seconds = True, loop.plan.seconds(SCENE_S)
+    scene.ending = "closes" if loop.plan.calm else "taken over"
+    scene.openers_left = ["opener", "other"]
+    targets = Targets(sorted(world.bookies), ("writer", *scene.openers_left))
     steps = {
-        "take over": play.step_take_over,
-        "pause": play.step_pause,
-        "power at close": play.step_power_at_close,
-        "write": play.step_write,
+        "take over": scene.step_take_over,
+        "pause": scene.step_pause,
+        "power at close": scene.step_power_at_close,
+        "write": scene.step_write,
     }
-    play.faults = Faults(world, cast, steps)
-    watching = asyncio.ensure_future(play.watch())
-    history = await perform(play)
+    scene.faults = Faults(world, targets, steps)
+    watching = asyncio.ensure_future(scene.watch())
+    history = await perform(scene)
     watching.cancel()
     return history

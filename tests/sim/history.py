@@ -1,7 +1,7 @@
-"""What the clients of a simulation did and saw, and whether a durable log may behave so.
+"""Histories: records of what the clients of a simulation did and received, and checks of the guarantees.
 
-A history only records; `check_*` judges at the end. The rules are the promises of the project: an acknowledged entry
-is never lost, reordered or invented, and whoever closed a ledger decides its end for everybody.
+A history only records; `check_*` compares at the end. The rules are the guarantees of the project: an acknowledged
+entry is never lost, reordered or invented, and all clients agree on the last entry of a closed ledger.
 """
 
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ def _shown(payload: bytes) -> str:
 
 
 class HistoryError(AssertionError):
-    """The history breaks a promise."""
+    """The history violates a guarantee."""
 
 
 @dataclass(slots=True)
 class LedgerHistory:
-    """One ledger: what its writer submitted and saw confirmed, and what every reader found."""
+    """Records one ledger: the submitted and confirmed entries of its writer, and the entries that each reader got."""
 
     submitted: list[bytes] = field(default_factory=list)
     confirmed_up_to: int = -1
@@ -25,16 +25,16 @@ class LedgerHistory:
     closings: list[int] = field(default_factory=list)
     reads: list[tuple[str, int, list[bytes]]] = field(default_factory=list)
     lacs: dict[str, int] = field(default_factory=dict)
-    """By reader: how far it was told that it may read."""
+    """The last LAC of each reader."""
 
     def on_submit(self, first: int, payloads: list[bytes]) -> None:
-        """Ids are given in order, without gaps."""
+        """Record submitted entries; ids are assigned in order, without gaps."""
         if first != len(self.submitted):
             raise HistoryError(f"submit gave id {first} after {len(self.submitted)} entries")
         self.submitted += payloads
 
     def on_confirm(self, up_to: int) -> None:
-        """The writer was told that everything up to here is durable."""
+        """Record that all entries up to `up_to` were confirmed to the writer."""
         if self.failed:
             raise HistoryError(f"confirmed {up_to} after the writer had failed")
         if not self.confirmed_up_to < up_to < len(self.submitted):
@@ -42,21 +42,21 @@ class LedgerHistory:
         self.confirmed_up_to = up_to
 
     def on_close(self, last: int) -> None:
-        """Somebody (writer or recoverer) learned that the ledger is closed with this last entry."""
+        """Record that a client (writer or recovering opener) saw the ledger closed at this last entry."""
         self.closings.append(last)
 
     def on_lac(self, who: str, lac: int) -> None:
-        """A reader was told that it may read up to here: never less than before."""
+        """Record a LAC that a reader received; it never decreases."""
         if lac < self.lacs.get(who, -1):
-            raise HistoryError(f"{who} was told that it may read up to {self.lacs[who]}, and now {lac}")
+            raise HistoryError(f"{who} received the LAC {self.lacs[who]}, and now {lac}")
         self.lacs[who] = lac
 
     def on_read(self, who: str, first: int, payloads: list[bytes]) -> None:
-        """A reader got these entries, from `first` on."""
+        """Record the entries that a reader got, from `first` on."""
         self.reads.append((who, first, payloads))
 
     def check(self) -> None:
-        """Raise HistoryError for a lost, invented or reordered entry, or for two ends of one ledger."""
+        """Raise HistoryError for a lost, invented or reordered entry, or for different last entries of the ledger."""
         if len(set(self.closings)) > 1:
             raise HistoryError(f"the ledger was closed at different entries: {sorted(set(self.closings))}")
         for last in self.closings:
@@ -64,7 +64,7 @@ class LedgerHistory:
                 raise HistoryError(f"closed at {last} although {self.confirmed_up_to} was confirmed: entries are lost")
             for who, lac in self.lacs.items():
                 if last < lac:
-                    raise HistoryError(f"closed at {last} although {who} was told that it may read up to {lac}")
+                    raise HistoryError(f"closed at {last} although {who} received the LAC {lac}")
             if last >= len(self.submitted):
                 raise HistoryError(f"closed at {last} with only {len(self.submitted)} submitted: entries are invented")
         for who, first, payloads in self.reads:
@@ -77,21 +77,21 @@ class LedgerHistory:
 
 @dataclass(slots=True)
 class CursorHistory:
-    """One durable cursor: what was acknowledged through it, and sought.
+    """Records the acknowledgements and seeks of one durable cursor.
 
-    `consumed`: acknowledged, perhaps only in memory; `durably`: saved for sure. What is in neither must be delivered.
+    `consumed`: acknowledged, perhaps only in memory; `durably`: certainly saved. Entries in neither must be delivered.
     """
 
     start: tuple[int, int]
     consumed: set[bytes] = field(default_factory=set)
     durably: set[bytes] = field(default_factory=set)
     gone: bool = False
-    """Its deletion was asked for."""
+    """Whether its deletion was requested."""
 
 
 @dataclass(slots=True)
 class LogHistory:
-    """A managed ledger over several owners: appends by value, acknowledgements of its cursors."""
+    """Records a managed ledger across several owners: appends by value, acknowledgements of its cursors."""
 
     trims: bool = False
     attempted: list[bytes] = field(default_factory=list)
@@ -100,41 +100,41 @@ class LogHistory:
     cursors: dict[str, CursorHistory] = field(default_factory=dict)
 
     def on_append(self, payload: bytes) -> None:
-        """An owner was asked to append this; every payload is unique."""
+        """Record a requested append; every payload is unique."""
         self.attempted.append(payload)
 
     def on_appended(self, payload: bytes, position: tuple[int, int]) -> None:
-        """The append was acknowledged at this position."""
+        """Record that the append was acknowledged at this position."""
         if payload in self.acknowledged:
             raise HistoryError(f"{_shown(payload)} was acknowledged twice")
         self.acknowledged[payload] = position
         self.on_seen(payload, position)
 
     def on_seen(self, payload: bytes, position: tuple[int, int]) -> None:
-        """Somebody found it there: it never is anywhere else."""
+        """Record the position at which a payload was read; it never changes."""
         if self.seen.setdefault(payload, position) != position:
             raise HistoryError(f"{_shown(payload)} is at {position} and was at {self.seen[payload]}")
 
     def on_seek(self, cursor: str, position: tuple[int, int]) -> None:
-        """A seek to `position` begins: from now on it may have happened. What it passes counts as consumed."""
+        """Record a begun seek to `position`, which may take effect from now on. Skipped entries count as consumed."""
         known = self.cursors[cursor]
         known.consumed |= {payload for payload, at in self.seen.items() if at < position}
         known.durably -= {payload for payload, at in self.seen.items() if at >= position}
 
     def on_sought(self, cursor: str, position: tuple[int, int], first: tuple[int, int]) -> None:
-        """The seek is durable. Everything from `position` on that is still there (`first`) comes again."""
+        """Record a durable seek. Entries from `position` on that still exist (from `first` on) are delivered again."""
         known = self.cursors[cursor]
         known.consumed -= {payload for payload, at in self.seen.items() if at >= max(position, first)}
         known.durably |= {payload for payload, at in self.seen.items() if at < position}
 
     def check_log(self, found: list[tuple[tuple[int, int], bytes]]) -> None:
-        """`found` is the whole log in the order of a reader from the first position."""
+        """Check `found`, the whole log in the order of a reader from the first position."""
         positions = [position for position, _ in found]
         if positions != sorted(set(positions)):
             raise HistoryError("positions are not strictly increasing")
         at = {payload: position for position, payload in found}
         if len(at) != len(found):
-            raise HistoryError("an entry is there twice although nobody appended it twice")
+            raise HistoryError("an entry is in the log twice, but was appended once")
         attempted = set(self.attempted)
         for payload in at:
             if payload not in attempted:
@@ -152,14 +152,14 @@ class LogHistory:
             self.on_seen(payload, position)
 
     def check_cursor(self, name: str, delivered: set[bytes]) -> None:
-        """`delivered` is what a recovered cursor still delivers; after `check_log`."""
+        """Check the payloads that a recovered cursor still delivers. Call `check_log` before."""
         known = self.cursors[name]
         for payload, position in self.seen.items():
             if position < known.start:
                 continue
             if payload not in known.consumed and payload not in delivered:
                 raise HistoryError(
-                    f"{_shown(payload)} was never consumed by {name} and is not delivered: passed over or trimmed"
+                    f"{_shown(payload)} was never consumed by {name} and is not delivered: skipped or trimmed"
                 )
             if payload in known.durably and payload in delivered:
                 raise HistoryError(f"{_shown(payload)} was consumed durably by {name} and is delivered again")

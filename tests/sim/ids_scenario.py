@@ -1,18 +1,18 @@
-"""An older snapshot of the metadata is put back while bookies keep their entries; later an operator raises the epoch.
+"""An older snapshot of the metadata is restored while bookies keep their entries; then the epoch is raised.
 
-Clients of ours and clients like the stock ones create ledgers, write, close and read before and after. Stock clients
-ask no bookie: one kind takes the next number of the counter, the other chooses ids of its own. Bookies restart, and
-collect garbage all the while; nothing protects what the snapshot lacks but the bookies' own marks. A second snapshot
-comes back afterwards: its counters are high, and only its epoch is older. Judged:
+Quire's clients and clients that act like BookKeeper's create ledgers, write, close and read before and after. The
+latter do not ask the bookies: one kind takes the next number of the counter, the other chooses its own ids. Bookies
+restart and collect garbage all the time; only the bookies' own marks protect ledgers that the snapshot lacks. A second
+snapshot is restored afterwards: its counters are high, and only its epoch is older. Checked:
 
-* no client of ours creates a ledger under an id that another one has entries under;
-* a reader gets nothing but what the creator of the ledger that it opened submitted to it;
-* a bookie that held a confirmed entry when a snapshot came back serves the same bytes in the end;
-* once the epoch is raised, clients of ours create ledgers again.
+* no client of Quire creates a ledger under an id under which another ledger has entries;
+* a reader gets only entries that the creator of the opened ledger submitted to it;
+* a bookie that held a confirmed entry when a snapshot was restored serves the same bytes in the end;
+* once the epoch is raised, clients of Quire create ledgers again.
 
-A ledger is what its creator's `c_token` names, not its id. Of an id under which several creators sent entries, reads
-are judged where one creator is a stock client, the reader opens the ledger of that one, and the others are ours: the
-tokens that bookies keep distinguish the two. For the rest see "Limits" in docs/protocol.md, "Ledger ids: never
+A ledger is identified by its creator's `c_token`, not by its id. If several creators sent entries under one id, reads
+are checked only if the reader opens the ledger of a stock client and all other creators are clients of Quire: the
+tokens that bookies keep distinguish the two. For the other cases see "Limits" in docs/protocol.md, "Ledger ids: never
 twice".
 """
 
@@ -33,26 +33,26 @@ from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSetti
 from quire_bookie.server.upkeep.gc_fuse import FuseSettings
 from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from tests.sim.history import HistoryError, LedgerHistory
-from tests.sim.judge import place_of, trouble_with
 from tests.sim.ledger_scenario import Listener, read_all
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore, Snapshot
 from tests.sim.plan import Step
-from tests.sim.world import SimClient, World, insist
+from tests.sim.stored_entries import place_of, trouble_with
+from tests.sim.world import SimClient, World, retry
 from tests.support.epochs import raise_epoch
 from tests.support.stock_client import without_tokens
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
 BOOKIES = 4
 BURNED = 40
-"""Ids that are counted and get no ledger: no bookie knows them, so a later epoch gives them out."""
+"""Ids that are counted but get no ledger: no bookie knows them, so a later epoch assigns them."""
 SETTLED_S = 3.0
-"""Bookies look at the counters within a second of a new ledger."""
+"""Time to wait after a new ledger: bookies read the counters within a second."""
 CREATES_AGAIN_S = 60.0
 
 
 class CountedIds:
-    """Stands for the ids of a stock client: the next number, and no bookie is asked."""
+    """Simulates the ids of a stock client: takes the next number without asking a bookie."""
 
     def __init__(self, session: SimMetadataStore) -> None:
         self._ids = LedgerIds(session)
@@ -65,7 +65,7 @@ class CountedIds:
 
 
 class ChosenIds:
-    """Stands for `createAdv` of a stock client: the application chooses, among ids that others may have."""
+    """Simulates `createAdv` of a stock client: the application chooses among ids that other ledgers may have."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -79,7 +79,7 @@ class ChosenIds:
 
 @dataclass(slots=True)
 class Life:
-    """One ledger as its creator wrote it."""
+    """Records one ledger as its creator wrote it."""
 
     ledger: LedgerId
     token: int
@@ -96,14 +96,14 @@ class Life:
 
 @dataclass(slots=True)
 class Scene:
-    """The world, everything that was ever created in it, and what bookies were seen to hold."""
+    """Owns the world, all ledgers ever created in it, and a record of the entries that bookies served."""
 
     world: World
     lives: list[Life] = field(default_factory=list)
     held: dict[tuple[BookieId, int, int], tuple[Life, LedgerMetadata]] = field(default_factory=dict)
-    """By bookie, token and entry: an acknowledged entry that the bookie served."""
+    """Acknowledged entries that bookies served, by bookie, token and entry."""
 
-    # ---- what clients do
+    # ---- clients
     async def client(self, host: str, kind: str) -> SimClient:
         """Start a client of one of the three kinds."""
         client = await self.world.start_client(host)
@@ -115,7 +115,7 @@ class Scene:
         return client
 
     async def create(self, client: SimClient) -> tuple[Life, LedgerWriter]:
-        """Create a ledger. HistoryError: a client of ours took an id under which there are entries."""
+        """Create a ledger. HistoryError if a client of Quire took an id under which entries exist."""
         e, w, a = self.world.chance.choice(QUORUMS)
         ours = not isinstance(client.ledgers._ids, CountedIds | ChosenIds)
         before = [life for life in self.lives if life.has_entries]
@@ -127,11 +127,11 @@ class Scene:
         self.world.loop.note(f"created: {life}")
         taken = [other for other in before if other.ledger == life.ledger]
         if ours and taken:
-            raise HistoryError(f"an id was given out twice: {life}, and before {taken[0]}")
+            raise HistoryError(f"an id was assigned twice: {life}, and before {taken[0]}")
         return life, writer
 
     async def write(self, client: SimClient, count: int) -> None:
-        """Create a ledger, append `count` times, and close it or leave it open, as far as the cluster lets it."""
+        """Create a ledger, append `count` times, and close it or leave it open; stop at an error of the cluster."""
         try:
             life, writer = await self.create(client)
         except QuireError as error:
@@ -165,7 +165,7 @@ class Scene:
         await asyncio.gather(*(several(client) for client in clients))
 
     async def read(self, client: SimClient) -> None:
-        """Read every ledger that the metadata names as far as it says; closed or left open, but not shared."""
+        """Read every ledger of the metadata up to its end, closed or open, unless its id is shared."""
         for life in self.lives:
             metadata = self.metadata_of(life)
             if metadata is None or self.is_shared(life):
@@ -179,7 +179,7 @@ class Scene:
         self.check_reads()
 
     def check_reads(self) -> None:
-        """HistoryError: a reader got what was never submitted there."""
+        """Raise HistoryError if a reader got entries that were never submitted there."""
         for life in self.lives:
             submitted = life.history.submitted
             for who, first, payloads in life.history.reads:
@@ -187,20 +187,20 @@ class Scene:
                     raise HistoryError(f"{who}: entries from {first} on are not those that were submitted: {payloads}")
             life.history.reads.clear()
 
-    # ---- what is known
+    # ---- records
     def metadata_of(self, life: Life) -> LedgerMetadata | None:
-        """What the store says of it now; None when it names no ledger with this id, or another one."""
+        """Return the ledger's current metadata; None if the id has none, or belongs to another ledger."""
         node = self.world.metadata.nodes.get(layout.ledger_path(life.ledger))
         metadata = None if node is None else decode_ledger_metadata(node.value)
         return metadata if metadata is not None and metadata.c_token == life.token else None
 
     def is_shared(self, life: Life) -> bool:
-        """Whether another creator sent entries under its id that no token tells from its own."""
+        """Whether another creator sent entries under its id that no token distinguishes from its own."""
         others = (one for one in self.lives if one is not life and one.ledger == life.ledger and one.history.submitted)
         return any(life.ours or not one.ours for one in others)
 
     async def note_held(self) -> None:
-        """Take down which bookie serves which confirmed entry that it is named for."""
+        """Record which bookie serves which confirmed entry that it is named for."""
         for life in self.lives:
             metadata = self.metadata_of(life)
             for number in range(life.history.confirmed_up_to + 1 if metadata is not None else 0):
@@ -220,14 +220,14 @@ class Scene:
                         self.held[bookie, life.token, number] = life, metadata
 
     async def check_held(self) -> None:
-        """HistoryError: a bookie lost, or replaced, what it served."""
+        """Raise HistoryError if a bookie lost or replaced an entry that it served."""
         for (bookie, _token, number), (life, metadata) in self.held.items():
             entry, payload = EntryId(number), life.history.submitted[number]
             trouble = await trouble_with(self.world, life.ledger, metadata, bookie, entry, payload)
             if trouble:
                 raise HistoryError(f"{bookie} held entry {number} of {life}: {trouble}")
 
-    # ---- what happens to the cluster
+    # ---- the cluster
     async def restarts(self, seconds: float) -> None:
         """Stop and start one bookie after the other."""
         world = self.world
@@ -241,7 +241,7 @@ class Scene:
             await self.restart(step)
 
     async def restart(self, step: Step) -> None:
-        """One of them, a little later."""
+        """Stop a bookie and start it a little later."""
         self.world.loop.note(f"fault: {step}")
         if step.kind == "crash":
             self.world.crash_bookie(step.who, "random")
@@ -253,10 +253,10 @@ class Scene:
         await self.world.start_bookie(step.who)
 
     async def go_back(self, snapshot: Snapshot, idle: SimClient) -> None:
-        """Put it back under bookies that run on or that are stopped before, a while after the last new ledger.
+        """Restore the snapshot while bookies keep running or are stopped, a while after the last new ledger.
 
         In half of the runs the snapshot holds the leases too, so that no session ends: connections alone break.
-        `idle` created none since the snapshot, and creates one before it can know that the metadata went back.
+        `idle` has created no ledger since the snapshot, and creates one before it can notice the restore.
         """
         await asyncio.sleep(SETTLED_S)
         await self.note_held()
@@ -275,7 +275,7 @@ class Scene:
         await writing
 
     async def operator(self) -> None:
-        """Hold garbage collection, since nothing says what the snapshot lacks, and begin an epoch."""
+        """Hold garbage collection, since it is unknown which ledgers the snapshot lacks, and raise the epoch."""
         store = SimMetadataStore(self.world.metadata)
         await set_collection_hold(store, "an older snapshot was put back")
         epoch = await raise_epoch(store, self.world.clock.now_ms())
@@ -283,18 +283,18 @@ class Scene:
         await store.close()
 
     async def creates_again(self, client: SimClient) -> None:
-        """HistoryError, or what stops it, when a client of ours cannot create, write and close."""
-        life, writer = await insist(lambda: self.create(client), seconds=CREATES_AGAIN_S)
+        """Create, write and close a ledger. Raises HistoryError, or the error of the step that fails."""
+        life, writer = await retry(lambda: self.create(client), seconds=CREATES_AGAIN_S)
         writer.listener = Listener(life.history)
         payloads = [b"%x/0" % life.token]
         life.history.on_submit(writer.submit(payloads), payloads)
         await self.world.on(client, writer.close())
         if not life.has_entries:
-            raise HistoryError(f"{life} was created after the epoch was raised, and takes no entry")
+            raise HistoryError(f"{life} was created after the epoch was raised, and accepts no entry")
 
 
 async def run(loop: SimLoop, seed: int) -> list[tuple[int, int]]:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     chance = world.chance
     world.garbage_collection_settings = GarbageCollectionSettings(

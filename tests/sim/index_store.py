@@ -1,7 +1,7 @@
-"""An index store that forgets what was not committed with a sync.
+"""A simulated index store that loses commits without a sync.
 
-It lives on a `SimDisk`, under a path, so that a crash of the disk is a crash of the index and its commits count as
-steps of the same sequence.
+It lives on a `SimDisk`, under a path: a crash of the disk is a crash of the index, and its commits count as steps of
+the same sequence.
 """
 
 import bisect
@@ -13,7 +13,7 @@ from tests.sim.disk import SimCrashError, SimDisk, Survival
 
 
 class _Image:
-    """A sorted map: as the process sees it, and as a crash leaves it."""
+    """A sorted map, as the process sees it and as a crash leaves it."""
 
     def __init__(self, pairs: dict[bytes, bytes]) -> None:
         self.current = dict(pairs)
@@ -38,7 +38,7 @@ class SimIndexStore:
         self._damaged: set[bytes] = set()
 
     def damage(self, key: bytes) -> None:
-        """From now on reads that need this key find a damaged page."""
+        """Damage the page of a key: reads that need it fail from now on."""
         self._damaged.add(key)
 
     def _check(self, low: bytes, high: bytes) -> None:
@@ -46,20 +46,20 @@ class SimIndexStore:
             raise DamagedError(self._path, 0, "simulated damage of an index page")
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value or None."""
+        """Return the value, or None."""
         await self._disk.pause()
         self._check(key, key)
         return self._image.current.get(key)
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """One answer per key."""
+        """Return one value or None per key."""
         await self._disk.pause()
         for key in keys:
             self._check(key, key)
         return [self._image.current.get(key) for key in keys]
 
     async def last_at_or_below(self, key: bytes, lower: bytes) -> tuple[bytes, bytes] | None:
-        """The greatest pair in [lower, key]."""
+        """Return the greatest pair in [lower, key]."""
         await self._disk.pause()
         self._check(lower, key)
         at = bisect.bisect_right(self._image.keys, key) - 1
@@ -69,7 +69,7 @@ class SimIndexStore:
         return found, self._image.current[found]
 
     async def scan(self, start: bytes, end: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Pairs in [start, end) of one snapshot."""
+        """Yield the pairs in [start, end) of one snapshot."""
         await self._disk.pause()
         self._check(start, end)
         keys = self._image.keys
@@ -83,7 +83,7 @@ class SimIndexStore:
     async def commit(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool = True
     ) -> None:
-        """All or nothing; durable when synced."""
+        """Commit atomically; durable if synced."""
         await self._disk.pause()
         self._disk.reserve(sum(len(key) + len(value) for key, value in puts))
         if self._disk.step("commit", self._path):
@@ -94,7 +94,7 @@ class SimIndexStore:
         self._settle(sync)
 
     async def delete_range(self, start: bytes, end: bytes) -> None:
-        """Durable with the next synced commit."""
+        """Delete [start, end); durable with the next synced commit."""
         await self._disk.pause()
         if self._disk.step("commit", self._path):
             raise SimCrashError(self._path)

@@ -1,4 +1,4 @@
-"""Three bookies, a writer, recovering openers: whatever crashes, nothing confirmed is lost and one end is agreed on."""
+"""Three bookies, a writer, recovering openers: no crash loses a confirmed entry, and all agree on the last entry."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from quire_bookie.model import EntryId, LedgerId
 from tests.sim.faults import disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.loop import SimLoop
-from tests.sim.world import SimClient, World, insist
+from tests.sim.world import SimClient, World, retry
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 1), (3, 2, 1))
 
 
 class Listener:
-    """What the writer of a ledger is told goes to its history."""
+    """Passes the callbacks of a ledger's writer to its history."""
 
     def __init__(self, history: LedgerHistory) -> None:
         self._history = history
@@ -58,7 +58,7 @@ async def write(
 
 
 async def read_all(reader: LedgerReader, history: LedgerHistory, who: str) -> None:
-    """Everything up to the reader's LAC, in pieces."""
+    """Read everything up to the reader's LAC, in pieces."""
     position = 0
     while position <= reader.last_add_confirmed:
         last = EntryId(min(position + 49, reader.last_add_confirmed))
@@ -70,7 +70,7 @@ async def read_all(reader: LedgerReader, history: LedgerHistory, who: str) -> No
 
 
 async def run(loop: SimLoop, seed: int) -> LedgerHistory:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     await world.start_bookies(3)
     writing, opening, other = [await world.start_client(host) for host in ("writer", "opener", "other")]
@@ -81,7 +81,7 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     seconds = world.chance.uniform(2.0, 12.0)
     begun = loop.time()
     feeding = world.on(writing, write(world, writing, writer, history, begun + seconds))
-    # With Qa = Qw = 1 replica of an entry a crash may only delay, never lose: what was acknowledged was synced.
+    # With Qa = Qw = 1 a crash may delay an acknowledged entry but never lose it, as the entry was synced.
     faults = asyncio.ensure_future(disturb(world, ("writer", "opener", "other"), seconds, down_max=2))
     await asyncio.sleep(world.chance.uniform(0.5, seconds))
     openers = {"opener": opening, "other": other}
@@ -99,7 +99,7 @@ async def take_over(
     feeding: "asyncio.Task[None]",
     faults: "asyncio.Future[None]",
 ) -> None:
-    """The writer dies, perhaps; all openers recover its ledger at once, amid the faults."""
+    """Kill the writer or let it run; all openers recover its ledger at once, amid the faults."""
     if world.chance.random() < 0.3:
         world.kill_client(writing)
     recoveries = [
@@ -109,16 +109,16 @@ async def take_over(
     await asyncio.gather(*recoveries)
     if not writing.node.dead:
         await feeding
-        await asyncio.sleep(30)  # answers that are still under way must not confirm anything any more
+        await asyncio.sleep(30)  # responses still in flight must not confirm anything
 
 
 async def recover(world: World, client: SimClient, ledger: LedgerId, history: LedgerHistory, who: str) -> None:
-    """Take the ledger over, as often as it needs, then read all of it."""
+    """Recover the ledger, with retries, then read all of it."""
 
     async def attempt() -> LedgerReader:
         opened: LedgerReader = await world.on(client, client.ledgers.open_ledger(ledger, recover=True))
         return opened
 
-    reader = await insist(attempt, seconds=300)
+    reader = await retry(attempt, seconds=300)
     history.on_close(reader.last_add_confirmed)
-    await insist(lambda: world.on(client, read_all(reader, history, who)), seconds=300)
+    await retry(lambda: world.on(client, read_all(reader, history, who)), seconds=300)

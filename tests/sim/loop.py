@@ -2,8 +2,8 @@
 
 Production code runs on it unchanged: `loop.time`, timers and tasks are asyncio's own, `create_server` and
 `create_connection` lead into the simulated network. Every callback belongs to the node in whose context it was
-scheduled; once that node is dead, its callbacks never run again, so that no `finally` does what a dead process
-could not. Whatever would reach around the ports (threads, executors, file descriptors) raises.
+scheduled; once that node is dead, its callbacks never run again, so that no `finally` does something that a dead
+process could not. Access that bypasses the ports (threads, executors, file descriptors) raises.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from tests.sim.plan import Plan
 
 T = TypeVar("T")
 COLLECTED_EVERY = 4000
-"""Moves of the clock from one garbage collection to the next."""
+"""Number of clock advances between two garbage collections."""
 _node: contextvars.ContextVar["Node | None"] = contextvars.ContextVar("sim_node", default=None)
 
 
 class SimDeadlockError(AssertionError):
-    """Nothing is ready and no timer is set, yet the scenario has not ended."""
+    """Nothing is ready and no timer is set, but the scenario has not ended."""
 
 
 class SimTimeLimitError(AssertionError):
-    """The scenario took more virtual time than it may."""
+    """The scenario exceeded its limit of virtual time."""
 
 
 @dataclass(eq=False, slots=True)
@@ -46,12 +46,12 @@ class Node:
 
 
 def current_node() -> Node | None:
-    """The node in whose context the caller runs."""
+    """Return the node in whose context the caller runs."""
     return _node.get()
 
 
 class _VirtualSelector:
-    """Stands where the loop waits for sockets: waiting moves the clock instead."""
+    """Replaces the loop's selector: waiting advances the clock instead."""
 
     def __init__(self, loop: "SimLoop") -> None:
         self._loop = loop
@@ -69,7 +69,7 @@ class _VirtualSelector:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module's text. `seed` governs every choice of the network."""
+    """The event loop described above. `seed` determines every choice of the network."""
 
     def __init__(self, seed: int, *, time_limit_s: float = 3600.0) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now
 
     def note(self, text: str) -> None:
-        """Something happened that whoever looks at a failing seed wants to know."""
+        """Log an event for the analysis of a failing seed."""
         self.plan.events.append((self._now, text))
 
     def advance(self, seconds: float) -> None:
@@ -106,7 +106,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # ---- nodes
     def start_node(self, host: str, incarnation: int = 0) -> Node:
-        """A fresh process at that address."""
+        """Start a new process at that address."""
         return Node(host, incarnation)
 
     def run_on(self, node: Node, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -122,16 +122,16 @@ class SimLoop(asyncio.BaseEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> "asyncio.Task[T]":
-        """As asyncio's; remembers whose task it is."""
+        """Create a task as asyncio does, and record its node."""
         task: asyncio.Task[T] = super().create_task(coro, name=name, context=context)
         self._tasks[task] = _node.get() if context is None else context.get(_node)
         return task
 
     def kill(self, node: Node) -> None:
-        """Cut the node's ports, then never run anything of it again."""
+        """Cut the node's network and never run its callbacks again."""
         node.dead = True
         for task in [task for task, owner in self._tasks.items() if owner is node]:
-            # Kept, not collected: a collected coroutine would run its `finally`.
+            # Keep a reference: a collected coroutine would run its `finally`.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._frozen.append(task)
         for cut in node.on_kill:
@@ -159,23 +159,23 @@ class SimLoop(asyncio.BaseEventLoop):
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, *, start_serving: bool = True, **_: Any
     ) -> Any:
-        """Listen at the current node's address; without `start_serving` the port is taken and everybody refused."""
+        """Listen at the current node's address; until `start_serving` the port is in use but refuses connections."""
         return self.network.listen(current_node(), protocol_factory, port, serving=start_serving)
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect from the current node."""
         return await self.network.connect(current_node(), protocol_factory, host, port)
 
-    # ---- what must not happen
+    # ---- unsupported operations
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
-        """Threads are outside the simulation."""
-        raise AssertionError(f"{func} reached around the ports: no executor in the simulation")
+        """Fail: threads are outside the simulation."""
+        raise AssertionError(f"{func} bypassed the ports: the simulation has no executor")
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+        """Do nothing: there are no events."""
 
     def _write_to_self(self) -> None:
-        """Only threads would need waking."""
+        """Do nothing: only threads would need to wake the loop."""
 
     def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -185,12 +185,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # ---- the end
     def finish(self) -> None:
-        """Forget what is left without running it, and close."""
+        """Drop the remaining tasks without running them, and close."""
         for task in {*asyncio.all_tasks(self), *self._frozen}:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro = task.get_coro()
             if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
-                # Its process died before the first step. That runs nothing of it, and says that it is no mistake.
+                # The task never ran its first step: closing it runs none of its code and avoids a warning.
                 coro.close()
         self._ready.clear()  # type: ignore[attr-defined]
         heapq.heapify(self._scheduled)  # type: ignore[attr-defined]
@@ -212,9 +212,9 @@ def _guard(callback: Callable[..., object], context: contextvars.Context | None)
 
 
 def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, time_limit_s: float = 3600.0) -> T:
-    """Run one scenario to its end on a fresh loop. Equal seeds give equal runs (under PYTHONHASHSEED=0).
+    """Run one scenario to its end on a new loop. Equal seeds give equal runs (under PYTHONHASHSEED=0).
 
-    Garbage is collected at fixed steps of the loop: what a weak mapping holds depends on when that happens.
+    Garbage is collected at fixed steps of the loop, as the content of weak mappings depends on when that happens.
     """
     gc.disable()
     loop = SimLoop(seed, time_limit_s=time_limit_s)
@@ -230,7 +230,7 @@ def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, ti
 
 
 def _collect_silently() -> None:
-    """Drop what the dead left behind now, where their complaints about a closed loop disturb nobody."""
+    """Collect the objects of dead nodes now, and suppress their errors about a closed loop."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         gc.collect()

@@ -1,9 +1,9 @@
 """A linearizable metadata store in memory, with leases that outlive a dead process and results that stay unknown.
 
 `SimMetadata` is the server that all nodes share; `SimMetadataStore` is one node's session and implements the
-`MetadataStore` port. Faults: unreachable (nothing done), lost answers (done or not, the caller cannot tell), requests
-that time out and are done seconds later, slow answers, watches that lose events and say so by RESYNC, listings that
-come back empty, and an older snapshot that takes the place of everything.
+`MetadataStore` port. Faults: unreachable (not executed), lost responses (executed or not, unknown to the caller),
+requests that time out and are executed seconds later, slow responses, watches that lose events and report RESYNC, empty
+listings, and an older snapshot that replaces the whole state.
 """
 
 import asyncio
@@ -40,46 +40,46 @@ class _Stored:
 
 
 Snapshot = dict[str, _Stored]
-"""Every node but those of leases, with its version; the counters of ledger ids are versions."""
+"""All nodes except ephemeral ones, with their versions; the counters of ledger ids are versions."""
 
 
 @dataclass(slots=True)
 class SimMetadata:
-    """The server's state and its faults."""
+    """Owns the server's state and its faults."""
 
     chance: random.Random
     delay_s: tuple[float, float] = (0.0005, 0.004)
     session_timeout_s: float = 10.0
     unknown_chance: float = 0.0
     late_chance: float = 0.0
-    """Of a write: its caller hears of a timeout at once, and it is done later, if its condition then holds."""
+    """Probability that a write fails with a timeout at once and is executed later, if its condition then holds."""
     late_s: tuple[float, float] = (0.05, 3.0)
     listings_empty: bool = False
-    """Scans find nothing: what a store says that was restored from an old backup, or is another one."""
+    """Whether scans find nothing, as in a store restored from an old backup, or in another store."""
     put_away: "dict[str, _Stored]" = field(default_factory=dict)
-    """Nodes that vanished and come back: the store went back in time, and will go forth again."""
+    """Vanished nodes, until they come back: the store went back in time, and will return to the present."""
     away: bool = False
     on_write: "list[Callable[[str], None]]" = field(default_factory=list)
-    """Told the key of each write as it takes effect."""
+    """Called with the key of each write when it takes effect."""
     nodes: dict[str, _Stored] = field(default_factory=dict)
     history: list[tuple[str, str]] = field(default_factory=list)
     watches: "list[SimWatch]" = field(default_factory=list)
     sessions: int = 0
     expired: set[int] = field(default_factory=set)
     era: int = 0
-    """How often an older snapshot was put back that sessions notice."""
+    """Number of restores of older snapshots that sessions notice."""
     breaks: int = 0
-    """How often every connection broke."""
+    """Number of times that all connections broke."""
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of what the store holds now."""
+        """Return a copy of the current nodes."""
         return {key: node for key, node in self.nodes.items() if node.session is None}
 
     def put_back(self, snapshot: Snapshot, *, noticed: bool = True) -> None:
-        """Replace everything by an earlier `snapshot`: nodes, versions and counters go back. Connections broke.
+        """Replace everything by an earlier `snapshot`: nodes, versions and counters go back, and connections break.
 
-        No lease is left, watches get a RESYNC, and a session notices with the next answer that it gets. Not `noticed`:
-        the snapshot has the leases as well, and the revision has come past the one that sessions saw last.
+        All leases end, watches get a RESYNC, and a session notices with its next response. If not `noticed`, the
+        snapshot has the leases too, and its revision is above the last one that sessions saw.
         """
         self.breaks += 1
         if not noticed:
@@ -92,21 +92,21 @@ class SimMetadata:
             watch.lose_events()
 
     def expire(self, session: int) -> None:
-        """The lease ran out: its ephemeral nodes go, and nobody writes with it any more."""
+        """Expire a lease: remove its ephemeral nodes and refuse its writes."""
         self.expired.add(session)
         for key in sorted(key for key, node in self.nodes.items() if node.session == session):
             self.remove(key)
 
     def write(self, key: str, value: bytes, session: int | None) -> int:
-        """Put without a check; returns the new version. MetadataUnavailableError when the lease has run out."""
+        """Write without a check and return the new version. MetadataUnavailableError if the lease has expired."""
         if session in self.expired:
-            raise MetadataUnavailableError("the simulated lease has run out")
+            raise MetadataUnavailableError("the simulated lease has expired")
         old = self.nodes.get(key)
         version = 0 if old is None else old.version + 1
         self.nodes[key] = _Stored(value, version, session)
         self._notify(EventKind.CREATED if old is None else EventKind.MODIFIED, key)
-        for told in self.on_write:
-            told(key)
+        for listener in self.on_write:
+            listener(key)
         return version
 
     def remove(self, key: str) -> None:
@@ -115,14 +115,14 @@ class SimMetadata:
             self._notify(EventKind.DELETED, key)
 
     def vanish(self, keys: Sequence[str]) -> None:
-        """These nodes are not there any more, in no listing and for no reader, until `come_back`."""
+        """Hide these nodes from listings and readers until `come_back`."""
         for key in keys:
             if key in self.nodes:
                 self.put_away[key] = self.nodes[key]
                 self.remove(key)
 
     def come_back(self) -> None:
-        """Everything that vanished is there again, as it was."""
+        """Restore all vanished nodes unchanged."""
         returning, self.put_away = self.put_away, {}
         for key, node in returning.items():
             if key not in self.nodes:
@@ -130,7 +130,7 @@ class SimMetadata:
                 self._notify(EventKind.CREATED, key)
 
     def version(self, key: str) -> int:
-        """Version or ABSENT."""
+        """Return the version of a node, or ABSENT."""
         node = self.nodes.get(key)
         return ABSENT if node is None else node.version
 
@@ -151,17 +151,17 @@ class SimWatch:
         server.watches.append(self)
 
     def offer(self, event: Event) -> None:
-        """An event happened; it is seen a little later."""
+        """Queue an event; it is delivered a little later."""
         self._queue.put_nowait(event)
 
     def lose_events(self) -> None:
-        """Compaction took events away before they were read."""
+        """Drop undelivered events, as compaction does."""
         while not self._queue.empty():
             self._queue.get_nowait()
         self._queue.put_nowait(Event(EventKind.RESYNC, self.prefix))
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Events until closed."""
+        """Yield events until closed."""
         while (event := await self._queue.get()) is not None:
             await asyncio.sleep(self._server.chance.uniform(*self._server.delay_s))
             yield event
@@ -190,13 +190,13 @@ class SimMetadataStore:
 
     # ---- faults
     def reach(self) -> None:
-        """The server can be reached again by this session, if its process lives."""
+        """Make the server reachable again for this session, if its process lives."""
         if self.cut:
             self.read_since_cut.clear()
         self.cut = self._dead
 
     def cut_for_good(self) -> None:
-        """The process died: the lease expires by itself after its time."""
+        """Cut a dead process; its lease expires after its TTL."""
         self.cut = self._dead = True
         for watch in self._watches:
             if watch in self._server.watches:
@@ -208,9 +208,9 @@ class SimMetadataStore:
         self.renew_session()
 
     def lose_session(self, noticed_s: float = 0.0) -> None:
-        """The lease runs out while the process lives on and does not reach the server, until `renew_session`.
+        """Expire the lease while the process lives and does not reach the server, until `renew_session`.
 
-        The process notices it so much later: others may have its nodes by then.
+        The process notices after `noticed_s`: other processes may have its nodes by then.
         """
         self.cut = True
         self._server.expire(self._session)
@@ -220,7 +220,7 @@ class SimMetadataStore:
             self._tell(SessionState.LOST)
 
     def renew_session(self) -> None:
-        """The server is reached again, and grants a new lease. Nothing for a process that died."""
+        """Make the server reachable again and grant a new lease. Does nothing for a dead process."""
         self.reach()
         if self._dead:
             return
@@ -229,7 +229,7 @@ class SimMetadataStore:
         self._tell(SessionState.RENEWED)
 
     def lease_ran_out(self) -> None:
-        """Called by the world once a dead process's lease is over."""
+        """Expire the lease of a dead process; called by the world."""
         self._server.expire(self._session)
 
     def _tell(self, state: SessionState) -> None:
@@ -248,22 +248,22 @@ class SimMetadataStore:
             self._tell(SessionState.LOST)
             self.renew_session()
         if write and self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance:
-            raise MetadataUnknownError("the simulated answer was lost")
+            raise MetadataUnknownError("the simulated response was lost")
 
     def _lose_request(self, write: Callable[[], object]) -> None:
-        """Raise for a request that never came, or comes when nobody waits for its answer any more."""
+        """Raise for a request that never arrives, or arrives after its caller timed out."""
         server = self._server
         if server.late_chance and server.chance.random() < server.late_chance:
             asyncio.get_running_loop().call_later(
                 server.chance.uniform(*server.late_s), _try, write, context=contextvars.Context()
             )
-            raise MetadataUnknownError("the simulated store did not answer in time")
+            raise MetadataUnknownError("the simulated store did not respond in time")
         if self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance / 2:
             raise MetadataUnknownError("the simulated request was lost")
 
     # ---- the port
     async def get(self, key: str) -> Node | None:
-        """Linearizable read."""
+        """Read a node, linearizably."""
         await self._travel()
         found = self._view(key)
         await self._answer(write=False)
@@ -271,7 +271,7 @@ class SimMetadataStore:
         return found
 
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
-        """Compare-and-set or unconditional write."""
+        """Write a node, unconditionally or by compare-and-set."""
         session = self._session if ephemeral else None
 
         def write() -> int:
@@ -290,7 +290,7 @@ class SimMetadataStore:
         return version
 
     async def put_sequential(self, prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
-        """Number from the parent's version."""
+        """Create a node with a number from the parent's version."""
         session = self._session if ephemeral else None
 
         def write() -> str:
@@ -305,7 +305,7 @@ class SimMetadataStore:
         return key
 
     async def delete(self, key: str, *, expected: int | None = None) -> None:
-        """Conditional or not."""
+        """Delete a node, unconditionally or by compare-and-set."""
 
         def write() -> None:
             version = self._server.version(key)
@@ -321,7 +321,7 @@ class SimMetadataStore:
         await self._answer(write=True)
 
     async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """All or nothing."""
+        """Execute the operations atomically if all checks hold."""
         session = self._session
 
         def write() -> None:
@@ -341,7 +341,7 @@ class SimMetadataStore:
         await self._answer(write=True)
 
     async def children(self, key: str) -> list[str]:
-        """First path components below."""
+        """List the first path components below a key."""
         await self._travel()
         base = key.rstrip("/") + "/"
         names = {name[len(base) :].split("/")[0] for name in self._server.nodes if name.startswith(base)}
@@ -349,14 +349,14 @@ class SimMetadataStore:
         return sorted(names)
 
     async def count(self, prefix: str) -> int:
-        """Of what a listing would show."""
+        """Count the nodes that a listing would show."""
         await self._travel()
         found = 0 if self._server.listings_empty else sum(key.startswith(prefix) for key in self._server.nodes)
         await self._answer(write=False)
         return found
 
     async def scan(self, prefix: str, *, page_keys: int = 1000, keys_only: bool = False) -> AsyncIterator[list[Node]]:
-        """Pages of one snapshot."""
+        """Yield pages of one snapshot."""
         await self._travel()
         nodes = [] if self._server.listings_empty else sorted(self._server.nodes)
         found = [node for key in nodes if key.startswith(prefix) and (node := self._view(key))]
@@ -367,7 +367,7 @@ class SimMetadataStore:
             yield found[start : start + page_keys]
 
     async def watch(self, prefix: str) -> SimWatch:
-        """Changes from now on."""
+        """Watch changes from now on."""
         await self._travel()
         watch = SimWatch(self._server, prefix)
         self._watches.append(watch)
@@ -375,11 +375,11 @@ class SimMetadataStore:
 
     @property
     def connection_breaks(self) -> int:
-        """Of all connections: no scenario needs more."""
+        """Number of times that all connections broke; single breaks are not simulated."""
         return self._server.breaks
 
     def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Changes of the lease; the returned function ends it, and does nothing when called again."""
+        """Call `listener` at changes of the lease. The returned function ends that; further calls do nothing."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -396,7 +396,7 @@ class SimMetadataStore:
         self.cut = True
 
     def lose_events(self) -> None:
-        """All watches of this session miss what they were not told yet."""
+        """Drop the undelivered events of all watches of this session."""
         for watch in self._watches:
             if watch in self._server.watches:
                 watch.lose_events()
@@ -409,6 +409,6 @@ class SimMetadataStore:
 
 
 def _try(write: Callable[[], object]) -> None:
-    """A request that comes late: nobody hears what became of it."""
+    """Execute a late request and ignore its errors: no caller waits for its result."""
     with contextlib.suppress(BadVersionError, NodeMissingError, MetadataUnavailableError):
         write()

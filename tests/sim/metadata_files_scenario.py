@@ -1,8 +1,9 @@
 """The embedded metadata store on its own files, through power cuts and one damaged file at a time.
 
-Runs the store's group commits, on real files, in a row of runs. Each run ends in an orderly close or a power cut at any
-write, sync or commit; then one file may be damaged, removed or replaced by an older copy. The next start has every
-answered commit, or it refuses; a refusal without damage is an error, and so is a repair that lacks an answered commit.
+Performs the store's group commits on real files, in consecutive runs. Each run ends in a clean close or a power cut at
+any write, sync or commit; then one file may be damaged, removed or replaced by an older copy. The next start must have
+every acknowledged commit, or be refused. A refusal without damage is an error, as is a repair that lacks an
+acknowledged commit.
 """
 
 import os
@@ -32,11 +33,11 @@ from tests.support.metadata_files import (
 RUNS = (3, 7)
 GROUPS = (1, 12)
 MEMORY = "/dev/shm"
-"""Syncs cost nothing there; what a cut takes is decided here, not by the file system."""
+"""Syncs are free there; this module, not the file system, decides what a power cut loses."""
 
 
 async def run(loop: SimLoop, seed: int) -> list[str]:
-    """One seed; what happened. HistoryError when an answered commit is lost or an intact store refused."""
+    """Run one seed and return its events. HistoryError if an acknowledged commit is lost or an intact store refused."""
     chance = random.Random(seed)
     place = Path(tempfile.mkdtemp(dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     try:
@@ -60,14 +61,14 @@ def _runs(loop: SimLoop, chance: random.Random, place: Path) -> list[str]:
 
 
 def _drawn(chance: random.Random, at_s: float) -> list[Step]:
-    """How a run ends: a cut at some step of it, and what happens to a file afterwards; one of them, or both."""
+    """Draw the end of a run: a power cut at one of its steps, damage of a file afterwards, or both."""
     cut = Step(at_s, "cut", value=chance.randrange(4, 80))
     harm = Step(at_s + 0.5, "damage", chance.choice(FILES), chance.choice(DAMAGES), chance.randrange(1 << 30))
     return chance.choice(([cut], [cut, harm], [harm]))
 
 
 class _Runs:
-    """The store from run to run. `legal`: contents that a start may find."""
+    """Owns the store from run to run. `legal`: contents that a start may find."""
 
     def __init__(self, chance: random.Random, place: Path) -> None:
         self._chance = chance
@@ -81,7 +82,7 @@ class _Runs:
         self.happened: list[str] = []
 
     def write(self, number: int, cut_at: int | None) -> None:
-        """Open, write and close; with `cut_at` the folder is afterwards as a cut at that step left it."""
+        """Open, write and close. With `cut_at`, leave the folder as a power cut at that step would."""
         steps, after = 0, self._place / f"after {number}"
         known: list[Content] = [self.legal[0]]
         cut_known: list[int] = []
@@ -106,14 +107,14 @@ class _Runs:
                     break
             store.close()
         if not cut_known:
-            shutil.copytree(self._folder, after)  # a process that ends takes nothing from the page cache
+            shutil.copytree(self._folder, after)  # the end of a process loses nothing of the page cache
         at = cut_known[0] if cut_known else len(known) - 1
         self.legal = known[at : at + 2] if cut_known else known[-1:]
         self.happened.append(f"{len(known) - 1} groups, {'cut' if cut_known else 'closed'}")
         self._older, self._folder = (self._older or after, after) if number % 2 else (after, after)
 
     def start(self, harm: Step | None) -> None:
-        """Damage what is to be damaged, then look at what a start finds."""
+        """Apply the damage, then check what a start finds."""
         target = self._place / f"{self._folder.name} next"
         shutil.copytree(self._folder, target)
         done = ""
@@ -136,7 +137,7 @@ class _Runs:
         store.close()
         if found not in self.legal:
             lost = len(self.legal[0].items() - found.items())
-            raise HistoryError(f"{done or 'nothing'} was done, and {lost} answered nodes are lost or older")
+            raise HistoryError(f"after {done or 'no damage'} {lost} acknowledged nodes are lost or outdated")
         self.legal = [found]
         harmed = f"{harm.who} {harm.other}" if harm is not None and done else "whole"
         self.happened.append(f"{harmed}: {'repaired' if refused else 'started'}, {len(found)} nodes")

@@ -1,28 +1,29 @@
-"""One bookie does not sync its journal, or has none, and loses power while a ledger is written and taken over.
+"""One bookie does not sync its journal, or has none, and loses power while a ledger is written and recovered.
 
-It comes back in limbo: what it lost is *unknown*, so that recovery finds every confirmed entry on the others instead of
-ending the ledger where this bookie would have denied one. Another bookie has several journal and ledger folders.
+It comes back in limbo: its answer for lost entries is *unknown*, so that recovery finds every confirmed entry on the
+other bookies instead of ending the ledger where this bookie has lost one. Another bookie has several journal and ledger
+folders.
 """
 
 import asyncio
 import random
 from dataclasses import replace
 
-from tests.sim.faults import WEIGHTS, Cast, Faults, draw, drawn
+from tests.sim.faults import WEIGHTS, Faults, Targets, draw, drawn
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import take_over, write
 from tests.sim.loop import SimLoop
 from tests.sim.world import World
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2))
-"""Two copies of whatever is confirmed: one bookie may lose all it has."""
+"""Confirmed entries have two copies: one bookie may lose all of its entries."""
 RISKY = "b1"
 ONCE_MORE = ("kill", "stop", "start", "start")
 KINDS = {**WEIGHTS, "kill": 4, "stop": 4}
 
 
 async def run(loop: SimLoop, seed: int) -> LedgerHistory:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     journaled = world.chance.random() < 0.6
     world.changes_of[RISKY] = {
@@ -47,16 +48,18 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
 
 
 async def disturb(world: World, seconds: float) -> None:
-    """The risky bookie loses power once at least, amid all other faults; from then on it is in limbo."""
-    faults = Faults(world, Cast(sorted(world.bookies), ("writer", "opener", "other"), down_max=2))
+    """Cut the power of the risky bookie at least once, amid all other faults; from then on it is in limbo."""
+    faults = Faults(world, Targets(sorted(world.bookies), ("writer", "opener", "other"), down_max=2))
     script = random.Random(world.chance.randrange(1 << 30))
     seconds = world.loop.plan.seconds(seconds)
-    steps = draw(script, faults.cast, seconds, KINDS)
-    steps += [replace(drawn(script, faults.cast, script.uniform(0.1, 2.0), "crash"), who=RISKY)]
-    steps += [replace(drawn(script, faults.cast, script.uniform(0.1, seconds), kind), who=RISKY) for kind in ONCE_MORE]
+    steps = draw(script, faults.targets, seconds, KINDS)
+    steps += [replace(drawn(script, faults.targets, script.uniform(0.1, 2.0), "crash"), who=RISKY)]
+    steps += [
+        replace(drawn(script, faults.targets, script.uniform(0.1, seconds), kind), who=RISKY) for kind in ONCE_MORE
+    ]
     await faults.run(world.loop.plan.choose(steps), seconds)
     await faults.heal()
     risky = world.bookies[RISKY]
     assert risky.running is not None
     if risky.power_cuts:
-        assert risky.running.storage.in_limbo, "it may have lost what it acknowledged"
+        assert risky.running.storage.in_limbo, "it may have lost acknowledged entries"

@@ -1,10 +1,10 @@
-"""Ledgers are created while one of three bookies is away; in the end each has the copies that were asked for.
+"""Ledgers are created while one of three bookies is away; in the end each has the requested number of copies.
 
 One bookie after another goes away and comes back, or the third starts late, while a client creates ledgers, writes,
-closes some, leaves others open, and dies. Auto-recovery processes are killed meanwhile, and answers of the metadata
-store get lost. Often a person wishes a bookie drained, for which there is no room. At every moment a ledger with too
-few copies is marked: what reads the marks never takes it for safe. No bookie joins an ensemble before it has what
-belongs there. When no mark is left, two of the three bookies are lost with their disks, and the last one alone serves
+closes some, leaves others open, and dies. Auto-recovery processes are killed meanwhile, and responses of the metadata
+store are lost. Often an administrator requests a drain that would leave too few bookies. A ledger with too few copies
+is marked at every moment, so that readers of the marks never count it as safe. No bookie joins an ensemble before it
+has the entries. When no mark is left, two of the three bookies are lost with their disks, and the last one alone serves
 every acknowledged entry.
 """
 
@@ -19,14 +19,14 @@ from quire_bookie.model import LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.quorum.wanted_copies import WANTED_WRITE_QUORUM
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.settings import RecoverySettings
-from tests.sim.autorecovery_scenario import Cluster, feed, hole, lose, settle
-from tests.sim.faults import Cast, Faults
+from tests.sim.autorecovery_scenario import Cluster, feed, lose, replica_shortfall, settle
+from tests.sim.faults import Faults, Targets
 from tests.sim.history import HistoryError, LedgerHistory
-from tests.sim.judge import stored_metadata
 from tests.sim.ledger_scenario import read_all, recover, write
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore
-from tests.sim.world import SimClient, World, insist
+from tests.sim.stored_entries import stored_metadata
+from tests.sim.world import SimClient, World, retry
 
 BOOKIES = 3
 COPIES = 3
@@ -34,19 +34,19 @@ Ledgers = dict[LedgerId, LedgerHistory]
 
 
 def copies_missing(world: World, ledger: LedgerId) -> bool:
-    """Judged by the number that was asked for, not by the rule under test."""
+    """Whether a ledger has fewer copies than requested; independent of the rule under test."""
     return stored_metadata(world, ledger).write_quorum < COPIES
 
 
 def unmarked(world: World, ledgers: Ledgers) -> list[LedgerId]:
-    """Ledgers with too few copies that nothing says so of."""
+    """Return the ledgers with too few copies and without a mark."""
     return [
         ledger for ledger in ledgers if copies_missing(world, ledger) and mark_path(ledger) not in world.metadata.nodes
     ]
 
 
 async def watch_marks(world: World, ledgers: Ledgers, trouble: list[str]) -> None:
-    """Look at every change of a ledger or a mark, and at the wishes."""
+    """Check the marks and the requested drains at every change of the metadata."""
     async for _ in await SimMetadataStore(world.metadata).watch("/"):
         if found := unmarked(world, ledgers):
             trouble.append(f"ledgers with too few copies count as safe: {found}")
@@ -57,8 +57,8 @@ async def watch_marks(world: World, ledgers: Ledgers, trouble: list[str]) -> Non
             return
 
 
-async def watch_newcomers(world: World, ledgers: Ledgers, early: list[str]) -> None:
-    """Look, at the moment at which a closed ledger names a further bookie, whether it has all that belongs there."""
+async def watch_late_joiners(world: World, ledgers: Ledgers, early: list[str]) -> None:
+    """Check, when a closed ledger begins to name a further bookie, whether that bookie has all of the entries."""
     known: dict[LedgerId, LedgerMetadata] = {}
     async for event in await SimMetadataStore(world.metadata).watch(f"{layout.ROOT}/"):
         ledger = layout.ledger_of_path(event.key)
@@ -72,12 +72,12 @@ async def watch_newcomers(world: World, ledgers: Ledgers, early: list[str]) -> N
         for fragment in closed_fragments(metadata):
             for bookie in (running & set(fragment.ensemble)) - set(before.ensemble_of(fragment.first)):
                 position = fragment.ensemble.index(bookie)
-                if trouble := await hole(world, ledger, metadata, fragment, position, ledgers[ledger]):
+                if trouble := await replica_shortfall(world, ledger, metadata, fragment, position, ledgers[ledger]):
                     early.append(trouble)
 
 
 async def work(world: World, client: SimClient, ledgers: Ledgers, seconds: float) -> None:
-    """Create a ledger on the bookies that are there and write; then close it or leave it open."""
+    """Create a ledger on the available bookies and write; then close it or leave it open."""
     try:
         writer = await world.on(client, client.ledgers.create_ledger(fewer_bookies=True))
     except QuireError:
@@ -90,7 +90,7 @@ async def work(world: World, client: SimClient, ledgers: Ledgers, seconds: float
 
 
 async def away(world: World, client: SimClient, ledgers: Ledgers) -> None:
-    """One bookie goes, ledgers are created meanwhile, and it comes back."""
+    """Take one bookie down, create ledgers meanwhile, and start the bookie again."""
     host = world.chance.choice(sorted(world.bookies))
     manner = world.chance.choice(("crash", "kill", "stop"))
     world.loop.note(f"{host} goes away: {manner}")
@@ -107,23 +107,23 @@ async def away(world: World, client: SimClient, ledgers: Ledgers) -> None:
     await asyncio.sleep(world.chance.choice((0.0, 1.0, 30.0)))
 
 
-async def suffer(cluster: Cluster, ledgers: Ledgers) -> None:
-    """Several absences, one after the other, each with a client of its own; then everything is well."""
+async def inject_faults(cluster: Cluster, ledgers: Ledgers) -> None:
+    """Run several absences in sequence, each with its own client; then end all faults."""
     world = cluster.world
     world.metadata.unknown_chance = world.chance.choice((0.0, 0.02, 0.1))
     faults = asyncio.ensure_future(cluster.disturb(60.0)) if world.chance.random() < 0.5 else None
     for number in range(world.chance.randrange(1, 4)):
-        client = await insist(lambda number=number: world.start_client(f"writer{number}"), seconds=60)
+        client = await retry(lambda number=number: world.start_client(f"writer{number}"), seconds=60)
         await away(world, client, ledgers)
         if world.chance.random() < 0.5:
             world.kill_client(client)
     if faults is not None:
         await faults
-    await Faults(world, Cast(sorted(world.bookies), ())).heal()
+    await Faults(world, Targets(sorted(world.bookies), ())).heal()
 
 
 async def close_all(world: World, reading: SimClient, ledgers: Ledgers) -> None:
-    """Recover what is open, but leave half of the ledgers with too few copies to auto-recovery."""
+    """Recover the open ledgers, but leave half of those with too few copies to auto-recovery."""
     nodes = LedgerNodes(SimMetadataStore(world.metadata))
     for ledger, history in ledgers.items():
         metadata = (await nodes.read(ledger)).value
@@ -133,7 +133,7 @@ async def close_all(world: World, reading: SimClient, ledgers: Ledgers) -> None:
 
 
 async def run(loop: SimLoop, seed: int) -> Ledgers:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     await world.start_bookies(BOOKIES)
     settings = RecoverySettings(
@@ -152,7 +152,7 @@ async def run(loop: SimLoop, seed: int) -> Ledgers:
     early: list[str] = []
     guards = [
         asyncio.ensure_future(watch_marks(world, ledgers, trouble)),
-        asyncio.ensure_future(watch_newcomers(world, ledgers, early)),
+        asyncio.ensure_future(watch_late_joiners(world, ledgers, early)),
     ]
     drains, running = Drains(SimMetadataStore(world.metadata)), world.bookies["b2"].running
     assert running is not None
@@ -164,14 +164,14 @@ async def run(loop: SimLoop, seed: int) -> Ledgers:
         await asyncio.sleep(1.0)
     await asyncio.gather(*(work(world, first, ledgers, world.chance.uniform(0.5, 4.0)) for _ in range(2)))
     if ledgers and world.chance.random() < 0.7 and not loop.plan.calm:
-        await insist(lambda: drains.wish(wanted, Wish.DRAIN, world.clock.now_ms()), seconds=60)
+        await retry(lambda: drains.wish(wanted, Wish.DRAIN, world.clock.now_ms()), seconds=60)
     if late:
         await world.start_bookie("b3")
         await asyncio.sleep(world.chance.choice((0.0, 60.0)))
     if not loop.plan.calm:
-        await suffer(cluster, ledgers)
+        await inject_faults(cluster, ledgers)
     reading = await world.start_client("reader")
-    await insist(lambda: drains.wish(wanted, Wish.CANCEL, world.clock.now_ms()), seconds=60)
+    await retry(lambda: drains.wish(wanted, Wish.CANCEL, world.clock.now_ms()), seconds=60)
     await close_all(world, reading, ledgers)
     if trouble:
         raise HistoryError(f"counted as safe: {trouble}")
@@ -187,11 +187,11 @@ async def run(loop: SimLoop, seed: int) -> Ledgers:
     for host in world.chance.sample(sorted(world.bookies), 0 if loop.plan.calm else COPIES - 1):
         lose(world, host)
     for ledger, history in ledgers.items():
-        reader = await insist(
+        reader = await retry(
             lambda ledger=ledger: world.on(reading, reading.ledgers.open_ledger(ledger, recover=False)), seconds=120
         )
         history.on_close(reader.last_add_confirmed)
-        await insist(
+        await retry(
             lambda reader=reader, history=history: world.on(reading, read_all(reader, history, "after")), seconds=120
         )
         history.check()

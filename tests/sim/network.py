@@ -2,10 +2,10 @@
 
 Bytes of one connection and direction arrive in order, cut into pieces at random. A partition, of both directions or of
 one, holds them back; a connection that was held for longer than `reset_after_s` breaks. A dead node's connections break
-at its peers. `strand` lets one end see the break while what it sent still arrives, later: whoever sends it again on a
-new connection has it arrive twice, and in another order. `strand_next` and `silence_after_answer` do such things at the
-one moment at which they hurt: with the first bytes of a connection, and after the first answer. `miss_add` and
-`answer_twice` stand for a bookie that treats single adds oddly.
+at its peers. `strand` breaks one end while its sent bytes still arrive, later: bytes that it repeats on a new
+connection arrive twice, and in another order. `strand_next` and `silence_after_answer` do this at the most critical
+moment: with the first bytes of a connection, and after the first response. `miss_add` and `answer_twice` simulate a
+bookie that handles single adds wrongly.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.lies import V3_FIRST_BYTE, wrong_v3_answers
 from tests.sim.odd_adds import MissedAdd, answered_twice
+from tests.sim.wrong_responses import V3_FIRST_BYTE, wrong_v3_responses
 
 if TYPE_CHECKING:
     from tests.sim.loop import Node, SimLoop
@@ -26,11 +26,11 @@ BOOKIE_PORT = 3181
 _LENGTH_BYTES = 4
 _READ_OPCODE = 2
 _ENTRY_ANSWER_BYTES_MIN = 4 + 4 + 8 + 8 + 36
-"""A V2 answer to a read: header, status, two ids, and an entry's own header and digest."""
+"""A V2 response to a read: header, status, two ids, and an entry's own header and digest."""
 
 
 class SimNetwork:
-    """All links of a simulation."""
+    """Owns all connections of a simulation, and their faults."""
 
     def __init__(self, loop: "SimLoop", seed: int) -> None:
         self.loop = loop
@@ -38,12 +38,12 @@ class SimNetwork:
         self.delay_s = (0.0001, 0.002)
         self.stall_chance = 0.0
         self.reset_after_s = 15.0
-        self.lying: set[str] = set()
-        """Hosts of bookies that serve every entry with a byte changed behind their backs."""
+        self.corrupted_hosts: set[str] = set()
+        """Hosts of bookies whose entries are served with one byte changed."""
         self._listeners: dict[tuple[str, int], SimServer] = {}
         self._connections: set[SimTransport] = set()
         self._cut: set[tuple[str, str]] = set()
-        """From whom to whom nothing passes."""
+        """Pairs of hosts (source, target) between which no bytes pass."""
         self._strand_next: dict[tuple[str, str], float] = {}
         self._silence_next: set[tuple[str, str]] = set()
         self._missed: dict[tuple[str, str], MissedAdd] = {}
@@ -52,37 +52,37 @@ class SimNetwork:
 
     # ---- faults
     def partition(self, one: str, other: str) -> None:
-        """Nothing passes between two hosts until `heal`."""
+        """Hold back all bytes between two hosts until `heal`."""
         self._cut |= {(one, other), (other, one)}
 
     def cut_one_way(self, source: str, target: str) -> None:
-        """Nothing passes from one host to the other until `heal`; the way back is free."""
+        """Hold back all bytes from one host to another until `heal`; the other direction works."""
         self._cut.add((source, target))
 
-    def mend(self, source: str, target: str) -> None:
-        """What goes from one host to the other passes again; what was held back arrives."""
+    def restore_one_way(self, source: str, target: str) -> None:
+        """Let bytes from one host to another pass again, including those held back."""
         self._cut.discard((source, target))
         for transport in sorted(self._connections, key=lambda t: t.number):
             transport.pump()
 
     def strand_next(self, host: str, other: str, late_s: float) -> None:
-        """A connection of `host` breaks for it with the first bytes it sends to `other`: they arrive so much later."""
+        """Strand the connection with the next bytes that `host` sends to `other`; they arrive up to `late_s` later."""
         self._strand_next[(host, other)] = late_s
 
     def silence_after_answer(self, host: str, other: str) -> None:
-        """Once `host` has sent something to `other`, nothing more of `other` reaches it until `heal` or `mend`."""
+        """Cut the direction back to `host` once it has sent to `other`, until `heal` or `restore_one_way`."""
         self._silence_next.add((host, other))
 
     def miss_add(self, host: str, bookie: str, *, refuses: bool) -> None:
-        """`bookie` does not store the next add of `host`, nor its repetitions, until `heal`; it takes later ones."""
+        """Let `bookie` drop the next add of `host` and its repetitions until `heal`; it stores later adds."""
         self._missed[(host, bookie)] = MissedAdd(refuses)
 
     def answer_twice(self, bookie: str, host: str) -> None:
-        """`bookie` answers each add of `host` twice until `heal`."""
+        """Let `bookie` acknowledge each add of `host` twice until `heal`."""
         self._twice.add((bookie, host))
 
     def altered(self, transport: "SimTransport", data: bytes) -> bytes:
-        """What of a write is sent, where a bookie is odd."""
+        """Return the bytes that are sent for a write, after the changes of `miss_add` and `answer_twice`."""
         pair = (transport.local_host, transport.remote_host)
         if pair in self._twice:
             return answered_twice(data)
@@ -95,7 +95,7 @@ class SimNetwork:
         return data
 
     def sent(self, transport: "SimTransport") -> None:
-        """An end has sent bytes, which are under way."""
+        """Apply `strand_next` and `silence_after_answer` after an end has sent bytes."""
         pair = (transport.local_host, transport.remote_host)
         late_s = self._strand_next.pop(pair, None)
         if late_s is not None:
@@ -105,7 +105,7 @@ class SimNetwork:
             self._cut.add((pair[1], pair[0]))
 
     def heal(self) -> None:
-        """End all partitions; what was held back arrives."""
+        """End all partitions and other faults; bytes held back arrive."""
         self._cut.clear()
         self._strand_next.clear()
         self._silence_next.clear()
@@ -121,17 +121,17 @@ class SimNetwork:
                 transport.lose(ConnectionResetError("simulated reset"))
 
     def strand(self, host: str, other: str, late_s: float) -> None:
-        """Connections of `host` to `other` break for `host` at once; what it had sent arrives, up to `late_s` later."""
+        """Break connections of `host` to `other` for `host` at once; its sent bytes arrive up to `late_s` later."""
         for transport in sorted(self._connections, key=lambda t: t.number):
             if (transport.local_host, transport.remote_host) == (host, other):
                 transport.strand(self.chance.uniform(0.0, late_s))
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing passes from one host to the other."""
+        """Whether no bytes pass from one host to the other."""
         return (source, target) in self._cut
 
     def drop_node(self, node: "Node") -> None:
-        """A process died: its listeners vanish, its peers see resets after a while."""
+        """Remove the listeners of a dead process; its peers see resets after a while."""
         for key in [key for key, server in self._listeners.items() if server.node is node]:
             del self._listeners[key]
         for transport in sorted(self._connections, key=lambda t: t.number):
@@ -140,7 +140,7 @@ class SimNetwork:
                 transport.peer.remote_died()
 
     def draw_delay_s(self) -> float:
-        """One way through the network, now and then with a stall as of a lost packet."""
+        """Draw the delay of one direction, sometimes with a stall as after a lost packet."""
         delay_s = self.chance.uniform(*self.delay_s)
         if self.stall_chance and self.chance.random() < self.stall_chance:
             delay_s += self.chance.uniform(0.2, 1.0)
@@ -167,7 +167,7 @@ class SimNetwork:
     async def connect(
         self, node: "Node | None", factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """A connection takes a round trip, fails at once without a listener, and hangs into a partition."""
+        """Connect: takes a round trip, fails at once without a listener, and hangs in a partition."""
         source = node.host if node else "outside"
         await asyncio.sleep(self.draw_delay_s() * 2)
         if self.is_cut(source, host) or self.is_cut(host, source):
@@ -187,11 +187,11 @@ class SimNetwork:
         return near, protocol
 
     def forget_listener(self, server: "SimServer") -> None:
-        """A listener closed."""
+        """Remove a closed listener."""
         self._listeners.pop((server.host, server.port), None)
 
     def forget(self, transport: "SimTransport") -> None:
-        """A connection ended."""
+        """Remove an ended connection."""
         self._connections.discard(transport)
 
     def _draw_port(self) -> int:
@@ -200,7 +200,7 @@ class SimNetwork:
 
 
 class SimServer:
-    """What `create_server` returns."""
+    """The server that `create_server` returns."""
 
     def __init__(
         self,
@@ -225,15 +225,15 @@ class SimServer:
 
     @property
     def sockets(self) -> tuple["SimServer", ...]:
-        """One, which only knows its name."""
+        """The server itself, which stands for its socket."""
         return (self,)
 
     def getsockname(self) -> tuple[str, int]:
-        """Host and port."""
+        """Return host and port."""
         return self.host, self.port
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """Nothing that it could change is simulated."""
+        """Ignore the option: sockets are not simulated."""
 
     def is_serving(self) -> bool:
         """Whether it accepts."""
@@ -245,7 +245,7 @@ class SimServer:
         self._network.forget_listener(self)
 
     async def wait_closed(self) -> None:
-        """Closed at once."""
+        """Return at once: closing is immediate."""
 
 
 class SimTransport(asyncio.Transport):
@@ -284,13 +284,13 @@ class SimTransport(asyncio.Transport):
         self._pump_due = False
 
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand the connection to its protocol."""
+        """Connect the transport to its protocol."""
         self._protocol = protocol
         protocol.connection_made(self)
 
     # ---- asyncio's transport
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`sockname` and `peername`; no socket."""
+        """Return `sockname` and `peername`; there is no socket."""
         return self._names.get(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -310,7 +310,7 @@ class SimTransport(asyncio.Transport):
         return self._reading
 
     def pause_reading(self) -> None:
-        """Keep what arrives."""
+        """Buffer arriving bytes."""
         self._reading = False
 
     def resume_reading(self) -> None:
@@ -325,33 +325,33 @@ class SimTransport(asyncio.Transport):
         data = self._network.altered(self, bytes(data))
         if not data:
             return
-        lies = self.local_host in self._network.lying and self._names["sockname"][1] == BOOKIE_PORT
-        self.peer.arrive(_with_wrong_entries(data) if lies else data)
+        corrupted = self.local_host in self._network.corrupted_hosts and self._names["sockname"][1] == BOOKIE_PORT
+        self.peer.arrive(_with_wrong_entries(data) if corrupted else data)
         self._network.sent(self)
         self._update_pressure()
 
     def writelines(self, list_of_data: Any) -> None:
-        """Send all of it as one."""
+        """Send all buffers as one write."""
         self.write(b"".join(list_of_data))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The mark above which the writer is asked to pause."""
+        """Set the sizes at which the writer is paused and resumed."""
         self._high_bytes = HIGH_WATER_BYTES if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the peer has not taken yet."""
+        """Return the number of bytes that the peer has not received yet."""
         return self.peer._inbox_bytes if self.peer is not None else 0
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Low and high."""
+        """Return the low and high limits."""
         return self._high_bytes // 4, self._high_bytes
 
     def can_write_eof(self) -> bool:
-        """Half-closed connections are not simulated."""
+        """Return False: half-closed connections are not simulated."""
         return False
 
     def close(self) -> None:
-        """The peer sees the end after everything written before."""
+        """Close; the peer sees the end after all bytes written before."""
         if self._closing or self._lost:
             return
         self._closing = True
@@ -372,7 +372,7 @@ class SimTransport(asyncio.Transport):
         self.pump()
 
     def pump(self) -> None:
-        """Make sure that the next delivery is scheduled."""
+        """Schedule the next delivery unless it is scheduled."""
         if self._pump_due or self._lost or not self._inbox:
             return
         self._pump_due = True
@@ -437,13 +437,13 @@ class SimTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def remote_died(self) -> None:
-        """The peer's process is gone: a reset arrives after a while, unless a partition hides it for longer."""
+        """Schedule a reset after the death of the peer's process; a partition delays it further."""
         cut = self._network.is_cut(self.remote_host, self.local_host)
         delay_s = self._network.reset_after_s if cut else self._network.draw_delay_s()
         self._schedule(self.lose, ConnectionResetError("the peer died"), delay_s=delay_s)
 
     def strand(self, late_s: float) -> None:
-        """This end breaks; the other one gets what is under way, and then the end, late."""
+        """Break this end; the other end receives the bytes in flight, and then the end, late."""
         if self._lost:
             return
         if self.peer is not None and not self.peer._lost:
@@ -452,7 +452,7 @@ class SimTransport(asyncio.Transport):
         self._end(ConnectionResetError("simulated reset"))
 
     def delay_arrivals(self, late_s: float) -> None:
-        """Everything under way to this end comes so much later."""
+        """Delay all bytes in flight to this end by `late_s`."""
         self._inbox = deque((at_s + late_s, data) for at_s, data in self._inbox)
         self._arrival_s = max(self._arrival_s, self._network.loop.time()) + late_s
 
@@ -476,9 +476,9 @@ class SimTransport(asyncio.Transport):
 
 
 def _with_wrong_entries(data: bytes) -> bytes:
-    """The last byte of each V2 read answer is another one. A buffer begins with a frame."""
+    """Change the last byte of each V2 read response. A buffer begins with a frame."""
     if data[_LENGTH_BYTES : _LENGTH_BYTES + 1] == V3_FIRST_BYTE:
-        return wrong_v3_answers(data)
+        return wrong_v3_responses(data)
     changed, at = bytearray(data), 0
     while at + _LENGTH_BYTES + 4 <= len(data):
         size = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")

@@ -1,4 +1,4 @@
-"""What an odd bookie does to single adds: it stores one not at all, or answers one twice.
+"""Simulates a bookie that handles single adds wrongly: it drops one, or acknowledges one twice.
 
 Changes whole V2 frames, as one write carries them. Other frames and V3 stay as they are.
 """
@@ -13,20 +13,20 @@ _V3_FIRST_BYTE = b"\x0a"
 _LENGTH_BYTES = 4
 _KEY_OFFSET = v2.ADD_ENTRY_OFFSET
 _KEY_BYTES = 16
-"""Ledger and entry, with which the entry of an add begins."""
+"""Size of the ledger and entry ids at the beginning of an add's entry."""
 
 
 @dataclass(slots=True)
 class MissedAdd:
-    """A bookie does not store the next add that reaches it, nor its repetitions. It takes all others."""
+    """Drops the next add that reaches a bookie, and its repetitions; passes on all other adds."""
 
     refuses: bool
-    """It answers ETOOMANYREQUESTS each time; otherwise it does not answer."""
+    """Whether the bookie responds with ETOOMANYREQUESTS each time; otherwise it does not respond."""
     key: bytes = field(default=b"", init=False)
-    """Which add: its ledger and entry; empty until it comes."""
+    """Ledger and entry of the dropped add; empty until it arrives."""
 
     def pass_on(self, data: bytes) -> tuple[bytes, bytes]:
-        """What of a write reaches the bookie, and its refusals."""
+        """Return the bytes of a write that reach the bookie, and its refusals."""
         taken, refusals = [], []
         for frame, opcode in _frames(data):
             if opcode != v2.ADD:
@@ -45,12 +45,12 @@ class MissedAdd:
 
 
 def answered_twice(data: bytes) -> bytes:
-    """A write of a bookie with each answer to an add repeated."""
+    """Return a bookie's write with each response to an add repeated."""
     return b"".join(frame * 2 if opcode == v2.ADD else frame for frame, opcode in _frames(data))
 
 
 def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each frame of a write and its opcode; -1 for a frame that is not V2."""
+    """Yield each frame of a write and its opcode; -1 for a frame that is not V2."""
     at = 0
     while at < len(data):
         end = at + _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "big")

@@ -1,8 +1,9 @@
-"""A simulated API server with what the operator uses of it, and the controllers behind it. Objects are dicts by path.
+"""A simulated API server with the functions that the operator uses, and the controllers behind it.
 
-The operator's production code talks to it through the methods of `Kube`. Before and after any write the operator may be
-killed, and any read may be late; a status may meet a conflict. Controllers: StatefulSet, claims and local volumes,
-scheduler, collection of pods whose node is gone. Pods start and stop simulated bookies through `on_pod_*`.
+Objects are dicts by path. The operator's production code uses it through the methods of `Kube`. The operator may be
+killed before and after any write, any read may be late, and the write of a status may meet a conflict. Controllers:
+StatefulSet, claims and local volumes, scheduler, collection of pods whose node is gone. Pods start and stop simulated
+bookies through `on_pod_*`.
 """
 
 import asyncio
@@ -20,49 +21,49 @@ from quire_operator.errors import ConflictError, KubeError
 
 NAMESPACE = "ns"
 STORAGE_CLASS = "local"
-"""Of claims that name none."""
+"""The storage class of claims that name none."""
 HOST_LABEL, ZONE_LABEL = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
 Objects = list[tuple[str, Manifest]]
-"""Paths and what is there."""
+"""Pairs of path and object."""
 
 
 class OperatorKilledError(Exception):
-    """The operator's process ended here."""
+    """The operator's process was killed at this write."""
 
 
 T = TypeVar("T")
 
 
 def _copied(thing: T) -> T:
-    """All the way down; a quarter of `copy.deepcopy`'s time, which was most of a run's."""
+    """Return a deep copy, in a quarter of the time of `copy.deepcopy`, which dominated the runs."""
     return cast(T, pickle.loads(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)))
 
 
 @dataclass
 class SimKube:
-    """What the API server keeps."""
+    """Owns the objects of the API server."""
 
     chance: random.Random
     objects: dict[str, Manifest] = field(default_factory=dict)
     kill_at: int = -1
-    """The operator is killed around this write, counted over all of them."""
+    """Number of the write, counted over all writes, around which the operator is killed."""
     kill_before: bool | None = None
-    """Before it happens, or after it; None: by its number."""
+    """Whether the kill comes before the write or after it; None: decided by its number."""
     writes: int = 0
     conflict_chance: float = 0.0
     shrinking: Callable[[int, int], None] = lambda before, after: None
-    """Called before the StatefulSet is given fewer pods."""
+    """Called before the StatefulSet is scaled down."""
     releasing: Callable[[Manifest], None] = lambda claim: None
     """Called before a claim is deleted."""
     recording: Callable[[Manifest, Manifest], None] = lambda before, after: None
     """Called with two states of a resource before the second is written."""
     creating: Callable[[str], None] = lambda path: None
-    """Called before an object is made under a name that its maker chose."""
+    """Called before an object is created under a name chosen by its creator."""
     _numbers: int = 0
 
-    # What the operator calls.
+    # ---- methods that the operator calls
 
     async def get(self, path: str) -> Manifest | None:
         await self._travel()
@@ -71,7 +72,7 @@ class SimKube:
     async def list(self, path: str, selector: str = "") -> list[Manifest]:
         await self._travel()
         kind = path.rsplit("/", 1)[-1]
-        # Of all namespaces there is one.
+        # There is only one namespace.
         found = [one for at, one in sorted(self.objects.items()) if at.rsplit("/", 2)[-2] == kind]
         wanted = dict(pair.split("=") for pair in selector.split(",")) if selector else {}
         return [_copied(one) for one in found if wanted.items() <= one["metadata"].get("labels", {}).items()]
@@ -84,7 +85,7 @@ class SimKube:
                 return _copied(self.put(path, manifest))
             if manifest["kind"] == "StatefulSet":
                 before, after = there["spec"], manifest["spec"]
-                assert before.get("volumeClaimTemplates") == after.get("volumeClaimTemplates"), "they are immutable"
+                assert before.get("volumeClaimTemplates") == after.get("volumeClaimTemplates"), "immutable field"
                 if after["replicas"] < before["replicas"]:
                     self.shrinking(before["replicas"], after["replicas"])
             changed = there | {key: value for key, value in manifest.items() if key != "metadata"}
@@ -114,7 +115,7 @@ class SimKube:
             if path.endswith("/status"):
                 path = path.removesuffix("/status")
                 if self.chance.random() < self.conflict_chance:
-                    self.touch(path, self._present(path))  # somebody labelled it meanwhile
+                    self.touch(path, self._present(path))  # another client labelled it meanwhile
                 self._expect(path, manifest)
                 changed = self._present(path) | {"status": manifest["status"]}
                 self.recording(self._present(path), changed)
@@ -127,7 +128,7 @@ class SimKube:
             self._numbers += 1
             at = f"{path}/{manifest['metadata'].get('name', f'generated-{self._numbers}')}"
             if at in self.objects:
-                raise ConflictError(409, f"{at}: there is one")
+                raise ConflictError(409, f"{at}: already exists")
             if "name" in manifest["metadata"]:
                 self.creating(at)
             return _copied(self.put(at, manifest))
@@ -139,7 +140,7 @@ class SimKube:
                 return
             kind = path.rsplit("/", 2)[-2]
             if kind == "statefulsets":
-                assert orphan, "its pods would go with it"
+                assert orphan, "its pods would be deleted with it"
                 self.touch(path, there | {"metadata": there["metadata"] | {"deletionTimestamp": "now"}})
                 return
             if kind == "jobs":
@@ -148,13 +149,13 @@ class SimKube:
             assert kind in ("pods", "persistentvolumeclaims"), path
             if kind == "persistentvolumeclaims" and "deletionTimestamp" not in there["metadata"]:
                 self.releasing(there)
-            # Controllers take it away: a pod once its process has ended, a claim once no pod holds it.
+            # Controllers remove it: a pod once its process has ended, a claim once no pod uses it.
             self.touch(path, there | {"metadata": there["metadata"] | {"deletionTimestamp": "now", "forced": force}})
 
-    # What the world does.
+    # ---- methods for the simulated world
 
     def put(self, path: str, manifest: ReadManifest) -> Manifest:
-        """A new object."""
+        """Create an object."""
         self._numbers += 1
         metadata = {"namespace": NAMESPACE, "generation": 1, "name": path.rsplit("/", 1)[-1]}
         made = _copied(dict(manifest))
@@ -162,7 +163,7 @@ class SimKube:
         return self.touch(path, made)
 
     def touch(self, path: str, changed: Manifest) -> Manifest:
-        """Another version of it."""
+        """Replace an object by another version of it."""
         self._numbers += 1
         self.objects[path] = changed | {
             "metadata": changed["metadata"] | {"resourceVersion": str(self._numbers)},
@@ -170,29 +171,29 @@ class SimKube:
         return self.objects[path]
 
     def of_kind(self, plural: str) -> Objects:
-        """Paths and objects."""
+        """Return the paths and objects of a kind."""
         return [(path, one) for path, one in sorted(self.objects.items()) if path.rsplit("/", 2)[-2] == plural]
 
     def _present(self, path: str) -> Manifest:
         if path not in self.objects:
-            raise KubeError(404, f"{path}: there is none")
+            raise KubeError(404, f"{path}: not found")
         return self.objects[path]
 
     def _expect(self, path: str, manifest: ReadManifest) -> None:
         if manifest["metadata"]["resourceVersion"] != self._present(path)["metadata"]["resourceVersion"]:
-            raise ConflictError(409, f"{path}: it has changed")
+            raise ConflictError(409, f"{path}: has changed")
 
     async def _travel(self) -> None:
         await asyncio.sleep(self.chance.uniform(0.0, 0.02))
 
     def write(self, *, counts: bool = True) -> "_Write":
-        """Around whatever changes something. `counts`: the operator may be killed there."""
+        """Return the context of one write. `counts`: the operator may be killed there."""
         return _Write(self, counts)
 
 
 @dataclass
 class _Write:
-    """One write: the operator may end before it, or after it without learning that it happened."""
+    """The context of one write: the operator may be killed before it, or after it without seeing the response."""
 
     kube: SimKube
     counts: bool
@@ -219,49 +220,49 @@ def _merged(there: Manifest, patch: ReadManifest) -> Manifest:
 
 
 def revision(template: ReadManifest) -> str:
-    """What tells templates apart."""
+    """Return the revision of a pod template."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
 
 
 @dataclass
 class Controllers:
-    """What Kubernetes does by itself. One call is one look of each."""
+    """Performs the work of Kubernetes' own controllers; `run_once` is one round of all of them."""
 
     kube: SimKube
     nodes: dict[str, str]
-    """Zone by node."""
+    """Zones by node."""
 
     def add_node(self, name: str, zone: str) -> None:
-        """A machine."""
+        """Add a machine."""
         self.nodes[name] = zone
         labels = {HOST_LABEL: name, ZONE_LABEL: zone}
         self.kube.put(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
 
     def add_storage_class(self) -> None:
-        """The default one, whose volumes can grow."""
+        """Add the default storage class, whose volumes can grow."""
         made = {"metadata": {}, "allowVolumeExpansion": True}
         self.kube.put(f"/apis/storage.k8s.io/v1/storageclasses/{STORAGE_CLASS}", made)
 
     def remove_node(self, name: str) -> None:
-        """It is gone, and so are its pods."""
+        """Remove a machine and its pods."""
         del self.nodes[name], self.kube.objects[f"/api/v1/nodes/{name}"]
         for path, pod in self.kube.of_kind("pods"):
             if pod["spec"].get("nodeName") == name:
                 del self.kube.objects[path]
 
-    def look(self) -> None:
-        """All of them."""
+    def run_once(self) -> None:
+        """Run each controller once."""
         self._claims()
         for path, there in self.kube.of_kind("statefulsets"):
             self._stateful_set(path, there)
         for path, pod in self.kube.of_kind("pods"):
             if "deletionTimestamp" in pod["metadata"] and not pod["spec"].get("nodeName"):
-                del self.kube.objects[path]  # nothing of it runs anywhere
+                del self.kube.objects[path]  # no container of it runs
             elif not pod["spec"].get("nodeName"):
                 self._schedule(path, pod)
 
     def collect(self, pods: str) -> None:
-        """The owner is gone: so are its StatefulSets, and their pods end. `pods`: how their names begin."""
+        """Delete the StatefulSets of a deleted owner and end their pods. `pods`: the prefix of their names."""
         for path, _ in self.kube.of_kind("statefulsets"):
             del self.kube.objects[path]
         for path, pod in self.kube.of_kind("pods"):
@@ -275,7 +276,7 @@ class Controllers:
                 del self.kube.objects[path]
             elif "status" in claim:
                 size = claim["spec"]["resources"]["requests"]["storage"]
-                if claim["status"]["capacity"]["storage"] != size:  # grown while it is used
+                if claim["status"]["capacity"]["storage"] != size:  # expanded while in use
                     self.kube.touch(path, claim | {"status": claim["status"] | {"capacity": {"storage": size}}})
 
     def _stateful_set(self, path: str, there: Manifest) -> None:
@@ -303,7 +304,7 @@ class Controllers:
             kube.touch(path, there | {"status": status})
 
     def _make_claims(self, pod: str, spec: ReadManifest) -> bool:
-        """False while one of that name still goes."""
+        """Create the claims of a pod. Returns False while a claim of that name is still being deleted."""
         kube, folder = self.kube, collection("v1", "PersistentVolumeClaim", NAMESPACE)
         for template in spec.get("volumeClaimTemplates", ()):
             path = f"{folder}/{template['metadata']['name']}-{pod}"
@@ -316,7 +317,7 @@ class Controllers:
         return True
 
     def _schedule(self, path: str, pod: Manifest) -> None:
-        """To the node of its volumes; volumes are made where a pod is first scheduled."""
+        """Schedule a pod to the node of its volumes; a volume is created where its pod is first scheduled."""
         kube, name = self.kube, pod["metadata"]["name"]
         claims = [
             (at, claim)
@@ -345,7 +346,7 @@ class Controllers:
         self.kube.touch(path, claim | {"spec": claim["spec"] | {"volumeName": volume}, "status": status})
 
     def node_of(self, claim: ReadManifest) -> str | None:
-        """Where its volume is."""
+        """Return the node of a claim's volume, or None."""
         volume = claim["spec"].get("volumeName")
         if not volume:
             return None

@@ -1,8 +1,8 @@
-"""The brokers' admin REST as far as the operator asks it: Pulsar's paths and codes, on a namespace kept in memory.
+"""The part of the brokers' admin REST that the operator uses: Pulsar's paths and codes, on a namespace in memory.
 
-Stands where `BrokerRest` has its HTTP session, so that all that the operator itself does is production code. The
-operator may be killed around each request that changes something, by the count of `SimKube`. What is made is counted:
-a topic or cursor that is made a second time is another one, and what the first one knew is lost.
+Replaces the HTTP session of `BrokerRest`, so that the operator runs only production code. The operator may be killed
+around each request that changes something, by the count of `SimKube`. Creations are counted: a topic or cursor that is
+created a second time is a different one, and the state of the first is lost.
 """
 
 import re
@@ -28,17 +28,17 @@ Handler = Callable[..., tuple[int, Any]]
 
 @dataclass
 class SimTopic:
-    """A plain topic, or a partition."""
+    """A non-partitioned topic, or a partition."""
 
     entries: int = 0
     loaded: bool = True
     cursors: dict[str, int] = field(default_factory=dict)
-    """First entry that each has not consumed."""
+    """The first unconsumed entry of each cursor."""
 
 
 @dataclass
 class SimNamespace:
-    """One."""
+    """A namespace with its topics and policies."""
 
     policies: dict[str, Any] = field(default_factory=dict)
     partitioned: dict[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class SimNamespace:
 
 @dataclass(frozen=True, slots=True)
 class SimAnswer:
-    """Stands for `aiohttp.ClientResponse`."""
+    """Replaces `aiohttp.ClientResponse`."""
 
     status: int
     body: Any
@@ -58,7 +58,7 @@ class SimAnswer:
 
 @dataclass
 class SimBrokers:
-    """Stands for `aiohttp.ClientSession`. What it keeps is in the metadata store: it outlives the brokers."""
+    """Replaces `aiohttp.ClientSession`. Its state stands for the metadata store and outlives the brokers."""
 
     kube: SimKube
     serves: Callable[[str], bool]
@@ -67,19 +67,19 @@ class SimBrokers:
     namespaces: dict[str, SimNamespace] = field(default_factory=dict)
     isolation: dict[str, Any] = field(default_factory=dict)
     made: Counter[str] = field(default_factory=Counter)
-    """How often each namespace, topic and cursor was made."""
+    """How often each namespace, topic and cursor was created."""
     deleting: Callable[[], None] = lambda: None
     """Called before a namespace is deleted."""
 
     def request(self, method: str, url: str, *, json: Any, **_: Any) -> AbstractAsyncContextManager[SimAnswer]:
-        """One request. aiohttp.ClientError when nobody listens."""
+        """Send one request. aiohttp.ClientError if no broker listens at the host."""
         return self._exchange(method, url, json)
 
     @asynccontextmanager
     async def _exchange(self, method: str, url: str, body: Any) -> Any:
         place = urlsplit(url)
         if not self.serves(place.hostname or ""):
-            raise aiohttp.ClientConnectionError(f"nobody listens at {place.hostname}")
+            raise aiohttp.ClientConnectionError(f"no broker listens at {place.hostname}")
         path = place.path + (f"?{place.query}" if place.query else "")
         if method == "GET":
             yield SimAnswer(*self._answer(method, path, body))
@@ -89,19 +89,19 @@ class SimBrokers:
         yield said
 
     def unload(self) -> None:
-        """Every broker ended: topics are loaded again when somebody asks for them."""
+        """End every broker: topics are loaded again at their next request."""
         for namespace in self.namespaces.values():
             for topic in namespace.topics.values():
                 topic.loaded = False
 
     def publish(self, count: int) -> None:
-        """So many more entries in each topic."""
+        """Append `count` entries to each topic."""
         for namespace in self.namespaces.values():
             for topic in namespace.topics.values():
                 topic.entries += count
 
     def state(self) -> Any:
-        """All of it but what is loaded, as values."""
+        """Return the whole state as values, except which topics are loaded."""
         found = {
             name: (
                 dict(sorted(one.policies.items())),
@@ -112,7 +112,7 @@ class SimBrokers:
         }
         return found, self.isolation
 
-    # ---- what is answered
+    # ---- responses
     def _answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         for verb, pattern, handler in _ROUTES:
             match = re.fullmatch(pattern, path)
@@ -160,7 +160,7 @@ class SimBrokers:
         return 204, None
 
     def _overview(self, _: Any, name: str) -> tuple[int, Any]:
-        """Partitions that nobody used yet are in it too."""
+        """List all topics, including partitions that were never used."""
         there = self.namespaces[name]
         topics = {
             f"{topic}-partition-{index}": SimTopic(loaded=False)
@@ -205,7 +205,7 @@ class SimBrokers:
         return 204, None
 
     def _put_partitions(self, body: Any, name: str, topic: str) -> tuple[int, Any]:
-        """They are made when they are first used."""
+        """Create a partitioned topic; partitions are created at their first use."""
         there = self.namespaces[name]
         if topic in there.topics or topic in there.partitioned:
             return 409, {"reason": "This topic already exists"}
@@ -226,7 +226,7 @@ class SimBrokers:
         return 204, None
 
     def _open(self, name: str, local: str) -> SimTopic:
-        """It is made unless it is there, and loaded. A new partition has the subscriptions of the first one."""
+        """Create a topic unless it exists, and load it. A new partition gets the subscriptions of the first one."""
         there = self.namespaces[name]
         if local not in there.topics:
             self._make(f"topic {local}")
@@ -285,4 +285,4 @@ _ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("PUT", rf"{_TOPIC}/subscription/([^/]+)", SimBrokers._put_cursor),
     ("GET", rf"{_TOPIC}/stats", SimBrokers._stats),
 )
-"""Method, path and handler; a path of a namespace that is not there is answered with 404 before."""
+"""Method, path and handler. Paths of a missing namespace get a 404 before their handler is called."""

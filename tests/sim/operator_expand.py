@@ -1,7 +1,7 @@
 """One change of a pool's volumes, with the operator killed once around a chosen write of it.
 
-The same pool, controllers and production code as in `operator_scenario`, without clients: what is asked is only whether
-an operator that starts amid the change goes on to the same end, whatever the one before it had done.
+The same pool, controllers and production code as in `operator_scenario`, without clients. Checked is only whether an
+operator that starts during the change reaches the same final state, whatever its predecessor had done.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is asked of the volumes of ledgers, and whether it may cost a restart."""
+    """A requested change of the ledger volumes, and whether it may restart pods."""
 
     size_gib: int
     volumes: int
@@ -34,7 +34,10 @@ CHANGES = {
 
 
 async def expand(loop: SimLoop, seed: int, change: Change, kill: tuple[int, bool] | None) -> int:
-    """How many writes it took. `kill`: at which of them, and whether before it. HistoryError; AssertionError."""
+    """Perform a change and return its number of writes. `kill`: the write at which to kill, and whether before it.
+
+    Raises HistoryError or AssertionError if a guarantee is violated.
+    """
     world = World(loop, seed)
     settings = RecoverySettings(workers=1, lost_bookie_delay_s=20, poll_s=10.0)
     cluster = Cluster(world, settings)
@@ -54,7 +57,7 @@ async def expand(loop: SimLoop, seed: int, change: Change, kill: tuple[int, bool
     pool.check_volumes()
     if change.restarts == (_pods(pool) == pods):
         raise HistoryError(f"pods were {sorted(pods)}, they are {sorted(_pods(pool))}")
-    assert pool.operators.kills == (kill is not None), "nobody was killed"
+    assert pool.operators.kills == (kill is not None), "the operator was not killed"
     pool.stop()
     return pool.kube.writes - writes
 

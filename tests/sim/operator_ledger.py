@@ -155,7 +155,7 @@ class Stage:
         self.kube.touch(LEDGER, there | {"metadata": metadata})
 
     # ---- the operator
-    async def one_pass(self) -> None:
+    async def reconcile_once(self) -> None:
         """Reconcile once; after a kill, reconcile again in a new process without memory."""
         try:
             await reconcile_managed_ledger(
@@ -181,7 +181,7 @@ class Stage:
         quiet = 0
         for _ in range(PASSES_MAX):
             before = self._parts()
-            await self.one_pass()
+            await self.reconcile_once()
             self._kubernetes()
             self.now_s += 1.0
             quiet = quiet + 1 if self._parts() == before else 0
@@ -204,7 +204,7 @@ class Stage:
         if there is not None and "deletionTimestamp" in there["metadata"] and not there["metadata"].get("finalizers"):
             self._collect()
             return
-        self.controllers.look()
+        self.controllers.run_once()
         self._roll()
         for path, pod in self.kube.of_kind("pods"):
             self._kubelet(path, pod)
@@ -329,7 +329,7 @@ STORY: tuple[tuple[str, Callable[[Stage], None]], ...] = (
 """Two of the runs continue when their job is removed."""
 
 
-async def tell(saved: bytes, begin: Callable[[Stage], None], kill: tuple[int, bool] | None = None) -> Stage:
+async def run_chapter(saved: bytes, begin: Callable[[Stage], None], kill: tuple[int, bool] | None = None) -> Stage:
     """Run one chapter. `kill`: the write at which to kill, and whether before it."""
     stage = Stage.again(saved)
     begin(stage)

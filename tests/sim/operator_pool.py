@@ -158,8 +158,8 @@ async def _drains(store: SimMetadataStore) -> tuple[ObservedDrain, ...]:
             found.append(ObservedDrain(drain.bookie, emptied=False, ledgers_left=1, leaving=False))
         else:
             is_empty, at_s = seen.state == "emptied", seen.at_ms / 1000
-            told = (seen.ledgers_left, seen.eta_s, at_s, seen.blocked_by, seen.state in ("leaving", "emptied"))
-            found.append(ObservedDrain(drain.bookie, is_empty, *told))
+            progress = (seen.ledgers_left, seen.eta_s, at_s, seen.blocked_by, seen.state in ("leaving", "emptied"))
+            found.append(ObservedDrain(drain.bookie, is_empty, *progress))
     return tuple(found)
 
 
@@ -353,7 +353,7 @@ class Pool:
     # ---- kubelets
     async def _kubernetes(self) -> None:
         while True:
-            self.controllers.look()
+            self.controllers.run_once()
             for path, pod in self.kube.of_kind("pods"):
                 if pod["metadata"]["name"].startswith(f"{NAME}-bookie-"):
                     self._kubelet(path, pod)

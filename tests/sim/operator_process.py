@@ -1,7 +1,7 @@
-"""Two processes of the operator, of which the one that holds the lease has passes; either may stand still or be killed.
+"""Two processes of the operator, of which the lease's holder reconciles; either may be suspended or killed.
 
-`Leadership` and `reconcile_bookie` are production code. Each process reaches the simulated API server through a `Link`:
-that is where it stands still, before it asks whether it may still write, as a process does whose machine is suspended.
+`Leadership` and `reconcile_bookie` are production code. Each process reaches the simulated API server through a `Link`,
+which suspends it before it checks whether it may still write, as if its machine were suspended.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ NAMES = ("op-a", "op-b")
 
 @dataclass
 class Link:
-    """Stands for `Kube`: the API server as one process reaches it."""
+    """Replaces `Kube`: the access of one process to the API server."""
 
     kube: SimKube
     name: str
     before_writing: Callable[[], None] = lambda: None
     still_until_s: float = 0.0
-    """It stands still until then, and so does everything in it."""
+    """The process is suspended until this time."""
 
     async def awake(self) -> None:
-        """Returns at once, or when it goes on."""
+        """Wait until the process is not suspended."""
         loop = asyncio.get_running_loop()
         while (left_s := self.still_until_s - loop.time()) > 0:  # noqa: ASYNC110  virtual time
             await asyncio.sleep(left_s)
@@ -75,31 +75,31 @@ class Link:
         self.before_writing()
         holder = self.kube.objects.get(LEASE, {}).get("spec", {}).get("holderIdentity")
         if not of_the_lease and holder != self.name:
-            raise HistoryError(f"{self.name} writes, and the lease is {holder}'s: two operators act")
+            raise HistoryError(f"{self.name} writes, but {holder} holds the lease: two operators act")
 
 
 @dataclass
 class Operators:
-    """Both, each started again after its end."""
+    """Runs both processes and restarts each after its end."""
 
     kube: SimKube
     chance: random.Random
     work: Callable[[Link, Memory], Awaitable[None]]
-    """One pass."""
+    """Reconciles once."""
     note: Callable[[str], None]
     links: dict[str, Link] = field(default_factory=dict)
-    """By name: those that run."""
+    """The running processes by name."""
     kills_max: int = 1_000_000
     kills: int = 0
     lost: int = 0
-    """Leases."""
+    """Number of lost leases."""
 
     async def run(self) -> None:
-        """Until cancelled, or a promise is broken."""
+        """Run until cancelled, or until a guarantee is violated."""
         await asyncio.gather(*map(self._process, NAMES))
 
     def stand_still(self, seconds: float) -> None:
-        """Who holds the lease does nothing for a while."""
+        """Suspend the holder of the lease for a while."""
         holder = self.kube.objects.get(LEASE, {}).get("spec", {}).get("holderIdentity")
         if holder in self.links:
             self.note(f"{holder} stands still for {seconds:.0f} s")
@@ -107,7 +107,7 @@ class Operators:
 
     async def _process(self, name: str) -> None:
         for number in range(1_000_000):
-            identity = f"{name}-{number}"  # as a pod that is made anew
+            identity = f"{name}-{number}"  # as of a recreated pod
             link = self.links[identity] = Link(self.kube, identity)
             try:
                 await self._life(link)
@@ -128,11 +128,11 @@ class Operators:
         tasks = [asyncio.ensure_future(leadership.run()), asyncio.ensure_future(self._passes(link, leadership))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            # A lease that ran out while everything stood still is noticed only when it goes on, by either of them.
+            # If the lease expired during a suspension, either task notices that only after the suspension.
             if link.still_until_s > loop.time():
                 await link.awake()
                 await asyncio.wait(tasks[1:], timeout=0.5)
-            for task in reversed(tasks):  # that a pass broke a promise must not be hidden by the lease's end
+            for task in reversed(tasks):  # the end of the lease must not hide a violated guarantee
                 if task.done():
                     task.result()
         finally:

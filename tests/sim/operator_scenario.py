@@ -1,9 +1,10 @@
 """The operator's plans on simulated production bookies and auditors: scaled, drained, rolled, nodes lost, deleted.
 
-Two processes of the operator wait for one lease; they are killed around any write, stand still, and meet conflicts and
-a metadata store that is away; what people ask for meets what is under way. Kubernetes is simulated. Clients write and
-read all the while. What must never happen is in `operator_checks`; in the end every acknowledged entry is there, every
-replica whole, and nobody knows the bookies any more that left. Without faults there are plain requests, one by one.
+Two processes of the operator compete for one lease; they are killed around any write and suspended, and meet conflicts
+and an unreachable metadata store; requests of administrators arrive during other operations. Kubernetes is simulated.
+Clients write and read all the time. `operator_checks` has the guarantees; in the end every acknowledged entry is
+readable, every replica complete, and no trace of the removed bookies is left. Without faults there are plain requests,
+one by one.
 """
 
 import asyncio
@@ -26,14 +27,14 @@ from tests.sim.world import World
 PLAIN = ("more", "fewer", "roll")
 VOLUMES = ("larger volumes", "more volumes")
 HARMFUL = ("lost", "lost at once", "replace a living one")
-"""Of these one at a time: an acknowledgement needs two bookies."""
+"""Only one of these at a time, as an acknowledgement needs two bookies."""
 SECOND = (*PLAIN, "crash", "call off", "pause", "too few", "metadata away", "stand still", "stand still", "delete")
 PAUSE_S_MAX = 0.5
-"""Between two appends: the operator does not care how much a ledger has, and most of a run was entries."""
+"""Longest pause between two appends: the number of entries does not matter to the operator, but costs time."""
 
 
 async def until_quiet(pool: Pool, what: str) -> None:
-    """Until what was asked for is done, and stays so for a while: what was just lost shows later."""
+    """Wait until the requests are done and stay so for a while, as a loss shows only later."""
     loop = pool.world.loop
     end, quiet_since = loop.time() + PATIENCE_S, loop.time()
     while loop.time() - quiet_since < 30.0:  # virtual time
@@ -46,14 +47,14 @@ async def until_quiet(pool: Pool, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What each round begins with, one of them, what happens in the midst of it, and at which steps."""
+    """The events that may begin a round, those that may occur during it, and the steps at which they occur."""
 
     count: int
     firsts: tuple[str, ...]
     seconds: tuple[str, ...]
     steps: tuple[str, ...]
     harmful: tuple[str, ...] = ()
-    """Also in the midst of it, unless it began with one of them."""
+    """Further events during a round, unless it began with one of them."""
 
 
 ANY = Rounds(3, (*PLAIN, *PLAIN, *HARMFUL), SECOND, (*DRAIN_STEPS, *ROLL_STEPS, *REPLACE_STEPS), HARMFUL)
@@ -69,15 +70,15 @@ EXPANDS = Rounds(
     ("stand still", "metadata away", "lost", "more", "fewer", "roll", "larger volumes", "delete", "crash"),
     EXPAND_STEPS,
 )
-ROLLS = Rounds(2, ("roll",), ("stand still", "stand still", "unmended", "metadata away", "lost", "more"), ROLL_STEPS)
+ROLLS = Rounds(2, ("roll",), ("stand still", "stand still", "unrepaired", "metadata away", "lost", "more"), ROLL_STEPS)
 
 
 Wish = tuple[str, str]
-"""What happens, and at which step of an operation."""
+"""An event, and the step of an operation at which it occurs."""
 
 
 def drawn(seed: int, rounds: Rounds, *, calm: bool) -> list[list[Wish]]:
-    """What happens in each round, one after the other. By the seed alone: what a seed is about can be known unrun."""
+    """Draw the events of each round, in order. They depend only on the seed, so they are known without a run."""
     chance = random.Random(seed)
     if calm:
         plain = [what for what in (*PLAIN, *VOLUMES) if what in rounds.firsts]
@@ -92,22 +93,22 @@ def drawn(seed: int, rounds: Rounds, *, calm: bool) -> list[list[Wish]]:
 
 
 async def run_drains(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
-    """A pool that gets smaller and smaller, amid what meets a drain."""
+    """Run one seed of a shrinking pool, with events that affect a drain."""
     return await run(loop, seed, DRAINS)
 
 
 async def run_rolls(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
-    """One new image after the other, amid what meets a roll."""
+    """Run one seed of consecutive new images, with events that affect a roll."""
     return await run(loop, seed, ROLLS)
 
 
 async def run_expands(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
-    """Volumes that grow and get more, amid what meets the StatefulSet that is made anew around its pods."""
+    """Run one seed of more and larger volumes, with events that affect the recreation of the StatefulSet."""
     return await run(loop, seed, EXPANDS)
 
 
 async def run(loop: SimLoop, seed: int, rounds: Rounds = ANY) -> dict[LedgerId, int]:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     settings = RecoverySettings(
         workers=world.chance.choice((1, 2)),

@@ -1,4 +1,4 @@
-"""What meets the operator: what people ask for, and what goes wrong meanwhile. Most of it at a chosen step."""
+"""Events for the operator: requests of administrators, and faults. Most occur at a chosen step."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from quire_bookie.metadata import layout
 from quire_bookie.metadata.drains import DRAIN_PROGRESS, DRAINS
 from quire_bookie.server.upkeep.read_only import ReadOnlyReason
 from quire_operator.builders.naming import REPLACE_ANNOTATION
-from tests.sim.operator_checks import LOOK_S
+from tests.sim.operator_checks import OBSERVED_S
 from tests.sim.operator_pool import ENSEMBLE, NAME, POOL, Pool, host_of
 from tests.sim.world import SimBookie
 
@@ -25,13 +25,13 @@ REPLACE_STEPS = ("Copying", "Unbinding", "Rejoining", "RemovingCookie")
 
 @dataclass
 class Trouble:
-    """On one pool. `more_ledgers`: has a client write new ones."""
+    """Causes events on one pool. `more_ledgers`: has a client write new ledgers."""
 
     pool: Pool
     more_ledgers: Callable[[], Awaitable[None]]
 
     async def wish(self, what: str, step: str) -> None:
-        """What a person asks for, or what happens; `step`: in the midst of which of them what goes on for a while."""
+        """Cause one event. `step`: the step of an operation at which an event with a duration begins."""
         pool, world = self.pool, self.pool.world
         replicas = self._replicas
         pod = f"{NAME}-bookie-{world.chance.randrange(replicas)}"
@@ -55,8 +55,8 @@ class Trouble:
             pool.annotate(pod, REPLACE_ANNOTATION)
         elif what == "crash":
             self._crash(host_of(pod))
-        elif what == "unmended":
-            await self._unmended(pod)
+        elif what == "unrepaired":
+            await self._unrepaired(pod)
         elif what == "full, and fewer":
             await self._full_and_fewer()
         else:
@@ -64,7 +64,7 @@ class Trouble:
             await self._for_a_while(what)
 
     def _crash(self, host: str) -> None:
-        """The power of one bookie; nothing when its pod is only being made."""
+        """Cut the power of a bookie; does nothing if its pod has not started it yet."""
         if host in self.pool.world.bookies:
             self.pool.world.crash_bookie(host, "random")
 
@@ -80,7 +80,7 @@ class Trouble:
             self.pool.check()
 
     async def _reach(self, step: str) -> None:
-        """Return right after a step was put on record; also when it does not come."""
+        """Return right after a step is recorded in the status; give up if it does not come."""
         pool, loop = self.pool, self.pool.world.loop
         end_s, patient_s = loop.time() + STEP_PATIENCE_S, loop.time() + 60.0
         while (pool.status.get("operation") or {}).get("step") != step and loop.time() < end_s:
@@ -92,7 +92,7 @@ class Trouble:
                 return
 
     async def _for_a_while(self, what: str) -> None:
-        """What goes on for a while, and is over when this returns."""
+        """Cause an event with a duration; it has ended when this returns."""
         pool, world, replicas = self.pool, self.pool.world, self._replicas
         seconds = world.chance.uniform(5.0, 120.0 if what == "metadata away" else 60.0)
         if what == "call off":
@@ -105,7 +105,7 @@ class Trouble:
             pool.change(paused=False)
         elif what == "too few":
             pool.change(replicas=ENSEMBLE - 1)
-            await self._until(self._says_too_few, PATIENCE_S, "nobody says that these are too few")
+            await self._until(self._says_too_few, PATIENCE_S, "no condition reports too few bookies")
             pool.change(replicas=FEWEST)
         elif what == "metadata away":
             pool.promises.metadata_goes(away=True)
@@ -121,8 +121,8 @@ class Trouble:
     def _says_too_few(self) -> bool:
         return any(one["reason"] == "BelowEnsemble" for one in self.pool.status.get("conditions", ()))
 
-    async def _unmended(self, pod: str) -> None:
-        """A bookie is away until its ledgers are marked; when it is back, nobody is there for a while to mend them."""
+    async def _unrepaired(self, pod: str) -> None:
+        """Take a bookie away until its ledgers are marked; when it is back, auto-recovery is down for a while."""
         pool, loop, host = self.pool, self.pool.world.loop, host_of(pod)
         pool.held.add(host)
         self._crash(host)
@@ -130,8 +130,9 @@ class Trouble:
         while loop.time() < end_s and not any(key in pool.world.metadata.nodes for key in pool.promises.marked_s):  # noqa: ASYNC110  virtual
             await asyncio.sleep(0.1)
         hosts = self._stop_recovery()
-        loop.note(f"{host} is away, nobody mends: {sorted(pool.world.metadata.nodes.keys() & pool.promises.marked_s)}")
-        await asyncio.sleep(LOOK_S)  # nobody could say that he did not see the marks
+        marked = sorted(pool.world.metadata.nodes.keys() & pool.promises.marked_s)
+        loop.note(f"{host} is away, auto-recovery is down: {marked}")
+        await asyncio.sleep(OBSERVED_S)  # until every observation of the operator includes the marks
         pool.held.discard(host)
         await asyncio.sleep(pool.world.chance.uniform(40.0, 90.0))
         await self._start_recovery(hosts)
@@ -148,9 +149,9 @@ class Trouble:
             await self.pool.cluster.start_again(place, 0.1)
 
     async def _full_and_fewer(self) -> None:
-        """The bookie that leaves was read-only anyway, for want of space, and gets it back when nobody looks any more.
+        """Drain a bookie that is read-only for lack of space, and make it writable when auto-recovery is down.
 
-        Auto-recovery found it empty before it ended, by a clock that may be wrong, and the operator comes to that late.
+        Auto-recovery has recorded it as emptied, with a clock that may be wrong, and the operator reads that late.
         """
         pool, world, replicas = self.pool, self.pool.world, self._replicas
         place = world.bookies.get(host_of(f"{NAME}-bookie-{replicas - 1}"))
@@ -182,7 +183,7 @@ class Trouble:
         await self._start_recovery(hosts)
 
     async def _wait_for_writable(self, place: SimBookie) -> None:
-        """For a moment: it may have been told to stay read-only."""
+        """Wait briefly: the bookie may be read-only for another reason."""
         end_s = self.pool.world.loop.time() + 10.0
         while self.pool.world.loop.time() < end_s:
             if place.running is not None and f"{layout.AVAILABLE}/{place.running.bookie_id}" in (

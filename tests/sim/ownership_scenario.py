@@ -1,10 +1,10 @@
 """Brokers that take one bundle from each other while the old owner still writes, because it lost its metadata session.
 
-Each broker runs production's `Owners` and managed ledgers. One that loses its session goes on writing to its open
-ledger; another broker takes the bundle meanwhile, or none does, and the bundle comes back. Bookies crash and the store
-goes away. The node of the bundle goes under its owner, as by a deletion that comes late. At the end the log holds
-every acknowledged append once, each owner's entries stand together, and the cursor skipped nothing. An owner beyond
-doubt sees the whole log at any time, and two are not beyond doubt for long.
+Each broker runs the production code of `Owners` and managed ledgers. A broker that loses its session continues to write
+to its open ledger; another broker takes the bundle meanwhile, or none does, and the first one takes it again. Bookies
+crash and the metadata store becomes unreachable. The node of the bundle is deleted under its owner, as by a late
+deletion. At the end the log has every acknowledged append once, each owner's entries are contiguous, and the cursor
+skipped nothing. A certain owner sees the whole log at any time, and two owners are not both certain for long.
 """
 
 import asyncio
@@ -49,32 +49,32 @@ FAULTS = {
 
 @dataclass(slots=True)
 class Shared:
-    """What the brokers of a run have in common."""
+    """State shared by the brokers of a run."""
 
     world: World
     settings: ManagedLedgerSettings
     history: LogHistory
     terms: int = 0
     broker_of: dict[int, str] = field(default_factory=dict)
-    """By term, which the payloads begin with."""
+    """The broker's host by term; payloads begin with the term."""
 
 
 class Broker:
-    """A broker as far as ownership and managed ledgers go. `serve` is its life."""
+    """Runs the ownership and the managed ledgers of a broker. `serve` is its main task."""
 
     def __init__(self, shared: Shared, host: str, client: SimClient) -> None:
         self.client = client
         self.ledger: ManagedLedger | None = None
         self._shared, self._world, self._host = shared, shared.world, host
         self._closing: set[asyncio.Task[None]] = set()
-        self._looking = 0
+        self._checking = 0
         self._writes = self._world.chance.choice((0.1, 0.6, 0.9, 1.0))
         clock, chance = self._world.clock_of(host), SimChance(self._world.chance.randrange(1 << 30))
         self.factory = ManagedLedgerFactory(client.ledgers, client.session, shared.settings, clock, chance)
         urls = BrokerUrls(f"pulsar://{host}:6650", f"http://{host}:8080")
         self.owners = Owners(client.session, PolicyStore(client.session, "sim"), urls)
         self.owners.on_lost = lambda _: self._start(self._close())
-        self.owners.on_retaken = lambda _: self._start(self._look())
+        self.owners.on_retaken = lambda _: self._start(self._check_owner())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._world.on(self.client, work)
@@ -86,18 +86,18 @@ class Broker:
         if ledger is not None:
             await ledger.close()
 
-    async def _look(self) -> None:
-        self._looking += 1
+    async def _check_owner(self) -> None:
+        self._checking += 1
         while self.ledger is not None and self.owners.certain(BUNDLE):
             try:
                 await self.ledger.check_owner()
                 break
             except QuireError:
                 await asyncio.sleep(0.5)
-        self._looking -= 1
+        self._checking -= 1
 
     async def serve(self, end_s: float) -> None:
-        """Take the bundle when it is free, write or only read, and now and then give it up."""
+        """Take the bundle when it is free, write or only read, and sometimes release it."""
         loop = asyncio.get_running_loop()
         running = [loop.create_task(work) for work in (self.owners.run(), self.owners.follow())]
         chance = self._world.chance
@@ -134,7 +134,7 @@ class Broker:
             await self.owners.release(BUNDLE)
 
     async def _opened(self) -> bool:
-        """Open the ledger as the broker's topics do: only when the bundle is ours beyond doubt, before and after."""
+        """Open the ledger as the broker's topics do: only if the tenure is confirmed before and after."""
         if self.ledger is not None and self.ledger.state is ManagedLedgerState.OPEN:
             return True
         tenure = await self.owners.confirmed_tenure(BUNDLE)
@@ -148,7 +148,7 @@ class Broker:
         return True
 
     async def _consume(self, ledger: ManagedLedger, end_s: float) -> None:
-        """Read in order, acknowledge most of it."""
+        """Read in order and acknowledge most entries."""
         world, history = self._world, self._shared.history
         try:
             cursor: Cursor = await open_cursor(ledger, CURSOR, history)
@@ -161,13 +161,14 @@ class Broker:
                 cursor.acknowledge([entry.position for entry in chosen])
                 await asyncio.sleep(world.chance.uniform(0.05, 0.5))
         except QuireError as error:
-            world.loop.note(f"{self._host} consumes no more: {error}")
+            world.loop.note(f"{self._host} stops consuming: {error}")
 
     def _check_view(self, ledger: ManagedLedger) -> None:
-        """An owner beyond doubt sees everything that was ever acknowledged, except while it is cut off from the store
-        and until it has read the bundle's node after that.
+        """Check that a certain owner sees all acknowledged appends.
+
+        Exempt is an owner that is cut off from the metadata store, until it has read the bundle's node again.
         """
-        acknowledged, sure = self._shared.history.acknowledged, self.owners.certain(BUNDLE) and not self._looking
+        acknowledged, sure = self._shared.history.acknowledged, self.owners.certain(BUNDLE) and not self._checking
         aware = not self.client.session.cut and BUNDLE.key in self.client.session.read_since_cut
         if not (sure and aware) or ledger.state is not ManagedLedgerState.OPEN:
             return
@@ -177,9 +178,9 @@ class Broker:
 
 
 async def remove_nodes(world: World, brokers: "list[Broker]", seconds: float) -> None:
-    """Delete the bundle's node now and then, whichever session has it; half of the times its owner cannot see it.
+    """Delete the bundle's node sometimes, with any owner; half of the time the owner is cut off meanwhile.
 
-    Such an owner keeps its lease, and finds its bundle free again, or with another broker, seconds later.
+    Such an owner keeps its lease, and seconds later finds its bundle free, or owned by another broker.
     """
     steps = [
         Step(world.chance.uniform(2.0, seconds), "node gone", BUNDLE.key, value=world.chance.choice((0.0, 3.0, 6.0)))
@@ -201,7 +202,7 @@ async def remove_nodes(world: World, brokers: "list[Broker]", seconds: float) ->
 
 
 async def watch_owners(shared: Shared, brokers: "list[Broker]", end_s: float) -> None:
-    """HistoryError: two brokers that reach the store are beyond doubt, and stay so."""
+    """Raise HistoryError if two brokers that reach the metadata store stay certain of the same bundle."""
     loop, since_s = shared.world.loop, shared.world.loop.time()
     while loop.time() < end_s:
         await asyncio.sleep(0.2)
@@ -209,18 +210,18 @@ async def watch_owners(shared: Shared, brokers: "list[Broker]", end_s: float) ->
         if len(sure) < 2 or shared.world.metadata.away:
             since_s = loop.time()
         elif loop.time() - since_s > AGREED_S:
-            raise HistoryError(f"{len(sure)} brokers have held the bundle beyond doubt for {AGREED_S} s")
+            raise HistoryError(f"{len(sure)} brokers have been certain to own the bundle for {AGREED_S} s")
 
 
 def check_terms(shared: Shared) -> None:
-    """The entries of an owner stand together: those of two are never mixed, within a ledger or across them."""
+    """Check that each owner's entries are contiguous, within a ledger and across ledgers."""
     found = sorted((position, int(payload.split(b"-")[0])) for payload, position in shared.history.seen.items())
     ledgers: dict[int, set[str]] = {}
     highest = 0
     for (ledger_id, _), term in found:
         ledgers.setdefault(ledger_id, set()).add(shared.broker_of[term])
         if term < highest:
-            raise HistoryError(f"an entry of term {term} stands behind one of term {highest}")
+            raise HistoryError(f"an entry of term {term} follows one of term {highest}")
         highest = term
     for ledger_id, brokers in ledgers.items():
         if len(brokers) > 1:
@@ -228,7 +229,7 @@ def check_terms(shared: Shared) -> None:
 
 
 async def run(loop: SimLoop, seed: int) -> LogHistory:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     await world.start_bookies(3)
     history = LogHistory(trims=world.chance.random() < 0.3)
@@ -254,14 +255,14 @@ async def run(loop: SimLoop, seed: int) -> LogHistory:
     seconds = world.chance.uniform(15.0, 40.0)
     end_s = loop.time() + seconds + 15.0
     work = [world.on(broker.client, broker.serve(end_s)) for broker in brokers]
-    judge = loop.create_task(watch_owners(shared, brokers, end_s))
+    watching = loop.create_task(watch_owners(shared, brokers, end_s))
     removing = loop.create_task(remove_nodes(world, brokers, seconds))
     await disturb(world, hosts, seconds, down_max=1, kinds=FAULTS, surely=("lease away",))
     await asyncio.sleep(max(0.0, end_s - loop.time()) + 20.0)
     await asyncio.gather(*work, removing)
-    if judge.done():
-        judge.result()
-    judge.cancel()
+    if watching.done():
+        watching.result()
+    watching.cancel()
     for broker in brokers:
         world.kill_client(broker.client)
     await check(world, history, settings)

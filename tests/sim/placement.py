@@ -1,4 +1,4 @@
-"""Where the bookies of a simulation stand, and whether every replica is where the rules want it in the end."""
+"""Assigns racks to the bookies of a simulation, and checks that every replica is finally placed by the rules."""
 
 import asyncio
 import itertools
@@ -12,8 +12,8 @@ from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.quorum.write_set import write_sets
 from quire_bookie.recovery.fragments import closed_fragments
-from tests.sim.judge import stored_metadata
 from tests.sim.metadata import SimMetadataStore
+from tests.sim.stored_entries import stored_metadata
 from tests.sim.world import World
 
 LAYOUTS: tuple[tuple[str, ...], ...] = (
@@ -26,7 +26,7 @@ LAYOUTS: tuple[tuple[str, ...], ...] = (
 
 @dataclass(slots=True)
 class Places:
-    """`layout`: the racks in turn; empty: nobody said where anything stands."""
+    """Owns the rack map. `layout`: the racks, assigned in turn; empty: no rack map."""
 
     world: World
     layout: Sequence[str]
@@ -36,18 +36,18 @@ class Places:
 
     @classmethod
     def draw(cls, world: World, script: random.Random) -> "Places":
-        """Racks, zones or neither."""
+        """Draw racks, zones or neither."""
         layout = script.choice(LAYOUTS)
         zoned = bool(layout) and layout[0].count("/") > 1
         return cls(world, layout, 2 if layout else 1, 2 if zoned and script.random() < 0.5 else 1)
 
     @property
     def client_settings(self) -> dict[str, Any]:
-        """For whoever makes ensembles."""
+        """Placement settings for components that create ensembles."""
         return {"placement_racks_min": self.racks_min, "placement_zones_min": self.zones_min}
 
-    async def tell(self) -> None:
-        """Write the rack map: a bookie that is new stands in the next rack."""
+    async def write_rack_map(self) -> None:
+        """Write the rack map; a new bookie gets the next rack."""
         if not self.layout:
             return
         for _, place in sorted(self.world.bookies.items()):
@@ -57,7 +57,7 @@ class Places:
         await SimMetadataStore(self.world.metadata).put(RACK_MAP, json.dumps(groups).encode())
 
     def lack(self, ensemble: Sequence[BookieId], write_quorum: int) -> int:
-        """How many racks and zones the write sets lack together."""
+        """Return how many racks and zones the write sets lack in total."""
         missing = 0
         for positions in write_sets(len(ensemble), write_quorum):
             racks = {self.known[ensemble[at]] for at in positions}
@@ -67,7 +67,7 @@ class Places:
         return missing
 
     def trouble(self, ledger: LedgerId) -> str:
-        """The first fragment that breaks the rules although the bookies that run could satisfy them; empty: none."""
+        """Describe the first fragment that violates the rules although the running bookies could satisfy them."""
         if not self.layout:
             return ""
         running = [place.running.bookie_id for place in self.world.bookies.values() if place.running is not None]
@@ -81,7 +81,7 @@ class Places:
         return ""
 
     async def settle(self, ledgers: Sequence[LedgerId], patience_s: float) -> None:
-        """Wait until no fragment breaks the rules. AssertionError when that never comes."""
+        """Wait until no fragment violates the rules. AssertionError if that never happens."""
         end_s = self.world.loop.time() + patience_s
         while trouble := next((text for text in map(self.trouble, ledgers) if text), ""):
             assert self.world.loop.time() < end_s, f"not placed by the rules after {patience_s:.0f} s: {trouble}"

@@ -1,7 +1,7 @@
-"""What a run is to suffer, drawn as a list before it begins: so that a shrinker can leave parts of it out.
+"""The faults of a run, drawn as a list before it begins, so that a shrinker can omit parts of it.
 
-A scenario draws its steps from a source of their own, hands them to `Plan.choose` and carries out what comes back. What
-happens is noted in `Plan.events`, in words, for whoever looks at a failing seed.
+A scenario draws its steps from a separate source of randomness, passes them to `Plan.choose` and carries out the
+returned ones. `Plan.events` has a readable log for the analysis of a failing seed.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One planned thing, `at_s` after the faults begin. What `who`, `other` and `value` mean depends on the kind."""
+    """One planned event, `at_s` after the faults begin. The meaning of `who`, `other` and `value` depends on `kind`."""
 
     at_s: float
     kind: str
@@ -25,9 +25,9 @@ class Step:
 
 @dataclass(slots=True)
 class Plan:
-    """Which of the drawn steps happen. `calm`: none at all. `kept`: only those with these numbers (None: all).
+    """Selects the drawn steps that are carried out. `calm`: none. `kept`: only those with these numbers (None: all).
 
-    `span`: the share of its duration for which a scenario runs.
+    `span`: the fraction of its duration for which a scenario runs.
     """
 
     calm: bool = False
@@ -37,7 +37,7 @@ class Plan:
     events: list[tuple[float, str]] = field(default_factory=list)
 
     def choose(self, steps: Sequence[Step]) -> list[Step]:
-        """Those that are to happen, in order of time. May be called several times in a run."""
+        """Return the selected steps in order of time. May be called several times in a run."""
         first = len(self.drawn)
         self.drawn += steps
         if self.calm:
@@ -46,5 +46,5 @@ class Plan:
         return sorted(chosen, key=lambda step: step.at_s)
 
     def seconds(self, drawn_s: float) -> float:
-        """How long it lasts."""
+        """Return the duration after the reduction by `span`."""
         return drawn_s * self.span

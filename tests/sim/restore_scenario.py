@@ -1,10 +1,10 @@
 """The metadata is lost and restored from a backup that is older than what the bookies hold.
 
-Ledgers are written before the backup, across it and after it, and some are deleted after it; bookies collect garbage
-all the while, and run on through the loss or are started again behind it. The restore itself meets lost answers, and is
-run again. Orphans and outdated ledgers are adopted or dropped, as a person would; then the hold goes. Nothing that was
-acknowledged and not deleted is lost, and no new ledger takes an id that was ever used. Without faults nothing is newer
-than the backup.
+Ledgers are written before, during and after the backup, and some are deleted after it. Bookies collect garbage all the
+time, and keep running through the loss or are restarted after it. The restore itself meets lost responses, and is
+repeated. Orphans and outdated ledgers are adopted or dropped, as an administrator would; then the hold is released. No
+acknowledged entry of a ledger that was not deleted is lost, and no new ledger gets an id that was ever used. Without
+faults nothing is newer than the backup.
 """
 
 import asyncio
@@ -40,16 +40,16 @@ from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import Listener, read_all, recover
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SimMetadataStore
-from tests.sim.world import SimChance, SimClient, World, insist
+from tests.sim.world import SimChance, SimClient, World, retry
 
 QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
 BOOKIES = 4
 MARGIN = 20
-"""Numbers left out by a restore, instead of a thousand: each is a write."""
+"""Ids skipped by a restore, instead of a thousand, as each costs a write."""
 
 
 class MemoryPlace:
-    """Stands for a bucket."""
+    """Replaces a bucket."""
 
     url = "sim://backups"
 
@@ -58,7 +58,7 @@ class MemoryPlace:
 
     async def put(self, name: str, data: bytes, **_: Any) -> None:
         if name in self._objects:
-            raise PlaceError(f"{name} is there")
+            raise PlaceError(f"{name} exists")
         self._objects[name] = bytes(data)
 
     async def get(self, name: str) -> bytes | None:
@@ -66,7 +66,7 @@ class MemoryPlace:
 
 
 class SimQuestions(BookieQuestions):
-    """Asks the admin handlers of the simulated bookies, without HTTP between."""
+    """Calls the admin handlers of the simulated bookies directly, without HTTP."""
 
     def __init__(self, access: ClusterAccess, world: World) -> None:
         super().__init__(access)
@@ -95,7 +95,7 @@ async def _answer(running: RunningBookie, disk: Disk, path: str) -> Mapping[str,
 
 
 async def fill(world: World, client: SimClient, count: int, seconds: float) -> dict[LedgerId, LedgerHistory]:
-    """Ledgers that are written for a while, some of them closed then."""
+    """Create ledgers, write them for a while, and close some of them."""
     found: dict[LedgerId, LedgerHistory] = {}
     feeding = []
     for _ in range(count):
@@ -108,7 +108,7 @@ async def fill(world: World, client: SimClient, count: int, seconds: float) -> d
 
 
 async def write_slowly(world: World, writer: LedgerWriter, history: LedgerHistory, seconds: float) -> None:
-    """A few entries a second: what is asked here is which ledgers there are, and a run must stay short."""
+    """Write a few entries a second: the scenario is about ledgers rather than entries, and a run must stay short."""
     listener = writer.listener = Listener(history)
     end_s = world.loop.time() + seconds
     while world.loop.time() < end_s and not listener.stopped.is_set():
@@ -122,7 +122,7 @@ async def write_slowly(world: World, writer: LedgerWriter, history: LedgerHistor
 
 
 async def lose_the_metadata(world: World, *, running: bool) -> None:
-    """All of it, under bookies that run on, or that are stopped before."""
+    """Remove all metadata while the bookies keep running, or after they were stopped."""
     if not running:
         for host in sorted(world.bookies):
             world.crash_bookie(host, "random")
@@ -133,12 +133,12 @@ async def lose_the_metadata(world: World, *, running: bool) -> None:
     world.metadata.away = False
     for place in world.bookies.values():
         if place.session is not None:
-            place.session.expire()  # the new store knows no leases
+            place.session.expire()  # the new store has no leases
     await asyncio.sleep(world.chance.uniform(0.0, 3.0))
 
 
 async def bring_back(world: World, place: Any, manifest: Manifest) -> None:
-    """`quire metadata restore --yes`, again until it is done."""
+    """Repeat `quire metadata restore --yes` until it succeeds."""
     store = SimMetadataStore(world.metadata)
 
     async def attempt() -> None:
@@ -147,13 +147,13 @@ async def bring_back(world: World, place: Any, manifest: Manifest) -> None:
 
     world.metadata.unknown_chance = 0.0 if world.loop.plan.calm else world.chance.choice((0.0, 0.01, 0.05))
     try:
-        await insist(attempt, seconds=300)
+        await retry(attempt, seconds=300)
     finally:
         world.metadata.unknown_chance = 0.0
 
 
 async def settle(world: World, access: ClusterAccess, living: dict[LedgerId, LedgerHistory]) -> None:
-    """The review: what lives is adopted, the rest dropped, and the hold goes."""
+    """Review the restore: adopt the live ledgers, drop the others, and release the hold."""
     store = access.metadata
     async with SimQuestions(access, world) as questions:
         found = await review(access.nodes, questions, await questions.holdings())
@@ -166,7 +166,7 @@ async def settle(world: World, access: ClusterAccess, living: dict[LedgerId, Led
                 await give_up(store, one.ledger)
                 continue
             evidence = await gather_evidence(access, questions, one.ledger, (), await questions.known())
-            # What was never acknowledged may be missing anywhere.
+            # Entries that were never acknowledged may be missing on all bookies.
             await adopt(access, one.ledger, evidence, backup, b"", accept_missing=True)
         holdings = await questions.holdings()
         open_ = undecided(await review(access.nodes, questions, holdings), holdings, await given_up(store), ())
@@ -178,7 +178,7 @@ async def settle(world: World, access: ClusterAccess, living: dict[LedgerId, Led
 
 
 async def run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     with (
         mock.patch("quire_bookie.backup.restore.COUNTER_MARGIN", MARGIN),
         mock.patch("quire_bookie.backup.settling.COUNTER_MARGIN", MARGIN),
@@ -191,7 +191,7 @@ async def _run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
     chance, calm = world.chance, loop.plan.calm
     world.garbage_collection_settings = GarbageCollectionSettings(
         interval_s=chance.uniform(0.3, 2.0),
-        quarantine=QuarantineSettings(0.0),  # nothing but the restore protects them
+        quarantine=QuarantineSettings(0.0),  # only the restore protects the ledgers
     )
     await world.start_bookies(BOOKIES)
     client = await world.start_client("writer")
@@ -204,39 +204,39 @@ async def _run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
     gone: list[LedgerId] = []
     if not calm:
         if chance.random() < 0.5:
-            world.crash_bookie(chance.choice(sorted(world.bookies)), "random")  # ensembles change
+            world.crash_bookie(chance.choice(sorted(world.bookies)), "random")  # so that ensembles change
         everything |= await across
         everything |= await fill(world, client, chance.randrange(1, 5), 3.0)
         for host in sorted(world.bookies):
             await world.start_bookie(host)
         gone = chance.sample(sorted(everything), 1)
         for ledger in gone:
-            await insist(lambda one=ledger: world.on(client, client.ledgers.delete_ledger(one)), seconds=60)
+            await retry(lambda one=ledger: world.on(client, client.ledgers.delete_ledger(one)), seconds=60)
     else:
         await across
     living = {ledger: history for ledger, history in everything.items() if ledger not in gone}
     world.kill_client(client)
     running = chance.random() < 0.4
-    loop.note("bookies run on" if running else "bookies are stopped")
+    loop.note("bookies keep running" if running else "bookies are stopped")
     await lose_the_metadata(world, running=running)
     await bring_back(world, place, manifest)
     for host in sorted(world.bookies):
         await world.start_bookie(host)
-    await asyncio.sleep(chance.uniform(3.0, 15.0))  # garbage would be collected several times
+    await asyncio.sleep(chance.uniform(3.0, 15.0))  # long enough for several garbage collections
     settings = ClientSettings(add_timeout_s=5.0, read_timeout_s=5.0, connect_timeout_s=3.0)
     opening = ClusterAccess.open(
         SimMetadataStore(world.metadata), RecoverySettings(), settings, clock=world.clock, chance=chances
     )
     access = await opening
-    await insist(lambda: settle(world, access, living), seconds=120)
+    await retry(lambda: settle(world, access, living), seconds=120)
     await access.close()
     await asyncio.sleep(chance.uniform(3.0, 15.0))
     after = await world.start_client("reader")
     fresh = await fill(world, after, 3, 1.0)
     used = sorted(set(fresh) & set(everything))
-    assert not used, f"ids were given out a second time: {used}"
+    assert not used, f"ids were assigned a second time: {used}"
     for ledger, history in (living | fresh).items():
-        history.closings.clear()  # an adoption may end a ledger behind what was never acknowledged, not before
+        history.closings.clear()  # an adoption may end a ledger after entries that were never acknowledged
         await recover(world, after, ledger, history, "reader")
         reader = await world.on(after, after.ledgers.open_ledger(ledger, recover=False))
         await world.on(after, read_all(reader, history, "after"))

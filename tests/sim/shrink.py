@@ -1,7 +1,7 @@
-"""A failing seed, made short: as few planned steps and as little time as still fail, and what happens then.
+"""Shortens a failing seed to the fewest planned steps and the shortest time that still fail, and reports the events.
 
-Runs of one seed differ only in what is left out of the plan, so each attempt is certain. Whatever failure is left
-counts: a shorter way to another broken promise is as welcome.
+Runs of one seed differ only in the omitted steps, so each attempt is deterministic. Any failure counts, also a
+different one from the first.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ SPANS = (0.1, 0.25, 0.5, 0.75)
 
 
 class Shrinker:
-    """Runs one seed again and again. `run` raises what is wrong with it."""
+    """Runs one seed repeatedly with fewer steps. `run` raises the failure."""
 
     def __init__(self, run: Callable[[Plan], object], runs_max: int) -> None:
         self._run = run
@@ -23,7 +23,7 @@ class Shrinker:
         self.failure = ""
 
     def shrink(self) -> bool:
-        """False when the seed does not fail at all."""
+        """Shorten the seed. Returns False if it does not fail."""
         if not self._fails(None, 1.0):
             return False
         assert self.best is not None
@@ -40,7 +40,7 @@ class Shrinker:
         return frozenset(numbers)
 
     def _fails(self, kept: frozenset[int] | None, span: float) -> bool:
-        """Try; the best so far when it fails."""
+        """Run a plan; if it fails, record it as the best so far."""
         if self._left <= 0:
             return False
         self._left -= 1
@@ -48,13 +48,13 @@ class Shrinker:
         plan = Plan(kept=kept, span=span)
         try:
             self._run(plan)
-        except Exception as error:  # noqa: BLE001  whatever it is that the run objects with
+        except Exception as error:  # noqa: BLE001  any failure of the run
             self.best, self.failure = plan, f"{type(error).__name__}: {error}"
             return True
         return False
 
     def _fewer_steps(self, span: float) -> None:
-        """Delta debugging: leave out ever smaller parts, as long as it goes on failing."""
+        """Delta debugging: omit ever smaller parts while the run still fails."""
         parts = 2
         while True:
             kept = sorted(self._kept())
@@ -69,19 +69,19 @@ class Shrinker:
                 parts = min(len(kept), parts * 2)
 
     def report(self) -> str:
-        """The steps that are left, and the end of what happened."""
+        """Format the remaining steps and the last events."""
         assert self.best is not None
         kept = sorted(self._kept())
-        lines = [f"{self.failure}", f"{len(kept)} of {len(self.best.drawn)} steps are left after {self.runs} runs:"]
+        lines = [f"{self.failure}", f"{len(kept)} of {len(self.best.drawn)} steps remain after {self.runs} runs:"]
         lines += [f"  {self.best.drawn[number]}" for number in kept if number < len(self.best.drawn)]
         events = _folded(self.best.events)
-        lines += [f"what happened ({len(events)} events, the last {min(len(events), EVENTS_SHOWN)}):"]
+        lines += [f"events ({len(events)}, the last {min(len(events), EVENTS_SHOWN)} shown):"]
         lines += [f"  {at_s:9.4f} s  {text}" for at_s, text in events[-EVENTS_SHOWN:]]
         return "\n".join(lines)
 
 
 def _folded(events: list[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Of confirmations in a row the last one."""
+    """Keep only the last of consecutive confirmations."""
     folded: list[tuple[float, str]] = []
     for event in events:
         if folded and event[1].startswith("confirmed") and folded[-1][1].startswith("confirmed"):

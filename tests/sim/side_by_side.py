@@ -1,6 +1,6 @@
-"""Runs of the simulator in processes of their own, several at a time.
+"""Runs the simulator in separate processes, several at a time.
 
-Each is forked from the same beginning, so that nothing an earlier run left behind decides what it does.
+Each process is forked from the same state, so that an earlier run cannot influence it.
 """
 
 import gc
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Ended(Generic[R]):
-    """How one run ended: its result, or the traceback of what it raised."""
+    """The outcome of one run: its result, or the traceback of its error."""
 
     def __init__(self, result: R | None, trouble: str) -> None:
         self.result = result
@@ -24,10 +24,10 @@ class Ended(Generic[R]):
 
 
 def side_by_side(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> Iterator[tuple[T, Ended[R]]]:
-    """Do `work` with every task, so many at a time; yields in the order in which they end."""
+    """Run `work` for every task, at most `jobs` at a time; yields the outcomes in the order of completion."""
     context, left = get_context("fork"), iter(tasks)
     gc.collect()
-    gc.freeze()  # what every run begins with is not looked at again in each of them
+    gc.freeze()  # the children's collections skip the objects that exist now
     running: dict[Connection, tuple[T, ForkProcess]] = {}
     while True:
         while len(running) < jobs and (task := next(left, None)) is not None:
@@ -45,14 +45,14 @@ def side_by_side(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> Itera
                 ended: Ended[R] = ready.recv()
             except EOFError:
                 process.join()
-                ended = Ended(None, f"its process ended with {process.exitcode}")
+                ended = Ended(None, f"its process ended with exit code {process.exitcode}")
             ready.close()
             process.join()
             yield task, ended
 
 
 def _run(work: Callable[[T], R], task: T, sender: Connection) -> None:
-    """The whole life of a process. Collecting cycles every 700 objects would cost a tenth of a short run."""
+    """Run one task in a child. Garbage collection every 700 objects would cost a tenth of a short run."""
     gc.set_threshold(50_000, 20, 100)
     try:
         ended = Ended(work(task), "")

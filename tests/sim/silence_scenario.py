@@ -1,8 +1,8 @@
-"""A bookie is lost for good, and another one that has the same entries is silent while they are copied.
+"""A bookie is lost permanently, and another one that has the same entries is silent while they are copied.
 
-Ledgers with two copies of each entry, all closed. The auto-recovery processes hear nothing of the second bookie for a
-while, or only sometimes: what it has is *unknown* meanwhile and by no means missing. Nobody may take a place without
-all that belongs there, and in the end everything is whole, out of what the silent one had all the time.
+The ledgers have two copies of each entry, and all are closed. The auto-recovery processes receive no response from the
+second bookie for a while, or only sometimes: its entries are *unknown* meanwhile, not missing. No bookie may join an
+ensemble without all of its entries, and in the end every replica is complete, copied from the silent bookie.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from quire_bookie.client import LedgerWriter
 from quire_bookie.model import LedgerId
 from quire_bookie.recovery.settings import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster, feed, holders, lose, settle, watch_replacements
-from tests.sim.faults import Cast, Faults
+from tests.sim.faults import Faults, Targets
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop
@@ -25,7 +25,7 @@ SILENT_S = 60.0
 
 
 async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world, script = World(loop, seed), random.Random(seed * 2 + 1)
     await world.start_bookies(script.choice((4, 5)))
     settings = RecoverySettings(
@@ -50,7 +50,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         await recover(world, reading, writer.ledger_id, history, "reader")
     early: list[str] = []
     guard = asyncio.ensure_future(watch_replacements(world, ledgers, early))
-    faults = Faults(world, Cast(sorted(world.bookies), WORKERS), {"lose": lambda step: lose(world, step.who)})
+    faults = Faults(world, Targets(sorted(world.bookies), WORKERS), {"lose": lambda step: lose(world, step.who)})
     seconds = loop.plan.seconds(SILENT_S)
     await faults.run(loop.plan.choose(_steps(script, await holders(world, ledgers))), seconds)
     await faults.heal()
@@ -59,7 +59,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         guard.result()
     guard.cancel()
     if early:
-        raise HistoryError(f"a bookie took a place before it had what belongs there: {early}")
+        raise HistoryError(f"a bookie joined an ensemble before it had the entries: {early}")
     for ledger, history in ledgers.items():
         reader = await world.on(reading, reading.ledgers.open_ledger(ledger, recover=False))
         await world.on(reading, read_all(reader, history, "after"))
@@ -68,7 +68,7 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
 
 
 def _steps(script: random.Random, hosts: list[str]) -> list[Step]:
-    """One is lost, the other one silent for all of the time or in turns, in both directions or in one."""
+    """Draw steps: one bookie is lost; another is silent all the time or at times, in both directions or one."""
     if len(hosts) < 2:
         return []  # not one entry was confirmed
     lost, silent = script.sample(hosts, 2)

@@ -1,9 +1,9 @@
-"""Peers that begin a frame and stop, send it byte by byte, or ask for much and never read, while others write and read.
+"""Peers stall in a frame, send it byte by byte, or request much and never read, while other clients write and read.
 
-The bookies have a small budget for what connections hold, and there are far more such peers than fit. At every moment
-the connections of a bookie hold no more than the budget and its quarter, counted in the connections themselves. A
-writer's entries and a reader's reads end within seconds all the while, and at most one of their connections is closed,
-at the beginning. When the peers are gone nothing is held.
+The bookies have a small budget for the memory of connections, and there are far more such peers than fit. At every
+moment the connections of a bookie hold at most the budget plus a quarter, counted in the connections themselves.
+Meanwhile a writer's adds and a reader's reads complete within seconds, and at most one of their connections is closed,
+at the beginning. When the peers are gone, no memory is held.
 """
 
 import asyncio
@@ -23,21 +23,22 @@ from tests.support.hostile_peers import begun_add, reads
 FRAME_BYTES = 64 * KIB
 BUDGET_BYTES = 8 * FRAME_BYTES
 PEERS = 20
-"""Of each bookie: together they begin or ask for several times the budget."""
+"""Peers of each bookie: their frames or requests together are several times the budget."""
 READ_ENTRIES = 60
 READ_ENTRY_BYTES = 20 * KIB
 SECONDS = 30.0
 PAUSE_S_MAX = 1.0
 """Until a peer that was closed reconnects: less than other connections may wait."""
 SERVED_WITHIN_S = 18.0
-"""An entry of the writer, a pass of the reader: several times what pressure may take."""
+"""Time limit of the writer's entries and the reader's loops: several times the expected delay under pressure."""
 BURST_S = 1.0
-"""All peers begin at one moment, and more arrives than the hard bound before a socket can be stopped. Then the largest
-part of a frame goes, also one of the writer. Later nothing of the writer and the reader may go."""
+"""Duration of the initial burst: all peers begin at once, and more than the hard bound arrives before sockets pause.
+Then the connection with the largest partial frame is closed, even the writer's. Later the writer and the reader must
+not lose a connection."""
 
 
 class Peer(asyncio.Protocol):
-    """Sends `data`, and takes answers or not."""
+    """Sends `data`, and reads responses or not."""
 
     def __init__(self, data: bytes, takes_answers: bool) -> None:
         self._data, self._takes_answers = data, takes_answers
@@ -45,14 +46,14 @@ class Peer(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say all that there is to say."""
+        """Send everything."""
         self.transport = cast(asyncio.Transport, transport)
         if not self._takes_answers:
             self.transport.pause_reading()
         self.transport.write(self._data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The bookie closed it."""
+        """Note that the bookie closed the connection."""
         self.lost.set()
 
 
@@ -61,7 +62,7 @@ def _same(peer: Peer) -> Peer:
 
 
 async def stall(world: World, host: str, ledger: LedgerId) -> None:
-    """One peer of a bookie, which comes back each time that it is closed."""
+    """Run one stalling peer of a bookie, which reconnects each time that it is closed."""
     chance = world.chance
     while True:
         kind = chance.choice(("frame", "drip", "reader"))
@@ -93,7 +94,7 @@ def held_bytes(place: SimBookie) -> int:
 
 
 async def watch(world: World, history: LedgerHistory, trouble: list[str]) -> None:
-    """Look at the bound, and whether the writer gets on."""
+    """Record in `trouble` if the bound is exceeded or the writer makes no progress."""
     confirmed, since_s = history.confirmed_up_to, world.loop.time()
     while True:
         await asyncio.sleep(0.1)
@@ -110,7 +111,7 @@ async def watch(world: World, history: LedgerHistory, trouble: list[str]) -> Non
 
 
 async def read_again(client: SimClient, ledger: LedgerId, history: LedgerHistory, trouble: list[str]) -> None:
-    """Read a closed ledger over and over: a pass must end in time."""
+    """Read a closed ledger repeatedly; each time must end within the limit."""
     try:
         while True:
             async with asyncio.timeout(SERVED_WITHIN_S):
@@ -129,7 +130,7 @@ async def until_nothing_is_held(world: World, nodes: list[Node]) -> None:
     for host, place in sorted(world.bookies.items()):
         assert place.running is not None
         used = place.running.memory.used_bytes
-        assert not used, f"{host}: {used} bytes are counted, and no connection holds any"
+        assert not used, f"{host}: {used} bytes are counted, but no connection holds any"
 
 
 async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
@@ -176,19 +177,19 @@ async def run(loop: SimLoop, seed: int) -> list[LedgerHistory]:
     losses = [_losses(client) for client in (writing, reading)]
     assert losses == early, f"{losses} connections of the writer and the reader, which never stall, were closed"
     await until_nothing_is_held(world, nodes)
-    assert not history.failed, "the writer failed, and nothing but peers was in its way"
+    assert not history.failed, "the writer failed, although there were only stalling peers"
     await recover(world, reading, writer.ledger_id, history, "reader")
     history.check()
     return [closed, history]
 
 
 def _losses(client: SimClient) -> int:
-    """How many connections of a client have ended."""
+    """Return how many connections of a client have ended."""
     return sum(connection.stats.losses for connection in client.ledgers._pool.connections)
 
 
 async def _written(client: SimClient, history: LedgerHistory) -> LedgerId:
-    """The ledger that peers ask for and do not read."""
+    """Write the ledger that peers request and do not read."""
     writer = await client.ledgers.create_ledger()
     payloads = [b"%d:" % number + bytes(READ_ENTRY_BYTES) for number in range(READ_ENTRIES)]
     history.on_submit(EntryId(0), payloads)

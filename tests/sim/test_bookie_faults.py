@@ -1,6 +1,6 @@
-"""Faults that are told apart by name, on one whole bookie: what simulation found, the clock, flipped and torn bytes.
+"""Single named faults on one whole bookie: bugs found by simulation, the clock, flipped and torn bytes.
 
-`fault_scenario` goes through every change of the disk; here stands what has to be said about single ones.
+`fault_scenario` covers every change of the disk; these tests check specific ones.
 """
 
 import copy
@@ -24,12 +24,12 @@ from tests.sim.world import SimClock, World
 
 DAY_MS = 24 * 3_600_000
 DAMAGES = int(os.environ.get("QUIRE_DAMAGES", "6"))
-"""Of each kind in each kind of file; more of them in the environment: `QUIRE_DAMAGES=200`."""
+"""Number of damages of each kind in each kind of file; `QUIRE_DAMAGES=200` in the environment runs more."""
 Scene = Callable[[Life], Coroutine[Any, Any, None]]
 
 
-def play(scene: Scene, seed: int = 1) -> None:
-    """A scene with one bookie on its own loop; failures of background tasks count."""
+def run_scene(scene: Scene, seed: int = 1) -> None:
+    """Run a scene with one bookie on its own loop; errors of background tasks fail it."""
 
     async def scenario(loop: SimLoop) -> None:
         life = Life(World(loop, seed), **FOLDERS)
@@ -49,11 +49,9 @@ def test_a_journal_file_whose_name_a_killed_process_did_not_sync_is_not_lost_wit
     run_seed("faults", 4815)
 
 
-# ---- what the next start says
-@pytest.mark.parametrize("kind", ["eio", "short", "full for good"])
-def test_after_a_failure_of_the_disk_the_next_start_says_what_it_brought_back(
-    kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+# ---- logs of the next start
+@pytest.mark.parametrize("kind", ["eio", "short", "full permanently"])
+def test_after_a_disk_failure_the_next_start_logs_what_it_replayed(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="quire.server")
 
     async def scene(life: Life) -> None:
@@ -62,14 +60,14 @@ def test_after_a_failure_of_the_disk_the_next_start_says_what_it_brought_back(
         life.die("none")
         caplog.clear()
         await come_back(life)
-        await life.judge()
+        await life.check()
         (line,) = [each.getMessage() for each in caplog.records if "opened its folders" in each.getMessage()]
         assert "replayed after an unclean end" in line
 
-    play(scene)
+    run_scene(scene)
 
 
-def test_a_bookie_whose_disk_fails_says_so_ends_and_takes_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bookie_whose_disk_fails_logs_that_ends_and_accepts_no_more_writes(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(life: Life) -> None:
         fail(life.place.disk, "eio", 30)
         await live(life, 6)
@@ -77,24 +75,24 @@ def test_a_bookie_whose_disk_fails_says_so_ends_and_takes_nothing_more(caplog: p
         assert any(each.levelno >= logging.CRITICAL and "refuses all writes" in each.message for each in caplog.records)
         await life.stop()
 
-    play(scene)
+    run_scene(scene)
 
 
 # ---- the clock
 class ShiftedClock(SimClock):
-    """A wall clock that somebody set."""
+    """A wall clock that was set to a wrong time."""
 
     def __init__(self, loop: SimLoop, shift_ms: int) -> None:
         super().__init__(loop)
         self._shift_ms = shift_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, more or less."""
+        """Return milliseconds since the epoch, shifted."""
         return super().now_ms() + self._shift_ms
 
 
 @pytest.mark.parametrize("shift_ms", [-10 * DAY_MS, 10 * DAY_MS, -1_700_000_000_000])
-def test_a_clock_that_is_set_between_runs_changes_nothing_of_what_a_bookie_holds_and_forgets(shift_ms: int) -> None:
+def test_a_clock_set_between_runs_does_not_change_what_a_bookie_keeps_and_removes(shift_ms: int) -> None:
     async def scene(life: Life) -> None:
         world = life.world
         await live(life, 10)
@@ -102,30 +100,30 @@ def test_a_clock_that_is_set_between_runs_changes_nothing_of_what_a_bookie_holds
         world.clock = ShiftedClock(world.loop, shift_ms)
         await come_back(life)
         assert any(path.startswith("/ledgers/available/b1") for path in world.metadata.nodes)
-        await life.judge()
+        await life.check()
         await live(life, 10)
         await life.settle_deletions()
-        await life.judge()
+        await life.check()
         assert life.running.storage.stats.ledgers_deleted > 0
         life.die("none")
         world.clock = SimClock(world.loop)
         await come_back(life)
         await life.settle_deletions()
-        await life.judge()
+        await life.check()
         assert life.running.scrubbing.stats.rounds > 0
         await life.stop()
 
-    play(scene)
+    run_scene(scene)
 
 
 # ---- flipped and torn bytes
 def flip(disk: SimDisk, path: str, chance: random.Random) -> None:
-    """One bit."""
+    """Flip one bit."""
     disk.corrupt(path, chance.randrange(_end(disk, path)), 1 << chance.randrange(8))
 
 
 def wipe(disk: SimDisk, path: str, chance: random.Random) -> None:
-    """A sector that was never written, as far as it reads."""
+    """Replace a sector by zeros, as if it had never been written."""
     end = _end(disk, path)
     start = chance.randrange(end) // SECTOR_BYTES * SECTOR_BYTES
     for offset in range(start, min(end, start + SECTOR_BYTES)):
@@ -133,12 +131,12 @@ def wipe(disk: SimDisk, path: str, chance: random.Random) -> None:
 
 
 def cut(disk: SimDisk, path: str, chance: random.Random) -> None:
-    """The rest of the file is gone."""
+    """Cut off the rest of the file."""
     disk.cut(path, chance.randrange(_end(disk, path)))
 
 
 def _end(disk: SimDisk, path: str) -> int:
-    """Damage in the last group of a journal looks like the end of a torn write, which nobody acknowledged."""
+    """Return the end of the bytes to damage: the last journal group could be a torn write, never acknowledged."""
     content = disk.content(path)
     if "/journal-" in path:
         return max(1, content.rfind(GROUP_MAGIC))
@@ -165,17 +163,17 @@ def test_damage_is_named_and_never_returned_as_data_nor_as_no_such_entry(
             life.place.disk = copy.deepcopy(disk)
             path = chance.choice(paths)
             damage(life.place.disk, path, chance)
-            await _start_and_judge(life, path)
+            await _start_and_check(life, path)
             life.die("none")
 
-    play(scene)
+    run_scene(scene)
 
 
-async def _start_and_judge(life: Life, path: str) -> None:
+async def _start_and_check(life: Life, path: str) -> None:
     try:
         await life.start()
     except (StartupError, DamagedError) as error:
         folder = path.rpartition("/")[0].removesuffix(f"/{CURRENT}")
         assert folder in str(error), f"{path}: {error}"
         return
-    await life.judge()
+    await life.check()

@@ -1,7 +1,7 @@
-"""Bugs that BookKeeper really had, or that its design invites, each as a run of the whole cluster for a few seeds.
+"""Bugs that BookKeeper had, or that its design invites, each as a run of the whole cluster for a few seeds.
 
-One docstring each says what went wrong there. What must hold is the same everywhere: no confirmed entry is lost, one
-end is agreed on, no bookie answers *no such entry* for what it has lost.
+The docstring of each test describes the bug. The guarantees are the same everywhere: no confirmed entry is lost, all
+clients agree on the last entry, no bookie answers *no such entry* for an entry that it has lost.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSetti
 from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from tests.sim.disk import SimDisk
 from tests.sim.history import LedgerHistory
-from tests.sim.judge import check_copies
 from tests.sim.ledger_scenario import read_all, recover
 from tests.sim.loop import SimLoop, simulate
-from tests.sim.world import SimClient, World, insist
+from tests.sim.stored_entries import check_copies
+from tests.sim.world import SimClient, World, retry
 
 HOSTS = ("b1", "b2", "b3")
 SEEDS = pytest.mark.parametrize("seed", range(2))
@@ -28,7 +28,7 @@ SEEDS = pytest.mark.parametrize("seed", range(2))
 
 @dataclass
 class Stage:
-    """Three bookies, a writer and two openers; one ledger, 3/3/2."""
+    """Owns three bookies, a writer and two openers, and one ledger with quorums 3/3/2."""
 
     world: World
     writing: SimClient
@@ -45,7 +45,7 @@ class Stage:
         self.history.failed = True
 
     async def write(self, count: int, *, pause_s: float = 0.005) -> None:
-        """Submit so many entries, as far as the writer takes them."""
+        """Submit `count` entries, until the writer refuses one."""
         for _ in range(count):
             payloads = [b"%d" % len(self.history.submitted) + bytes(self.world.chance.choice((0, 300)))]
             try:
@@ -56,32 +56,32 @@ class Stage:
             await asyncio.sleep(self.world.chance.uniform(0, 2 * pause_s))
 
     async def confirmed(self) -> None:
-        """Wait until everything submitted is."""
+        """Wait until all submitted entries are confirmed."""
         while self.history.confirmed_up_to < len(self.history.submitted) - 1:  # noqa: ASYNC110  virtual time
             await asyncio.sleep(0.01)
 
     async def take_over(self, *names: str) -> None:
-        """These openers, at once; what they find is judged."""
+        """Let these openers recover the ledger at once, and check their reads."""
         ledger = self.writer.ledger_id
         await asyncio.gather(
             *(recover(self.world, self.openers[name], ledger, self.history, name) for name in names or self.openers)
         )
 
-    async def judge(self) -> None:
-        """After 30 quiet seconds."""
+    async def check(self) -> None:
+        """Check the history after 30 seconds without activity."""
         await asyncio.sleep(30)
         self.history.check()
-        assert self.history.closings, "nobody closed the ledger"
+        assert self.history.closings, "no client closed the ledger"
         await check_copies(self.world, self.writer.ledger_id, self.history, EntryId(self.history.closings[-1]))
 
     def crash(self, host: str) -> SimDisk:
-        """Lose power; the disk that is left."""
+        """Cut the power of a bookie and return its disk."""
         self.world.crash_bookie(host, "none")
         return self.world.bookies[host].disk
 
 
-def play(seed: int, scenario: Callable[[Stage], Awaitable[None]], *, collects_each_s: float = 3600.0) -> None:
-    """Set the stage and run the scenario on it."""
+def run_scenario(seed: int, scenario: Callable[[Stage], Awaitable[None]], *, collects_each_s: float = 3600.0) -> None:
+    """Build the cluster and run the scenario on it."""
 
     async def run(loop: SimLoop) -> None:
         world = World(loop, seed)
@@ -103,8 +103,8 @@ def play(seed: int, scenario: Callable[[Stage], Awaitable[None]], *, collects_ea
 
 @SEEDS
 def test_a_bookie_that_the_first_round_of_a_recovery_did_not_reach_is_fenced_by_its_reads(seed: int) -> None:
-    """Fencing gap: Java's recovery reads did not fence, so a bookie that was silent at first took adds of the writer
-    after it had said *no such entry* to the recovery."""
+    """Fencing gap: Java's recovery reads did not fence, so a bookie that was silent at first accepted the writer's adds
+    after it had answered *no such entry* to the recovery."""
 
     async def scenario(stage: Stage) -> None:
         network = stage.world.loop.network
@@ -117,10 +117,10 @@ def test_a_bookie_that_the_first_round_of_a_recovery_did_not_reach_is_fenced_by_
         stage.world.loop.call_later(stage.world.chance.uniform(0.01, 0.2), network.heal)
         await stage.take_over()
         await feeding
-        await stage.judge()
-        assert stage.history.failed, "the writer was never told"
+        await stage.check()
+        assert stage.history.failed, "the writer did not notice the fence"
 
-    play(seed, scenario)
+    run_scenario(seed, scenario)
 
 
 @SEEDS
@@ -131,7 +131,7 @@ def test_a_damaged_log_does_not_end_a_ledger_early(seed: int) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.world.on(stage.writing, stage.write(60))
         await stage.confirmed()
-        await asyncio.sleep(3.0)  # flushed
+        await asyncio.sleep(3.0)  # until it is flushed
         stage.world.kill_client(stage.writing)
         host = stage.world.chance.choice(HOSTS)
         disk = stage.crash(host)
@@ -146,18 +146,18 @@ def test_a_damaged_log_does_not_end_a_ledger_early(seed: int) -> None:
         stage.history.check()
         assert stage.history.closings[-1] == stage.history.confirmed_up_to == 59
 
-    play(seed, scenario)
+    run_scenario(seed, scenario)
 
 
 @SEEDS
 def test_what_a_writer_adds_after_the_deletion_is_collected_too(seed: int) -> None:
-    """Write after delete: adds that came after a ledger was collected brought it back, and it stayed for ever."""
+    """Write after delete: adds that arrived after a ledger was collected brought it back, and it stayed forever."""
 
     async def scenario(stage: Stage) -> None:
         feeding = stage.world.on(stage.writing, stage.write(600, pause_s=0.01))
         await asyncio.sleep(1.0)
         deleting = stage.openers["opener"]
-        await insist(
+        await retry(
             lambda: stage.world.on(deleting, deleting.ledgers.delete_ledger(stage.writer.ledger_id)), seconds=60
         )
         await feeding
@@ -167,13 +167,13 @@ def test_what_a_writer_adds_after_the_deletion_is_collected_too(seed: int) -> No
             assert place.node is not None and place.running is not None
             assert await stage.world.loop.run_on(place.node, place.running.storage.ledgers()) == []
 
-    play(seed, scenario, collects_each_s=0.3)
+    run_scenario(seed, scenario, collects_each_s=0.3)
 
 
 @SEEDS
 def test_a_recovery_that_races_garbage_collection_neither_loses_nor_revives(seed: int) -> None:
-    """Recovery against garbage collection: copies that a recovery stores while bookies collect were taken for those of
-    a deleted ledger, or a deleted ledger came back with them."""
+    """Recovery against garbage collection: copies that a recovery stored while bookies collected were removed as those
+    of a deleted ledger, or brought a deleted ledger back."""
 
     async def scenario(stage: Stage) -> None:
         world = stage.world
@@ -193,7 +193,7 @@ def test_a_recovery_that_races_garbage_collection_neither_loses_nor_revives(seed
 
         reviving = asyncio.ensure_future(revive())
         await asyncio.sleep(world.chance.uniform(0.0, 0.05))
-        await insist(lambda: world.on(other, other.ledgers.delete_ledger(doomed.ledger_id)), seconds=60)
+        await retry(lambda: world.on(other, other.ledgers.delete_ledger(doomed.ledger_id)), seconds=60)
         await stage.take_over()
         await reviving
         await asyncio.sleep(20)
@@ -202,15 +202,15 @@ def test_a_recovery_that_races_garbage_collection_neither_loses_nor_revives(seed
         for place in world.bookies.values():
             assert place.node is not None and place.running is not None
             assert doomed.ledger_id not in await world.loop.run_on(place.node, place.running.storage.ledgers())
-        await stage.judge()
+        await stage.check()
 
-    play(seed, scenario, collects_each_s=0.1)
+    run_scenario(seed, scenario, collects_each_s=0.1)
 
 
 @SEEDS
 def test_two_recoveries_and_a_writer_agree_on_one_end(seed: int) -> None:
-    """Two recoverers that had asked different bookies closed the ledger at different entries, while its writer went on
-    being acknowledged."""
+    """Two recoveries that had asked different bookies closed the ledger at different entries, while adds of its writer
+    were still acknowledged."""
 
     async def scenario(stage: Stage) -> None:
         network = stage.world.loop.network
@@ -221,16 +221,16 @@ def test_two_recoveries_and_a_writer_agree_on_one_end(seed: int) -> None:
         stage.world.loop.call_later(2.0, network.heal)
         await stage.take_over()
         await feeding
-        await stage.judge()
+        await stage.check()
         assert len(stage.history.closings) == 2
 
-    play(seed, scenario)
+    run_scenario(seed, scenario)
 
 
 @SEEDS
 def test_a_bookie_that_returns_with_an_old_disk_makes_no_confirmed_entry_unreadable(seed: int) -> None:
-    """A bookie came back with the image of its disk from a week ago, said *no such entry* for what it had acknowledged
-    since, and readers took that for the answer. With an empty disk it is another bookie."""
+    """A bookie came back with a week-old image of its disk and answered *no such entry* for entries acknowledged since,
+    and readers believed it. With an empty disk it is a different bookie."""
 
     async def scenario(stage: Stage) -> None:
         world = stage.world
@@ -239,11 +239,11 @@ def test_a_bookie_that_returns_with_an_old_disk_makes_no_confirmed_entry_unreada
         await stage.confirmed()
         kept = stage.crash(host)
         old = kept.crash("none")
-        kept.crashed = False  # that was only for the copy
+        kept.crashed = False  # it was set only for the copy
         await world.start_bookie(host)
         await world.on(stage.writing, stage.write(40))
         await stage.confirmed()
-        await insist(lambda: world.on(stage.writing, stage.writer.close()), seconds=60)
+        await retry(lambda: world.on(stage.writing, stage.writer.close()), seconds=60)
         await asyncio.sleep(5.0)
         stage.crash(host)
         world.bookies[host].disk = old
@@ -260,13 +260,14 @@ def test_a_bookie_that_returns_with_an_old_disk_makes_no_confirmed_entry_unreada
         running = world.bookies[host].running
         assert running is not None and running.bookie_id not in stage.writer.metadata.segments[-1].ensemble
 
-    play(seed, scenario)
+    run_scenario(seed, scenario)
 
 
 @SEEDS
 def test_a_wiped_journal_beside_an_old_ledger_disk_does_not_end_a_ledger_early(seed: int) -> None:
-    """A bookie whose journal disk was replaced started with what its ledger disk had, and said *no such entry* for what
-    only the journal had held: together with a replica that never had the entry that closed the ledger before it."""
+    """A bookie whose journal disk was replaced started with its ledger disk alone, and answered *no such entry* for
+    entries that only the journal had: together with a replica that never had such an entry this closed the ledger
+    before it."""
 
     async def scenario(stage: Stage) -> None:
         world = stage.world
@@ -274,7 +275,7 @@ def test_a_wiped_journal_beside_an_old_ledger_disk_does_not_end_a_ledger_early(s
         await stage.confirmed()
         host, behind = world.chance.sample(HOSTS, 2)
         await asyncio.sleep(3.0)
-        world.loop.network.cut_one_way("writer", behind)  # what follows is on two bookies
+        world.loop.network.cut_one_way("writer", behind)  # the following entries are on two bookies
         await world.on(stage.writing, stage.write(10, pause_s=0.001))
         await stage.confirmed()
         world.kill_client(stage.writing)
@@ -286,10 +287,10 @@ def test_a_wiped_journal_beside_an_old_ledger_disk_does_not_end_a_ledger_early(s
         try:
             await world.start_bookie(host)
         except StartupError:
-            world.crash_bookie(host, "none")  # a person is asked: as good as a bookie that is down
+            world.crash_bookie(host, "none")  # it needs an administrator: treat it as down
         await stage.take_over()
         await asyncio.sleep(30)
         stage.history.check()
         assert stage.history.closings[-1] >= stage.history.confirmed_up_to == 39
 
-    play(seed, scenario)
+    run_scenario(seed, scenario)

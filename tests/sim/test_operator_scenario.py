@@ -1,4 +1,4 @@
-"""The operator on simulated bookies: seeds of `operator_scenario`, with it killed around its writes."""
+"""The operator on simulated bookies: seeds of `operator_scenario`, with kills around its writes."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.sim.plan import Plan
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1])
-def test_nothing_acknowledged_is_lost_and_nothing_goes_early_under_the_operator(seed: int) -> None:
+def test_the_operator_loses_no_acknowledged_entry_and_removes_nothing_too_early(seed: int) -> None:
     async def scenario(loop: SimLoop) -> None:
         loop.plan = Plan()
         await operator_scenario.run(loop, seed)

@@ -1,4 +1,4 @@
-"""A few seeds of every scenario in the default suite; `make sim SEEDS=200` runs many, and CI some more than these."""
+"""A few seeds of every scenario in the default suite; CI runs more, and `make sim SEEDS=200` many."""
 
 import functools
 import os
@@ -13,16 +13,16 @@ from tests.sim.__main__ import SCENARIOS
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
 TIMEOUT_S = 600
-"""Some minutes of it only where everything else runs at the same time."""
+"""Runs take minutes only if the whole suite runs at the same time."""
 pytestmark = pytest.mark.timeout(2 * TIMEOUT_S)
 EACH_IN_ONE_PROCESS = [pytest.param(name, marks=pytest.mark.xdist_group(f"sim {name}")) for name in sorted(SCENARIOS)]
-"""Of the test run: what `simulate` keeps is used again."""
+"""One process of the test run per scenario, so that results cached by `simulate` are reused."""
 PROGRAM = """
 import os, sys
 from tests.sim.__main__ import run_seed
 for seed in sys.argv[2:]:
-    print(f"seed {seed}:", end=" ", flush=True)  # when it fails, this is the last line
-    if (child := os.fork()) == 0:  # each from the same beginning, as alone in a process
+    print(f"seed {seed}:", end=" ", flush=True)  # the last line if the seed fails
+    if (child := os.fork()) == 0:  # a fork per seed, so that each starts from the same state
         print(run_seed(sys.argv[1], int(seed)), flush=True)
         sys.exit(0)
     if os.waitpid(child, 0)[1]:
@@ -32,7 +32,7 @@ for seed in sys.argv[2:]:
 
 @functools.cache
 def simulate(scenario: str, *seeds: int) -> list[str]:
-    """Run each seed in a process of its own, one after the other; a line with the digest of each."""
+    """Run each seed in a separate process, one after the other. Returns a line with the digest of each."""
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, scenario, *map(str, seeds)],
         cwd=ROOT,
@@ -48,7 +48,7 @@ def simulate(scenario: str, *seeds: int) -> list[str]:
 
 @pytest.mark.parametrize("scenario", EACH_IN_ONE_PROCESS)
 def test_a_cluster_keeps_its_promises_through_crashes_and_partitions(scenario: str) -> None:
-    assert len({line.partition(": ")[2] for line in simulate(scenario, *SEEDS)}) == len(SEEDS), "each seed is a run"
+    assert len({line.partition(": ")[2] for line in simulate(scenario, *SEEDS)}) == len(SEEDS), "two seeds ran alike"
 
 
 @pytest.mark.parametrize("scenario", EACH_IN_ONE_PROCESS)

@@ -1,8 +1,9 @@
-"""One managed ledger over several owners: killed, closed, or cut off and still alive when the next one takes over.
+"""One managed ledger with several owners: killed, closed, or cut off and still alive when the next one takes over.
 
-Every owner appends and consumes by durable cursors with holes, partial batches and seeks, over three bookies that crash
-and a metadata store that goes away for seconds; cursors come and go. At the end the log holds every acknowledged append
-once, in order, except for what every cursor had consumed where trimming is on, and no cursor skips or resurrects.
+Every owner appends, and consumes through durable cursors with individually acknowledged ranges, partial batches and
+seeks, on three bookies that crash and a metadata store that is unreachable for seconds; cursors are created and
+deleted. At the end the log has every acknowledged append once, in order, except entries that were trimmed because every
+cursor had consumed them. No cursor skips an entry or delivers a consumed one again.
 """
 
 import asyncio
@@ -14,16 +15,16 @@ from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSetting
 from tests.sim.faults import disturb
 from tests.sim.history import CursorHistory, LogHistory
 from tests.sim.loop import SimLoop
-from tests.sim.world import SimChance, SimClient, World, insist
+from tests.sim.world import SimChance, SimClient, World, retry
 
 NAME = "public/default/persistent/simulated"
 CURSORS = ("subscription", "slow")
-BATCH = 3  # messages that an entry counts as, where it is acknowledged in parts
+BATCH = 3  # messages per entry for partial acknowledgements
 
 
 @dataclass(slots=True)
 class Owner:
-    """A broker process as far as managed ledgers go."""
+    """A broker process, reduced to its managed ledger."""
 
     client: SimClient
     factory: ManagedLedgerFactory
@@ -31,7 +32,7 @@ class Owner:
 
 
 async def take_over(world: World, number: int, settings: ManagedLedgerSettings, history: LogHistory) -> Owner:
-    """A new process opens the managed ledger, as often as it needs."""
+    """Start a process that opens the managed ledger, with retries."""
     host = f"owner{number}"
     client = await world.start_client(host)
     chance = SimChance(world.chance.randrange(1 << 30))
@@ -40,14 +41,14 @@ async def take_over(world: World, number: int, settings: ManagedLedgerSettings, 
         return ManagedLedgerFactory(client.ledgers, client.session, settings, world.clock_of(host), chance)
 
     factory = await world.on(client, build())
-    ledger: ManagedLedger = await insist(lambda: world.on(client, factory.open(NAME)), seconds=600)
+    ledger: ManagedLedger = await retry(lambda: world.on(client, factory.open(NAME)), seconds=600)
     for name in CURSORS:
-        await insist(lambda name=name: world.on(client, open_cursor(ledger, name, history)), seconds=600)
+        await retry(lambda name=name: world.on(client, open_cursor(ledger, name, history)), seconds=600)
     return Owner(client, factory, ledger)
 
 
 async def open_cursor(ledger: ManagedLedger, name: str, history: LogHistory) -> Cursor:
-    """The durable cursor of that name. A new one must deliver everything from where the log begins now."""
+    """Open the durable cursor of that name. A new one must deliver everything from the current begin of the log."""
     fresh = name not in history.cursors
     cursor = await ledger.open_cursor(name, EARLIEST)
     if fresh:
@@ -80,7 +81,7 @@ async def produce(world: World, owner: Owner, history: LogHistory, number: int, 
 async def consume(
     world: World, ledger: ManagedLedger, name: str, history: LogHistory, end_s: float, share: float
 ) -> None:
-    """Read, acknowledge a share of it in any order and manner, seek, flush now and then."""
+    """Read, acknowledge some entries in any order and way, seek, and sometimes flush."""
     cursor, known, chance = ledger.cursors[name], history.cursors[name], world.chance
     acked: set[bytes] = set()
     while world.loop.time() < end_s:
@@ -105,14 +106,14 @@ async def consume(
 
 
 def acknowledge(world: World, cursor: Cursor, known: CursorHistory, chosen: list[StoredEntry]) -> set[bytes]:
-    """Whole entries, or batches in parts; the payloads that are acknowledged whole."""
+    """Acknowledge whole entries and parts of batches. Returns the payloads acknowledged completely."""
     whole: list[StoredEntry] = []
     parts: list[StoredEntry] = []
     for entry in chosen:
         (parts if world.chance.random() < 0.2 else whole).append(entry)
     known.consumed |= {bytes(entry.data) for entry in whole}
     cursor.acknowledge([entry.position for entry in whole])
-    acked = {bytes(entry.data) for entry in whole}  # only now: a closed cursor refuses
+    acked = {bytes(entry.data) for entry in whole}  # recorded only now, as a closed cursor refuses
     for entry in parts:
         for message in world.chance.sample(range(BATCH), world.chance.randrange(1, BATCH + 1)):
             remaining = (cursor.ack_set(entry.position) or (2**BATCH - 1,))[0] & ~(1 << message)
@@ -120,7 +121,7 @@ def acknowledge(world: World, cursor: Cursor, known: CursorHistory, chosen: list
                 known.consumed.add(bytes(entry.data))
             if cursor.acknowledge_batch(entry.position, [2**BATCH - 1 - (1 << message)], BATCH):
                 if bytes(entry.data) not in known.consumed:
-                    raise AssertionError("a batch is acknowledged whole although messages of it remain")
+                    raise AssertionError("a batch counts as acknowledged although some of its messages remain")
                 acked.add(bytes(entry.data))
     return acked
 
@@ -128,7 +129,7 @@ def acknowledge(world: World, cursor: Cursor, known: CursorHistory, chosen: list
 async def seek(
     ledger: ManagedLedger, cursor: Cursor, history: LogHistory, position: Position, acked: set[bytes]
 ) -> set[bytes]:
-    """Back to the beginning of what is there, or to an entry just read. What stays acknowledged."""
+    """Seek to the first entry, or to one just read. Returns the payloads that stay acknowledged."""
     target = position if len(acked) % 2 else ledger.first_position()
     history.on_seek(cursor.name, target)
     await cursor.reset(target)
@@ -137,7 +138,7 @@ async def seek(
 
 
 async def come_and_go(world: World, owner: Owner, history: LogHistory, number: int, end_s: float) -> None:
-    """Cursors that are made, read a little, and are deleted or left behind."""
+    """Create cursors, read a little, and delete or abandon them."""
     count = 0
     while world.loop.time() < end_s:
         name = f"passing{number}-{count}"
@@ -155,7 +156,7 @@ async def come_and_go(world: World, owner: Owner, history: LogHistory, number: i
 
 
 async def leave(world: World, owner: Owner, history: LogHistory) -> None:
-    """The owner goes: killed, closed in order, or cut off from the metadata and still alive."""
+    """End the owner: kill it, close it, or cut it off from the metadata store while it stays alive."""
     manner = world.chance.randrange(3)
     if manner == 0:
         world.kill_client(owner.client)
@@ -163,13 +164,13 @@ async def leave(world: World, owner: Owner, history: LogHistory) -> None:
         try:
             await world.on(owner.client, owner.ledger.close())
         except QuireError:
-            return  # a close that fails is a crash to the next owner
+            return  # to the next owner a failed close is a crash
     else:
         owner.client.session.cut = True
 
 
 async def check(world: World, history: LogHistory, settings: ManagedLedgerSettings) -> None:
-    """Read the whole log and what the cursor still delivers, as a last owner."""
+    """As a last owner, read the whole log and the undelivered entries of the cursors, and check them."""
     owner = await take_over(world, 99, settings, history)
 
     async def whole() -> list[StoredEntry]:
@@ -180,7 +181,7 @@ async def check(world: World, history: LogHistory, settings: ManagedLedgerSettin
             position = owner.ledger.next_position(entries[-1].position)
         return found
 
-    found: list[StoredEntry] = await insist(lambda: world.on(owner.client, whole()), seconds=300)
+    found: list[StoredEntry] = await retry(lambda: world.on(owner.client, whole()), seconds=300)
     history.check_log([((entry.position[0], entry.position[1]), bytes(entry.data)) for entry in found])
 
     async def rest(name: str) -> set[bytes]:
@@ -193,12 +194,12 @@ async def check(world: World, history: LogHistory, settings: ManagedLedgerSettin
 
     for name, known in history.cursors.items():
         if not known.gone:
-            delivered = await insist(lambda name=name: world.on(owner.client, rest(name)), seconds=300)
+            delivered = await retry(lambda name=name: world.on(owner.client, rest(name)), seconds=300)
             history.check_cursor(name, delivered)
 
 
 async def run(loop: SimLoop, seed: int) -> LogHistory:
-    """One seed. Raises HistoryError or AssertionError when a promise is broken."""
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     await world.start_bookies(3)
     history = LogHistory(trims=world.chance.random() < 0.6)

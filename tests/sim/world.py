@@ -30,7 +30,7 @@ DATA_DIR = "/data"
 
 
 class SimClock:
-    """Wall clock of one host: virtual time after a fixed day, and by how much somebody has put it wrong."""
+    """The wall clock of one host: virtual time after a fixed day, plus an error."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -42,27 +42,27 @@ class SimClock:
 
 
 class SimChance:
-    """Chance from a seed."""
+    """Randomness from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def token(self, size: int) -> bytes:
-        """Bytes that the seed decides."""
+        """Return random bytes."""
         return self._random.randbytes(size)
 
     def uniform(self, low: float, high: float) -> float:
-        """A float in [low, high]."""
+        """Return a float in [low, high]."""
         return self._random.uniform(low, high)
 
     def sample(self, population: Sequence[T], count: int) -> list[T]:
-        """Distinct members."""
+        """Return distinct members."""
         return self._random.sample(population, count)
 
 
 @dataclass(slots=True)
 class SimBookie:
-    """A bookie's place: its host, its disk, and the process that runs there, if one does."""
+    """A bookie's host, its disk, and its process if one runs."""
 
     host: str
     disk: SimDisk
@@ -71,9 +71,9 @@ class SimBookie:
     running: RunningBookie | None = None
     restarts: int = 0
     power_cuts: int = 0
-    """How often it lost power while it served."""
+    """Number of power cuts while it served."""
     stopping: bool = False
-    """In order, and not done with it."""
+    """Whether a clean stop is in progress."""
 
 
 @dataclass(slots=True)
@@ -86,17 +86,17 @@ class SimClient:
 
 
 class World:
-    """All nodes of one simulation."""
+    """Owns all nodes of one simulation."""
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self.loop = loop
         self.chance = random.Random(seed)
         self.metadata = SimMetadata(random.Random(seed ^ 0xE7CD))
         self.clock = SimClock(loop)
-        """Of whoever has no host."""
+        """The clock of components without a host."""
         self.clocks: dict[str, SimClock] = {}
         self.sessions: dict[str, SimMetadataStore] = {}
-        """By host, of the process that runs there."""
+        """The metadata session of each host's process."""
         self.bookies: dict[str, SimBookie] = {}
         self.starting = 0
         self.journal_settings = JournalSettings(file_bytes=4 << 20, group_bytes_max=1 << 20, queue_bytes_max=2 << 20)
@@ -104,35 +104,35 @@ class World:
         self.garbage_collection_settings = GarbageCollectionSettings()
         self.compaction_settings = CompactionSettings()
         self.changes_of: dict[str, dict[str, Any]] = {}
-        """By host: settings in which a bookie differs from the others."""
+        """Differing settings of single bookies, by host."""
         self.flush_interval_s = (0.5, 5.0)
         self.disk_check_interval_s = 10.0
         self.stay_full: set[str] = set()
-        """Hosts whose disk another program filled to stay."""
+        """Hosts whose disk stays full, filled by another program."""
         self._clients = 0
 
     def clock_of(self, host: str) -> SimClock:
-        """The wall clock of a host; it outlives its processes."""
+        """Return the wall clock of a host; it outlives the host's processes."""
         return self.clocks.setdefault(host, SimClock(self.loop))
 
     # ---- bookies
     async def start_bookies(self, count: int) -> None:
-        """Fresh bookies b1..bn."""
+        """Start new bookies b1..bn."""
         for number in range(1, count + 1):
             host = f"b{number}"
-            # Slow disks leave much in flight when the power goes.
+            # Slow disks have much in flight when the power is cut.
             latency_s = self.chance.choice((0.0005, 0.005, 0.05))
             disk = SimDisk(chance=random.Random(self.chance.randrange(1 << 30)), latency_s=latency_s)
             self.bookies[host] = SimBookie(host, disk)
             await self.start_bookie(host)
 
     async def start_bookie(self, host: str) -> None:
-        """Start the process on what its disk holds."""
+        """Start a bookie's process on its disk."""
         while self.metadata.away:  # noqa: ASYNC110  virtual time
             await asyncio.sleep(0.1)
         place = self.bookies.get(host)
         if place is None or place.node is not None:
-            return  # lost for good meanwhile, or somebody else was faster
+            return  # permanently lost meanwhile, or another start was faster
         self.starting += 1
         try:
             await self._start_process(place, host)
@@ -172,12 +172,12 @@ class World:
         )
 
     def crash_bookie(self, host: str, survival: Survival) -> None:
-        """Power cut: the process is gone, its disk keeps what `survival` says, its lease runs out later."""
+        """Cut the power: the process ends, `survival` decides what its disk keeps, and its lease expires later."""
         place = self.bookies[host]
         if place.node is None or place.session is None:
             return
         session = place.session
-        # The end of a clean stop risks nothing any more, and its bookie need not come back in limbo.
+        # A power cut late in a clean stop loses nothing, and the bookie need not come back in limbo.
         place.power_cuts += place.running is not None and not place.stopping
         place.disk = place.disk.crash(survival, self.chance.randrange(1 << 30))
         self.loop.kill(place.node)
@@ -186,7 +186,7 @@ class World:
         self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)
 
     def kill_bookie(self, host: str) -> None:
-        """The process is gone, the machine is not: what was written is there, synced or not."""
+        """Kill the process but not the machine: all writes survive, synced or not."""
         place = self.bookies[host]
         if place.node is None or place.session is None:
             return
@@ -198,7 +198,7 @@ class World:
         self.loop.call_later(self.metadata.session_timeout_s, session.lease_ran_out)
 
     async def stop_bookie(self, host: str) -> None:
-        """A clean stop, as before an upgrade. One that loses power meanwhile is never done with it."""
+        """Stop a bookie cleanly, as before an upgrade. Never returns if the bookie loses power meanwhile."""
         place = self.bookies[host]
         node, session, running = place.node, place.session, place.running
         if node is None or running is None or session is None or place.stopping:
@@ -213,7 +213,7 @@ class World:
 
     # ---- clients
     async def start_client(self, host: str, **settings: Any) -> SimClient:
-        """A client process of its own."""
+        """Start a client process."""
         self._clients += 1
         node = self.loop.start_node(host)
         session = self.sessions[host] = SimMetadataStore(self.metadata)
@@ -224,17 +224,17 @@ class World:
         return SimClient(node, session, await self.loop.run_on(node, opening))
 
     def kill_client(self, client: SimClient) -> None:
-        """The process dies; its lease runs out later."""
+        """Kill a client's process; its lease expires later."""
         self.loop.kill(client.node)
         self.loop.call_later(self.metadata.session_timeout_s, client.session.lease_ran_out)
 
     def on(self, client: SimClient, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run something as that client."""
+        """Run `work` in a client's process."""
         return self.loop.run_on(client.node, work)
 
 
-async def insist(attempt: Any, *, seconds: float, pause_s: float = 0.5) -> Any:
-    """Repeat `attempt()` until it raises no QuireError, for at most that long (virtual) time."""
+async def retry(attempt: Any, *, seconds: float, pause_s: float = 0.5) -> Any:
+    """Repeat `attempt()` until it raises no QuireError, for at most `seconds` of virtual time."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while True:

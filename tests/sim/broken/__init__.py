@@ -1,7 +1,7 @@
-"""The simulator's self-test: production code with one rule left out must be caught, and must pass without faults.
+"""The simulator's self-test: it must detect production code with one rule removed, which passes without faults.
 
-A checker that nothing can offend proves nothing. `python -m tests.sim.broken` (`make sim-broken`) runs each variant
-without faults, where it must pass, and then under faults, seed after seed, until the checker objects.
+A checker that never fails proves nothing. `python -m tests.sim.broken` (`make sim-broken`) runs each variant without
+faults, where it must pass, and then under faults, seed after seed, until a checker fails.
 """
 
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
@@ -31,4 +31,4 @@ VARIANTS = (
     *OWNERSHIP_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)
-"""Of scenarios that take long: run only with `--long`, or when `--only` names them."""
+"""Variants of long scenarios: run only with `--long`, or when `--only` names them."""

@@ -1,4 +1,4 @@
-"""`make sim-broken`: each broken variant must pass without faults and be caught under them; prints the seeds needed."""
+"""`make sim-broken`: each broken variant must pass without faults and be caught with them; prints the seeds needed."""
 
 import argparse
 import logging
@@ -17,30 +17,30 @@ from tests.sim.side_by_side import side_by_side
 CALM_SEEDS = 2
 
 
-def objection(variant: Variant, seed: int, *, calm: bool = False) -> str:
-    """What the simulator says to the variant; empty when it lets it pass."""
+def failure_of(variant: Variant, seed: int, *, calm: bool = False) -> str:
+    """Return the simulator's error for a variant; empty if it passes."""
     with variant.applied():
         try:
             run_seed(variant.scenario, seed, Plan(calm=calm))
-        except Exception as error:  # noqa: BLE001  whatever it is that the run objects with
+        except Exception as error:  # noqa: BLE001  any failure of the run
             return f"{type(error).__name__}: {error}"
     return ""
 
 
 def needed_seeds(variant: Variant, first: int, count: int) -> tuple[int, str]:
-    """How many seeds from `first` on it takes to catch it, and what is said then; 0 when `count` do not."""
+    """Return how many seeds from `first` on it takes to catch a variant, and the error; 0 if `count` do not."""
     for number in range(count):
-        text = objection(variant, first + number)
+        text = failure_of(variant, first + number)
         if text:
             return number + 1, text
     return 0, ""
 
 
-def judge(variant: Variant, first: int, count: int, *, known: bool) -> tuple[bool, str]:
-    """Whether the simulator is good enough for one variant, and a line about it."""
+def check_variant(variant: Variant, first: int, count: int, *, known: bool) -> tuple[bool, str]:
+    """Return whether the simulator catches a variant and passes it without faults, and a line for the report."""
     begun = time.monotonic()
     for seed in range(CALM_SEEDS):
-        if text := objection(variant, seed, calm=True):
+        if text := failure_of(variant, seed, calm=True):
             return False, f"FAILED  {variant.name}: does not pass without faults, seed {seed}: {text}"
     needed, text = needed_seeds(variant, variant.seed, 1) if known and variant.seed is not None else (0, "")
     if not needed:
@@ -52,15 +52,15 @@ def judge(variant: Variant, first: int, count: int, *, known: bool) -> tuple[boo
 
 
 def main() -> int:
-    """Run the variants asked for."""
+    """Run the requested variants."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.broken", description=__doc__)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=200, help="how many to try with each variant at most")
-    parser.add_argument("--known", action="store_true", help="try the seed first that is known to catch it")
-    parser.add_argument("--only", help="variants whose name contains this")
-    parser.add_argument("--long", action="store_true", help="those too of which a seed takes tens of seconds")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="so many variants at a time")
-    parser.add_argument("--shrink", type=int, metavar="SEED", help="with --only: how this seed catches it, made short")
+    parser.add_argument("--seeds", type=int, default=200, help="maximum number of seeds per variant")
+    parser.add_argument("--known", action="store_true", help="begin with the seed known to catch the variant")
+    parser.add_argument("--only", help="run only variants whose name contains this")
+    parser.add_argument("--long", action="store_true", help="include variants of which one seed takes tens of seconds")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="variants that run in parallel")
+    parser.add_argument("--shrink", type=int, metavar="SEED", help="with --only: shorten the failing run of this seed")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         print("run with PYTHONHASHSEED=0 (make sim-broken does): set order is part of the seed", file=sys.stderr)
@@ -74,9 +74,9 @@ def main() -> int:
                 shrinker = Shrinker(partial(run_seed, variant.scenario, options.shrink), 200)
                 print(shrinker.report() if shrinker.shrink() else f"{variant.name}: not caught by {options.shrink}")
         return 0
-    look = partial(judge, first=options.first, count=options.seeds, known=options.known)
+    checking = partial(check_variant, first=options.first, count=options.seeds, known=options.known)
     caught = 0
-    for variant, ended in side_by_side(look, chosen, options.jobs):
+    for variant, ended in side_by_side(checking, chosen, options.jobs):
         good, line = ended.result or (False, f"FAILED  {variant.name}: {ended.trouble}")
         caught += good
         print(line, flush=True)

@@ -1,4 +1,4 @@
-"""Rules of a bookie, each left out."""
+"""Broken variants: rules of a bookie, each removed."""
 
 import asyncio
 from typing import Any
@@ -21,8 +21,8 @@ from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
 from tests.sim.broken.variant import Variant, replaced
 
 
-def _nobody(*_: object) -> None:
-    """Is told."""
+def _ignore(*_: object) -> None:
+    """Replace a callback: the failure is not reported."""
 
 
 def _ack_before_sync() -> tuple[Any, ...]:
@@ -33,11 +33,11 @@ def _ack_before_sync() -> tuple[Any, ...]:
         loop = asyncio.get_running_loop()
 
         def append_run(run: Run, done: Any) -> None:
-            journal.append_run(run, _nobody)
+            journal.append_run(run, _ignore)
             loop.call_soon(done, None)
 
         def append_batch(batch: RunBatch, done: Any) -> None:
-            journal.append_batch(batch, _nobody)
+            journal.append_batch(batch, _ignore)
             loop.call_soon(done, batch, None)
 
         self._append_run, self._append_batch = append_run, append_batch
@@ -53,7 +53,7 @@ def _fence_not_synced() -> tuple[Any, ...]:
 
 
 def _listing_trusted() -> tuple[Any, ...]:
-    """Neither the fuse, nor quarantine, nor the read of the node."""
+    """Collects without the fuse, the quarantine and the read of the node."""
 
     async def never_blown(self: GarbageCollection, *_: object) -> bool:
         return False
@@ -69,12 +69,12 @@ def _listing_trusted() -> tuple[Any, ...]:
 
 
 def _quarantine_skipped() -> tuple[Any, ...]:
-    """What is missing twice is deleted."""
+    """Deletes a ledger that is missing twice."""
     return (replaced(QuarantineSettings, "keep_ms", 0),)
 
 
 def _doubt_counts() -> tuple[Any, ...]:
-    """Rounds that end early, and sessions that are replaced, do not stop the clock of the quarantine."""
+    """Counts the quarantine time even during incomplete rounds and replaced sessions."""
     begun = "_sure_since_s"
 
     def read(self: GarbageCollection) -> float | None:
@@ -102,7 +102,7 @@ def _no_reserve() -> tuple[Any, ...]:
 
 
 def _newest_file_unproved() -> tuple[Any, ...]:
-    """The witness is written, and a start does not ask it."""
+    """Writes the witness, but does not check it at the start."""
 
     def anything_goes(*_: object) -> None:
         return None
@@ -114,7 +114,7 @@ def _newest_file_unproved() -> tuple[Any, ...]:
 
 
 def _no_connection_budget() -> tuple[Any, ...]:
-    """Nothing is counted, so nothing waits."""
+    """Counts no memory, so that no connection waits."""
 
     def nothing(*_: object) -> None:
         return None
@@ -137,7 +137,7 @@ def _stalled_peers_stay() -> tuple[Any, ...]:
 
 
 def _who_waits_is_to_blame() -> tuple[Any, ...]:
-    """A socket that the budget itself paused inside a frame passes for one whose peer stalls."""
+    """Treats a socket that the budget paused inside a frame as one whose peer stalls."""
     proper = ConnectionMemory._relieve
 
     def broken(self: ConnectionMemory, now_s: float, held_s: float) -> None:

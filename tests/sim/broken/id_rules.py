@@ -1,4 +1,4 @@
-"""Rules that keep a ledger id from being used twice, each left out."""
+"""Broken variants: rules that prevent the reuse of a ledger id, each removed."""
 
 from collections.abc import Iterable
 from dataclasses import replace

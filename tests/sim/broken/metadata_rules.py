@@ -1,4 +1,4 @@
-"""Rules of the embedded metadata store, each left out."""
+"""Broken variants: rules of the embedded metadata store, each removed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rules of the operator, each left out."""
+"""Broken variants: rules of the operator, each removed."""
 
 from dataclasses import replace as changed
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rules of brokers that take a bundle from each other, each left out."""
+"""Broken variants: rules of brokers that take a bundle from each other, each removed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,14 +45,14 @@ def _list_written_without_compare() -> tuple[Any, ...]:
 
 def _retaken_without_a_look() -> tuple[Any, ...]:
     async def broken(self: ManagedLedger) -> None:
-        """Another owner may have been there."""
+        """Skip the check for another owner in between."""
 
     return (replaced(ManagedLedger, "check_owner", broken),)
 
 
 def _nodes_not_followed() -> tuple[Any, ...]:
     async def broken(self: Owners) -> None:
-        """A node may go unnoticed."""
+        """Skip watching: the loss of a node may stay unnoticed."""
 
     return (replaced(Owners, "follow", broken),)
 

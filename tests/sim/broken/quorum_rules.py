@@ -1,4 +1,4 @@
-"""Rules of quorums in the client, each left out: where a recovery begins and ends, re-adds, new bookies."""
+"""Broken variants: rules of quorums in the client, each removed: bounds of a recovery, re-adds, new bookies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from tests.sim.broken.variant import Variant, replaced
 
 
 def _lac_below_the_segment() -> tuple[Any, ...]:
-    """The highest LAC of the answers counts, even where it lies before the segment of the bookies that were asked."""
+    """Uses the highest LAC of the responses, even if it is below the segment of the bookies that were asked."""
     proper = _Round.__init__
 
     def broken(self: _Round, *rest: Any) -> None:
@@ -24,7 +24,7 @@ def _lac_below_the_segment() -> tuple[Any, ...]:
 
 
 def _first_missing_answer_decides() -> tuple[Any, ...]:
-    """One replica without the entry is enough for a recovery to end the ledger there."""
+    """Lets a recovery end the ledger at an entry that one replica does not have."""
     proper = EntrySearch.__init__
 
     def broken(self: EntrySearch, write_quorum: int, ack_quorum: int) -> None:
@@ -35,7 +35,7 @@ def _first_missing_answer_decides() -> tuple[Any, ...]:
 
 
 def _failures_count_as_missing() -> tuple[Any, ...]:
-    """A replica that does not answer a recovery counts as one that does not have the entry."""
+    """Counts a replica that does not respond to a recovery as one without the entry."""
 
     def broken(self: EntrySearch) -> Verdict:
         return self.missing()
@@ -44,7 +44,7 @@ def _failures_count_as_missing() -> tuple[Any, ...]:
 
 
 def _re_adds_assumed() -> tuple[Any, ...]:
-    """A recovery closes the ledger as soon as it has sent its re-adds."""
+    """Closes the ledger as soon as a recovery has sent its re-adds."""
     proper = _Copying._add_found
 
     def broken(self: _Copying) -> None:
@@ -60,7 +60,7 @@ def _re_adds_assumed() -> tuple[Any, ...]:
 
 
 def _new_bookie_gets_nothing() -> tuple[Any, ...]:
-    """A bookie that takes a place gets only later adds; the earlier ones count as acknowledged by it."""
+    """Sends a new bookie only later adds; the earlier ones count as acknowledged by it."""
     proper = AddPipeline.fill
 
     def broken(self: AddPipeline, bookies: Mapping[int, BookieId], start: EntryId) -> dict[int, LostReplica]:
@@ -78,7 +78,7 @@ def _new_bookie_gets_nothing() -> tuple[Any, ...]:
 
 
 def _segment_begins_late() -> tuple[Any, ...]:
-    """The new segment begins behind the last add sent: the lost bookie stays named for entries that it may lack."""
+    """Begins the new segment after the last sent add: the lost bookie stays named for entries that it may lack."""
 
     def broken(self: AddPipeline, positions: Any) -> EntryId:
         proper(self, positions)
@@ -89,7 +89,7 @@ def _segment_begins_late() -> tuple[Any, ...]:
 
 
 def _hole_confirmed() -> tuple[Any, ...]:
-    """An entry with a quorum is confirmed before those below it."""
+    """Confirms an entry with a quorum before the entries below it."""
     proper = PrefixAckTracker.acked
 
     def broken(self: PrefixAckTracker, first: EntryId, count: int, position: int) -> EntryId:
@@ -104,14 +104,14 @@ def _hole_confirmed() -> tuple[Any, ...]:
 
 
 def _holds(tracker: PrefixAckTracker, entry: EntryId) -> list[bool]:
-    """Which positions acknowledged an entry."""
+    """Return for each position whether it acknowledged an entry."""
     return [
         entry < end or beyond.end_of(entry) > entry for end, beyond in zip(tracker._end, tracker._beyond, strict=True)
     ]
 
 
 def _repeated_ack_counts() -> tuple[Any, ...]:
-    """A repeated acknowledgement of a position counts for the one that lags most."""
+    """Counts a repeated acknowledgement of a position for the position that lags most."""
     proper = PrefixAckTracker.acked
 
     def broken(self: PrefixAckTracker, first: EntryId, count: int, position: int) -> EntryId:

@@ -1,4 +1,4 @@
-"""Rules of readers and of deferred sync, each left out."""
+"""Broken variants: rules of readers and of deferred sync, each removed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules of recovery, each left out."""
+"""Broken variants: rules of recovery, each removed."""
 
 from dataclasses import replace
 from typing import Any

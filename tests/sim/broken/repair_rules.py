@@ -1,4 +1,4 @@
-"""Rules of auto-recovery, each left out."""
+"""Broken variants: rules of auto-recovery, each removed."""
 
 from typing import Any
 

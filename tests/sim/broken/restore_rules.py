@@ -1,4 +1,4 @@
-"""Rules of a restore of the metadata, each left out."""
+"""Broken variants: rules of a restore of the metadata, each removed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.sim.broken.variant import Variant, replaced
 
 
 def _without_the_hold() -> tuple[Any, ...]:
-    """Neither the hold nor the restoration itself is a doubt."""
+    """Neither the hold nor the restore itself stops garbage collection."""
 
     async def broken(store: MetadataStore) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Rules of a bookie's journal, storage and limbo, each left out."""
+"""Broken variants: rules of a bookie's journal, storage and limbo, each removed."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from tests.sim.broken.variant import Variant, replaced
 
 
 def _mark_covers_later_adds() -> tuple[Any, ...]:
-    """The mark moves to where the journal is once the flush ends, not to where it was when the flush began."""
+    """Moves the mark to the journal's position at the end of the flush, not at its begin."""
 
     async def broken(self: JournalMarks, captured: JournalPositions, /) -> None:
         if captured and self.journals is not None:
@@ -31,7 +31,7 @@ def _mark_covers_later_adds() -> tuple[Any, ...]:
 
 
 def _mark_before_the_flush() -> tuple[Any, ...]:
-    """The mark moves when the flush begins."""
+    """Moves the mark when the flush begins."""
     proper = FlushWorker._flush_swapped
 
     async def broken(self: FlushWorker[Any]) -> None:
@@ -43,7 +43,7 @@ def _mark_before_the_flush() -> tuple[Any, ...]:
 
 
 def _replay_from_the_newest_file() -> tuple[Any, ...]:
-    """Replay begins with the last journal file, whatever the mark says."""
+    """Begins the replay with the last journal file, whatever the mark is."""
     proper = Replay.__init__
 
     def broken(self: Replay, disk: Any, directory: str, files: Any, mark: Any, *rest: Any) -> None:
@@ -82,7 +82,7 @@ def _replay_drops_what_does_not_fit() -> tuple[Any, ...]:
 
 
 def _index_before_the_sync() -> tuple[Any, ...]:
-    """The index names records of an entry log that was written and not synced."""
+    """Lets the index refer to records of an entry log before they are synced."""
     proper = LogWrites.finish
 
     async def broken(self: LogWrites, *rest: Any) -> None:
@@ -97,7 +97,7 @@ async def _nothing(*_: object) -> None:
 
 
 def _limbo_denies() -> tuple[Any, ...]:
-    """A bookie in limbo answers *no such entry* for entries that it may have lost."""
+    """Answers *no such entry* in limbo for entries that the bookie may have lost."""
 
     def settle(self: LedgerStates, info: LedgerInfo) -> None:
         proper(self, info)
@@ -111,7 +111,7 @@ def _limbo_denies() -> tuple[Any, ...]:
 
 
 def _limbo_not_fenced() -> tuple[Any, ...]:
-    """A ledger that limbo may have fenced takes adds."""
+    """Accepts adds in limbo for a ledger whose fence may be lost."""
 
     def settle(self: LedgerStates, info: LedgerInfo) -> None:
         fenced = info.fenced
@@ -128,7 +128,7 @@ def _limbo_not_fenced() -> tuple[Any, ...]:
 
 
 def _limbo_forgotten() -> tuple[Any, ...]:
-    """A restart ends limbo."""
+    """Ends limbo at a restart."""
 
     async def broken(*_: object) -> Limbo:
         return Limbo()

@@ -1,4 +1,4 @@
-"""What a deliberately broken variant of the protocol is: a rule left out of production code by a patch, for one run."""
+"""A broken variant: production code with one rule removed by a patch, for one run."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,8 +9,10 @@ from unittest import mock
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`name`: the rule that is left out. `scenario` finds it; `seed` is one that did when this was written, or None:
-    it ought to be found, and no seed is known yet that does.
+    """One broken variant.
+
+    `name`: the removed rule. `scenario` catches it; `seed` is one that did when this was written, or None: no such seed
+    is known yet.
     """
 
     name: str
@@ -19,7 +21,7 @@ class Variant:
     patches: Callable[[], tuple[Any, ...]]
 
     def applied(self) -> ExitStack:
-        """Enter it, and production code is broken until it is left."""
+        """Return a context in which production code is broken."""
         stack = ExitStack()
         for patch in self.patches():
             stack.enter_context(patch)
@@ -27,5 +29,5 @@ class Variant:
 
 
 def replaced(owner: object, name: str, by: object) -> Any:
-    """Something of a class or module is something else meanwhile."""
+    """Return a patch that replaces an attribute of a class or module."""
     return mock.patch.object(owner, name, by)

@@ -1,4 +1,4 @@
-"""Rules of a writer and of a reader, each left out."""
+"""Broken variants: rules of a writer and of a reader, each removed."""
 
 import asyncio
 from typing import Any

@@ -1,8 +1,8 @@
-"""What the bookies of a simulation really hold, asked of their storage and not of any client.
+"""Checks the entries that the bookies of a simulation hold, directly in their storage and not through a client.
 
-The promise behind all others (`AckedIsKept` of docs/protocol.md): whatever was acknowledged is on Qa of the bookies
-that the metadata name for it, so that any Qa-1 disks may go. A history that only reads notices a broken one when the
-wrong disks are lost; this notices it at once.
+The central guarantee (`AckedIsKept` of docs/protocol.md): each acknowledged entry is on Qa of the bookies that the
+metadata name for it, so that any Qa-1 disks may be lost. A check by reads notices a violation only when the wrong disks
+are lost; this one notices it at once.
 """
 
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, QuireError
@@ -16,12 +16,12 @@ from tests.sim.world import SimBookie, World
 
 
 def stored_metadata(world: World, ledger: LedgerId) -> LedgerMetadata:
-    """What the store says at this moment, without asking it as a client would."""
+    """Return the ledger's current metadata directly from the server's state."""
     return decode_ledger_metadata(world.metadata.nodes[layout.ledger_path(ledger)].value)
 
 
 def place_of(world: World, bookie: BookieId) -> SimBookie | None:
-    """Where a bookie runs; None when it does not."""
+    """Return the simulated bookie of an id, or None if it does not run."""
     for place in world.bookies.values():
         if place.running is not None and place.node is not None and place.running.bookie_id == bookie:
             return place
@@ -31,7 +31,7 @@ def place_of(world: World, bookie: BookieId) -> SimBookie | None:
 async def trouble_with(
     world: World, ledger: LedgerId, metadata: LedgerMetadata, bookie: BookieId, entry: EntryId, payload: bytes
 ) -> str:
-    """Why a bookie does not serve an entry; empty when it does. HistoryError: it serves another one."""
+    """Return why a bookie does not serve an entry; empty if it does. HistoryError if it serves other bytes."""
     place = place_of(world, bookie)
     if place is None or place.node is None or place.running is None:
         return "it is down"
@@ -58,8 +58,8 @@ async def check_copies(
 ) -> dict[BookieId, EntryId]:
     """Raise HistoryError unless each entry up to `last` is on Qa of the bookies that are named for it now.
 
-    All bookies are up. `lossy`: those whose disks were lost or damaged; they count as holding everything. Returns who
-    lacks something that it is named for, and the first of it.
+    All bookies are up. `lossy`: bookies whose disks were lost or damaged; they count as holding everything. Returns the
+    first missing entry of each bookie that lacks entries for which it is named.
     """
     metadata = stored_metadata(world, ledger)
     lacking: dict[BookieId, EntryId] = {}

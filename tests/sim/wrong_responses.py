@@ -1,4 +1,4 @@
-"""What a bookie says over V3 when its bytes are wrong: no digest matches, and the bare LACs are made up."""
+"""Falsifies V3 responses of a bookie: no digest matches, and the LACs outside of entries are invented."""
 
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 
@@ -7,8 +7,8 @@ _LENGTH_BYTES = 4
 _BOASTED = 1000
 
 
-def wrong_v3_answers(data: bytes) -> bytes:
-    """Frames of answers, those to reads and READ_LAC changed. What is no whole answer stays as it is."""
+def wrong_v3_responses(data: bytes) -> bytes:
+    """Change the responses to reads and READ_LAC in frames; bytes that are no complete response stay unchanged."""
     frames: list[bytes] = []
     at = 0
     while at + _LENGTH_BYTES < len(data):
