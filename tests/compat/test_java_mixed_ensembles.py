@@ -13,6 +13,8 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId
+from quire_bookie.wire import client_v3
+from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 from tests.compat.conftest import TIMEOUTS
 from tests.compat.test_java_ledgers import append, create, entries, read
 from tests.support.etcd_cluster import EtcdCluster
@@ -227,5 +229,46 @@ async def test_our_reader_follows_java_bookies_by_long_polls_and_explicit_lacs(
     found = await reader.read(EntryId(0), EntryId(1))
     assert [bytes(entry.payload) for entry in found] == [payload(ledger, entry, SIZE) for entry in range(2)]
     await writer.close()
+    await ours.close()
+    await metadata.close()
+
+
+async def token_at(bookie: str, ledger: int, token: bytes) -> bytes | None:
+    """Return the token of a ledger at one bookie; None if it knows none."""
+    host, _, port = bookie.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(client_v3.ledger_token(1, LedgerId(ledger), token, None))
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        response = pb.Response.FromString(await reader.readexactly(size))
+    finally:
+        writer.close()
+    assert response.status == pb.EOK
+    info = response.getBookieInfoResponse
+    return info.quireToken if info.HasField("quireToken") else None
+
+
+async def test_our_bookies_keep_the_token_of_a_ledger_beside_java_bookies_that_ignore_it(
+    java: JavaDriver, mixed: Mixed
+) -> None:
+    """As a cluster of mixed versions: a bookie without tokens takes the same adds, and is read and recovered."""
+    old = mixed.java_bookies[0].bookie_id
+    ids = [BookieId(name) for name in (old, *(bookie.bookie_id for bookie in mixed.cluster.bookies))]
+    metadata = await open_metadata_store(mixed.cluster.etcd.url)
+    ours = await LedgerClient.open(metadata, clock=SystemClock(), chance=SystemChance())
+    writer = await ours.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3, bookies=ids)
+    ledger, token = writer.ledger_id, writer.metadata.token
+    for entry in range(10):
+        await writer.append(payload(ledger, entry, SIZE))
+    assert token
+    assert {name: await token_at(name, ledger, token) for name in ids} == {
+        name: None if name == old else token for name in ids
+    }
+    reader = await ours.open_ledger(ledger, recover=True)
+    assert reader.metadata.token == token
+    found = await reader.read(EntryId(0), EntryId(9))
+    assert [bytes(entry.payload) for entry in found] == [payload(ledger, entry, SIZE) for entry in range(10)]
+    handle = java.call("open", client="mixed v2", ledger=ledger, digest="CRC32C", recovery=True)
+    assert handle["lac"] == 9
     await ours.close()
     await metadata.close()
