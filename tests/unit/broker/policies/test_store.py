@@ -200,7 +200,8 @@ async def test_a_namespace_has_at_most_so_many_bundles() -> None:
     _, _, store = make()
     await store.create_tenant("public", {})
     await store.create_namespace(NAMESPACE, {"bundles": {"numBundles": NAMESPACE_BUNDLES_MAX}})
-    assert (await store.bundles(NAMESPACE)).to_json()["numBundles"] == NAMESPACE_BUNDLES_MAX
+    bundles = await store.bundles(NAMESPACE)
+    assert bundles is not None and bundles.to_json()["numBundles"] == NAMESPACE_BUNDLES_MAX
     other = NamespaceName("public", "other")
     with pytest.raises(NotAllowedError, match=rf"\(0, {NAMESPACE_BUNDLES_MAX}\]"):
         await store.create_namespace(other, {"bundles": {"numBundles": NAMESPACE_BUNDLES_MAX + 1}})
