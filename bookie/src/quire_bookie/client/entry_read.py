@@ -152,6 +152,7 @@ class EntryRead:
                 self._finish(found)
                 return
         self._errors.append((bookie, answer))
+        assert len(self._errors) <= self._asked <= len(self._replicas), "each replica responds once"
         if isinstance(answer, MISSING_ERRORS):
             verdict = self._search.missing() if self._search else Verdict.OPEN
         else:

@@ -358,6 +358,7 @@ class LedgerClient:
                 return await recover_ledger(handle, stored)
         finally:
             _, users = self._recovering[ledger]
+            assert users > 0
             if users == 1:
                 del self._recovering[ledger]
             else:

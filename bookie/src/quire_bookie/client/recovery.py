@@ -80,6 +80,7 @@ async def _restore(handle: LedgerHandle, metadata: LedgerMetadata) -> _Restored:
     found = await read_lac(handle.recovery_way, metadata)
     for bookie in late_joiners(metadata, found.lac):
         handle.marks.mark(handle.ledger, bookie)
+    assert found.lac >= metadata.segments[-1].first_entry - 1, "earlier segments hold confirmed entries only"
     copying = _Copying(handle, metadata, found)
     copied = await copying.run()
     for bookie in behind(metadata, found.lac, found.last_held):
@@ -131,6 +132,7 @@ class _Copying:
             lost = {one.bookie for one in pipeline.lost.values() if one.owed <= pipeline.confirmed}
             for bookie in sorted(lost | pipeline.owing):
                 self._handle.marks.mark(self._handle.ledger, bookie)
+            assert pipeline.confirmed >= self._first - 1, "a recovery never ends before the LAC that it found"
             # Only if bookies were replaced: otherwise keep segments that re-replication may have changed meanwhile.
             before = len(self._metadata.segments) - 1
             tail = () if self._replaced is self._metadata else self._replaced.segments[before:]
@@ -208,6 +210,8 @@ class _Copying:
             )
         if self._pipeline.error is not None:
             return
+        assert entries[0].entry_id == self._pipeline.pushed + 1, "entries are added again without a gap"
+        assert entries[-1].entry_id - entries[0].entry_id + 1 == len(entries), "a run is contiguous"
         # The LAC that was found, without later re-adds: a re-add must not confirm other re-adds. Another recovery may
         # have closed the ledger before these entries (model: "re-adds vouch for re-adds").
         lac = EntryId(self._first - 1)

@@ -186,6 +186,7 @@ class BookieConnection:
         if self._closed:
             transport.abort()
             return
+        assert self._transport is None, "one socket at a time"
         self.stats.connects += 1
         self._received_s = self._loop.time()
         self._transport = transport
@@ -315,6 +316,7 @@ class BookieConnection:
             following = waiting.popleft()
             if not waiting:
                 del self._waiting[key]
+            assert key not in self._reads, "at most one read of an entry is in flight"
             self._reads[key] = following
             self._send(following.request)
         if response.status is Status.OK and response.data is not None:

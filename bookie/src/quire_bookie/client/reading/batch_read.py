@@ -102,6 +102,7 @@ class BatchRead(Generic[_Entry]):
             self._result.set_result(Batch(bookie, entries, size_bytes, is_damaged))
             return
         self._failed += 1
+        assert self._failed <= self._asked <= len(self._replicas), "each replica responds once"
         if self._asked < len(self._replicas):
             self._ask()
         elif self._failed == self._asked:

@@ -53,6 +53,7 @@ class RangeReader:
             start = EntryId(first + len(entries))
             stop = _segment_end(metadata, start, last)
             found, used, error = await self._read_segment(metadata, start, stop, budget)
+            assert len(found) <= stop - start + 1, "a read returns no more than it was asked for"
             entries += found
             if error is not None and not entries:
                 raise error
@@ -206,6 +207,7 @@ class _SingleReads:
         """Read the range. Return the entries in order and the error that ended the read early."""
         self._fill()
         await self._done
+        assert self._next_use <= min(self._next_read, self._last + 1), "only entries that were read are used"
         return self._entries, self._error
 
     def _fill(self) -> None:

@@ -186,9 +186,11 @@ class AddPipeline:
     def _send_striped(self, run: SentRun) -> None:
         outgoing: list[list[memoryview]] = [[] for _ in self._ensemble]
         size = len(self._ensemble)
+        entry: int = run.first
         for entry, frame in enumerate(run.split(), run.first):
             for position in self._write_sets[entry % size]:
                 outgoing[position].append(frame)
+        assert entry + 1 == run.end, "each entry has one frame"
         for bookie, parts in zip(self._ensemble, outgoing, strict=True):
             if parts and bookie in self._living:
                 self._links[bookie].send_adds(self.ledger, b"".join(parts), self)
@@ -207,6 +209,7 @@ class AddPipeline:
         """See AddSink. Owners may push, close or fail within their callbacks."""
         tracker = self._tracker
         if self.error is None and tracker.confirmed > self.confirmed:
+            assert tracker.confirmed <= self.pushed, "an entry is confirmed only after it was sent"
             self.confirmed = tracker.confirmed
             # Before the release, whose callback may end the pipeline.
             self._owner.adds_confirmed(self.confirmed)
@@ -276,6 +279,7 @@ class AddPipeline:
         for position in positions:
             self.vacant[position] = replace(self.lost.pop(position), since_s=self._now_s())
             self._tracker.replace(position)
+        assert self.lost.keys().isdisjoint(self.vacant) and self._tracker.confirmed >= self.confirmed
         return EntryId(self._tracker.confirmed + 1)
 
     def fill(self, bookies: Mapping[int, BookieId], start: EntryId) -> dict[int, LostReplica]:
@@ -284,9 +288,11 @@ class AddPipeline:
         Returns the former replicas, which remain responsible for entries below `start`. A position whose bytes were
         released meanwhile is lost again at once, and its new bookie lacks everything from `start` on.
         """
+        assert start <= self._tracker.confirmed + 1, "the new bookies hold everything above the LAC"
         now_s = self._now_s()
         former: dict[int, LostReplica] = {}
         for position, bookie in bookies.items():
+            assert bookie not in self._living, "a bookie has one position"
             lost = self.vacant.pop(position)
             former[position] = lost
             self._links.pop(lost.bookie, None)
@@ -313,6 +319,7 @@ class AddPipeline:
     def restore(self, positions: Collection[int]) -> None:
         """Cancel a replacement: the positions are lost as before, and no bytes are kept for them."""
         for position in positions:
+            assert position not in self.lost
             self.lost[position] = self.vacant.pop(position)
             self._given_up.discard(position)
             self._tracker.fail(position)
@@ -407,6 +414,7 @@ class AddPipeline:
         return self._run_of(entry) if entry <= self.pushed else None
 
     def _run_of(self, entry: EntryId) -> SentRun:
+        assert self._kept and self._kept[0].first <= entry <= self.pushed, "bytes that a replica lacks are kept"
         return next(run for run in self._kept if entry < run.end)
 
     def _first_unconfirmed(self) -> SentRun | None:
@@ -422,6 +430,7 @@ class AddPipeline:
         while kept and kept[0].end <= end:
             run = kept.popleft()
             pending_bytes -= len(run.frames)
+        assert (pending_bytes > 0) if kept else pending_bytes == 0, "what is released was counted"
         self.pending_bytes = pending_bytes
         self._released_length = run.length
         self._owner.adds_released()
@@ -431,6 +440,7 @@ class AddPipeline:
 
     def _fail_replica(self, bookie: BookieId, error: LedgerError) -> None:
         position = self._living.pop(bookie)
+        assert position not in self.lost and position not in self.vacant, "a position is lost once"
         owed = self._tracker.first_unanswered(position)
         self._tracker.fail(position)
         self.lost[position] = LostReplica(bookie, error, owed, self._now_s())

@@ -220,6 +220,7 @@ class DeferredSyncWriter(LedgerWriter):
         elif bookie not in self._pipeline.failed_replicas:
             start = self._forced_end[position]
             if end > start:
+                assert end <= self._asked_end[position], "a force covers only what was acknowledged before it was sent"
                 self._forced_end[position] = end
                 self._durable.acked(EntryId(start), end - start, position)
                 self._advance()
@@ -229,6 +230,7 @@ class DeferredSyncWriter(LedgerWriter):
         lac = self._durable.confirmed
         if lac <= self._lac or self._pipeline.error is not None:
             return
+        assert len(self._lengths) == self._durable.pushed - self._lac, "each entry above the LAC has a length"
         for _ in range(lac - self._lac):
             self._lac_length = self._lengths.popleft()
         self._lac = lac

@@ -170,6 +170,7 @@ class EnsembleChanges:
 
     async def _change(self, plan: dict[int, BookieId]) -> None:
         pipeline, ledger = self._pipeline, self._handle.ledger
+        assert plan and not pipeline.vacant, "one change at a time"
         start = pipeline.vacate(plan.keys())
         _log.info("ledger %d from entry %d on: bookies %s at positions %s", ledger, start, [*plan.values()], [*plan])
         try:
@@ -202,6 +203,7 @@ class EnsembleChanges:
         self._unreachable_since_s = None
         while True:
             proposed = self.unsettled = with_replacements(base.value, start, plan)
+            assert proposed.segments[-1].first_entry == start
             try:
                 try:
                     return await self._handle.nodes.update(self._handle.ledger, proposed, base.version)

@@ -92,6 +92,7 @@ class ExplicitLacs:
             _log.warning("cannot publish the LAC of ledger %d, will try again: %s", self._ledger, error)
 
     def _publish(self, lac: EntryId) -> "asyncio.Future[EntryId]":
+        assert lac > self.published, "a published LAC never goes back"
         packet = self._digest.encode_lac(self._ledger, lac)
         round_ = _Round(self._source.ensemble, self._source.ack_quorum, lac, self._reached)
         for bookie in self._source.ensemble:
@@ -120,6 +121,7 @@ class _Round:
     def answered(self, bookie: BookieId, answer: Response | LedgerError) -> None:
         """Count the response of one bookie."""
         self._left -= 1
+        assert self._left >= 0, "each bookie responds once"
         if not isinstance(answer, LedgerError) and answer.status is Status.OK:
             self._needed -= 1
             if self._needed == 0:

@@ -380,6 +380,7 @@ class LedgerWriter:
     # ---- called by the pipeline
     def adds_confirmed(self, up_to: EntryId) -> None:
         """See PipelineOwner."""
+        assert self._state is not WriterState.CLOSED, "a ledger is closed at its last confirmed entry"
         waiting = self._waiting
         while waiting and waiting[0][0] <= up_to:
             _, future = waiting.popleft()

@@ -32,6 +32,7 @@ class SentRun(NamedTuple):
 
     def frames_of(self, first: int, end: int) -> memoryview:
         """Return the ADD frames of entries `first` to `end` - 1. Walks the frames: only slow paths call it."""
+        assert self.first <= first < end <= self.end
         view, start, stop = memoryview(self.frames), 0, 0
         for entry in range(self.first, end):
             start = start if entry > first else stop
