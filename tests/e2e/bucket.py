@@ -1,4 +1,4 @@
-"""A real S3 server on the cluster, versitygw over a folder, and a look into that folder. Manifests as plain data."""
+"""A real S3 server on the cluster, versitygw over a folder, and access to that folder. Manifests as plain data."""
 
 import os
 from typing import Any
@@ -17,29 +17,29 @@ _DATA, _STATE = "/data/buckets", "/data/state"
 
 
 def image() -> str:
-    """As images/build.sh tags it."""
+    """Return the image's name as images/build.sh tags it."""
     return "quire-e2e-s3:" + os.environ.get("VERSITYGW_VERSION", "v1.8.0")
 
 
 def endpoint(where: str) -> str:
-    """As pods reach it. `where`: its namespace."""
+    """Return the URL for pods. `where`: the server's namespace."""
     return f"http://{NAME}.{where}.svc:{PORT}"
 
 
 def access(where: str) -> dict[str, str]:
-    """Variables for a process that is to reach it."""
+    """Return the environment variables of a process that uses the server."""
     keys = {"AWS_ACCESS_KEY_ID": _KEY, "AWS_SECRET_ACCESS_KEY": _SECRET}
     return keys | {"AWS_ENDPOINT_URL": endpoint(where), "AWS_REGION": REGION}
 
 
 def serve(stack: Stack) -> None:
-    """Have it run in the stack's namespace, with what it had when it runs already."""
+    """Start the server in the stack's namespace; a running one keeps its objects."""
     stack.cluster.apply(*objects())
     stack.wait_for_pods(f"app={NAME}", 1, 180)
 
 
 def objects() -> list[Manifest]:
-    """Pod, Service, and Secrets with keys that are right and wrong."""
+    """Return the Pod, the Service, and Secrets with right and wrong keys."""
     volume = [{"name": "data", "mountPath": "/data"}]
     looking = {"image": "quire-e2e:1", "volumeMounts": volume}
     server = {
@@ -77,11 +77,11 @@ def objects() -> list[Manifest]:
 
 
 def names(cluster: Cluster, bucket: str) -> list[str]:
-    """Of all objects."""
+    """Return the names of all objects."""
     said = kubectl(cluster, "exec", NAME, "-c", "look", "--", "find", f"{_DATA}/{bucket}", "-type", "f")
     return sorted(line.removeprefix(f"{_DATA}/{bucket}/") for line in said.splitlines() if "/.sgwtmp/" not in line)
 
 
 def content(cluster: Cluster, bucket: str, name: str) -> str:
-    """Of an object."""
+    """Return the content of an object."""
     return kubectl(cluster, "exec", NAME, "-c", "look", "--", "cat", f"{_DATA}/{bucket}/{name}")

@@ -1,8 +1,8 @@
-"""A real cluster, and one stack under load on it that scenarios share for as long as it stays well.
+"""A real cluster, and one stack under load on it that scenarios share as long as it stays healthy.
 
-`make e2e` makes the cluster and the images and runs this (docs/kubernetes/testing.md). By itself it needs
-`QUIRE_E2E_KUBECONFIG` of a cluster that has the images; `KUBECONFIG` is not looked at: a developer's usual cluster is
-no place for tests. `QUIRE_E2E_KEEP=1` leaves everything as it is at the end.
+`make e2e` creates the cluster and the images and runs the tests (docs/kubernetes/testing.md). Without make, set
+`QUIRE_E2E_KUBECONFIG` to a cluster that has the images; `KUBECONFIG` is ignored, so that tests never run on a
+developer's usual cluster. `QUIRE_E2E_KEEP=1` keeps everything at the end.
 """
 
 import os
@@ -30,7 +30,7 @@ _report: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is end to end, and takes its time. Jobs come last: they move messages to a bucket."""
+    """Mark all tests as end-to-end with long timeouts, and run jobs last, as they move messages to a bucket."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Of a failure everything is kept, and the next scenario gets a fresh stack."""
+    """Keep the evidence of a failure, and give the next scenario a new stack."""
     report: pytest.TestReport = yield
     if report.failed and Path(__file__).parent in item.path.parents and stacks:
         folder = FOLDER / re.sub(r"\W+", "-", item.name)
@@ -53,7 +53,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was measured."""
+    """Print the measurements."""
     if _report:
         terminalreporter.section("measured")
         for line in _report:
@@ -62,7 +62,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> Callable[[str, float, str], None]:
-    """Print a number at the end of the run: what, value, unit."""
+    """Return a function that prints a measurement at the end of the run: name, value, unit."""
 
     def note(what: str, value: float, unit: str = "s") -> None:
         _report.append(f"{request.node.name}: {what}: {value:.1f} {unit}")
@@ -72,20 +72,20 @@ def measured(request: pytest.FixtureRequest) -> Callable[[str, float, str], None
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    """A cluster that answers."""
+    """A reachable cluster."""
     given = os.environ.get("QUIRE_E2E_KUBECONFIG")
     if not given:
-        pytest.skip("QUIRE_E2E_KUBECONFIG names no cluster: `make e2e` makes one and runs these tests")
+        pytest.skip("QUIRE_E2E_KUBECONFIG is not set: `make e2e` creates a cluster and runs these tests")
     if not Path(given).exists():
-        pytest.skip(f"there is no {given}: `make e2e` makes a cluster")
+        pytest.skip(f"{given} does not exist: `make e2e` creates a cluster")
     found = Cluster(Path(given))
     try:
         found.api.text("/readyz")
     except OSError as error:
-        pytest.skip(f"the cluster of {given} does not answer ({error}): it may need scripts/k8s/in_net.sh in front")
+        pytest.skip(f"the cluster of {given} does not respond ({error}): you may need scripts/k8s/in_net.sh")
     for tool in ("helm", "kubectl"):
         if shutil.which(tool) is None:
-            pytest.skip(f"there is no {tool} in PATH; `make e2e` builds one")
+            pytest.skip(f"{tool} is not in PATH; `make e2e` builds it")
     for left in found.items("v1", "Namespace"):
         if left["metadata"]["name"].startswith(NAMESPACE_PREFIX):
             discard(found.within(left["metadata"]["name"]))
@@ -94,7 +94,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def stack(cluster: Cluster) -> Iterator[Stack]:
-    """The chart, three bookies, a ManagedLedger and a load, all well. Made anew when the scenario before failed."""
+    """The chart, three bookies, a ManagedLedger and a load, all healthy. Recreated after a failed scenario."""
     if not stacks or stacks[-1].broken:
         if stacks:
             discard(stacks[-1].cluster)
@@ -109,7 +109,7 @@ def stack(cluster: Cluster) -> Iterator[Stack]:
 
 @pytest.fixture
 def shell(stack: Stack) -> Iterator[Callable[..., str]]:
-    """`quire` with these words in the pod of the documents, with the keys of the bucket; what it prints."""
+    """Return a function that runs `quire` in the documented pod, with the bucket's keys, and returns its output."""
     kubectl, example = release.kubectl, str(manifests.EXAMPLES / "shell.yaml")
     kubectl(stack.cluster, "apply", "-f", example)
     stack.wait_for_pods(f"app.kubernetes.io/name={SHELL}", 1, 120)
@@ -121,15 +121,17 @@ def shell(stack: Stack) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cleared(cluster: Cluster) -> Iterator[None]:
-    """Nothing is left on the cluster but the definitions of the resources."""
+    """Leave only the resource definitions on the cluster."""
     yield
     if stacks and not os.environ.get("QUIRE_E2E_KEEP"):
         discard(stacks[-1].cluster)
 
 
 def discard(cluster: Cluster) -> None:
-    """Resources first, while there is an operator to take their finalizers off; then the release, and the namespace,
-    which is not waited for."""
+    """Delete the resources while an operator can remove their finalizers, then the release and the namespace.
+
+    Does not wait for the end of the namespace.
+    """
     for kind in ("ManagedLedger", "Bookie"):
         for found in cluster.items(manifests.API_VERSION, kind) if _is_served(cluster) else []:
             name = found["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""What is kept of a failure: resources, events and logs of the namespace of a test, in a folder."""
+"""Collects the evidence of a failure in a folder: resources, events and logs of the test's namespace."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ KINDS = (
 
 
 def collect(folder: Path, cluster: Cluster) -> None:
-    """Best effort: a cluster that does not answer must not hide the failure of the test."""
+    """Collect the evidence, ignoring errors: an unreachable cluster must not hide the failure of the test."""
     folder.mkdir(parents=True, exist_ok=True)
     for api_version, kind in KINDS:
         try:

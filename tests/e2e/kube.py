@@ -1,6 +1,6 @@
-"""The cluster of the end-to-end tests: objects put, read, waited for; ports of pods through the API server's proxy.
+"""The cluster of the end-to-end tests: applies, reads and awaits objects; reaches pods through the API server's proxy.
 
-Plain paths and JSON as tests/integration/operator has them; nothing here knows what Quire is.
+Uses plain paths and JSON as tests/integration/operator does, and knows nothing of Quire.
 """
 
 import time
@@ -21,7 +21,7 @@ POLL_S = 0.5
 
 
 def collection(api_version: str, kind: str, namespace: str | None) -> str:
-    """Path of all objects of a kind."""
+    """Return the path of all objects of a kind."""
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     place = "" if namespace is None or kind in CLUSTER_WIDE else f"/namespaces/{namespace}"
     plural = kind.lower()[:-1] + "ies" if kind.endswith("y") else kind.lower() + "s"
@@ -29,11 +29,11 @@ def collection(api_version: str, kind: str, namespace: str | None) -> str:
 
 
 class WaitedTooLongError(AssertionError):
-    """What a test waited for did not come; the text says what there was instead."""
+    """A condition did not become true in time; the text has the last state."""
 
 
 def until(what: str, look: Callable[[], T | None], timeout_s: float, poll_s: float = POLL_S) -> T:
-    """The first truthy answer of `look`; after a failure it is asked again. WaitedTooLongError after `timeout_s`."""
+    """Return the first truthy result of `look`; errors are retried. WaitedTooLongError after `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
     found: T | Exception | None = None
     while True:
@@ -58,15 +58,15 @@ class Cluster:
         self.namespace = namespace
 
     def within(self, namespace: str) -> "Cluster":
-        """The same cluster, another namespace."""
+        """Return the same cluster with another namespace."""
         return Cluster(self.api.kubeconfig, namespace)
 
     def path(self, api_version: str, kind: str, name: str) -> str:
-        """Of an object."""
+        """Return the path of an object."""
         return f"{collection(api_version, kind, self.namespace)}/{name}"
 
     def apply(self, *manifests: Manifest) -> None:
-        """Server-side apply; those without a namespace go into ours."""
+        """Apply on the server side; manifests without a namespace go into this one."""
         for manifest in manifests:
             metadata = manifest["metadata"]
             place = self.within(metadata["namespace"]) if "namespace" in metadata else self
@@ -74,56 +74,56 @@ class Cluster:
             self.api.apply(path, manifest).expect()
 
     def get(self, api_version: str, kind: str, name: str) -> Manifest | None:
-        """An object; None when there is none."""
+        """Return an object, or None."""
         answer = self.api.get(self.path(api_version, kind, name))
         return None if answer.status == NOT_FOUND else answer.expect()
 
     def items(self, api_version: str, kind: str, selector: str = "", field: str = "") -> list[Manifest]:
-        """Objects of our namespace."""
+        """Return objects of this namespace."""
         query = {key: value for key, value in (("labelSelector", selector), ("fieldSelector", field)) if value}
         path = collection(api_version, kind, self.namespace)
         found: list[Manifest] = self.api.call("GET", path, query=query).expect()["items"]
         return found
 
     def pods(self, selector: str = "") -> list[Manifest]:
-        """Pods, by name."""
+        """Return pods in the order of their names."""
         return sorted(self.items("v1", "Pod", selector), key=lambda pod: str(pod["metadata"]["name"]))
 
     def merge(self, api_version: str, kind: str, name: str, patch: Manifest) -> None:
-        """A merge patch, as `kubectl patch --type merge`."""
+        """Apply a merge patch, as `kubectl patch --type merge` does."""
         self.api.merge(self.path(api_version, kind, name), patch).expect()
 
     def delete(self, api_version: str, kind: str, name: str, grace_s: int | None = None) -> None:
-        """Delete; what is gone is no error. With `grace_s` 0 the API server forgets a pod at once."""
+        """Delete an object; a missing one is not an error. With `grace_s` 0 the API server removes a pod at once."""
         body = {"propagationPolicy": "Background"} | ({} if grace_s is None else {"gracePeriodSeconds": grace_s})
         answer = self.api.call("DELETE", self.path(api_version, kind, name), body)
         assert answer.ok or answer.status == NOT_FOUND, answer.message
 
     def ask_pod(self, pod: str, port: int, path: str, **query: str) -> Answer:
-        """GET on a port of a pod, through the API server."""
+        """Send a GET to a port of a pod, through the API server."""
         proxy = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{path}"
         return self.api.call("GET", proxy, query=query)
 
     def logs(self, pod: str, container: str = "", previous: bool = False) -> str:
-        """What a container wrote."""
+        """Return the log of a container."""
         query = ({"container": container} if container else {}) | ({"previous": "true"} if previous else {})
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
         return self.api.text(path + ("?" + urllib.parse.urlencode(query) if query else ""))
 
 
 def is_ready(pod: Manifest) -> bool:
-    """A pod, by its condition."""
+    """Return whether a pod's condition is ready."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def condition(resource: Manifest, kind: str) -> Manifest | None:
-    """A condition of the status, None when it is not there."""
+    """Return a condition of the status, or None."""
     found: list[Manifest] = resource.get("status", {}).get("conditions", [])
     return next((one for one in found if one["type"] == kind), None)
 
 
 def holds(resource: Manifest, kind: str) -> bool:
-    """A condition of the present generation is True."""
+    """Return whether a condition is True for the current generation."""
     one = condition(resource, kind)
     return one is not None and one["status"] == "True"

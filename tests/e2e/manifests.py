@@ -1,4 +1,4 @@
-"""What the end-to-end tests apply: values of the chart, resources, the load. Plain data."""
+"""Manifests of the end-to-end tests: values of the chart, resources, the load. Plain data."""
 
 import os
 import tomllib
@@ -19,7 +19,7 @@ PULSAR_NAMESPACE = "shop/orders"
 ETCD_PORT, LOAD_PORT, BROKER_TLS_PORT = 2379, 8090, 6651
 SITE_PACKAGES = "/opt/quire/lib/python3.11/site-packages"
 CERTIFICATES_SEEN_S = "10"
-"""So many seconds after they changed, processes see certificates: minutes elsewhere."""
+"""Seconds after which processes notice changed certificates; minutes by default."""
 ZONE, SINGLE_ZONE = "topology.kubernetes.io/zone", "zone-1"
 TOGETHER: dict[str, Any] = {
     "nodeAffinity": {
@@ -31,22 +31,22 @@ TOGETHER: dict[str, Any] = {
         ]
     }
 }
-"""Of pods that there is one of: on one machine, so that others may be killed. A wish: clusters differ."""
+"""Affinity of single pods: on one machine, so that others may be killed. Only preferred, as clusters differ."""
 
 
 def image(name: str) -> str:
-    """Of a distribution, as images/build.sh tags it."""
+    """Return the image of a distribution, as images/build.sh tags it."""
     project = tomllib.loads((ROOT / name / "pyproject.toml").read_text())["project"]
     return f"quire-{name}:{project['version']}"
 
 
 def next_image(name: str) -> str:
-    """The same under another tag, as scripts/k8s/e2e.sh tags it: what an update to another release looks like."""
+    """Return the same image under another tag, as scripts/k8s/e2e.sh tags it: simulates an update."""
     return f"{image(name)}-next"
 
 
 def etcd_image() -> str:
-    """As images/build.sh tags it."""
+    """Return the etcd image, as images/build.sh tags it."""
     return "quire-e2e-etcd:" + os.environ.get("ETCD_VERSION", "v3.6.16")
 
 
@@ -54,7 +54,7 @@ USES_CODE = bool(os.environ.get("QUIRE_E2E_CODE"))
 
 
 def with_code(spec: Manifest, container: str, *packages: str) -> Manifest:
-    """A pod with the code that scripts/k8s/load_code.sh brought over that of its image, when QUIRE_E2E_CODE is set."""
+    """Mount the code from scripts/k8s/load_code.sh over the code of a pod's image, if QUIRE_E2E_CODE is set."""
     if not USES_CODE:
         return spec
     mounts = [{"name": name, "mountPath": f"{SITE_PACKAGES}/quire_{name}", "readOnly": True} for name in packages]
@@ -65,13 +65,13 @@ def with_code(spec: Manifest, container: str, *packages: str) -> Manifest:
 
 
 def namespace(name: str) -> Manifest:
-    """A namespace."""
+    """Return a namespace."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def chart_values(zones: set[str]) -> Manifest:
-    """For `helm install` of `charts/quire`: docs/kubernetes/examples/values-try.yaml, an etcd that is on the machines,
-    and what there is one of on one machine. `zones`: those of the cluster's machines."""
+    """Return values for `helm install` of `charts/quire`: docs/kubernetes/examples/values-try.yaml with the local etcd
+    image, and single pods on one machine. `zones`: the zones of the cluster's machines."""
     values: Manifest = yaml.safe_load((EXAMPLES / "values-try.yaml").read_text())
     values["etcd"] |= {"image": etcd_image()}
     if SINGLE_ZONE in zones:
@@ -81,7 +81,7 @@ def chart_values(zones: set[str]) -> Manifest:
 
 
 def operator_with_code() -> Manifest:
-    """For QUIRE_E2E_CODE: what is applied over the operator's Deployment of the chart."""
+    """Return the patch of the chart's operator Deployment for QUIRE_E2E_CODE."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -91,7 +91,10 @@ def operator_with_code() -> Manifest:
 
 
 def bookie(where: str, replicas: int = 3, **spec: Any) -> Manifest:
-    """A pool with small caches: a dozen of them fit on one machine. `where`: its namespace, part of etcd's name."""
+    """Return a pool with small caches, so that a dozen bookies fit on a machine.
+
+    `where`: its namespace, part of etcd's name.
+    """
     return {
         "apiVersion": API_VERSION,
         "kind": "Bookie",
@@ -120,7 +123,7 @@ def bookie(where: str, replicas: int = 3, **spec: Any) -> Manifest:
 
 
 def managed_ledger(where: str, **spec: Any) -> Manifest:
-    """A namespace of topics on the pool, every message on three bookies of which two acknowledge."""
+    """Return a namespace of topics on the pool: every message on three bookies, of which two acknowledge."""
     broker_pods = with_code({"affinity": TOGETHER}, "quire", "bookie", "broker")
     return {
         "apiVersion": API_VERSION,
@@ -139,7 +142,7 @@ def managed_ledger(where: str, **spec: Any) -> Manifest:
                 "podTemplate": {"spec": broker_pods},
             },
             "replication": {"ensemble": 3, "writeQuorum": 3, "ackQuorum": 2},
-            # New ledgers by size: a mark must not wait for the end of an open one.
+            # New ledgers by size: an under-replication mark must not wait for the end of an open ledger.
             "rollover": {"maxEntries": 20000, "maxSize": "64Mi", "minTime": "0s", "maxTime": "1h"},
             **spec,
         },
@@ -147,7 +150,7 @@ def managed_ledger(where: str, **spec: Any) -> Manifest:
 
 
 def load(where: str, topics: int, rate: int) -> list[Manifest]:
-    """The load with the stock Pulsar client over TLS; `rate`: messages a second of each topic. Its pod waits for the
+    """Return the load with the stock Pulsar client over TLS. `rate`: messages a second per topic. Its pod waits for the
     brokers' Secret."""
     names = ",".join(f"persistent://{PULSAR_NAMESPACE}/load-{number}" for number in range(topics))
     settings = {

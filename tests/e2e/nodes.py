@@ -1,6 +1,6 @@
-"""Machines of a kind cluster, which are containers: killed, brought back, cut off, their volumes wiped.
+"""Machines of a kind cluster, which are containers: kills, starts and disconnects them, and wipes their volumes.
 
-A node is never disconnected by `docker network disconnect`: it would come back with another address.
+Never uses `docker network disconnect`, after which a node would have another address.
 """
 
 import itertools
@@ -17,17 +17,17 @@ def _docker(*words: str) -> str:
 
 
 def kill(node: str) -> None:
-    """As by a power cut, but for the page cache: whatever was written stays."""
+    """Kill a node as a power cut does, except that the page cache survives: all writes stay."""
     _docker("kill", node)
 
 
 def start(node: str) -> None:
-    """After a kill."""
+    """Start a node after a kill."""
     _docker("start", node)
 
 
 def is_running(node: str) -> bool:
-    """The container of a node runs."""
+    """Return whether the container of a node runs."""
     return _docker("inspect", "-f", "{{.State.Running}}", node).strip() == "true"
 
 
@@ -38,22 +38,22 @@ def _rules(action: str, node: str) -> None:
 
 
 def cut(node: str) -> None:
-    """Nothing comes in or goes out; everything on it goes on running."""
+    """Block all traffic of a node, whose processes keep running."""
     _rules("-I", node)
 
 
 def join(node: str) -> None:
-    """After a cut."""
+    """Unblock the traffic of a node after a cut."""
     _rules("-D", node)
 
 
 def shell(node: str, script: str) -> str:
-    """Run on the node itself, as root."""
+    """Run a script on the node itself, as root."""
     return _docker("exec", node, "sh", "-c", script)
 
 
 def signal_processes(node: str, host: str, signal: str) -> None:
-    """To every process of a pod, by the host name that it has: its containers end without a word."""
+    """Send a signal to every process of a pod, found by its host name."""
     shell(
         node,
         "for p in $(pgrep -f .); do "
@@ -64,5 +64,5 @@ def signal_processes(node: str, host: str, signal: str) -> None:
 
 
 def timed(start_s: float) -> str:
-    """Since a `time.monotonic()`."""
+    """Format the time since `start_s`, a `time.monotonic()`."""
     return f"{time.monotonic() - start_s:.1f} s"

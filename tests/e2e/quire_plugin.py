@@ -1,4 +1,4 @@
-"""`kubectl quire` against the cluster, as a user has it in the path."""
+"""Runs `kubectl quire` against the cluster, as installed in a user's path."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ TIMEOUT_S = 180
 
 
 def kubectl_quire(stack: Stack, *words: str) -> str:
-    """What it prints. AssertionError with its words when it fails."""
+    """Run the plugin and return its output. AssertionError with its error if it fails."""
     place = ["--kubeconfig", str(stack.cluster.api.kubeconfig), "--namespace", stack.where]
     command = [sys.executable, "-m", "quire_operator.kubectl.main", *words, *place]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -20,5 +20,5 @@ def kubectl_quire(stack: Stack, *words: str) -> str:
 
 
 def asked(stack: Stack, *words: str) -> Any:
-    """The same for programs."""
+    """Run the plugin and return its JSON output."""
     return json.loads(kubectl_quire(stack, *words, "-o", "json"))

@@ -1,4 +1,4 @@
-"""The chart on the cluster: installed, tested and taken away by helm, as a user does it."""
+"""The chart on the cluster: installs, tests and uninstalls it with helm, as a user does."""
 
 import json
 import os
@@ -13,7 +13,7 @@ TIMEOUT_S = 400
 
 
 def helm(cluster: Cluster, *words: str, stdin: str = "") -> str:
-    """What helm prints. AssertionError with its words when it fails."""
+    """Run helm and return its output. AssertionError with its error if it fails."""
     place = ["--kubeconfig", str(cluster.api.kubeconfig), "--namespace", cluster.namespace]
     done = subprocess.run(
         ["helm", *words, *place], input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -23,13 +23,13 @@ def helm(cluster: Cluster, *words: str, stdin: str = "") -> str:
 
 
 def install(cluster: Cluster, **changes: manifests.Manifest) -> None:
-    """Operator, definitions and etcd, all ready. Of a release that is there: the upgrade to `changes` of its values."""
+    """Install operator, definitions and etcd and wait for them, or upgrade an existing release to changed values."""
     labels = [node["metadata"]["labels"] for node in cluster.items("v1", "Node")]
     values = manifests.chart_values({str(one[manifests.ZONE]) for one in labels if manifests.ZONE in one})
     for part, more in changes.items():
         values[part] = values.get(part, {}) | more
     words = ["upgrade", "--install", manifests.RELEASE, str(CHART), "--values", "-", "--wait", "--timeout", PATIENCE]
-    # The definitions of a release that is gone stay, and say whose they were.
+    # The definitions of an uninstalled release remain, with the name of that release.
     helm(cluster, *words, "--take-ownership", stdin=json.dumps(values))
     if os.environ.get("QUIRE_E2E_CODE"):
         cluster.apply(manifests.operator_with_code())
@@ -37,12 +37,12 @@ def install(cluster: Cluster, **changes: manifests.Manifest) -> None:
 
 
 def uninstall(cluster: Cluster) -> None:
-    """What there is of it."""
+    """Uninstall the release if it exists."""
     helm(cluster, "uninstall", manifests.RELEASE, "--ignore-not-found")
 
 
 def kubectl(cluster: Cluster, *words: str, stdin: str = "") -> str:
-    """What kubectl prints. AssertionError with its words when it fails."""
+    """Run kubectl and return its output. AssertionError with its error if it fails."""
     place = ["--kubeconfig", str(cluster.api.kubeconfig), "--namespace", cluster.namespace]
     done = subprocess.run(
         ["kubectl", *place, *words], input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

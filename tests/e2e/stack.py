@@ -1,4 +1,4 @@
-"""One namespace with a release of the chart, a pool, a ManagedLedger and the load: making it, and asking how it is."""
+"""One namespace with a release of the chart, a pool, a ManagedLedger and the load: creates and observes it."""
 
 import time
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ REREAD_S = 1500.0
 
 @dataclass
 class Stack:
-    """What a scenario works on."""
+    """Owns the namespace that a scenario works on."""
 
     cluster: Cluster
     replicas: int
@@ -28,11 +28,11 @@ class Stack:
 
     @property
     def where(self) -> str:
-        """Its namespace."""
+        """The stack's namespace."""
         return self.cluster.namespace
 
     def create(self, timeout_s: float = 400.0) -> None:
-        """From nothing to the first acknowledged message; times are noted from the moment of applying the resources."""
+        """Create everything and wait for the first acknowledged message; times count from applying the resources."""
         self.cluster.apply(manifests.namespace(self.where))
         installed_s = time.time()
         release.install(self.cluster)
@@ -67,23 +67,23 @@ class Stack:
         return len(pods) == count and all(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods)
 
     def wait_for_pods(self, selector: str, count: int, timeout_s: float) -> None:
-        """Exactly so many, all ready."""
+        """Wait for exactly `count` pods, all ready."""
         until(f"{count} ready pods of {selector}", lambda: self._ready(selector, count), timeout_s)
 
     def pool(self) -> Manifest:
-        """The Bookie as it is."""
+        """Return the current Bookie resource."""
         return self.cluster.get(manifests.API_VERSION, "Bookie", manifests.POOL) or {}
 
     def ids(self) -> dict[str, str]:
-        """Of its bookies, by pod; without those that nobody knows yet."""
+        """Return the ids of the pool's bookies by pod, without those not known yet."""
         return {row["pod"]: row["id"] for row in self.pool()["status"]["bookies"] if "id" in row}
 
     def change_pool(self, **spec: Any) -> None:
-        """Fields of its spec."""
+        """Change fields of the pool's spec."""
         self.cluster.merge(manifests.API_VERSION, "Bookie", manifests.POOL, {"spec": spec})
 
     def wait_until_well(self, timeout_s: float, replicas: int | None = None) -> None:
-        """Nothing is under way, as many bookies as wanted are writable, and every entry has all its replicas."""
+        """Wait until no operation runs, all wanted bookies are writable, and every entry has all of its replicas."""
         wanted = replicas if replicas is not None else self.replicas
 
         def look() -> bool:
@@ -110,7 +110,7 @@ class Stack:
         return "\n".join([*said, f"operation: {status.get('operation')}", f"bookies: {status.get('bookies')}"])
 
     def wait_for_condition(self, kind: str, status: str, timeout_s: float) -> Manifest:
-        """A condition of the pool."""
+        """Wait for a condition of the pool."""
 
         def look() -> Manifest | None:
             found = condition(self.pool(), kind)
@@ -119,45 +119,45 @@ class Stack:
         return until(f"{kind} is {status}", look, timeout_s)
 
     def operation(self) -> Manifest:
-        """What is under way; empty when nothing is."""
+        """Return the running operation; empty if none."""
         found: Manifest = self.pool().get("status", {}).get("operation") or {}
         return found
 
     def load(self, path: str = "/status", **query: str) -> Manifest:
-        """What the load says; `/settle` and `/reread` judge it."""
+        """Send a request to the load; `/settle` and `/reread` check the messages."""
         answer = self.cluster.ask_pod(manifests.LOAD, manifests.LOAD_PORT, path, **query)
         return answer.expect()
 
     def acknowledged(self) -> int:
-        """Messages so far, of all topics."""
+        """Return the number of acknowledged messages of all topics."""
         return sum(lane["acknowledged"] for lane in self.load()["lanes"])
 
     def goes_on(self, messages: int = 200) -> None:
-        """The load gets acknowledgements, now."""
+        """Wait until the load gets `messages` more acknowledgements."""
         before = self.acknowledged()
         until(f"{messages} more messages", lambda: self.acknowledged() >= before + messages, 120)
 
     def longest_pause_s(self) -> float:
-        """The longest time without an acknowledgement on any topic, since this was asked last."""
+        """Return the longest time without an acknowledgement on any topic since the last call."""
         return max(float(lane["longest_pause_s"]) for lane in self.load(fresh="1")["lanes"])
 
     def set_rate(self, rate: int) -> None:
-        """Messages a second of each topic, from now on."""
+        """Set the messages a second of each topic."""
         self.load("/rate", rate=str(rate))
 
-    def judge(self) -> None:
-        """Everything acknowledged is there, in its order, and nothing else. AssertionError says what is not."""
+    def check(self) -> None:
+        """Check that exactly the acknowledged messages were read, in order. AssertionError with the faults."""
         deadline_s = time.monotonic() + SETTLE_S
         while True:
-            # In short steps: the API server ends a proxied request after a minute.
+            # With short timeouts, as the API server ends a proxied request after a minute.
             faults = self.load("/settle", timeout="20")["faults"]
             if not faults or time.monotonic() > deadline_s:
                 break
         assert not faults, faults
 
-    def judge_all(self) -> int:
-        """The same, and a second reading of everything from the beginning. How many messages that was."""
-        self.judge()
+    def check_all(self) -> int:
+        """Check as `check` does, and read everything again from the beginning. Returns the number of messages."""
+        self.check()
         self.load("/reread/start")
         said = until("everything is read again", self._reread, REREAD_S, poll_s=1.0)
         assert not said["faults"], said["faults"]

@@ -15,10 +15,10 @@ def test_the_first_message_is_acknowledged_and_every_one_is_kept(
 ) -> None:
     for what, seconds in stack.timings.items():
         measured(what, seconds)
-    assert stack.judge_all() > 0
+    assert stack.check_all() > 0
 
 
-def test_the_release_says_of_itself_that_it_is_well(stack: Stack) -> None:
+def test_the_release_reports_that_it_is_healthy(stack: Stack) -> None:
     assert "Succeeded" in release.helm(stack.cluster, "test", manifests.RELEASE)
 
 
@@ -28,4 +28,4 @@ def test_the_status_answers_whether_the_data_is_safe(stack: Stack) -> None:
     assert said["Ready"] == said["FullyReplicated"] == said["MetadataReachable"] == said["CookiesConsistent"] == "True"
     assert said["Degraded"] == said["ScaleDownBlocked"] == "False"
     assert {row["state"] for row in status["bookies"]} == {"Writable"}
-    assert len({row["node"] for row in status["bookies"]}) == 3, "each bookie is on a machine of its own"
+    assert len({row["node"] for row in status["bookies"]}) == 3, "each bookie is on a separate machine"

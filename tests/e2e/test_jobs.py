@@ -1,8 +1,8 @@
 """Jobs on Spark as a ManagedLedger declares them.
 
-Ledgers go to a bucket by the schedule, bookies' copies are deleted, and everything is read back from the earliest
-message; an analysis leaves its report; wrong keys are said. These run last: what is in the bucket is part of the topics
-from then on.
+Ledgers are offloaded to a bucket by the schedule, bookies' copies are deleted, and everything is read back from the
+earliest message; an analysis writes its report; wrong keys are reported. These tests run last, as the bucket is part of
+the topics from then on.
 """
 
 import json
@@ -67,7 +67,7 @@ def test_ledgers_go_to_the_bucket_and_every_message_comes_back_from_there(
         assert any(f"-ledger-{ledger}-index" in name for name in kept), (
             f"{ledger} is neither on bookies nor in the bucket"
         )
-    measured("messages that a stock client read back from the earliest on", float(jobs.judge_all()))
+    measured("messages that a stock client read back from the earliest on", float(jobs.check_all()))
     healthy = condition(_ledger(jobs), "OffloadHealthy")
     assert healthy is not None and healthy["status"] == "True", healthy
     logged = '"ledgers_offloaded"'
@@ -94,7 +94,7 @@ def test_wrong_keys_are_a_condition_with_the_reason(jobs: Stack) -> None:
     kubectl_quire(jobs, "job", "run", "denied")
     row = until("it has failed", lambda: _failed(jobs, "denied"), RUN_S)
     assert bucket.REPORTS in row["reason"], row
-    said = until("the condition says so", lambda: _unhealthy(jobs, "AnalyticsHealthy"), 60)
+    said = until("the condition reports it", lambda: _unhealthy(jobs, "AnalyticsHealthy"), 60)
     assert "denied" in said["message"] and "only-of-this-test" not in json.dumps(_ledger(jobs))
     assert "AnalyticsHealthy is False" in kubectl_quire(jobs, "explain", f"managedledger/{manifests.LEDGER}")
 
@@ -104,7 +104,7 @@ def _ledger(stack: Stack) -> Manifest:
 
 
 def _job(stack: Stack, name: str, field: str) -> Manifest | None:
-    """Its row of the status, once it has the field."""
+    """Return a job's row of the status, once it has the field."""
     rows: list[Manifest] = _ledger(stack).get("status", {}).get("jobs", [])
     return next((row for row in rows if row["name"] == name and row.get(field)), None)
 
@@ -120,7 +120,7 @@ def _unhealthy(stack: Stack, kind: str) -> Manifest | None:
 
 
 def _gone(stack: Stack, shell: Callable[..., str]) -> list[int]:
-    """Offloaded ledgers that no bookie has any more, at least one of each topic; else none."""
+    """Return offloaded ledgers that no bookie has any more, if there is at least one of each topic."""
     found: list[int] = []
     for topic in TOPICS:
         ledgers = _internal(stack, topic)["ledgers"]

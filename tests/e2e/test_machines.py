@@ -1,4 +1,4 @@
-"""Machines that die, are cut off, drained, lost for good; a metadata store that is away; twelve bookies. Under load."""
+"""Machines fail, are cut off, drained or lost; the metadata store is unreachable; twelve bookies. All under load."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,18 +23,18 @@ ZONES = 3
 
 
 def singles(stack: Stack) -> set[str]:
-    """Machines with something that there is one of."""
+    """Machines with a pod that has no second replica."""
     parts = (BROKER_PODS, ETCD_PODS, OPERATOR_PODS, "app=load")
     return {pod["spec"]["nodeName"] for each in parts for pod in stack.cluster.pods(each)}
 
 
 @pytest.fixture
 def victim(stack: Stack) -> Iterator[str]:
-    """A machine with a bookie and without anything that there is one of: broker, etcd, load, operator."""
+    """A machine with a bookie and without a single pod such as broker, etcd, load or operator."""
     taken = singles(stack)
     free = sorted({pod["spec"]["nodeName"] for pod in stack.cluster.pods(BOOKIE_PODS)} - taken)
     if not free:
-        pytest.skip(f"every machine has something that there is one of: {sorted(taken)}")
+        pytest.skip(f"every machine has a pod without a second replica: {sorted(taken)}")
     yield free[0]
     if not nodes.is_running(free[0]):
         nodes.start(free[0])
@@ -53,7 +53,7 @@ def test_a_machine_that_dies_costs_nothing_and_its_bookie_comes_back_with_it(
     stack.wait_until_well(WELL_S)
     measured("well after the machine came back", time.monotonic() - back_s)
     measured("longest pause of acknowledgements", stack.longest_pause_s())
-    stack.judge()
+    stack.check()
 
 
 def test_a_machine_that_is_cut_off_and_joined_again(stack: Stack, victim: str, measured: Measured) -> None:
@@ -67,10 +67,10 @@ def test_a_machine_that_is_cut_off_and_joined_again(stack: Stack, victim: str, m
     stack.wait_until_well(WELL_S)
     measured("well after it was joined", time.monotonic() - start_s)
     measured("longest pause of acknowledgements", stack.longest_pause_s())
-    stack.judge()
+    stack.check()
 
 
-def test_a_machine_that_is_drained_gives_its_bookie_up_and_no_second_one_goes(stack: Stack, measured: Measured) -> None:
+def test_a_drained_machine_evicts_its_bookie_and_no_second_one(stack: Stack, measured: Measured) -> None:
     before = stack.ids()
     drained, victim = _alone(stack)
     start_s = time.monotonic()
@@ -87,12 +87,12 @@ def test_a_machine_that_is_drained_gives_its_bookie_up_and_no_second_one_goes(st
     stack.wait_until_well(WELL_S)
     assert stack.ids() == before
     measured("longest pause of acknowledgements", stack.longest_pause_s())
-    stack.judge()
+    stack.check()
 
 
 @pytest.mark.timeout(1500)
 def test_a_machine_that_is_lost_with_its_volumes_is_replaced_by_a_new_bookie(stack: Stack, measured: Measured) -> None:
-    stack.change_pool(replicas=4)  # somebody must be there to copy to
+    stack.change_pool(replicas=4)  # a bookie must be available as the target of the copies
     stack.wait_until_well(WELL_S, replicas=4)
     before = stack.ids()
     lost, victim = _alone(stack)
@@ -115,17 +115,17 @@ def test_a_machine_that_is_lost_with_its_volumes_is_replaced_by_a_new_bookie(sta
     until("the machine is back, empty-handed", lambda: _is_up(stack, victim), SEEN_DOWN_S)
     stack.change_pool(replicas=3)
     stack.wait_until_well(LOST_S)
-    stack.judge_all()
+    stack.check_all()
 
 
-def test_a_metadata_store_that_is_away_stops_nothing_for_good(stack: Stack, measured: Measured) -> None:
+def test_everything_resumes_after_the_metadata_store_was_unreachable(stack: Stack, measured: Measured) -> None:
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
     etcd = f"statefulset/{manifests.ETCD}"
     kubectl(stack.cluster, "scale", etcd, "--replicas=0")
     try:
         until("the pool knows", lambda: _truth(stack, "MetadataReachable") != "True", SEEN_DOWN_S)
-        assert _truth(stack, "FullyReplicated") == "Unknown", "what nobody can ask is not known"
-        # Longer than a broker's session: topics wait from then on, since they may be another broker's.
+        assert _truth(stack, "FullyReplicated") == "Unknown", "the state is unknown without metadata"
+        # Longer than a broker's session: topics wait from then on, since another broker may own them.
         time.sleep(AWAY_S)
     finally:
         kubectl(stack.cluster, "scale", etcd, "--replicas=1")
@@ -134,8 +134,8 @@ def test_a_metadata_store_that_is_away_stops_nothing_for_good(stack: Stack, meas
     stack.goes_on()
     measured("longest pause of acknowledgements", stack.longest_pause_s())
     after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in stack.cluster.pods(BOOKIE_PODS)}
-    assert after == before, "nothing was taken away meanwhile"
-    stack.judge()
+    assert after == before, "nothing was removed meanwhile"
+    stack.check()
 
 
 def test_a_bookie_whose_volumes_were_wiped_is_a_new_bookie_with_everything_copied_back(
@@ -155,7 +155,7 @@ def test_a_bookie_whose_volumes_were_wiped_is_a_new_bookie_with_everything_copie
     stack.wait_until_well(600)
     measured("everything copied back after", time.monotonic() - start_s)
     stack.goes_on()
-    stack.judge_all()
+    stack.check_all()
 
 
 @pytest.mark.timeout(2700)
@@ -175,7 +175,7 @@ def test_twelve_bookies(stack: Stack, measured: Measured) -> None:
     stack.change_pool(replicas=3)
     stack.wait_until_well(1800, replicas=3)
     measured("from 12 to 3 bookies", time.monotonic() - start_s)
-    stack.judge_all()
+    stack.check_all()
 
 
 def _truth(stack: Stack, kind: str) -> str:
@@ -190,14 +190,16 @@ def _evict(stack: Stack, pod: str) -> Answer:
 
 
 def _alone(stack: Stack) -> tuple[str, str]:
-    """A bookie's pod that no other bookie shares its machine with, and the machine, which has nothing that there is one
-    of: two bookies that are lost at once may have been all that acknowledged an entry."""
+    """Return a bookie's pod that is the only bookie on its machine, and the machine, which has no single pods.
+
+    Two bookies lost at once could be the only ones that acknowledged an entry.
+    """
     on = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in stack.cluster.pods(BOOKIE_PODS)}
     taken = singles(stack)
     for name, node in on.items():
         if node not in taken and list(on.values()).count(node) == 1:
             return name, node
-    pytest.skip(f"no bookie is alone on a machine without anything that there is one of: {on}")
+    pytest.skip(f"no bookie is alone on a machine without single pods: {on}")
 
 
 def _is_up(stack: Stack, node: str) -> bool:

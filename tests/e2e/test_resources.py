@@ -1,4 +1,4 @@
-"""What people do to resources: hands on children, a pause, other certificates, a deletion. Under load."""
+"""Manual changes of children, a pause, other certificates and a deletion of the resources. All under load."""
 
 import base64
 import tarfile
@@ -22,35 +22,35 @@ Measured = Callable[..., None]
 WELL_S = 300.0
 PUT_BACK_S = 60.0
 QUIET_S = 20.0
-"""So long a paused operator is watched doing nothing: several passes."""
+"""How long a paused operator is observed: several reconciliations."""
 TRUSTED_FIRST_S = 120.0
-"""From the next authority's first day in `ca.crt` to the first certificate of it: a week elsewhere. The operator keeps
-what it read for one minute, and the pods get Secrets at once, since they are touched."""
+"""Time from the next authority's appearance in `ca.crt` to its first certificate; a week by default. The operator
+caches Secrets for one minute, and the pods get Secrets at once, since they are touched."""
 PARTS = {BOOKIE_PODS: (f"{manifests.POOL}-bookie-tls", 8000), BROKER_PODS: (manifests.BROKER_CERTIFICATE, 8443)}
-"""Pods: the Secret that they serve with, and a port where that is seen."""
+"""Secret of the serving certificate and a TLS port, by pods."""
 SHOW = "import ssl, sys; print(ssl.get_server_certificate(('127.0.0.1', int(sys.argv[1]))))"
 BUDGET = ("policy/v1", "PodDisruptionBudget", f"{manifests.POOL}-bookie")
 SETTINGS = ("v1", "ConfigMap", f"{manifests.POOL}-bookie")
 
 
 @pytest.mark.e2e_short
-def test_what_was_changed_by_hand_is_put_back(stack: Stack, measured: Measured) -> None:
+def test_manual_changes_are_reverted(stack: Stack, measured: Measured) -> None:
     before = stack.ids()
     start_s = time.monotonic()
     stack.cluster.merge(*BUDGET, {"spec": {"maxUnavailable": 3}})
     stack.cluster.delete(*SETTINGS)
     kubectl(stack.cluster, "scale", f"statefulset/{manifests.POOL}-bookie", "--replicas=2")
-    until("the settings are there again", lambda: stack.cluster.get(*SETTINGS), PUT_BACK_S)
+    until("the settings are restored", lambda: stack.cluster.get(*SETTINGS), PUT_BACK_S)
     until("the budget is as it was", lambda: _budget(stack) in (0, 1), PUT_BACK_S)
     until("three replicas are wanted", lambda: _replicas(stack) == stack.replicas, PUT_BACK_S)
     measured("put back after", time.monotonic() - start_s)
     stack.wait_until_well(WELL_S)
     assert stack.ids() == before
     stack.goes_on()
-    stack.judge()
+    stack.check()
 
 
-def test_kubectl_quire_tells_how_everything_is(stack: Stack, tmp_path: Path) -> None:
+def test_kubectl_quire_shows_the_state_of_everything(stack: Stack, tmp_path: Path) -> None:
     status = asked(stack, "status")
     assert [one["findings"] for one in (*status["bookies"], *status["managedLedgers"])] == [[], []], status
     for pod in stack.ids():
@@ -77,7 +77,7 @@ def test_kubectl_quire_tells_how_everything_is(stack: Stack, tmp_path: Path) -> 
             assert b"PRIVATE KEY" not in text and not any(key.encode() in text for key in private), name
 
 
-def test_a_paused_pool_is_left_as_it_is_until_it_goes_on(stack: Stack) -> None:
+def test_a_paused_pool_is_not_changed_until_it_is_resumed(stack: Stack) -> None:
     before = _runs(stack, BOOKIE_PODS)
     stack.change_pool(paused=True)
     until("it is paused", lambda: _reason(stack, "Progressing") == "Paused", PUT_BACK_S)
@@ -85,7 +85,7 @@ def test_a_paused_pool_is_left_as_it_is_until_it_goes_on(stack: Stack) -> None:
     stack.cluster.merge(*BUDGET, {"spec": {"maxUnavailable": 2}})
     deadline_s = time.monotonic() + QUIET_S
     while time.monotonic() < deadline_s:
-        assert (_runs(stack, BOOKIE_PODS), _budget(stack)) == (before, 2), "nothing is done, nothing is put back"
+        assert (_runs(stack, BOOKIE_PODS), _budget(stack)) == (before, 2), "a paused pool was changed"
         time.sleep(1)
     stack.goes_on()
     stack.change_pool(
@@ -93,8 +93,8 @@ def test_a_paused_pool_is_left_as_it_is_until_it_goes_on(stack: Stack) -> None:
     )
     stack.wait_until_well(WELL_S)
     until("the budget is as it was", lambda: _budget(stack) == 1, PUT_BACK_S)
-    assert _runs(stack, BOOKIE_PODS) == before, "what was taken back in between never was"
-    stack.judge()
+    assert _runs(stack, BOOKIE_PODS) == before, "a change reverted during the pause had an effect"
+    stack.check()
 
 
 def test_every_certificate_is_replaced_by_one_of_the_next_authority_without_a_restart(
@@ -107,27 +107,27 @@ def test_every_certificate_is_replaced_by_one_of_the_next_authority_without_a_re
         until(f"{secret} trusts it", lambda it=secret: _trusts(stack, it, following), TRUSTED_FIRST_S, poll_s=5.0)  # type: ignore[misc]
     measured("the next authority is trusted after", time.monotonic() - start_s)
     _bring_secrets(stack)
-    # Auto-recovery looks at its files every five minutes, and has no setting for it: too seldom for this hurry.
+    # Auto-recovery checks its files every five minutes, without a setting: too rarely for this test.
     kubectl(stack.cluster, "rollout", "restart", f"deployment/{manifests.POOL}-autorecovery")
     for part, (secret, port) in PARTS.items():
         until(f"{secret} is of it", lambda it=secret: _is_signed_by(stack, it, following), WELL_S, poll_s=5.0)  # type: ignore[misc]
         _bring_secrets(stack)
         for pod in before[part]:
             until(f"{pod} serves it", lambda it=(pod, port, secret): _serves(stack, *it), WELL_S, poll_s=2.0)  # type: ignore[misc]
-    measured("everybody serves with its certificates after", time.monotonic() - start_s)
+    measured("all pods serve with its certificates after", time.monotonic() - start_s)
     stack.goes_on()
     measured("longest pause of acknowledgements", stack.longest_pause_s())
     assert {part: _runs(stack, part) for part in PARTS} == before, "nothing was replaced or restarted"
-    # Whoever connects anew meets the new ones alone.
+    # A new connection must work with the new certificates alone.
     (broker,) = stack.cluster.pods(BROKER_PODS)
     nodes.signal_processes(broker["spec"]["nodeName"], broker["metadata"]["name"], "KILL")
-    until("the broker was started anew", lambda: _runs(stack, BROKER_PODS) != before[BROKER_PODS], WELL_S)
+    until("the broker was restarted", lambda: _runs(stack, BROKER_PODS) != before[BROKER_PODS], WELL_S)
     stack.wait_until_well(WELL_S)
     stack.goes_on()
-    stack.judge()
+    stack.check()
 
 
-def test_what_is_deleted_keeps_its_data_and_new_resources_of_the_names_take_it_up(
+def test_deleted_resources_keep_their_data_and_new_ones_of_the_same_names_reuse_it(
     stack: Stack, measured: Measured
 ) -> None:
     stack.change_pool(storage={"reclaimPolicy": "Retain"})
@@ -141,18 +141,18 @@ def test_what_is_deleted_keeps_its_data_and_new_resources_of_the_names_take_it_u
     until("both are gone", lambda: not (stack.pool() or _resource(stack, "ManagedLedger", manifests.LEDGER)), WELL_S)
     for part in PARTS:
         stack.wait_for_pods(part, 0, WELL_S)
-    assert _volumes(stack) == volumes, "claims stay, with what is on them"
+    assert _volumes(stack) == volumes, "claims were deleted or replaced"
     stack.cluster.apply(manifests.bookie(stack.where, stack.replicas), manifests.managed_ledger(stack.where))
     stack.wait_until_well(WELL_S)
     stack.goes_on()
-    measured("deleted, made again and well after", time.monotonic() - start_s)
+    measured("deleted, recreated and healthy after", time.monotonic() - start_s)
     measured("longest pause of acknowledgements", stack.longest_pause_s())
     assert (stack.ids(), _volumes(stack)) == (ids, volumes)
-    stack.judge_all()
+    stack.check_all()
 
 
 def _announce_the_next_authority(stack: Stack) -> str:
-    """As the operator makes it, but a week ago less two minutes. Its certificate."""
+    """Create the next authority as the operator does, dated a week less two minutes ago. Returns its certificate."""
     made_s = time.time() - TRUST_FIRST_S + TRUSTED_FIRST_S
     pair = issuing.new_authority("quire end to end", made_s, AUTHORITY_LIFE_S)
     encoded = {"next.crt": pair.certificate, "next.key": pair.key}
@@ -162,8 +162,8 @@ def _announce_the_next_authority(stack: Stack) -> str:
 
 
 def _bring_secrets(stack: Stack) -> None:
-    """A kubelet brings changed Secrets within a minute and a half, and at once to a pod that changes; the operator
-    looks at the resource of such a pod."""
+    """Touch the pods: a kubelet updates Secrets within a minute and a half, but at once for a changed pod, and the
+    operator reconciles its resource."""
     stamp = {"metadata": {"annotations": {"quire.dev/e2e-seen": str(time.time())}}}
     for part in (*PARTS, "app=load"):
         for pod in stack.cluster.pods(part):
@@ -188,14 +188,14 @@ def _is_signed_by(stack: Stack, secret: str, authority: str) -> bool:
 
 
 def _serves(stack: Stack, pod: str, port: int, secret: str) -> bool:
-    """With the certificate that is in its Secret."""
+    """Return whether a pod serves with the certificate in its Secret."""
     return kubectl(stack.cluster, "exec", pod, "--", "python", "-c", SHOW, str(port)).strip() == _pem(
         stack, secret, "tls.crt"
     )
 
 
 def _runs(stack: Stack, part: str) -> dict[str, tuple[str, int]]:
-    """Of each pod: which one it is, and how often its container was started anew."""
+    """Return each pod's uid and the restarts of its container."""
     return {
         pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
         for pod in stack.cluster.pods(part)

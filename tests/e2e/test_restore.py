@@ -1,4 +1,4 @@
-"""The runbook of docs/kubernetes/backup.md under load: etcd is lost, an old backup is restored, no message is."""
+"""The runbook of docs/kubernetes/backup.md under load: etcd is lost, an old backup is restored, no message is lost."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def test_a_lost_etcd_is_restored_from_an_old_backup_and_newer_ledgers_are_found_
 ) -> None:
     _back_up(stack)
     shell("metadata", "verify", "--from", PLACE)
-    # Topics close their ledgers and go on in others, which the backup does not know.
+    # Topics close their ledgers and continue in new ones, which the backup does not contain.
     (broker,) = stack.cluster.pods(BROKER_PODS)
     stack.cluster.delete("v1", "Pod", broker["metadata"]["name"])
     until("the broker is another one", lambda: _uid(stack) not in (None, broker["metadata"]["uid"]), WELL_S)
@@ -34,12 +34,12 @@ def test_a_lost_etcd_is_restored_from_an_old_backup_and_newer_ledgers_are_found_
 
     start_s = time.monotonic()
     _lose_the_metadata(stack)
-    assert '"restored": false' in shell("metadata", "restore", "--from", PLACE, "--json"), "only said so far"
+    assert '"restored": false' in shell("metadata", "restore", "--from", PLACE, "--json"), "a dry run restores nothing"
     shell("metadata", "restore", "--from", PLACE, "--yes")
     until("all bookies are there, with their cookies", lambda: _all_known(shell, stack.replicas), WELL_S)
-    found = until("all bookies say what they hold", lambda: _complete(shell), WELL_S)
+    found = until("all bookies report their ledgers", lambda: _complete(shell), WELL_S)
     newer = [row["ledger"] for row in found["differences"] if row["kind"] == "orphan"]
-    assert newer, "ledgers were made after the backup"
+    assert newer, "no ledger was created after the backup"
     shell("metadata", "orphans", "adopt", "--all")
     attached = _attach(shell, newer)
     assert len(attached) == stack.topics, "every topic had a newer ledger"
@@ -50,11 +50,11 @@ def test_a_lost_etcd_is_restored_from_an_old_backup_and_newer_ledgers_are_found_
     measured("from the loss of etcd to a pool that is well", time.monotonic() - start_s)
     release.helm(stack.cluster, "rollback", manifests.RELEASE, "--wait", "--timeout", release.PATIENCE)
     measured("longest pause of acknowledgements", stack.longest_pause_s())
-    stack.judge_all()
+    stack.check_all()
 
 
 def _back_up(stack: Stack) -> None:
-    """By the CronJob of the chart, which an upgrade of the release brings: into the bucket."""
+    """Back up into the bucket with the chart's CronJob, which an upgrade of the release adds."""
     bucket.serve(stack)
     keys = bucket.access(stack.where)
     env = {name: value for name, value in keys.items() if name in ("AWS_ENDPOINT_URL", "AWS_REGION")}
@@ -85,7 +85,7 @@ def _uid(stack: Stack) -> str | None:
 
 
 def _lose_the_metadata(stack: Stack) -> None:
-    """etcd with its volume; then who writes is stopped, before an empty one takes its place."""
+    """Delete etcd with its volume, then stop all writers before an empty etcd replaces it."""
     etcd = f"statefulset/{manifests.ETCD}"
     kubectl(stack.cluster, "scale", etcd, "--replicas=0")
     stack.wait_for_pods(ETCD_PODS, 0, 120)
@@ -111,7 +111,7 @@ def _complete(shell: Callable[..., str]) -> dict[str, Any] | None:
 
 
 def _attach(shell: Callable[..., str], ledgers: list[int]) -> dict[str, list[int]]:
-    """Each into the topic whose name its messages begin with."""
+    """Attach each ledger to the topic whose name its messages begin with."""
     found: dict[str, list[int]] = {}
     for ledger in sorted(ledgers):
         text = shell("ledger", "read", str(ledger), "0", "--text")
@@ -123,7 +123,7 @@ def _attach(shell: Callable[..., str], ledgers: list[int]) -> dict[str, list[int
         try:
             shell(*words)
         except AssertionError as error:
-            # The topic wrote to the last one that it lists when the backup was made: as the message says.
+            # The topic was writing to its last listed ledger when the backup was made, as the message says.
             named = re.search(r"`quire (metadata orphans adopt \d+)` closes it", str(error))
             assert named is not None, error
             shell(*named[1].split())

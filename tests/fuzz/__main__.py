@@ -1,10 +1,10 @@
-"""`make fuzz`: hostile input for servers in this process until time is up. Prints each distinct finding once.
+"""`make fuzz`: sends hostile input to servers in this process for a given time. Prints each distinct finding once.
 
     python -m tests.fuzz --minutes 15 --only "broker http" --seed 7
     python -m tests.fuzz --frames 1000000
 
-A round is some hundred examples for each target, all of one seed, which it prints: `--seed` begins with that one.
-It sends damaged frames of the stock client, too; with `--frames` it sends so many of those, and nothing else.
+A round is some hundred examples for each target, all of one seed, which is printed: `--seed` begins with that one.
+A round also sends damaged frames of the stock client; `--frames` sends that number of them, and nothing else.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _NAMES = re.compile(r"0x[0-9a-f]+|[0-9]+|'[^']*'|\"[^\"]*\"")
 
 
 class Report:
-    """Distinct findings of a run: two that differ in numbers and names alone are one."""
+    """Collects the distinct findings of a run; findings that differ only in numbers and names count as one."""
 
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
@@ -50,7 +50,7 @@ class Report:
 
 
 def run_round(kind: type[Target], number: int, report: Report, deadline_s: float) -> None:
-    """Serve, send the examples of one seed, check, end."""
+    """Start a target, send the examples of one seed, check, and stop it."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner, watched(runner.get_loop()) as findings:
         target = kind(Path(folder), findings)
         runner.run(target.start())
@@ -64,23 +64,23 @@ def run_round(kind: type[Target], number: int, report: Report, deadline_s: float
             suppress_health_check=list(HealthCheck),
         )
         @given(target.strategy)
-        def play(example: Any) -> None:
+        def run_example(example: Any) -> None:
             if time.monotonic() > deadline_s:
                 return
             report.examples += 1
             try:
                 runner.run(target.send(example))
-            except Exception as error:  # noqa: BLE001  whatever an example ends with is a finding
+            except Exception as error:  # noqa: BLE001  any error of an example is a finding
                 report.take(kind.name, error, example)
 
-        play()
+        run_example()
         try:
             runner.run(target.check_all())
         except Exception as error:  # noqa: BLE001  as above
             report.take(f"{kind.name}, seed {number}, at its end", error, "all of them")
         runner.run(target.stop())
-        told = f"longest step {findings.longest_step_s:.2f} s of processor time; {dict(target.outcomes)}"
-        print(f"{kind.name}, seed {number}: {told}", flush=True)
+        summary = f"longest step {findings.longest_step_s:.2f} s of processor time; {dict(target.outcomes)}"
+        print(f"{kind.name}, seed {number}: {summary}", flush=True)
 
 
 def damage_frames(number: int, report: Report) -> None:
@@ -92,12 +92,12 @@ def damage_frames(number: int, report: Report) -> None:
 
 
 def main() -> int:
-    """Run; 1 where something was found."""
+    """Run the fuzzers. Returns 1 if there are findings."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--minutes", type=float, default=15.0, help="for how long (15)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round (1)")
-    parser.add_argument("--only", choices=[*(kind.name for kind in TARGETS), FRAMES], help="one target instead of all")
-    parser.add_argument("--frames", type=int, help="so many damaged frames of the stock client, and nothing else")
+    parser.add_argument("--minutes", type=float, default=15.0, help="duration (15)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round (1)")
+    parser.add_argument("--only", choices=[*(kind.name for kind in TARGETS), FRAMES], help="run only one target")
+    parser.add_argument("--frames", type=int, help="send only this number of damaged frames of the stock client")
     given_words = parser.parse_args()
     if given_words.frames is not None:
         run_frames(given_words.seed, given_words.frames)

@@ -1,7 +1,7 @@
-"""A whole bookie over real sockets: damaged frames on many connections, beside a client that behaves.
+"""A whole bookie over real sockets: damaged frames on many connections, beside a correct client.
 
-After each round the bookie must be as before: the good client's entries are there and only those, nothing is queued,
-no connection, byte or task is left over, and the loop reported no error.
+After each round the bookie must be as before: it has exactly the entries of the correct client, nothing is queued, no
+connection, byte or task is left over, and the loop has reported no error.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ ROUND_TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class FuzzOutcome:
-    """What was sent and what came back."""
+    """Counts the frames sent and the responses received."""
 
     frames: int = 0
     connections: int = 0
@@ -33,7 +33,7 @@ class FuzzOutcome:
 
 
 async def fuzz_bookie(seed: int, frames: int) -> FuzzOutcome:
-    """Send `frames` damaged frames. AssertionError, naming the seed, when the bookie is not as it should be."""
+    """Send `frames` damaged frames. AssertionError with the seed if the bookie's state is wrong afterwards."""
     rng = random.Random(seed)
     outcome = FuzzOutcome()
     loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ def _fault(context: dict[str, Any]) -> str:
 
 
 async def _attack(rng: random.Random, port: int, outcome: FuzzOutcome) -> None:
-    """One connection: frames go out, whatever comes back is taken; then the bookie or we hang up."""
+    """Send frames on one connection and read the responses, until the bookie or the client closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     outcome.connections += 1
     taken = asyncio.ensure_future(_take(reader, outcome))
@@ -81,7 +81,7 @@ async def _attack(rng: random.Random, port: int, outcome: FuzzOutcome) -> None:
         if rng.random() < 0.5:
             writer.write_eof()
     except (ConnectionError, RuntimeError):
-        outcome.answer_bytes += 0  # the bookie hung up first, which it may
+        outcome.answer_bytes += 0  # the bookie closed the connection first, which is allowed
     if rng.random() < 0.2:
         writer.transport.abort()
     else:
@@ -101,7 +101,7 @@ async def _take(reader: asyncio.StreamReader, outcome: FuzzOutcome) -> None:
 
 
 async def _until_quiet(running: Any) -> None:
-    """Until nothing of the attack is left in the bookie; the good client's connections stay."""
+    """Wait until the bookie holds nothing of the attack; the correct client's connections stay."""
     stats = running.bookie.stats
     while True:
         if stats.connections_open <= 2 and not stats.adds_in_flight_bytes and not running.journal.queued_bytes:

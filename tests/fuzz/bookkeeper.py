@@ -1,6 +1,6 @@
 """Sessions of BookKeeper's protocols V3 and V2: requests with odd fields, in any order, some damaged.
 
-Fields of V3 are those of the descriptors; V2 is packed by its layouts. The ledger KEPT has a key that is sent never.
+Fields of V3 come from the descriptors; V2 is packed by its layouts. The master key of the ledger KEPT is never sent.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""The codecs alone: whatever comes in, they return or say PeerProtocolError, and keep no more than one frame."""
+"""The codecs alone: for any input they return or raise PeerProtocolError, and they buffer at most one frame."""
 
 import random
 
@@ -13,7 +13,7 @@ _FRAMES_PER_CONNECTION_MAX = 40
 
 
 def fuzz_server_codec(seed: int, frames: int) -> tuple[int, int]:
-    """Feed damaged requests; how many requests came out, and how many connections were refused."""
+    """Feed damaged requests. Returns the numbers of decoded requests and of refused connections."""
     rng = random.Random(seed)
     done = requests = refused = 0
     while done < frames:
@@ -31,7 +31,7 @@ def fuzz_server_codec(seed: int, frames: int) -> tuple[int, int]:
 
 
 def _one_by_one(requests: list[Request]) -> list[object]:
-    """Every add and every read by itself, whatever came together."""
+    """Return every add and every read separately, even if they were decoded as a batch."""
     found: list[object] = []
     for request in requests:
         if isinstance(request, AddRequest):
@@ -46,7 +46,7 @@ def _one_by_one(requests: list[Request]) -> list[object]:
 
 
 def fuzz_client_codec(seed: int, frames: int) -> tuple[int, int]:
-    """Feed damaged answers to the client's side; answers decoded, connections refused."""
+    """Feed damaged responses to the client. Returns the numbers of decoded responses and of refused connections."""
     rng = random.Random(seed)
     done = answers = refused = 0
     while done < frames:

@@ -1,6 +1,6 @@
-"""Recorded frames of the stock client, damaged: for both codecs alone, a whole bookie, and one that wants a token.
+"""Damaged recorded frames of the stock client: for both codecs alone, a whole bookie, and one that requires a token.
 
-A run prints how much was tried.
+A run prints its number of attempts.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from tests.fuzz.codecs import fuzz_client_codec, fuzz_server_codec
 from tests.fuzz.gate import fuzz_gate
 
 _BOOKIE_SHARE = 5
-"""Of so many frames one goes to a whole bookie, which takes longer."""
+"""One of this number of frames is sent to a whole bookie, which is slower."""
 _ROUND_FRAMES = 50_000
 _GROWTH_MAX = 1.5
-"""Peak memory after any round against that after the first: each round has a bookie of its own."""
+"""Maximum ratio of the peak memory after any round to that after the first: each round has its own bookie."""
 
 
 def run_frames(seed: int, frames: int) -> None:
-    """Send so many damaged frames to each codec, and a fifth to each bookie. AssertionError names the seed."""
+    """Send `frames` damaged frames to each codec, and a fifth of them to each bookie. AssertionError with the seed."""
     logging.getLogger("quire").setLevel(logging.CRITICAL)
     try:
         _run(seed, frames)
@@ -39,7 +39,7 @@ def _run(seed: int, frames: int) -> None:
     first_mib = 0
     for start in range(0, wanted, _ROUND_FRAMES):
         outcome = asyncio.run(fuzz_bookie(seed + start, min(_ROUND_FRAMES, wanted - start)))
-        gc.collect()  # the world of a round hangs together in circles, and is a hundred MiB
+        gc.collect()  # the objects of a round have reference cycles and take a hundred MiB
         memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(
             f"bookie: {outcome.frames} frames on {outcome.connections} connections, "

@@ -1,4 +1,4 @@
-"""Damaged frames: recorded ones of the stock client, with bytes changed the way networks, bugs and attackers do."""
+"""Damaged frames: recorded ones of the stock client, with bytes changed as by networks, bugs and attackers."""
 
 import random
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ from pathlib import Path
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "bookkeeper-wire"
 _EXTREMES = (-(2**63), -(2**31), -2, -1, 0, 1, 20, 0x7F, 0xFF, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 _LENGTH_KEPT = 0.15
-"""Share of frames whose length is left as it was before the bytes changed, or made up."""
+"""Share of frames whose length field is not adjusted to the changed bytes, or is random."""
 
 
 @cache
 def recorded(direction: str) -> tuple[bytes, ...]:
-    """Every recorded frame of a direction (`>`: requests, `<`: answers), whole, without repeats."""
+    """Return all distinct recorded frames of a direction (`>`: requests, `<`: responses)."""
     found: dict[bytes, None] = {}
     for capture in sorted(GOLDEN.glob("*.txt")):
         for line in capture.read_text().splitlines():
             if line.startswith(direction):
                 found[bytes.fromhex(line[1:].strip())] = None
-    assert len(found) > 100, "the captures are there"
+    assert len(found) > 100, "the captures are missing"
     return tuple(found)
 
 
@@ -28,12 +28,12 @@ V3_FIRST_BYTE = b"\x0a"
 
 @cache
 def of_generation(direction: str, generation: int) -> tuple[bytes, ...]:
-    """The recorded frames of one protocol generation, 2 or 3: mixed ones end a connection early."""
+    """Return the recorded frames of one protocol generation, 2 or 3: mixing them ends a connection early."""
     return tuple(frame for frame in recorded(direction) if (frame[4:5] == V3_FIRST_BYTE) is (generation == 3))
 
 
 def conversation(rng: random.Random, direction: str, frames_max: int, generation: int) -> list[bytes]:
-    """Frames of one connection: most as recorded, so that it lives long enough to get somewhere."""
+    """Draw the frames of one connection: most of them undamaged, so that the connection lives long enough."""
     corpus = of_generation(direction, generation) if rng.random() < 0.9 else recorded(direction)
     harm = rng.choice((0.02, 0.1, 0.5))
     return [
@@ -42,7 +42,7 @@ def conversation(rng: random.Random, direction: str, frames_max: int, generation
 
 
 def damaged(rng: random.Random, frames: Sequence[bytes]) -> bytes:
-    """One frame, or what is left of it."""
+    """Return one damaged frame, perhaps truncated."""
     frame = rng.choice(frames)
     body = bytearray(frame[4:])
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 8))):
@@ -77,7 +77,7 @@ def _change(rng: random.Random, body: bytearray, frames: Sequence[bytes]) -> Non
 
 
 def chunks(rng: random.Random, data: bytes) -> list[bytes]:
-    """The same bytes as a network might bring them."""
+    """Split bytes at random, as a network may deliver them."""
     found = []
     while data:
         size = rng.choice((1, 3, 7, 64, 1024, len(data)))

@@ -1,6 +1,6 @@
 """A whole bookie with token authentication, and clients without a token that send damaged frames.
 
-Whatever they send, they get *unauthorized*, START_TLS refused, or the end of the connection; no request gets through.
+For any input they get *unauthorized*, a refusal of START_TLS, or the end of the connection; no request is executed.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ _CONNECTIONS = 16
 _FRAMES_PER_CONNECTION = 50
 _GUESSES = (v2_auth("token", b"guess"), v2_auth("other", b""), v3_auth(1, "token", b"\xff.\xff."), v3_auth(2, "", b""))
 _UNTOUCHED = {"connections_opened", "connections_open", "protocol_failures"}
-"""The only counters that somebody without a token may move."""
+"""The only counters that a client without a token may change."""
 _TIMEOUT_S = 60.0
 
 
 async def fuzz_gate(seed: int, frames: int) -> tuple[int, int]:
-    """Send `frames` frames; gives (answers, connections). AssertionError, naming the seed, when one got through."""
+    """Send `frames` frames. Returns (responses, connections). AssertionError with the seed if one was executed."""
     rng = random.Random(seed)
     secret = base64.b64encode(rng.randbytes(32)).decode()
     token = TokenSettings(secret_key=f"data:;base64,{secret}")
@@ -57,7 +57,7 @@ async def fuzz_gate(seed: int, frames: int) -> tuple[int, int]:
 
 
 async def _attack(port: int, batch: list[bytes]) -> bytes:
-    """Send all, hang up our half, and take what comes until the end."""
+    """Send all frames, close the sending half, and return the bytes received until the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received = bytearray()
     with contextlib.suppress(ConnectionError):
@@ -76,14 +76,14 @@ def _count_refusals(stream: bytes, seed: int) -> int:
     while len(stream) - at >= v2.LENGTH_AND_HEADER.size:
         stop = at + 4 + int.from_bytes(stream[at : at + 4], "big")
         if stop > len(stream):
-            break  # the bookie hung up on bytes it had not read, which throws away what it had sent
+            break  # the bookie closed with unread bytes, and the resulting reset discarded sent responses
         assert is_refusal(stream[at:stop]), f"seed {seed}: {stream[at:stop].hex()}"
         count, at = count + 1, stop
     return count
 
 
 def is_refusal(frame: bytes) -> bool:
-    """Whether an answer tells somebody without a token no more than that."""
+    """Return whether a response reveals nothing but the refusal to a client without a token."""
     if frame[4] == V3_FIRST_BYTE:
         answer = pb.Response.FromString(frame[4:])
         if answer.header.operation == pb.START_TLS:

@@ -1,6 +1,6 @@
-"""Sessions of the Pulsar protocol: an opening that works, then commands with odd fields, in any order, some damaged.
+"""Sessions of the Pulsar protocol: a valid opening, then commands with odd fields, in any order, some damaged.
 
-Fields are those of the descriptors, so that a new command or field is sent without an entry here.
+Fields come from the descriptors, so that a new command or field is sent without an entry here.
 """
 
 from dataclasses import dataclass
@@ -42,9 +42,10 @@ POOLS: dict[str, st.SearchStrategy[Any]] = {
 
 @dataclass(frozen=True)
 class Session:
-    """What one client sends. `opening`: each is sent when the one before it is answered; `rest`: at once.
+    """The frames of one client. `opening`: each is sent after the response to its predecessor; `rest`: sent at once.
 
-    `waits`: for the receipt of a last SEND, so that what came before is stored and dispatched.
+    `waits`: whether the client waits for the receipt of a last SEND, so that earlier messages are stored and
+    dispatched.
     """
 
     opening: tuple[pb.BaseCommand, ...]
@@ -72,7 +73,7 @@ _METADATA: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def entries(draw: st.DrawFn) -> bytes:
-    """Return what follows the command of a SEND: metadata with any fields or none that can be read, and a payload."""
+    """Return the bytes after the command of a SEND: metadata with any fields or undecodable ones, and a payload."""
     metadata = pb.MessageMetadata(producer_name="fuzz", sequence_id=draw(st.integers(0, 9)), publish_time=1)
     if draw(st.booleans()):
         draw(fill(metadata, _METADATA))
@@ -154,7 +155,7 @@ LAST_SEQUENCE_ID = 10**6
 
 
 def last_send() -> bytes:
-    """Return permits for what is left, and a SEND after which nothing is due."""
+    """Return permits for all remaining messages, and a last SEND."""
     metadata = pb.MessageMetadata(producer_name="fuzz", sequence_id=LAST_SEQUENCE_ID, publish_time=1)
     send = pb.CommandSend(producer_id=1, sequence_id=LAST_SEQUENCE_ID)
     flow = pb.CommandFlow(consumer_id=1, messagePermits=100)
@@ -169,4 +170,4 @@ _any = st.lists(frames(st.sampled_from(USUAL) | st.sampled_from(tuple(Kind)), wh
 _waiting = st.builds(Session, _whole_openings, _producing.map(tuple), st.just(True))
 _hasty = st.builds(Session, st.one_of(_openings, _whole_openings), st.one_of(_usual, _any).map(tuple))
 sessions = st.lists(st.one_of(_waiting, _waiting, _hasty), min_size=1, max_size=3)
-"""Of clients at one time."""
+"""Sessions of concurrent clients."""

@@ -1,7 +1,7 @@
-"""HTTP requests over a route table: paths with odd parts, queries, bodies near valid ones and far from them, headers.
+"""HTTP requests for a route table: paths with odd parts, queries, nearly valid and invalid bodies, headers.
 
 Routes come from the table of the server, and the names in bodies and queries from the sources that read them, so that a
-new route or field is asked without an entry here. An entry in SAMPLES gets a route further than its first check.
+new route or field is covered without an entry here. An entry in SAMPLES gets a route past its first check.
 """
 
 import ast
@@ -67,7 +67,7 @@ SAMPLES: dict[str, Sequence[Any]] = {
     "readonly": ({"readOnly": False}, {"readOnly": True}),
     "end": ({"ledgers": [1]}, {"run": "x"}),
 }
-"""End of a pattern -> bodies that its handler takes, or nearly."""
+"""Valid or nearly valid bodies by the end of a route's pattern."""
 _IDS = ("0", "1", "2", "5", "-1", "1000000", "9223372036854775807", "9223372036854775808", "-9223372036854775809")
 PARTS: dict[str, Sequence[str]] = {
     "domain": ("persistent", "persistent", "persistent", "non-persistent"),
@@ -85,7 +85,7 @@ PARTS: dict[str, Sequence[str]] = {
     "cluster": ("c1", "new"),
     "role": ("r",),
 }
-"""Name of a part of a pattern -> values with which its route goes on."""
+"""Valid values by the name of a part of a pattern."""
 _TYPES = (
     "text/plain",
     "application/json; charset=latin-1",
@@ -104,7 +104,7 @@ def _sources() -> list[str]:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Texts of the sources that look like names of fields."""
+    """Return the strings of the sources that look like names of fields."""
     found = {
         node.value
         for source in _sources()
@@ -116,9 +116,9 @@ def names() -> tuple[str, ...]:
 
 @cache
 def queries() -> tuple[str, ...]:
-    """Names of query parameters that handlers look at."""
+    """Return the names of query parameters that handlers read."""
     found = {one or two for source in _sources() for one, two in _QUERIES.findall(source)}
-    assert len(found) > 10, "the handlers read their queries in another way now"
+    assert len(found) > 10, "the handlers read their queries in a different way now"
     return tuple(sorted(found))
 
 
@@ -150,7 +150,7 @@ _query_values = st.sampled_from(("true", "false", "")) | odd_numbers.map(str) | 
 
 @st.composite
 def bodies(draw: st.DrawFn, pattern: str) -> bytes:
-    """Return a body for a route: a valid one, one near it, any JSON, deep JSON, or no JSON."""
+    """Return a body for a route: valid, nearly valid, any JSON, deep JSON, or no JSON."""
     values = json_values(st.sampled_from(names()))
     kind = draw(st.sampled_from(("near", "near", "near", "near", "json", "json", "deep", "bytes", "empty")))
     if kind == "near":

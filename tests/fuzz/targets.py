@@ -1,14 +1,13 @@
-"""Servers in this process, and what must hold after each example: no error in the log, other clients are served.
+"""Servers in this process, and the checks after each example: no error in the log, other clients are served.
 
-HTTP: an answer to each request, none of them 500. Binary protocols: the connection goes on or ends; a client beside it
-is answered; what was acknowledged before is there, also after a restart.
+HTTP: each request gets a response, but never 500. Binary protocols: the connection continues or ends; another client is
+served; all data acknowledged before can be read, also after a restart.
 """
 
 import asyncio
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,7 +45,7 @@ from tests.support.broker_wire import Wire, kind_of_next, received, stored
 from tests.support.roomy_disk import NEVER_FULL
 
 HANGS_AFTER_S = 60
-"""A server that has not answered by then hangs."""
+"""A server without a response after this time hangs."""
 KEPT_ENTRIES = 20
 _OPEN = re.compile("^GET /(healthz|readyz|metrics/?)$")
 _PLAIN = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -54,7 +53,7 @@ _PONG = encode(pb_broker.BaseCommand(type=Kind.PONG, pong=pb_broker.CommandPong(
 
 
 async def exchanged(port: int, data: bytes) -> bytes:
-    """Send all of it; what comes back until the server closes."""
+    """Send `data` and return the bytes received until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     try:
         writer.write(data)
@@ -67,7 +66,7 @@ async def exchanged(port: int, data: bytes) -> bytes:
 
 
 async def asked(port: int, request: bytes) -> int:
-    """Send an HTTP request; the status of the answer, 0 where the connection ends without one."""
+    """Send an HTTP request and return the status; 0 if the connection ends without a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     try:
         writer.write(request)
@@ -80,12 +79,12 @@ async def asked(port: int, request: bytes) -> int:
 
 
 def own_tasks() -> set["asyncio.Task[Any]"]:
-    """Tasks of the servers that have a name: those without one come and go."""
+    """Return the named tasks of the servers; unnamed ones are short-lived."""
     return {task for task in asyncio.all_tasks() if not task.get_name().startswith("Task-")}
 
 
 class Target:
-    """A server, what is sent to it, and the checks. Everything runs on one loop."""
+    """Runs a server, sends it examples, and checks it. Everything runs on one loop."""
 
     name: ClassVar[str]
 
@@ -94,10 +93,10 @@ class Target:
         self.findings = findings
         self.strategy: st.SearchStrategy[Any]
         self.outcomes: Counter[object] = Counter()
-        """Statuses of answers, or how sessions ended: whether the examples get beyond the first check."""
+        """Statuses of responses, or ends of sessions: show whether examples get past the first check."""
 
     async def start(self) -> None:
-        """Serve, and define what is sent."""
+        """Start the server and define the examples."""
         raise NotImplementedError
 
     async def send(self, example: Any) -> None:
@@ -105,7 +104,7 @@ class Target:
         raise NotImplementedError
 
     async def check_all(self) -> None:
-        """Check what takes longer, restart included; the last call before `stop`."""
+        """Run the slow checks, including a restart; the last call before `stop`."""
 
     async def stop(self) -> None:
         """End the server."""
@@ -113,13 +112,13 @@ class Target:
 
 
 class _Standalone(Target):
-    """A broker with one bookie and its metadata, on a real folder."""
+    """Runs a broker with one bookie and its metadata, on a real folder."""
 
     running: RunningStandalone
     access = AccessSettings()
 
     async def start(self) -> None:
-        """Serve on free ports."""
+        """Start on free ports."""
         broker = BrokerSettings(
             listen="127.0.0.1",
             port=0,
@@ -158,19 +157,19 @@ class _Standalone(Target):
             await self.put(path, body)
 
     async def put(self, path: str, body: bytes) -> int:
-        """Send a PUT that is no part of an example."""
+        """Send a PUT outside of examples."""
         head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
         return await asked(self.http_port, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
     @property
     def http_port(self) -> int:
-        """Of the broker."""
+        """The HTTP port of the broker."""
         port = self.running.broker.http_port
         assert port is not None
         return port
 
     async def check_ready(self) -> None:
-        """The broker says that it serves, and no background task failed."""
+        """Check that the broker reports ready and that no background task failed."""
         for path in (b"healthz", b"readyz"):
             status = await asked(self.http_port, b"GET /" + path + _PLAIN)
             assert status == 200, path
@@ -194,7 +193,7 @@ class BrokerHttp(_Standalone):
         self.strategy = st.lists(requests(_routes(make_app(self.running.broker))), min_size=1, max_size=4)
 
     async def send(self, example: list[bytes]) -> None:
-        """Send requests about a topic with messages and a subscription; each is answered, and none with 500."""
+        """Send requests about a topic with messages and a subscription; each must get a response other than 500."""
         await self._prepare()
         await self._fill_topic()
         for request in example:
@@ -205,7 +204,7 @@ class BrokerHttp(_Standalone):
         await self.check_ready()
 
     async def _fill_topic(self) -> None:
-        """What the last example left of tenant and policies may refuse it."""
+        """Write to the topic; tenant and policies left by the last example may refuse that."""
         await self.put("/admin/v2/persistent/fuzz/ns/t/subscription/s", b'"earliest"')
         wire = await Wire.reach(self.running.broker.port)
         try:
@@ -220,7 +219,7 @@ class BrokerHttp(_Standalone):
             wire.writer.transport.abort()
 
     async def check_all(self) -> None:
-        """What was stored is loaded again."""
+        """Check that the stored state can be loaded again."""
         await self.stop()
         await self.start()
         await self.check_ready()
@@ -239,7 +238,7 @@ class PulsarSessions(_Standalone):
     strategy = pulsar.sessions
 
     async def start(self) -> None:
-        """Serve, with messages that are to stay."""
+        """Start with messages that must be kept."""
         await super().start()
         self.strategy = pulsar.sessions
         self.beside = await Wire.open(self.running.broker)
@@ -254,14 +253,14 @@ class PulsarSessions(_Standalone):
             self.kept = list(range(KEPT_ENTRIES))
 
     async def send(self, example: list[pulsar.Session]) -> None:
-        """Play sessions side by side; another client is served."""
-        await asyncio.gather(*map(self._play, example))
+        """Run sessions concurrently; another client must be served."""
+        await asyncio.gather(*map(self._run_session, example))
         self.beside.send(pulsar.PING)
         while await kind_of_next(self.beside) != Kind.PONG:
             continue  # of the broker's own PING
         self.findings.check()
 
-    async def _play(self, session: pulsar.Session) -> None:
+    async def _run_session(self, session: pulsar.Session) -> None:
         wire = await Wire.reach(self.running.broker.port)
         try:
             for command in session.opening:
@@ -281,7 +280,7 @@ class PulsarSessions(_Standalone):
             wire.writer.transport.abort()
 
     async def _is_last(self, wire: Wire) -> bool:
-        """Whether the next frame answers the last SEND; EOFError when the broker closes instead."""
+        """Return whether the next frame is the response to the last SEND; EOFError if the broker closes instead."""
         frame = await wire.next()
         if isinstance(frame, MessageFrame):
             self.outcomes["message"] += 1
@@ -293,7 +292,7 @@ class PulsarSessions(_Standalone):
         return inner.sequence_id == pulsar.LAST_SEQUENCE_ID
 
     async def check_all(self) -> None:
-        """The messages are there, also after a restart."""
+        """Check that the messages can be read, also after a restart."""
         for _ in range(2):
             await self.check_ready()
             reader = await Wire.open(self.running.broker)
@@ -311,7 +310,7 @@ class PulsarSessions(_Standalone):
 
 
 class Guarded(_Standalone):
-    """Both ports of a standalone that asks for tokens, asked by clients without a good one."""
+    """Both ports of a standalone that requires tokens; clients have no valid one."""
 
     name = "guarded"
     access = AccessSettings(
@@ -327,16 +326,16 @@ class Guarded(_Standalone):
         self.strategy = st.tuples(tokens(), requests(routes), pulsar.sessions)
 
     async def _prepare(self) -> None:
-        """Nothing can be made without a token."""
+        """Prepare nothing, as that would need a token."""
 
     async def send(self, example: tuple[bytes, bytes, list[pulsar.Session]]) -> None:
-        """Show a token on both ports; neither does what is asked."""
+        """Present a token on both ports; neither may execute the request."""
         token, request, sessions = example
         line, _, rest = request.partition(b"\r\n")
         shown = b"Authorization: Bearer " + token.replace(b"\r", b"").replace(b"\n", b"") + b"\r\n"
         status = await asked(self.http_port, line + b"\r\n" + shown + rest)
         self.outcomes[status] += 1
-        assert 400 <= status < 500 or not status, status  # a long header is answered before all of it is read
+        assert 400 <= status < 500 or not status, status  # a long header gets its response before all of it is read
         connect = pb_broker.CommandConnect(client_version="fuzz", auth_method_name="token", auth_data=token)
         first = encode(pb_broker.BaseCommand(type=Kind.CONNECT, connect=connect))
         answer = await exchanged(self.running.broker.port, first + b"".join(sessions[0].rest))
@@ -348,7 +347,7 @@ class Guarded(_Standalone):
 
 
 class _Bookie(Target):
-    """A bookie on simulated disks."""
+    """Runs a bookie on simulated disks."""
 
     async def start(self) -> None:
         """Serve."""
@@ -363,7 +362,7 @@ class _Bookie(Target):
 
     @property
     def port(self) -> int:
-        """Of the bookie."""
+        """The port of the bookie."""
         assert self.world.running is not None
         return self.world.running.port
 
@@ -393,7 +392,7 @@ class BookieHttp(_Bookie):
         await peer.close()
 
     async def send(self, example: list[bytes]) -> None:
-        """Send requests; each is answered, and none with 500."""
+        """Send requests; each must get a response other than 500."""
         for request in example:
             status = await asked(self.http_port, request)
             self.outcomes[status] += 1
@@ -414,7 +413,7 @@ class BookieSessions(_Bookie):
     name = "bookkeeper"
 
     async def start(self) -> None:
-        """Serve, with entries that are to stay."""
+        """Start with entries that must be kept."""
         await super().start()
         self.strategy = st.lists(bookkeeper.sessions(), min_size=1, max_size=3)
         self.beside = await RawPeer.connect(self.port)
@@ -423,7 +422,7 @@ class BookieSessions(_Bookie):
             assert pb.Response.FromString((await self.beside.ask(add))[4:]).status == pb.EOK
 
     async def send(self, example: list[tuple[bytes, ...]]) -> None:
-        """Play sessions side by side; another client reads what is kept."""
+        """Run sessions concurrently; another client must be able to read the kept entries."""
         for answer in await asyncio.gather(*(exchanged(self.port, b"".join(session)) for session in example)):
             self.outcomes["answered" if answer else "closed"] += 1
         await self._check(self.beside, KEPT_ENTRIES - 1)
@@ -434,7 +433,7 @@ class BookieSessions(_Bookie):
         assert (answer.status, answer.readResponse.body) == (pb.EOK, _kept(number))
 
     async def check_all(self) -> None:
-        """The entries are there, also after a loss of power."""
+        """Check that the entries can be read, also after a power cut."""
         for _ in range(2):
             peer = await RawPeer.connect(self.port)
             for number in range(KEPT_ENTRIES):
@@ -459,4 +458,3 @@ def _kept(number: int) -> bytes:
 
 
 TARGETS: tuple[type[Target], ...] = (BrokerHttp, PulsarSessions, Guarded, BookieHttp, BookieSessions)
-Play = Callable[[Coroutine[Any, Any, None]], None]

@@ -1,4 +1,4 @@
-"""A fixed number of hostile examples for each target of `tests.fuzz`, the same in each run; `make fuzz` has others."""
+"""A fixed set of hostile examples for each target of `tests.fuzz`; `make fuzz` draws others."""
 
 import asyncio
 from pathlib import Path
@@ -23,11 +23,11 @@ def test_hostile_input_breaks_nothing(kind: type[Target], tmp_path: Path) -> Non
             max_examples=EXAMPLES[kind.name], derandomize=True, database=None, suppress_health_check=list(HealthCheck)
         )
         @given(target.strategy)
-        def play(example: Any) -> None:
+        def run_example(example: Any) -> None:
             runner.run(target.send(example))
 
         try:
-            play()
+            run_example()
             runner.run(target.check_all())
         finally:
             runner.run(target.stop())

@@ -1,4 +1,4 @@
-"""The watch of the fuzzers finds what it is there for."""
+"""The watch of the fuzzers finds each kind of fault."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ async def nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deed", "finding"),
+    ("fault", "finding"),
     [
         (log_an_error, "something failed"),
         (log_a_trace, "a defect"),
@@ -56,10 +56,10 @@ async def nothing() -> None:
         (block, "of processor time"),
     ],
 )
-def test_it_finds(deed: Callable[[], Awaitable[None]], finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "STEP_CPU_S_MAX", 0.0 if deed is block else 60.0)
+def test_it_finds(fault: Callable[[], Awaitable[None]], finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "STEP_CPU_S_MAX", 0.0 if fault is block else 60.0)
     with asyncio.Runner() as runner, watched(runner.get_loop()) as findings:
-        runner.run(deed())  # type: ignore[arg-type]
+        runner.run(fault())  # type: ignore[arg-type]
         with pytest.raises(AssertionError, match=finding):
             findings.check()
 

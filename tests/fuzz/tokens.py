@@ -1,4 +1,4 @@
-"""Tokens that prove nothing: damaged, unsigned, signed with another key or algorithm, with odd headers and claims."""
+"""Invalid tokens: damaged, unsigned, signed with another key or algorithm, with odd headers and claims."""
 
 import base64
 import hmac
@@ -16,13 +16,13 @@ _CLAIMS = st.sampled_from(("sub", "exp", "nbf", "iat", "aud", "iss"))
 
 
 def encoded(data: bytes) -> bytes:
-    """Base64 as tokens have it."""
+    """Encode as base64url, as in tokens."""
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
 @st.composite
 def tokens(draw: st.DrawFn) -> bytes:
-    """Return the bytes of one."""
+    """Return the bytes of an invalid token."""
     kind = draw(st.integers(0, 5))
     if kind == 0:
         return draw(odd_texts).encode()

@@ -27,7 +27,7 @@ leaves = (
 
 
 def json_values(names: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
-    """Small JSON with these names, and others."""
+    """Return small JSON with these names and others."""
     keys = names | odd_texts
     return st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=5), max_leaves=12
@@ -41,12 +41,12 @@ deep_texts = st.builds(
     st.sampled_from((50, 900, 3000, 100_000)),
     st.booleans(),
 ) | st.sampled_from(('{"a":' * 3000 + "1" + "}" * 3000, '{"adminRoles":' * 400 + "[]" + "}" * 400))
-"""JSON that is deeper than a parser or a check can follow."""
+"""JSON that is nested too deeply for a recursive parser or check."""
 
 
 @st.composite
 def changed(draw: st.DrawFn, sample: Any, values: st.SearchStrategy[Any]) -> Any:
-    """Return a sample body of which some parts have other values, are gone, or are there twice."""
+    """Return a sample body with some parts changed, missing or duplicated."""
     if isinstance(sample, dict) and draw(st.integers(0, 9)):
         found = {name: draw(changed(value, values)) for name, value in sample.items() if draw(st.integers(0, 9))}
         if not draw(st.integers(0, 5)):
@@ -58,13 +58,13 @@ def changed(draw: st.DrawFn, sample: Any, values: st.SearchStrategy[Any]) -> Any
 
 
 def as_text(value: Any) -> str:
-    """JSON with what the standard does not know: NaN, halves of letters."""
+    """Encode as JSON, including values outside the standard: NaN, lone surrogates."""
     return json.dumps(value)
 
 
 @st.composite
 def fill(draw: st.DrawFn, message: Message, pools: dict[str, st.SearchStrategy[Any]], depth: int = 0) -> Message:
-    """Give the fields of a message values that fit their types, by the names of fields where `pools` knows them."""
+    """Set the fields of a message to values of their types, from `pools` if it has the field's name."""
     for field in message.DESCRIPTOR.fields:
         if not field.is_required and not draw(st.integers(0, 2)):
             continue
@@ -117,7 +117,7 @@ _lengths = st.sampled_from((0, 1, 3, 4, 7, 8, 9, 40, 2**16, 2**24, 2**31 - 1, 2*
 
 @st.composite
 def damaged(draw: st.DrawFn, frame: bytes) -> bytes:
-    """Return a frame with flipped bits, another length, a part that is missing, or bytes behind it."""
+    """Return a frame with flipped bits, a wrong length, a missing part, or trailing bytes."""
     data = bytearray(frame)
     for _ in range(draw(st.integers(1, 3))):
         what = draw(st.integers(0, 4))

@@ -1,7 +1,7 @@
-"""Looks at this process while hostile input is served: errors in the log, lost exceptions, dead tasks, long steps.
+"""Observes this process while hostile input is served: errors in the log, lost exceptions, dead tasks, long steps.
 
-A step is one callback of the event loop. Its price is the processor time of the loop's thread, which does not depend on
-what else the machine does.
+A step is one callback of the event loop. Its cost is the processor time of the loop's thread, which does not depend on
+other load of the machine.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from typing import Any
 
 STEP_CPU_S_MAX = 1.0
 REPORTS = {"quire.server.adds"}
-"""Logs whose errors report what a client did: entries of another ledger under an id that is taken."""
+"""Loggers whose errors report the behaviour of a client: entries of another ledger under an id in use."""
 TEXT_MAX = 4000
-"""Characters of a log line with its trace, in a finding."""
+"""Maximum characters of a log line with its trace in a finding."""
 
 
 class Findings(logging.Handler):
-    """Collects what may not happen. `check` raises it."""
+    """Collects faults of the process. `check` raises them."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -30,27 +30,27 @@ class Findings(logging.Handler):
         self._alive: list[asyncio.Task[Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line of the log."""
+        """Record errors of the log."""
         if record.exc_info or (record.levelno >= logging.ERROR and record.name not in REPORTS):
             self.found.append(self._format.format(record)[:TEXT_MAX])
 
     def handle_loop(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take an exception that no code waited for."""
+        """Record an exception that no code awaited."""
         self.found.append(f"{context.get('message')}: {context.get('exception')!r} in {context}"[:TEXT_MAX])
 
     def step(self, seconds: float, what: object) -> None:
-        """Take the price of a step."""
+        """Record the cost of a step."""
         self.longest_step_s = max(self.longest_step_s, seconds)
         if seconds > STEP_CPU_S_MAX:
             self.found.append(f"a step of the event loop took {seconds:.1f} s of processor time: {what!r}"[:TEXT_MAX])
 
     def keep_alive(self, tasks: set["asyncio.Task[Any]"]) -> None:
-        """From now on these tasks may not end."""
+        """Require that these tasks do not end."""
         self._alive = sorted(tasks, key=lambda task: task.get_name())
 
     def check(self) -> None:
-        """Raise AssertionError with everything that was found since the last look."""
-        gc.collect(0)  # a task whose exception is not looked at is reported when it goes
+        """Raise AssertionError with all faults found since the last call."""
+        gc.collect(0)  # a task reports an unretrieved exception when it is collected
         found, self.found = self.found, []
         found += [f"the task {task.get_name()} has ended: {task!r}" for task in self._alive if task.done()]
         self._alive = [task for task in self._alive if not task.done()]
@@ -59,7 +59,7 @@ class Findings(logging.Handler):
 
 @contextmanager
 def watched(loop: asyncio.AbstractEventLoop) -> Iterator[Findings]:
-    """Look at the log and at each step of the loop."""
+    """Observe the log and each step of the loop."""
     findings, root, run = Findings(), logging.getLogger(), asyncio.Handle._run
     level = root.level
 

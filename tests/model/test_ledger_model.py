@@ -1,6 +1,6 @@
-"""The model of one ledger (model/Ledger.tla): it holds at its smallest, and breaks where a rule is left out.
+"""The model of one ledger (model/Ledger.tla): its smallest configuration holds, and breaks if a rule is removed.
 
-`make model` goes through all runs of model/runs.txt.
+`make model` performs all runs of model/runs.txt.
 """
 
 import re
@@ -13,11 +13,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 NO_JAVA = 3
-"""Exit code of the script where there is nothing to run TLC with."""
+"""Exit code of the script without a Java to run TLC."""
 
 
 def check(*names: str) -> subprocess.CompletedProcess[str]:
-    """Run those lines of the table; skips the test where there is no Java."""
+    """Perform these runs of the table; skips the test without Java."""
     ended = subprocess.run(
         [ROOT / "scripts/model/check.sh", *names], capture_output=True, text=True, check=False, cwd=ROOT
     )
@@ -31,7 +31,7 @@ def test_the_protocol_holds_in_every_state_of_the_smallest_configuration() -> No
     assert ended.returncode == 0, ended.stdout + ended.stderr
     states = re.search(r"^tiny +holds +(\d+) states", ended.stdout, re.MULTILINE)
     assert states is not None, ended.stdout
-    assert int(states[1]) > 1000, "TLC went through fewer states than the protocol has: a step never happens"
+    assert int(states[1]) > 1000, "TLC visited fewer states than the protocol has: a step never occurs"
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_a_protocol_without_one_of_its_rules_breaks_an_invariant(rule: str, inva
     assert re.search(rf'^"{rule}" +{invariant} ', ended.stdout, re.MULTILINE), ended.stdout
 
 
-def test_a_name_that_the_table_does_not_have_is_refused() -> None:
+def test_an_unknown_name_of_a_run_is_refused() -> None:
     ended = check("no such run")
     assert ended.returncode == 2
     assert "no such run" in ended.stderr
 
 
-def test_every_rule_of_the_table_is_one_that_the_model_knows() -> None:
+def test_the_model_knows_every_rule_of_the_table() -> None:
     model = (ROOT / "model/Ledger.tla").read_text()
     asked = {
         line.split(maxsplit=11)[11]

@@ -1,6 +1,7 @@
-"""Mutation tests of the protocol modules: which small faults do the unit tests catch, and which the simulator alone?
+"""Mutation tests of the protocol modules: which small faults unit tests catch, and which only the simulator catches.
 
 `python -m tests.mutation` (`make mutants`) draws mutants of each module of `targets.py`, with the operators of
-cosmic-ray and one that drops a statement. A warm parent forks one process for each mutant and stage, which puts the
-mutated code in place of the loaded functions and runs the unit tests of the module, or seeds of fitting scenarios.
+cosmic-ray and one that drops a statement. A parent with all modules loaded forks one process for each mutant and stage,
+which replaces the loaded functions by the mutated code and runs the unit tests of the module, or seeds of matching
+scenarios.
 """

@@ -1,4 +1,4 @@
-"""`make mutants`: draws mutants of each protocol module, runs unit tests and simulator against them, and sums up."""
+"""`make mutants`: draws mutants of each protocol module, runs unit tests and simulator on them, and reports."""
 
 import argparse
 import contextlib
@@ -24,10 +24,10 @@ from tests.sim.__main__ import run_seed
 
 UNIT_FOLDER = Path("tests/unit/bookie")
 ALIVE, CAUGHT, INVALID, LEFT_OUT = "alive", "caught", "invalid", "left out"
-STANDSTILL = 20
-"""Seconds by the clock that a stage may take for each of its CPU seconds: others work on the machine."""
+WALL_FACTOR = 20
+"""Wall-clock seconds that a stage may take for each of its CPU seconds, as the machine is shared."""
 Outcome = tuple[str, str]
-"""One of the words above, and the test or error that objected."""
+"""One of the constants above, and the test or error that caught the mutant."""
 
 
 def unit_tests(target: Target, folder: Path) -> Outcome:
@@ -45,7 +45,7 @@ def simulator(target: Target, seeds_of: Callable[[int], int]) -> Outcome:
         for seed in range(seeds_of(seeds)):
             try:
                 run_seed(scenario, seed)
-            except BaseException as error:  # noqa: BLE001  a run may object with any error
+            except BaseException as error:  # noqa: BLE001  a run may fail with any error
                 return CAUGHT, f"{scenario} seed {seed}: {type(error).__name__}: {str(error)[:200]}"
     return ALIVE, ""
 
@@ -64,15 +64,15 @@ def _child(module: str, source: str | None, stage: Callable[[], Outcome], limit_
 
 
 def in_a_fork(module: str, source: str | None, stage: Callable[[], Outcome], limit_s: int) -> Outcome:
-    """Run a stage against a mutated module in a process of its own; one that does not end counts as caught."""
+    """Run a stage on a mutated module in a separate process; one that does not end counts as caught."""
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(module, source, stage, limit_s, sender), daemon=True)
     process.start()
     sender.close()
-    outcome: Outcome = CAUGHT, "it stood still"
+    outcome: Outcome = CAUGHT, "it did not end in time"
     try:
-        if receiver.poll(limit_s * STANDSTILL):
+        if receiver.poll(limit_s * WALL_FACTOR):
             outcome = receiver.recv()
     except EOFError:
         outcome = CAUGHT, f"its process ended, perhaps after {limit_s} s of CPU time"
@@ -88,7 +88,7 @@ def _children_cpu_s() -> float:
 
 
 class Results:
-    """One line of JSON for each mutant, so that a run can go on where an earlier one ended."""
+    """Stores one line of JSON for each mutant, so that a run can continue where an earlier one ended."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "results.jsonl"
@@ -99,7 +99,7 @@ class Results:
                 self.rows[row["key"]] = row
 
     def add(self, mutant: Mutant, change: str, outcomes: dict[str, Outcome]) -> None:
-        """Keep the outcomes of a mutant."""
+        """Store the outcomes of a mutant."""
         row = {"key": mutant.key, "module": mutant.module, "change": change}
         for stage, (word, text) in outcomes.items():
             row |= {stage: word, f"{stage} says": text}
@@ -108,7 +108,7 @@ class Results:
             file.write(json.dumps(row) + "\n")
 
     def report(self, *, survivors: bool) -> None:
-        """A table of counts, and the mutants that nothing caught."""
+        """Print a table of counts, and optionally the mutants that were not caught."""
         print("| module | mutants | caught by unit tests | seen by the simulator | caught there | by neither |")
         print("|---|---|---|---|---|---|")
         for target in TARGETS:
@@ -130,7 +130,7 @@ class Results:
 
 
 def study(target: Target, options: argparse.Namespace, results: Results) -> None:
-    """All drawn mutants of one module."""
+    """Run all drawn mutants of one module."""
     module = importlib.import_module(target.name)
     assert module.__file__ is not None
     source = Path(module.__file__).read_text()
@@ -163,24 +163,24 @@ def study(target: Target, options: argparse.Namespace, results: Results) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the mutants that the arguments choose."""
+    """Run the mutants selected by the arguments."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--only", default="", help="modules whose name contains this")
     parser.add_argument(
         "--sample", type=int, default=0, help="number of mutants of each module, drawn by chance; 0: all"
     )
-    parser.add_argument("--draw", type=int, default=1, help="decides which are drawn")
-    parser.add_argument("--every", type=int, default=1, help="of what unit tests catch the simulator sees each n-th")
+    parser.add_argument("--draw", type=int, default=1, help="seed of the draw")
+    parser.add_argument("--every", type=int, default=1, help="simulate each n-th mutant that unit tests catch")
     parser.add_argument("--seeds", type=float, default=1.0, help="factor on the number of seeds of each scenario")
     parser.add_argument(
         "--limit",
         type=int,
         default=60,
-        help="CPU seconds for a stage at most; a mutant has three times what its stage takes without one",
+        help="maximum CPU seconds of a stage; a mutant gets three times the time of its stage without a mutant",
     )
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/quire-mutants"), help="of results, to go on with")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/quire-mutants"), help="folder of results")
     parser.add_argument(
-        "--report", action="store_true", help="only sum up the results in the folder, with the survivors"
+        "--report", action="store_true", help="only report the results in the folder, with the survivors"
     )
     options = parser.parse_args(arguments)
     if os.environ.get("PYTHONHASHSEED") != "0":

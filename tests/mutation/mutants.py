@@ -28,7 +28,7 @@ OPERATORS = (
     "core/NumberReplacer",
     "core/ZeroIterationForLoop",
 )
-"""Of each comparison its negation and its other boundary, of each operation one other: further ones repeat these."""
+"""For each comparison its negation and its other boundary, for each operation one other; more would be redundant."""
 DROP = "DropStatement"
 NOT_DROPPED = (
     "import ",
@@ -73,7 +73,7 @@ class DropStatement(Operator):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One place for one fault in a module."""
+    """One fault at one location in a module."""
 
     module: str
     operator: str
@@ -82,11 +82,11 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """Names it among the results of one version of the module."""
+        """Identifies the mutant among the results of one version of the module."""
         return f"{self.module}:{self.line}:{self.operator.rpartition('/')[2]}:{self.occurrence}"
 
     def applied(self, source: str) -> tuple[str, str]:
-        """The whole mutated module, and the line that changed."""
+        """Return the source of the mutated module, and the changed line."""
         visitor = MutationVisitor(self.occurrence, _operator(self.operator))
         text = visitor.walk(get_ast(source)).get_code()
         pairs = zip(source.splitlines(), text.splitlines(), strict=False)
@@ -95,7 +95,7 @@ class Mutant:
 
 
 def mutants_of(module: str, source: str) -> list[Mutant]:
-    """All mutants of a module, in the order of their lines."""
+    """Return all mutants of a module, in the order of their lines."""
     found, lines, tree = [], source.splitlines(), get_ast(source)
     for name in (*OPERATORS, DROP):
         positions = _Positions(_operator(name))
@@ -107,13 +107,13 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
 
 
 def drawn(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """Draw `count` of them by chance; those of a smaller count are among those of a larger one."""
+    """Draw `count` of them at random; a larger count includes the mutants of a smaller one."""
     chosen = random.Random(seed).sample(mutants, len(mutants))[:count]
     return sorted(chosen, key=lambda mutant: (mutant.line, mutant.key))
 
 
 class _Positions(Visitor):  # type: ignore[misc]
-    """Where an operator applies, in the order of its occurrences."""
+    """Collects the positions of an operator, in the order of its occurrences."""
 
     def __init__(self, operator: Operator) -> None:
         self.lines: list[int] = []

@@ -1,7 +1,7 @@
-"""Puts mutated code in place of the functions of a loaded module, so that no mutant needs a start of its own.
+"""Replaces the functions of a loaded module by mutated code, so that no mutant needs a separate start.
 
-The mutated module is executed beside the loaded one, and functions, methods and constants that differ replace those of
-the loaded one. Works in a forked process that ends with the mutant: nothing is ever put back.
+The mutated module is executed beside the loaded one, and differing functions, methods and constants replace those of
+the loaded one. Runs in a forked process that ends with the mutant: nothing is ever restored.
 """
 
 import importlib
@@ -12,11 +12,11 @@ from typing import Any
 
 
 class NotAppliedError(Exception):
-    """The mutated module cannot be executed, or does not differ in anything that can be replaced."""
+    """The mutated module cannot be executed, or has no difference that can be replaced."""
 
 
 def apply(module: str, source: str) -> None:
-    """From now on the loaded `module` behaves as `source` says. NotAppliedError."""
+    """Let the loaded `module` behave as `source`. NotAppliedError if that is impossible."""
     loaded = importlib.import_module(module)
     beside = types.ModuleType(module)
     beside.__dict__.update({"__file__": loaded.__file__, "__package__": loaded.__package__})
@@ -25,7 +25,7 @@ def apply(module: str, source: str) -> None:
     except Exception as error:
         raise NotAppliedError(f"{type(error).__name__}: {error}") from error
     if not sum(_replace(vars(loaded), vars(beside), loaded)):
-        raise NotAppliedError("nothing differs that can be replaced")
+        raise NotAppliedError("no difference can be replaced")
 
 
 def _replace(old: Any, new: Any, owner: Any) -> Iterator[bool]:
@@ -69,7 +69,7 @@ def _differs(old: types.CodeType, new: types.CodeType) -> bool:
 
 
 def _set_everywhere(owner: Any, name: str, known: object, fresh: object) -> bool:
-    """A constant, also where other modules imported it by its name."""
+    """Replace a constant, also in modules that imported it by its name."""
     setattr(owner, name, fresh)
     for each in list(sys.modules.values()):
         if getattr(each, "__name__", "").startswith("quire_") and vars(each).get(name) == known and known is not None:

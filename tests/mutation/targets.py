@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 SCENE = (("gaps", 18), ("duel", 8), ("ensemble", 4))
-"""One ledger: its writer, openers and readers."""
+"""Scenarios of one ledger with its writer, openers and readers."""
 ONE_BOOKIE = (("faults", 14), ("files", 4))
-"""One bookie on a disk that fails."""
+"""Scenarios of one bookie on a failing disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`module` in `quire_bookie`; `tests` in `tests/unit/bookie`; `scenarios` with how many seeds of each."""
+    """`module` in `quire_bookie`; `tests` in `tests/unit/bookie`; `scenarios` with the number of seeds of each."""
 
     module: str
     tests: tuple[str, ...]
@@ -18,7 +18,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """As it is imported."""
+        """The module's import name."""
         return f"quire_bookie.{self.module}"
 
 

@@ -1,13 +1,13 @@
-"""Runs in a pod with the stock Pulsar client: sends numbered messages without end, reads them all, compares.
+"""Runs in a pod with the stock Pulsar client: sends numbered messages continuously, reads and checks them all.
 
-Owns the judgement of a run: an acknowledged message that is not read is lost, a number that comes before a smaller one
-of its producer is reordered, and a message that was never sent, or with other content, is invented. A message may come
-twice: a client that lost its connection sends again what was not acknowledged.
+Decides about a run: an acknowledged message that is not read is lost, a number before a smaller one of its producer is
+reordered, and a message that was never sent, or has different content, is invented. A message may arrive twice, as a
+client that lost its connection sends unacknowledged messages again.
 
-HTTP on port 8090: `/status` how far it is; `/settle?timeout=60` stops sending, waits until everything acknowledged was
-read, and goes on; `/reread/start` stops sending, has every topic read from its beginning and judged too, and goes on,
-`/reread` says how that ended; `/rate?rate=500` sets the messages a second of each producer. Needs the client only: no
-code of Quire.
+HTTP on port 8090: `/status` returns the progress; `/settle?timeout=60` stops sending, waits until every acknowledged
+message was read, and resumes; `/reread/start` stops sending, checks every topic from its beginning, and resumes;
+`/reread` returns the result of that; `/rate?rate=500` sets the messages a second of each producer. Needs only the
+client, and no code of Quire.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ import pulsar
 
 URL = os.environ["LOAD_URL"]
 AUTHORITY = os.environ["LOAD_CA"]
-"""A file: who signs the brokers' certificates."""
+"""A file with the authority of the brokers' certificates."""
 TOPICS = os.environ["LOAD_TOPICS"].split(",")
 RATE = float(os.environ.get("LOAD_RATE", "200"))
-"""Messages a second of each producer, at first."""
+"""Initial messages a second of each producer."""
 SIZE_BYTES = int(os.environ.get("LOAD_SIZE", "1024"))
 PORT = 8090
 IN_FLIGHT = 1000
@@ -36,21 +36,21 @@ RETRY_S = 0.2
 READ_MS = 500
 DIGEST_CHARACTERS = 64
 QUIET_S = 60.0
-"""A second reading that gets nothing for so long, and should, has lost the rest."""
+"""A second reading that gets no message for this long before its end has lost the rest."""
 
 log = logging.getLogger("load")
 
 
 def content(topic: str, number: int) -> bytes:
-    """Of a message: who it is, a filling that follows from it, and a digest of all that."""
+    """Return a message's content: topic and number, a filling derived from them, and a digest of both."""
     head = f"{topic} {number} ".encode()
     filling = hashlib.sha256(head).hexdigest().encode()
     body = head + (filling * (SIZE_BYTES // len(filling) + 1))[: max(0, SIZE_BYTES - len(head) - DIGEST_CHARACTERS)]
     return body + hashlib.sha256(body).hexdigest().encode()
 
 
-class Judge:
-    """What was read of one topic, message by message, in the order of the log."""
+class Checker:
+    """Checks the messages read from one topic, in the order of the log."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -61,7 +61,7 @@ class Judge:
         self.faults: list[str] = []
 
     def take(self, data: bytes, sent: int) -> None:
-        """`sent`: numbers below it were given to the client."""
+        """Check one message. `sent`: all numbers below it were passed to the client."""
         self.read += 1
         try:
             topic, text, _ = data.split(b" ", 2)
@@ -82,23 +82,23 @@ class Judge:
         self.last = max(self.last, number)
 
     def fault(self, text: str) -> None:
-        """Note it; the first of them say enough."""
+        """Record a fault; only the first ones are kept."""
         if len(self.faults) < 20:
             self.faults.append(f"{self.topic}: {text}")
 
     def missing(self, acknowledged: bytearray) -> list[int]:
-        """Numbers that were acknowledged and not read."""
+        """Return the numbers that were acknowledged and not read."""
         if self.seen.startswith(acknowledged):
             return []
         return [n for n, is_acked in enumerate(acknowledged) if is_acked and not (n < len(self.seen) and self.seen[n])]
 
 
 class Lane:
-    """One topic with its producer and its reader, each in a thread of its own."""
+    """Runs one topic with its producer and its reader, each in its own thread."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.judge = Judge(topic)
+        self.checker = Checker(topic)
         self.sent = 0
         self.acknowledged = bytearray()
         self.acked = 0
@@ -114,11 +114,11 @@ class Lane:
             threading.Thread(target=self._forever, args=(work,), daemon=True).start()
 
     def _forever(self, work: object) -> None:
-        """A client that could not be made (no broker yet, no name yet) is made again; one that was mends itself."""
+        """Repeat `work` after errors, such as a client that finds no broker yet; a connected client recovers itself."""
         while True:
             try:
                 work()  # type: ignore[operator]
-            except Exception as error:  # noqa: BLE001  whatever it was: said, and tried again
+            except Exception as error:  # noqa: BLE001  any error is logged and retried
                 log.info("%s: %s: %s", self.topic, type(error).__name__, error)
             time.sleep(RETRY_S)
 
@@ -134,7 +134,7 @@ class Lane:
         )
 
     def _produce(self) -> None:
-        # Without a timeout of sending: what was given to the client is sent until it is acknowledged, in its order.
+        # Without a send timeout the client sends each message until it is acknowledged, in order.
         producer = self._client().create_producer(
             self.topic, send_timeout_millis=0, block_if_queue_full=True, max_pending_messages=IN_FLIGHT
         )
@@ -165,41 +165,41 @@ class Lane:
         self.acked += 1
 
     def _read(self) -> None:
-        """The client finds its place again by itself; after a failure that ends it all is read from the beginning."""
-        faults, self.judge = self.judge.faults, Judge(self.topic)
-        self.judge.faults = faults
+        """Read all messages. The client reconnects by itself; after an error that ends it, read from the beginning."""
+        faults, self.checker = self.checker.faults, Checker(self.topic)
+        self.checker.faults = faults
         reader = self._client().create_reader(self.topic, pulsar.MessageId.earliest)
         while True:
             try:
                 message = reader.read_next(READ_MS)
             except pulsar.Timeout:
                 continue
-            self.judge.take(message.data(), self.sent)
+            self.checker.take(message.data(), self.sent)
 
     def is_settled(self) -> bool:
-        """Nothing is on the way, and everything acknowledged was read."""
-        return self.acked + self.failed == self.sent and not self.judge.missing(self.acknowledged)
+        """Return whether nothing is in flight and every acknowledged message was read."""
+        return self.acked + self.failed == self.sent and not self.checker.missing(self.acknowledged)
 
     def reread(self, faults: list[str]) -> None:
         """Add the faults of a second reading from the beginning to the end; only while nothing is sent."""
-        judge, client = Judge(self.topic), self._client()
+        checker, client = Checker(self.topic), self._client()
         try:
             reader = client.create_reader(self.topic, pulsar.MessageId.earliest)
             heard_s = time.monotonic()
             while time.monotonic() < heard_s + QUIET_S and reader.has_message_available():
                 try:
-                    judge.take(reader.read_next(READ_MS).data(), self.sent)
+                    checker.take(reader.read_next(READ_MS).data(), self.sent)
                 except pulsar.Timeout:
                     continue
                 heard_s = time.monotonic()
         except pulsar.PulsarException as error:
-            judge.fault(f"could not be read again: {error}")
+            checker.fault(f"could not be read again: {error}")
         client.close()
-        missing = judge.missing(self.acknowledged)
-        faults += judge.faults + ([f"{self.topic}: lost on reading again: {missing[:20]}"] if missing else [])
+        missing = checker.missing(self.acknowledged)
+        faults += checker.faults + ([f"{self.topic}: lost on reading again: {missing[:20]}"] if missing else [])
 
     def status(self) -> dict[str, object]:
-        """Numbers of this lane; pauses count from the last time that somebody asked with `fresh`."""
+        """Return the counters of this lane; pauses count from the last request with `fresh`."""
         pause_s = self.longest_pause_s
         if self.last_ack_s and self.sending.is_set():
             pause_s = max(pause_s, time.time() - self.last_ack_s)
@@ -208,23 +208,23 @@ class Lane:
             "sent": self.sent,
             "acknowledged": self.acked,
             "failed": self.failed,
-            "read": self.judge.read,
-            "repeated": self.judge.repeated,
+            "read": self.checker.read,
+            "repeated": self.checker.repeated,
             "first_ack_s": self.first_ack_s,
             "longest_pause_s": round(pause_s, 3),
-            "faults": self.judge.faults,
+            "faults": self.checker.faults,
         }
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers in JSON."""
+    """Responds in JSON."""
 
     lanes: ClassVar[list[Lane]] = []
     reread: ClassVar[dict[str, object] | None] = None
-    """Faults of the last second reading, and how many messages were acknowledged then; None while it goes on."""
+    """Faults of the last second reading, and the number of acknowledged messages; None while it runs."""
 
     def do_GET(self) -> None:
-        """All requests are GETs: they come through the API server's proxy."""
+        """Handle a request; all are GETs, as they come through the API server's proxy."""
         parts = urlsplit(self.path)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         timeout_s = float(query.get("timeout", "60"))
@@ -254,7 +254,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Requests are not worth a line."""
+        """Log no requests."""
 
     def _set_sending(self, on: bool) -> None:
         for lane in self.lanes:
@@ -273,14 +273,14 @@ class Handler(BaseHTTPRequestHandler):
                 each.start()
             for each in readings:
                 each.join()
-            faults += [f"{lane.topic}: its second reading broke" for lane in self.lanes if lane.topic not in ended]
+            faults += [f"{lane.topic}: its second reading failed" for lane in self.lanes if lane.topic not in ended]
         acknowledged = sum(lane.acked for lane in self.lanes)
         self._set_sending(True)
         Handler.reread = {"faults": faults, "acknowledged": acknowledged}
 
     @staticmethod
     def _reread_lane(lane: Lane, faults: list[str], ended: list[str]) -> None:
-        """A thread that ends by an error is not heard: what it judged is on the list only when it came to its end."""
+        """Reread one lane. `ended` lists it only if it completed, as an error in a thread is not reported."""
         lane.reread(faults)
         ended.append(lane.topic)
 
@@ -289,15 +289,15 @@ class Handler(BaseHTTPRequestHandler):
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s and not all(lane.is_settled() for lane in self.lanes):
             time.sleep(0.1)
-        faults = [fault for lane in self.lanes for fault in lane.judge.faults]
+        faults = [fault for lane in self.lanes for fault in lane.checker.faults]
         for lane in self.lanes:
-            missing = lane.judge.missing(lane.acknowledged)
+            missing = lane.checker.missing(lane.acknowledged)
             if missing:
                 faults.append(f"{lane.topic}: acknowledged and not read ({len(missing)}): {missing[:20]}")
             if lane.acked + lane.failed != lane.sent:
-                faults.append(f"{lane.topic}: {lane.sent - lane.acked - lane.failed} sent and never answered")
+                faults.append(f"{lane.topic}: {lane.sent - lane.acked - lane.failed} sent without a response")
             if lane.failed:
-                faults.append(f"{lane.topic}: {lane.failed} refused to a client that waits for ever")
+                faults.append(f"{lane.topic}: {lane.failed} refused although the client has no send timeout")
         if go_on:
             self._set_sending(True)
         return faults
