@@ -30,7 +30,7 @@ from quire_bookie.env.disk import Disk
 from quire_bookie.errors import BookieUnavailableError, QuireError
 from quire_bookie.metadata.restoration import give_up, given_up
 from quire_bookie.model import BookieId, LedgerId
-from quire_bookie.places.errors import PlaceError
+from quire_bookie.places.errors import ObjectMissingError, PlaceError
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.process import RunningBookie
@@ -61,8 +61,10 @@ class MemoryPlace:
             raise PlaceError(f"{name} exists")
         self._objects[name] = bytes(data)
 
-    async def get(self, name: str) -> bytes | None:
-        return self._objects.get(name)
+    async def get_range(self, name: str, start: int, end: int) -> bytes:
+        if name not in self._objects:
+            raise ObjectMissingError(f"{name} does not exist")
+        return self._objects[name][start:end]
 
 
 class SimQuestions(BookieQuestions):
