@@ -289,6 +289,7 @@ class Auditor:
                 for at in range(0, len(page), _LEDGERS_AT_ONCE):
                     part = page[at : at + _LEDGERS_AT_ONCE]
                     marked += sum(await asyncio.gather(*map(self._check, part)))
+        assert self._copies == sorted(self._copies), "a ledger without a copy is below each quorum"
         stats = self._stats
         stats.checks += 1
         stats.ledgers_without_copy, stats.ledgers_below_ack_quorum, stats.ledgers_below_write_quorum = self._copies

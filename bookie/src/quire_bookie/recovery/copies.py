@@ -42,6 +42,7 @@ def _fewest(fragment: Fragment, reports: Collection[ReplicaReport]) -> int:
                 and not _within(entry, starts.get(position, ()), missing.get(position, ()))
                 for position in range(size)
             )
+            assert copies <= fragment.write_quorum, "only the write set counts"
             fewest = min(fewest, copies)
     return fewest
 

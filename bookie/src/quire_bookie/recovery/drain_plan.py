@@ -101,6 +101,7 @@ def start_leaving(
                 gone.add(one.bookie)
                 one = replace(one, leaving=True, made_read_only=one.bookie in writable)
         found.append(one)
+    assert all(now.leaving or not before.leaving for before, now in zip(drains, found, strict=True))
     return tuple(found)
 
 
@@ -183,6 +184,7 @@ def progress(
     else:
         first = max(before.ledgers_first, census.ledgers)
         first_bytes, began_ms = max(before.bytes_first, census.size_bytes), before.began_ms
+    assert census.ledgers <= first and census.size_bytes <= first_bytes, "no more is left than at the start"
     return Progress(
         drain.bookie,
         state,

@@ -37,6 +37,7 @@ def with_replaced(
     if fragment not in closed_fragments(metadata):
         return None
     ensemble = list(fragment.ensemble)
+    assert replacements and all(0 <= position < len(ensemble) for position in replacements)
     for position, bookie in replacements.items():
         ensemble[position] = bookie
     if len(set(ensemble)) != len(ensemble):

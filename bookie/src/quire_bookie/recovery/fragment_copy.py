@@ -74,6 +74,8 @@ async def copy_fragment(
     copied = Copied()
     under_way: set[asyncio.Task[None]] = set()
     ranges = union(one for target in targets for one in target.ranges)
+    assert targets and all(0 <= target.position < len(fragment.ensemble) for target in targets)
+    assert not ranges or fragment.first <= ranges[0][0] <= ranges[-1][1] <= fragment.last, "copies stay in the segment"
     try:
         async with aclosing(_batches(reader, metadata, ranges, batch_bytes)) as batches:
             async for at, read in batches:
@@ -109,6 +111,7 @@ async def _batches(
                 entries = await (reading or _read(reader, metadata, EntryId(at), last, batch_bytes))
                 begin, reading = EntryId(at), None
                 at += _count(entries)
+                assert begin < at <= last + 1, "each read advances, and stays within its range"
                 if at <= last:
                     ahead = _read(reader, metadata, EntryId(at), last, batch_bytes)
                     reading = asyncio.get_running_loop().create_task(ahead, name="read entries to copy")

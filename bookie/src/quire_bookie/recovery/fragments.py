@@ -22,6 +22,9 @@ class Fragment:
     ensemble: tuple[BookieId, ...]
     write_quorum: int
 
+    def __post_init__(self) -> None:
+        assert 0 <= self.first <= self.last and 1 <= self.write_quorum <= len(self.ensemble)
+
     def holds(self, position: int, entry: EntryId) -> bool:
         """Return whether the position must hold the entry."""
         return holds(position, entry, len(self.ensemble), self.write_quorum)
@@ -88,7 +91,9 @@ def lacking(fragment: Fragment, position: int, held: Availability) -> tuple[Entr
     If there are more than LACKING_RANGES_MAX, the last range covers the rest; it may contain ids that are present, or
     that belong to other positions.
     """
-    return merged(_without(fragment.stored(position), _held_within(held, fragment.first, fragment.last)))
+    found = merged(_without(fragment.stored(position), _held_within(held, fragment.first, fragment.last)))
+    assert not found or fragment.first <= found[0][0] <= found[-1][1] <= fragment.last, "it lies within its segment"
+    return found
 
 
 def merged(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:

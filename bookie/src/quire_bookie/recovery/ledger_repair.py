@@ -1,4 +1,4 @@
-"""Makes one marked ledger whole: checks it, repairs what is bad, and checks again. The caller holds the ledger's lock.
+"""Repairs one marked ledger: checks it, repairs its replicas, and checks again. The caller holds the ledger's lock.
 
 * A replica whose bookie is gone is copied to another bookie, which then takes its place in the metadata.
 * So is a replica on a drained bookie, after the copies were read back from the new bookie.
@@ -212,6 +212,7 @@ class LedgerRepair:
                     return Result(Verdict.WAIT, str(error))
                 if copied.unreadable:
                     return _unreadable(whole, copied)
+        assert len({len(bookies) for bookies in plan.values()}) == 1, "each segment gets the same number of copies"
         named = {bookie for bookies in plan.values() for bookie in bookies}
         outcome = await update_copies(
             self._access.nodes, ledger, metadata, plan, lambda: self._may_update(ledger, named)
@@ -330,6 +331,7 @@ class LedgerRepair:
             chosen = plan.get(report.position, report.bookie)
         if chosen == report.bookie:
             return Result(Verdict.WAIT, f"no writable bookie is left to take the replica of {report.bookie}")
+        assert chosen not in fragment.ensemble, "a bookie at two positions counts twice"
         whole = ReplicaReport(fragment, report.position, report.health, ((fragment.first, fragment.last),))
         accepted = is_leaving and await self._is_loss_accepted(handle.ledger)
         try:

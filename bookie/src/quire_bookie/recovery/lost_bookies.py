@@ -1,7 +1,7 @@
 """Decides which bookies count as lost. Pure; the caller supplies the time.
 
 A bookie is missing while its cookie exists or the metadata of some ledger name it, and it is not registered. It is lost
-once it has been missing for the delay, or at once when an administrator says so. Registering again resets this.
+once it has been missing for the delay, or at once when an administrator declares it lost. A registration resets this.
 """
 
 from collections.abc import Collection
@@ -24,12 +24,14 @@ class LostBookies:
             if bookie in registered or bookie not in known:
                 del self._missing_s[bookie]
                 self._audited.discard(bookie)
+        assert self._audited <= self._missing_s.keys(), "only missing bookies are audited"
 
     def returned(self, registered: Collection[BookieId]) -> None:
         """Remove bookies that are registered again."""
         for bookie in self._missing_s.keys() & set(registered):
             del self._missing_s[bookie]
             self._audited.discard(bookie)
+        assert self._audited <= self._missing_s.keys(), "only missing bookies are audited"
 
     def lost(self, delay_s: float, now_s: float, *, at_once: bool = False) -> frozenset[BookieId]:
         """Return the lost bookies; with `at_once` all missing ones."""

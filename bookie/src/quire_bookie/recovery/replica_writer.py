@@ -95,6 +95,7 @@ class ReplicaWriter:
             raise self._error
         loop = asyncio.get_running_loop()
         first, end = ids[0], ids[-1] + 1
+        assert end - first >= len(ids), "ids ascend"
         scattered = None if end - first == len(ids) else set(ids)
         batch = _Batch(first, end, scattered, frames, loop.create_future(), loop.time())
         self._batches.append(batch)
