@@ -118,6 +118,7 @@ class ChangeLog:
     def append(self, frame: bytes) -> None:
         """Append a commit; durable on return. OSError: the file must not be used any more."""
         assert not self._failed
+        assert self._end + len(frame) <= self._size, "the space of a frame is reserved before the commit"
         try:
             self._file.write(self._end, frame)
             self._file.sync()
@@ -170,6 +171,7 @@ class LogWriter:
         self._file.sync()
         os.rename(self._folder / NEW_LOG_NAME, self._folder / LOG_NAME)
         sync_folder(self._folder)
+        assert HEADER.size < self._base_end <= end < self._offset
         return ChangeLog(self._folder, self._file, base_end=self._base_end, end=end, size=self._offset)
 
     def abandon(self) -> None:

@@ -60,6 +60,7 @@ class Database:
 
     def begin(self) -> None:
         """Start a group of writes. sqlite3.Error, OSError: no writes are possible now."""
+        assert not self._changes and self._frame is None, "the former group has ended"
         self.events.clear()
         if self._outcome_unknown:
             # A failed commit may have succeeded: read the last commit from the database.
@@ -76,6 +77,7 @@ class Database:
         if not self._changes:
             return
         last = self._seen.last
+        assert self._log.usable and self._logged == last.sequence, "the change log has every earlier commit"
         body = encode_commit(last.sequence + 1, self._digest, self._changes)
         now = Position(last.sequence + 1, checksum(last.chain, body), self._digest)
         frame = encode_frame(body, now.chain)
@@ -97,6 +99,7 @@ class Database:
         frame, self._frame = self._frame, None
         if frame is None:
             return
+        assert self._seen.last.sequence == self._logged + 1, "commits are logged in order"
         self._log.append(frame)
         self._logged = self._seen.last.sequence
         if self._rewrite is not None:

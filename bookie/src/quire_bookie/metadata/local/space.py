@@ -28,6 +28,7 @@ class MetadataReserve:
 
     def before_commit(self) -> None:
         """Free as much space as a commit needs; or refill the reserve if there is much more than that."""
+        assert len(self._held) + len(self._missing) == METADATA_RESERVE_FILES
         found = os.statvfs(self._folder)
         free_bytes = found.f_bavail * found.f_frsize
         if free_bytes < METADATA_COMMIT_BYTES and self._held:

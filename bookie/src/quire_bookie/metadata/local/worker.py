@@ -172,6 +172,7 @@ class DatabaseThread:
             self._stats.unknown_writes += len(jobs)
             unknown = MetadataUnknownError(f"the change log failed, the outcome of the commit is unknown: {error}")
             return [_Outcome(each, error=unknown) for each in jobs], events
+        assert len(outcomes) == len(jobs), "each job has its outcome"
         self._stats.commits += 1
         self._stats.writes += len(jobs)
         return outcomes, events
