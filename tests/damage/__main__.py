@@ -1,8 +1,8 @@
-"""`make damage`: rounds of damage to files, and of lost power, with a check of every acknowledged entry by its content.
+"""`make damage`: rounds of file damage and power cuts, each with a check of every acknowledged entry by its content.
 
     python -m tests.damage --files 1000 --power 200 --seed 1 --seconds 3600 --folder /tmp/damage
 
-A run stops after `--seconds`; the next one with the same folder and seed continues behind its last round.
+A run stops after `--seconds`; the next one with the same folder and seed continues after its last round.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.damage.rounds import FileDamage
 
 
 class Totals:
-    """Counts over all runs on a folder; kept in a file after each round."""
+    """Counts over all runs on a folder; stored in a file after each round."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class Totals:
 
 
 async def damage_files(folder: Path, totals: Totals, rounds: int, deadline_s: float) -> None:
-    """Run file damage until there were `rounds`, or time is up."""
+    """Run rounds of file damage until there were `rounds`, or the deadline."""
     if totals.files >= rounds:
         return
     files = FileDamage(folder)
@@ -63,7 +63,7 @@ async def damage_files(folder: Path, totals: Totals, rounds: int, deadline_s: fl
 
 
 def cut_power(folder: Path, totals: Totals, rounds: int, deadline_s: float) -> int:
-    """Run power cuts until there were `rounds`, or time is up; how many there were."""
+    """Run power cuts until there were `rounds`, or the deadline. Returns their number."""
     cuts = PowerCuts(folder, totals.seed)
     cuts.begin()
     try:
@@ -87,7 +87,7 @@ def cut_power(folder: Path, totals: Totals, rounds: int, deadline_s: float) -> i
 
 
 def report(totals: Totals, power: int) -> None:
-    """The table."""
+    """Print the table."""
     by: dict[tuple[str, str], Counter[str]] = {}
     for key, count in totals.outcomes.items():
         kind, damage, outcome = key.split(" | ")
@@ -102,12 +102,12 @@ def report(totals: Totals, power: int) -> None:
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the requested rounds."""
     parser = argparse.ArgumentParser(prog="python -m tests.damage", description=__doc__)
-    parser.add_argument("--files", type=int, default=100, help="rounds of file damage in all")
-    parser.add_argument("--power", type=int, default=10, help="rounds of lost power in all")
-    parser.add_argument("--seed", type=int, default=0, help="of the first round; 0: draw one")
-    parser.add_argument("--seconds", type=float, default=3600, help="stop after the round in which this is over")
+    parser.add_argument("--files", type=int, default=100, help="total rounds of file damage")
+    parser.add_argument("--power", type=int, default=10, help="total rounds of power cuts")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first round; 0: draw one")
+    parser.add_argument("--seconds", type=float, default=3600, help="stop after the round in which this is exceeded")
     parser.add_argument("--folder", type=Path, help="keep files and state here; default: a temporary folder")
     options = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)

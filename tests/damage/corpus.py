@@ -1,4 +1,4 @@
-"""Folders of bookies as killed and as stopped processes left them, with older copies and another bookie's files."""
+"""Folders of bookies as killed and stopped processes leave them, with older copies and another bookie's files."""
 
 import asyncio
 import copy
@@ -28,7 +28,7 @@ UNSYNCED = replace(SETTINGS.journal, sync_data=False)
 
 @dataclass
 class Image:
-    """A folder, and what clients know of it. `other`: another bookie's folder in the same state."""
+    """A folder, and the entries that clients know. `other`: another bookie's folder in the same state."""
 
     name: str
     folder: Path
@@ -39,21 +39,21 @@ class Image:
     other: Path | None = None
 
     def place(self, folder: Path) -> Place:
-        """A bookie on `folder`, a copy of this image, with metadata of its own."""
+        """Return a bookie on `folder`, a copy of this image, with separate metadata."""
         return Place(folder, copy.deepcopy(self.metadata))
 
 
 @asynccontextmanager
 async def quick_witness() -> AsyncIterator[None]:
-    """Cover every group with the witness at once: as if a second passed after the last one."""
+    """Cover every group with the witness at once, as if a second had passed after the last one."""
     with mock.patch("quire_bookie.journal.journal.JOURNAL_WITNESS_S", 0.0):
         yield
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let the bookie's tasks go on until it holds."""
+    """Let the bookie's tasks run until the condition holds."""
     async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - no event tells of it
+        while not holds():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)
 
 
@@ -66,7 +66,7 @@ def _is_witnessed(journals: Journals) -> bool:
 
 
 async def build(folder: Path, tag: str) -> list[Image]:
-    """The images of one bookie: killed, stopped, in limbo."""
+    """Build the images of one bookie: killed, stopped, in limbo."""
     place, known = Place(folder / "bookie"), Known(tag)
     older: list[Path] = []
 
@@ -107,7 +107,7 @@ async def build(folder: Path, tag: str) -> list[Image]:
 
 
 async def _write_rare_files(place: Place) -> None:
-    """Files that a bookie writes only on an occasion."""
+    """Let the bookie write the files that it writes only on rare occasions."""
     disk = LocalDisk()
     ledgers = str(place.folder / "ledgers")
     await GcFuse(disk, ledgers, SystemClock()).set_hold("a test")
@@ -123,7 +123,7 @@ async def _make_read_only(place: Place) -> None:
 
 
 async def _in_limbo(killed: Image, folder: Path) -> Image:
-    """The killed bookie once more, after its mark was lost and the loss accepted."""
+    """Return the image of the killed bookie after its mark was lost and the loss accepted."""
     at = folder / "limbo-bookie"
     place = killed.place(at)
     Place(killed.folder).copy_to(at)
@@ -137,7 +137,7 @@ async def _in_limbo(killed: Image, folder: Path) -> Image:
 
 
 async def build_with_other(folder: Path) -> list[Image]:
-    """The images of a bookie, each with those of another one to swap files with."""
+    """Build the images of a bookie, each with the same image of another one to swap files with."""
     ours, others = await build(folder / "a", "ours"), await build(folder / "b", "other")
     for one, other in zip(ours, others, strict=True):
         one.other = other.folder
@@ -145,13 +145,13 @@ async def build_with_other(folder: Path) -> list[Image]:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Every file below, relative."""
+    """Return the relative paths of all files below a folder."""
     found = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     return sorted(found)
 
 
 def kind_of(folder: Path, name: str) -> str:
-    """Which kind of file it is; KeyError for one that is not known."""
+    """Return the kind of a file; KeyError if unknown."""
     parent, _, base = name.rpartition("/")
     if parent == "journal" and base.startswith("journal-") and base.endswith(".log"):
         return _journal_kind(folder, name)

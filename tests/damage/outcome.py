@@ -1,4 +1,4 @@
-"""One start on a damaged folder: what came of it, judged by the content of every acknowledged entry and every fence."""
+"""One start on a damaged folder: determines its outcome by the content of every acknowledged entry and every fence."""
 
 import random
 import shutil
@@ -15,7 +15,7 @@ from tests.damage.place import Known, Place
 
 
 class Outcome(Enum):
-    """What is allowed."""
+    """The allowed outcomes."""
 
     NO_LOSS = "no loss"
     REFUSED = "refused"
@@ -24,7 +24,7 @@ class Outcome(Enum):
 
 
 class Damage(Enum):
-    """What happens to a file."""
+    """The kinds of damage to a file."""
 
     REMOVED = "removed"
     OLDER = "older copy"
@@ -34,7 +34,7 @@ class Damage(Enum):
 
 
 class LossError(AssertionError):
-    """An acknowledged entry was denied, or changed, or a fenced ledger took an add, or a start ended badly."""
+    """An acknowledged entry was denied or changed, a fenced ledger accepted an add, or a start failed unexpectedly."""
 
 
 REMEDIES = (
@@ -51,18 +51,18 @@ REMEDIES = (
 
 @dataclass
 class Applied:
-    """A damage that was done. `undo` puts the file back."""
+    """A damage that was applied; `undo` restores the file."""
 
     path: Path
     before: bytes
 
     def undo(self) -> None:
-        """Put the file back."""
+        """Restore the file."""
         self.path.write_bytes(self.before)
 
 
 def apply(damage: Damage, image: Image, folder: Path, name: str, kind: str, chance: random.Random) -> Applied | None:
-    """Damage a file of `folder`, a copy of the image. None: the damage changes nothing here."""
+    """Damage a file of `folder`, a copy of the image. Returns None if the damage changes nothing here."""
     path = folder / name
     before = path.read_bytes()
     after: bytes | None
@@ -93,7 +93,7 @@ def _of_other(image: Image, name: str, kind: str) -> bytes | None:
 
 
 def _flipped(content: bytes, chance: random.Random) -> bytes | None:
-    """One bit flipped; among the bytes that are not zero as often as anywhere."""
+    """Flip one bit, half of the time within the nonzero bytes."""
     if not content:
         return None
     at = chance.randrange(len(content))
@@ -104,22 +104,22 @@ def _flipped(content: bytes, chance: random.Random) -> bytes | None:
 
 
 async def outcome_of(place: Place, known: Known, applied: Applied) -> Outcome:
-    """Start on the damaged folder and judge. LossError for an outcome that is not allowed."""
+    """Start on the damaged folder and return the outcome. LossError if it is not allowed."""
     try:
         await place.start()
     except (StartupError, DamagedError) as error:
-        _judge_refusal(str(error), applied)
+        _check_refusal(str(error), applied)
         await _remedy(place, known, applied, str(error))
         return Outcome.REFUSED
     except QuireError as error:
         raise LossError(f"the start ended with {type(error).__name__}: {error}") from error
-    found = await _judge(place, known)
+    found = await _observe(place, known)
     await place.stop()
     return found
 
 
 async def _remedy(place: Place, known: Known, applied: Applied, refusal: str) -> None:
-    """Do what the refusal says; everything must be there then. LossError."""
+    """Apply the remedy of a refusal. LossError unless all entries can be read afterwards."""
     rebuild = "rebuildIndexOnDamage" in refusal and applied.path.name != PROOF_NAME
     if not rebuild:
         applied.undo()
@@ -127,7 +127,7 @@ async def _remedy(place: Place, known: Known, applied: Applied, refusal: str) ->
         await place.start(rebuild_index_on_damage=rebuild)
     except QuireError as error:
         raise LossError(f"the remedy does not work: {error}; it was refused with: {refusal}") from error
-    if await _judge(place, known) is not Outcome.NO_LOSS and not _in_limbo(place):
+    if await _observe(place, known) is not Outcome.NO_LOSS and not _in_limbo(place):
         raise LossError(f"after the remedy entries are missing; it was refused with: {refusal}")
     await place.stop()
 
@@ -136,7 +136,7 @@ def _in_limbo(place: Place) -> bool:
     return place.running is not None and place.running.storage.in_limbo
 
 
-def _judge_refusal(text: str, applied: Applied) -> None:
+def _check_refusal(text: str, applied: Applied) -> None:
     folder = applied.path.parent
     names = (applied.path.name, str(folder), str(folder.parent)) if folder.name == "index" else (applied.path.name,)
     if not any(name in text for name in (*names, str(folder.parent) if folder.name == "current" else str(folder))):
@@ -145,7 +145,7 @@ def _judge_refusal(text: str, applied: Applied) -> None:
         raise LossError(f"the refusal names no remedy: {text}")
 
 
-async def _judge(place: Place, known: Known) -> Outcome:
+async def _observe(place: Place, known: Known) -> Outcome:
     """Read every acknowledged entry, and try to add to every fenced ledger."""
     client = await place.client()
     seen: Counter[Status] = Counter()
@@ -159,20 +159,23 @@ async def _judge(place: Place, known: Known) -> Outcome:
         for ledger in known.fenced:
             (status,) = await client.add(known.tag, ledger, known.entries[ledger] + 1000, 1)
             if status is Status.OK:
-                raise LossError(f"the fenced ledger {ledger} took an add")
+                raise LossError(f"the fenced ledger {ledger} accepted an add")
     finally:
         await client.close()
     if unexpected := set(seen) - {Status.OK, Status.IO_ERROR, Status.UNKNOWN_LEDGER_STATE}:
-        raise LossError(f"reads were answered {unexpected}")
+        raise LossError(f"unexpected responses to reads: {unexpected}")
     if seen[Status.IO_ERROR]:
         return Outcome.EIO
     return Outcome.LIMBO if seen[Status.UNKNOWN_LEDGER_STATE] else Outcome.NO_LOSS
 
 
 async def trial(image: Image, name: str, kind: str, damage: Damage, seed: int, folder: Path) -> Outcome | None:
-    """Damage one file in a copy of the image at `folder`, start, judge, and remove the copy. None: nothing to do."""
+    """Damage one file in a copy of the image at `folder`, start, and remove the copy.
+
+    Returns the outcome, or None if the damage changes nothing.
+    """
     chance = random.Random(f"{image.name}/{kind}/{damage.value}/{seed}")
-    shutil.rmtree(folder, ignore_errors=True)  # a run that was ended may have left it
+    shutil.rmtree(folder, ignore_errors=True)  # an interrupted run may have left it
     shutil.copytree(image.folder, folder)
     place = image.place(folder)
     try:

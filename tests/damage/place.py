@@ -1,4 +1,4 @@
-"""A real bookie in this process: its folder on a real disk, its real index, its port; the metadata are in memory."""
+"""A real bookie in this process, with its folder on a real disk, a real index and a port; the metadata is in memory."""
 
 import random
 import shutil
@@ -42,27 +42,27 @@ SETTINGS = BookieSettings(
 
 
 def payload(tag: str, ledger: int, entry: int) -> bytes:
-    """The content of an entry; no two are the same."""
+    """Return the unique content of an entry."""
     chance = random.Random(f"{tag}/{ledger}/{entry}")
     return f"{tag}/{ledger}/{entry}/".encode() + chance.randbytes(chance.randrange(200, 4000))
 
 
 @dataclass
 class Known:
-    """What the clients of a bookie know: the acknowledged entries of each ledger, and the fenced ledgers."""
+    """Records the acknowledged entries of each ledger, and the fenced ledgers."""
 
     tag: str
     entries: dict[int, int] = field(default_factory=dict)
-    """Ledger -> count; ids run from 0."""
+    """Number of entries by ledger; ids begin with 0."""
     fenced: set[int] = field(default_factory=set)
 
     def copy(self) -> "Known":
-        """What is known now."""
+        """Return a copy of the current state."""
         return Known(self.tag, dict(self.entries), set(self.fenced))
 
 
 class Client:
-    """A V2 client that sends many requests and collects the answers."""
+    """A V2 client that sends many requests and collects the responses."""
 
     def __init__(self, peer: RawPeer) -> None:
         self._peer = peer
@@ -74,7 +74,7 @@ class Client:
         return cls(await RawPeer.connect(port))
 
     async def add(self, tag: str, ledger: int, first: int, count: int) -> list[Status]:
-        """Add entries to a ledger; the statuses in order."""
+        """Add entries to a ledger. Returns the statuses in order."""
         entries = []
         for entry in range(first, first + count):
             body = payload(tag, ledger, entry)
@@ -96,7 +96,7 @@ class Client:
         return response.status
 
     async def read_all(self, tag: str, ledger: int, count: int) -> list[Status]:
-        """Read entries 0..count-1; statuses by id. AssertionError for wrong content."""
+        """Read entries 0..count-1. Returns statuses by id. AssertionError for wrong content."""
         statuses = [Status.OK] * count
         for first in range(0, count, PIPELINED):
             ids = range(first, min(first + PIPELINED, count))
@@ -111,12 +111,12 @@ class Client:
         return statuses
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._peer.close()
 
 
 class Place:
-    """A bookie's folder and metadata; starts and stops processes on them."""
+    """Owns a bookie's folder and metadata; starts and stops bookies on them."""
 
     def __init__(self, folder: Path, metadata: SimMetadata | None = None) -> None:
         self.folder = folder
@@ -125,7 +125,7 @@ class Place:
         self._disk: LocalDisk | None = None
 
     async def start(self, **changes: object) -> RunningBookie:
-        """Start the bookie; what it took is given back when that fails."""
+        """Start the bookie; if that fails, its resources are released."""
         settings = replace(SETTINGS, data_dir=str(self.folder), **changes)  # type: ignore[arg-type]
         self._disk = disk = LocalDisk()
         try:
@@ -143,7 +143,7 @@ class Place:
         return self.running
 
     async def stop(self) -> None:
-        """Stop in order."""
+        """Stop cleanly."""
         running, self.running = self.running, None
         if running is not None:
             await running.stop()
@@ -157,7 +157,7 @@ class Place:
         return await Client.connect(self.running.port)
 
     async def add(self, known: Known, ledger: int, count: int) -> None:
-        """Add entries, all acknowledged."""
+        """Add entries, which must all be acknowledged."""
         if ledger not in known.entries:
             self.metadata.write(ledger_path(LedgerId(ledger)), b"", None)
         first = known.entries.get(ledger, 0)
@@ -168,15 +168,15 @@ class Place:
         known.entries[ledger] = first + count
 
     async def fence(self, known: Known, ledger: int) -> None:
-        """Fence a ledger; answered."""
+        """Fence a ledger, which must succeed."""
         client = await self.client()
         assert await client.fence(ledger) == Status.OK
         await client.close()
         known.fenced.add(ledger)
 
     def copy_to(self, folder: Path) -> Path:
-        """The folder as a killed process leaves it; call it when no entry is being written.
+        """Copy the folder as a killed process leaves it; call it when no entry is being written.
 
-        A small file may be replaced meanwhile (the scrub notes its position): the copy has its old or its new content.
+        A small file may be replaced meanwhile (the scrub stores its position): the copy has the old or the new content.
         """
         return shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.new"))

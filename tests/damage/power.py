@@ -1,7 +1,7 @@
-"""Loss of power under a real `quire standalone`: its file system is shut down without a flush, and mounted again.
+"""Power cuts under a real `quire standalone`: its file system is shut down without a flush, and mounted again.
 
-The file system is ext4 in a file, behind a loop device. EXT4_IOC_SHUTDOWN with "no log flush" stops it in the middle of
-everything: what was not synced is gone, as on a machine that loses power. Needs root and loop devices.
+The file system is ext4 in a file, behind a loop device. EXT4_IOC_SHUTDOWN with "no log flush" stops it immediately:
+unsynced data is lost, as on a machine that loses power. Needs root and loop devices.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ SHUTDOWN_IOCTL = 0x8004587D
 NO_LOG_FLUSH = 2
 IMAGE_BYTES = 3 << 30
 CHECKED_ROUNDS = 3
-"""After each cut the topics of that many last rounds are read whole; every `FULL_CHECK_EVERY` rounds, all of them."""
+"""Number of last rounds whose topics are read after each cut; every `FULL_CHECK_EVERY` rounds, all topics are."""
 FULL_CHECK_EVERY = 25
 SEND_S = (0.05, 1.5)
 SETTINGS = ("journalMaxSizeMB=32", "dbStorage_writeCacheMaxSizeMb=24")
@@ -34,26 +34,26 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 def why_not() -> str | None:
-    """Why power cuts cannot be simulated here, or None."""
+    """Return why power cuts cannot be simulated here, or None."""
     if os.geteuid() != 0:
         return "it needs root to mount a file system"
     for tool in ("losetup", "mkfs.ext4", "mount", "umount"):
         if shutil.which(tool) is None:
-            return f"there is no {tool}"
+            return f"{tool} is not installed"
     if not os.path.exists("/dev/loop-control"):
         return "there are no loop devices"
     return None
 
 
 class CutDisk:
-    """A mounted file system that loses power when told."""
+    """A mounted file system whose power can be cut."""
 
     def __init__(self, folder: Path) -> None:
         self.image = folder / "disk.img"
         self.mount_point = folder / "disk"
 
     def create(self) -> None:
-        """Make the file system and mount it."""
+        """Create the file system and mount it."""
         self.mount_point.mkdir()
         with self.image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
@@ -65,7 +65,7 @@ class CutDisk:
         _run("mount", "-o", "loop", str(self.image), str(self.mount_point))
 
     def cut(self) -> None:
-        """Shut it down now, with nothing flushed."""
+        """Shut it down at once, without a flush."""
         handle = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(handle, SHUTDOWN_IOCTL, struct.pack("I", NO_LOG_FLUSH))
@@ -73,7 +73,7 @@ class CutDisk:
             os.close(handle)
 
     def unmount(self) -> None:
-        """Unmount what was cut, or is idle."""
+        """Unmount the file system after a cut, or when it is idle."""
         for _ in range(100):
             if subprocess.run(["umount", str(self.mount_point)], capture_output=True, check=False).returncode == 0:
                 return
@@ -87,25 +87,25 @@ def _run(*command: str) -> None:
 
 @dataclass
 class Written:
-    """What one round sent, and which of it was acknowledged."""
+    """Records the messages of one round, and which were acknowledged."""
 
     seed: int
     sent: int = 0
     acked: set[int] = field(default_factory=set)
 
     def body(self, number: int) -> bytes:
-        """The content of a message; no two are the same."""
+        """Return the unique content of a message."""
         chance = random.Random(self.seed << 32 | number)
         return b"%d/%d/" % (self.seed, number) + chance.randbytes(chance.randrange(20, 3000))
 
     @property
     def topic(self) -> str:
-        """A topic for each round."""
+        """The topic of the round."""
         return f"persistent://public/default/round-{self.seed}"
 
 
 class PowerCuts:
-    """Rounds on one file system. The state after each round is in a file beside it: a run can be resumed."""
+    """Runs rounds on one file system. The state after each round is stored in a file, so that a run can be resumed."""
 
     def __init__(self, folder: Path, first_seed: int) -> None:
         self._folder = folder
@@ -123,11 +123,11 @@ class PowerCuts:
 
     @property
     def done(self) -> int:
-        """Rounds that were run."""
+        """The number of completed rounds."""
         return len(self._rounds)
 
     def begin(self) -> None:
-        """Make the disk, or mount the one of an earlier run; start the process."""
+        """Create the disk, or mount the one of an earlier run; start the process."""
         if self._state.exists():
             for seed, sent, acked in json.loads(self._state.read_text()):
                 self._rounds.append(Written(seed, sent, set(acked)))
@@ -137,7 +137,7 @@ class PowerCuts:
         self._server.start()
 
     def end(self) -> None:
-        """Check everything once more, stop, unmount."""
+        """Check everything again, stop, unmount."""
         try:
             self._check(self._rounds)
         finally:
@@ -149,7 +149,7 @@ class PowerCuts:
         self._disk.unmount()
 
     def round(self) -> None:
-        """Write, lose power, start, compare. LossError."""
+        """Write, cut the power, start, compare. LossError if an acknowledged message is lost or changed."""
         written = Written(self._first_seed + len(self._rounds))
         chance = random.Random(written.seed)
         client = pulsar.Client(self._server.url, logger=QUIET, operation_timeout_seconds=60)
@@ -176,7 +176,7 @@ class PowerCuts:
         client.close()
 
     def _check_one(self, client: Any, written: Written) -> None:
-        """Everything acknowledged is there with its content, once, in order; nothing else is that was not sent."""
+        """Check that each acknowledged message is stored once, unchanged, in order, and that none was invented."""
         reader = client.create_reader(written.topic, pulsar.MessageId.earliest)
         found: list[int] = []
         while reader.has_message_available():
@@ -187,14 +187,14 @@ class PowerCuts:
             found.append(number)
         reader.close()
         if found != sorted(set(found)):
-            raise LossError(f"seed {written.seed}: messages are out of order or came twice")
+            raise LossError(f"seed {written.seed}: messages are out of order or duplicated")
         if missing := written.acked - set(found):
-            raise LossError(f"seed {written.seed}: {len(missing)} acknowledged messages are gone: {min(missing)}...")
+            raise LossError(f"seed {written.seed}: {len(missing)} acknowledged messages are lost: {min(missing)}...")
         self.checked += len(found)
 
 
 class _Writer:
-    """Sends from a thread of its own until it is stopped."""
+    """Sends from a separate thread until it is stopped."""
 
     def __init__(self, client: Any, written: Written, chance: random.Random) -> None:
         self._written = written
@@ -211,7 +211,7 @@ class _Writer:
         self._thread = threading.Thread(target=self._send, daemon=True)
 
     def start(self, seconds: float) -> None:
-        """Send; return so long after the first acknowledgement."""
+        """Start sending; return `seconds` after the first acknowledgement."""
         self._thread.start()
         if not self._first.wait(60):
             raise LossError(f"seed {self._written.seed}: nothing was acknowledged within 60 s")

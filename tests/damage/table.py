@@ -1,4 +1,4 @@
-"""The outcomes that are expected: file x damage. docs/durability.md shows this table, and a test compares both."""
+"""The allowed outcomes by file and damage. docs/durability.md shows this table, and a test compares both."""
 
 from tests.damage.outcome import Damage, Outcome
 
@@ -45,12 +45,12 @@ TABLE: dict[str, Allowed] = {
 
 
 def allowed(kind: str, damage: Damage) -> frozenset[Outcome]:
-    """What may come of it; empty: the damage cannot happen to that kind."""
+    """Return the allowed outcomes; empty if the damage cannot happen to that kind of file."""
     return TABLE[kind][COLUMNS.index(damage)]
 
 
 def markdown() -> str:
-    """The table as docs/durability.md shows it."""
+    """Return the table as docs/durability.md shows it."""
     lines = ["| file | " + " | ".join(column.value for column in COLUMNS) + " |", "|---|" + "---|" * len(COLUMNS)]
     for kind, cells in TABLE.items():
         texts = (" or ".join(outcome.value for outcome in Outcome if outcome in cell) or "-" for cell in cells)

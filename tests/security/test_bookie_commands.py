@@ -30,7 +30,7 @@ from tests.unit.bookie.server.security.served import Client
 
 SECRET = b"a secret of tests that is long enough for HS256"
 LEDGER, OTHER = LedgerId(7), LedgerId(8)
-"""One that has entry 0 and the key KEY, and one that nobody has made."""
+"""A ledger with entry 0 and the key KEY, and one that was never created."""
 KEY, WRONG_KEY = master_key(b""), master_key(b"guessed")
 DIGEST = Digest(DigestType.CRC32C, b"")
 

@@ -126,7 +126,7 @@ def with_tokens(**changes: Any) -> AdminAccess:
 
 
 def certificate(role: str) -> dict[str, Any]:
-    """What the ssl module tells of a client's certificate."""
+    """Return a client's certificate in the form of the ssl module."""
     return {"subject": ((("organizationalUnitName", f"0:{role}"),),)}
 
 

@@ -45,7 +45,7 @@ Answer = Callable[[bytes], bytes]
 
 
 class Liar(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types here
-    """Answers the first Range as etcd does, and then each method as it is told to. A stream gets all its answers."""
+    """Answers the first Range as etcd does, and then each method with a given response. A stream gets all of its."""
 
     def __init__(self, answers: dict[str, bytes], stream: list[bytes]) -> None:
         self._answers = answers
@@ -55,7 +55,7 @@ class Liar(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types h
         self._more = asyncio.Event()
 
     async def opened(self, streams: int) -> None:
-        """Wait for so many streams."""
+        """Wait until `streams` streams were opened."""
         async with asyncio.timeout(WAIT_S):
             while self.streams < streams:
                 self._more.clear()

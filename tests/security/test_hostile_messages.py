@@ -30,7 +30,7 @@ ONE = batch_of([(SingleMessageMetadata(), b"")])
 
 
 def packed(count: int, codec: int, body: bytes, **fields: Any) -> bytes:
-    """An entry that says that it is a batch of so many messages."""
+    """Return an entry that claims to be a batch of `count` messages."""
     made = metadata(num_messages_in_batch=count, compression=codec, uncompressed_size=len(body), **fields)
     return seal(made, COMPRESS[codec](body))
 

@@ -1,8 +1,8 @@
-"""A real bookie as a process of its own, for tests that kill it: `python -m tests.support.bookie_process FOLDER`.
+"""A real bookie in a separate process, for tests that kill it: `python -m tests.support.bookie_process FOLDER`.
 
-Real disk, real index, embedded metadata. Prints its port once it serves; SIGTERM stops it in order. With `busy` behind
-the folder its logs are small and garbage collection, compaction and scrub run all the time; lines on its standard input
-(`create LEDGER`, `delete LEDGER`) change the metadata, and are repeated on its standard output when that is done.
+Real disk, real index, embedded metadata. Prints its port once it serves; SIGTERM stops it cleanly. With `busy` after
+the folder its logs are small, and garbage collection, compaction and scrub run all the time; lines on its standard
+input (`create LEDGER`, `delete LEDGER`) change the metadata, and are repeated on its standard output when done.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def busy(settings: BookieSettings) -> BookieSettings:
-    """Everything that moves bytes behind the clients' backs, all the time."""
+    """Return settings with which all background work runs all the time."""
     return replace(
         settings,
         journal=JournalSettings(file_bytes=2 * MIB, group_bytes_max=1 * MIB),
@@ -54,7 +54,7 @@ def _metadata(bookie: BookieId) -> LedgerMetadata:
 
 
 async def obey(metadata: LocalMetadataStore, bookie: BookieId) -> None:
-    """Change the metadata as the lines of the standard input say."""
+    """Change the metadata by the commands on the standard input."""
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     nodes = LedgerNodes(metadata)
@@ -96,14 +96,14 @@ async def serve(folder: str, *, is_busy: bool = False) -> None:
 
 
 class BookieProcess:
-    """The process, as a test holds it."""
+    """Controls the process from a test."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self._process = process
         self.port = port
 
     async def tell(self, line: str) -> None:
-        """Have a busy one change the metadata."""
+        """Let a busy process change the metadata."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{line}\n".encode())
         answer = await asyncio.wait_for(self._process.stdout.readline(), 30)
@@ -121,7 +121,7 @@ class BookieProcess:
 
 @asynccontextmanager
 async def bookie_process(folder: Path, *, busy: bool = False) -> "AsyncIterator[BookieProcess]":
-    """A serving bookie on `folder`; gone at the end in any case."""
+    """Yield a serving bookie on `folder`; the process is ended in any case."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

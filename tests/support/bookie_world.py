@@ -1,6 +1,6 @@
-"""A bookie on simulated disk, index and metadata that really listens on a port, and a raw peer to talk to it.
+"""A bookie on simulated disk, index and metadata that listens on a real port, and a raw peer to connect to it.
 
-Killing it is dropping its ports: `crash` gives the world in which the next process starts.
+`crash` cuts the power; the next process starts on the remaining state.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ ANSWER_TIMEOUT_S = 90
 
 @dataclass
 class BookieWorld:
-    """What outlives a process."""
+    """Owns the state that outlives a process."""
 
     disk: SimDisk = field(default_factory=SimDisk)
     metadata: SimMetadata = field(default_factory=lambda: SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
@@ -58,13 +58,13 @@ class BookieWorld:
         return self.running
 
     async def stop(self) -> None:
-        """Stop the process in order."""
+        """Stop the process cleanly."""
         if self.running is not None:
             await self.running.stop()
             self.running = None
 
     async def crash(self) -> None:
-        """Power cut: the disk keeps what was synced. What is left of the process is swept up."""
+        """Cut the power: the disk keeps synced data, and the tasks of the process are removed."""
         assert self.running is not None and self.session is not None
         heir = self.disk.crash()
         self.session.cut_for_good()
@@ -74,17 +74,17 @@ class BookieWorld:
         self.disk = heir
 
     async def restart(self) -> RunningBookie:
-        """The next process on what the last one left."""
+        """Start the next process on the state that the last one left."""
         return await self.start()
 
     def with_settings(self, **changes: object) -> "BookieWorld":
-        """The same world with other settings."""
+        """Return the same world with other settings."""
         self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
         return self
 
 
 async def sweep_up(dead: RunningBookie) -> None:
-    """End the tasks and sockets of a process whose disk is dead already: nothing that they do counts."""
+    """End the tasks and sockets of a process whose disk is dead, so that they have no effect."""
     dead.storage.failure = dead.storage.failure or OSError("crashed")
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and _is_bookies(task)]
     assert dead._parts.server is not None
@@ -102,7 +102,7 @@ def _is_bookies(task: "asyncio.Task[object]") -> bool:
 
 
 class RawPeer:
-    """A client that speaks in frames."""
+    """A client that sends and receives raw frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -118,7 +118,7 @@ class RawPeer:
         self.writer.write(b"".join(frames))
 
     async def receive(self) -> bytes:
-        """One frame with its length. IncompleteReadError when the bookie closes instead."""
+        """Receive one frame with its length. IncompleteReadError if the bookie closes instead."""
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             head = await self.reader.readexactly(4)
             return head + await self.reader.readexactly(int.from_bytes(head, "big"))
@@ -129,16 +129,16 @@ class RawPeer:
         return await self.receive()
 
     async def receive_all(self, count: int) -> Sequence[bytes]:
-        """Several frames."""
+        """Receive several frames."""
         return [await self.receive() for _ in range(count)]
 
     async def closed_by_bookie(self) -> bool:
-        """Wait for the end of the stream; True when nothing else came before it."""
+        """Wait for the end of the stream. Returns True if no byte arrived before it."""
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return await self.reader.read(1) == b""
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.writer.close()
         try:
             await self.writer.wait_closed()

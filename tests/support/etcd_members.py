@@ -1,4 +1,4 @@
-"""An etcd of three members, any of which can be stopped, killed and restarted; who leads is asked of each."""
+"""An etcd of three members, any of which can be stopped, killed and restarted."""
 
 import json
 import urllib.error
@@ -11,7 +11,7 @@ SIZE = 3
 
 
 class EtcdMembers:
-    """Started by `start`; what clients are given are all members' endpoints."""
+    """Owns the members; clients use the endpoints of all of them."""
 
     def __init__(self, folder: Path) -> None:
         binary = require_etcd()
@@ -36,7 +36,7 @@ class EtcdMembers:
         return f"etcd://{self.endpoint}"
 
     def start(self) -> None:
-        """All at once: the first serves when there is a second."""
+        """Start all at once, as the first serves only with a second."""
         with ThreadPoolExecutor(SIZE) as threads:
             list(threads.map(EtcdServer.start, self.members))
 
@@ -46,7 +46,7 @@ class EtcdMembers:
             one.kill()
 
     def leader(self) -> EtcdServer:
-        """Who leads, as far as a member knows."""
+        """Return the leader, according to the first member that knows it."""
         for one in self.members:
             try:
                 status = one.call("maintenance/status", {})
@@ -56,10 +56,10 @@ class EtcdMembers:
             assert isinstance(header, dict)
             if header["member_id"] == status.get("leader"):
                 return one
-        raise AssertionError("nobody leads")
+        raise AssertionError("no member leads")
 
     def hand_over(self) -> EtcdServer:
-        """Make another member the leader, in order; returns it."""
+        """Move the leadership to another member cleanly, and return that member."""
         former = self.leader()
         other = next(one for one in self.members if one is not former)
         header = other.call("maintenance/status", {})["header"]

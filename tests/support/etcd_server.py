@@ -1,7 +1,7 @@
 """A real etcd server for tests: found or fetched once, then started, stopped, killed and restarted at will.
 
-Looked for in this order: `etcd` on the PATH; the user's cache; Debian's package `etcd-server`, unpacked into the cache
-without installing it; etcd's Go module, built into the cache. Where none works a test is skipped and says so; with
+Tried in this order: `etcd` on the PATH; the user's cache; Debian's package `etcd-server`, unpacked into the cache
+without installing it; etcd's Go module, built into the cache. If none works, the test is skipped with the reason; with
 CI=true it fails.
 """
 
@@ -29,11 +29,11 @@ READY_TIMEOUT_S = 90
 
 
 class EtcdMissingError(Exception):
-    """No etcd could be found or made. The message says what was tried."""
+    """No etcd could be found or built. The message lists the attempts."""
 
 
 def find_etcd() -> Path:
-    """An etcd binary. EtcdMissingError with the reasons when there is no way to one."""
+    """Return an etcd binary. EtcdMissingError with the reasons if there is none."""
     on_path = shutil.which("etcd")
     if on_path is not None:
         return Path(on_path)
@@ -55,7 +55,7 @@ def find_etcd() -> Path:
 
 
 def require_etcd() -> Path:
-    """An etcd binary, or the end of the test: a failure with CI=true, else a skip."""
+    """Return an etcd binary, or end the test: with a failure if CI=true, else with a skip."""
     try:
         return find_etcd()
     except EtcdMissingError as error:
@@ -149,7 +149,7 @@ class EtcdServer:
             raise AssertionError(f"etcd did not start:\n{(self.folder / 'log').read_text()[-3000:]}")
 
     def stop(self) -> None:
-        """End it as an operator would."""
+        """Stop it with SIGTERM."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -162,7 +162,7 @@ class EtcdServer:
         self.start()
 
     def call(self, path: str, body: dict[str, object]) -> dict[str, object]:
-        """A call of etcd's JSON gateway, for what the client under test does not do."""
+        """Call etcd's JSON gateway, for functions that the client under test does not have."""
         request = urllib.request.Request(
             f"http://{self.endpoint}/v3/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
@@ -171,7 +171,7 @@ class EtcdServer:
             return decoded
 
     def compact(self) -> int:
-        """Forget all revisions before the present one; returns it."""
+        """Compact all revisions before the current one, and return it."""
         header = self.call("kv/range", {"key": "Lw=="})["header"]
         assert isinstance(header, dict)
         revision = int(header["revision"])

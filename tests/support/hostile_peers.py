@@ -1,6 +1,6 @@
-"""Clients that hold a server's memory: some begin a frame and stop, some ask for much and never read.
+"""Clients that occupy a server's memory: some begin a frame and stop, some request much and never read.
 
-Plain sockets that never block: a peer that its server does not read, or has closed, must not stop the test.
+Uses non-blocking sockets: a peer that its server does not read, or has closed, must not block the test.
 """
 
 import re
@@ -22,14 +22,14 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 SEND_BUFFER_BYTES = 64 * 1024
 QUIET_S = 1.0
-"""A server that took nothing from any peer for so long takes no more of it."""
+"""A server that read nothing from any peer for this time has stopped reading."""
 ANSWER_S = 60.0
 _BLOCKS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _V2_ADD_HEADER = 0x02010000
 
 
 class Peers:
-    """Sockets to one port. Each sends what it is given as far as the server takes it, and reads only when asked."""
+    """Sockets to one port. Each sends as far as the server reads, and reads only on request."""
 
     def __init__(self, port: int, count: int, tls: ssl.SSLContext | None = None, start_tls: bytes = b"") -> None:
         """`start_tls`: sent, and its frame of response read, before the handshake of TLS."""
@@ -49,7 +49,7 @@ class Peers:
             self.sockets.append(peer)
 
     def send(self, data: bytes) -> int:
-        """Each sends `data`, until all of it is taken or nothing more is. Gives the bytes that were taken."""
+        """Send `data` on each socket until the server has read all of it or stops reading. Returns the bytes sent."""
         self._left = {peer: memoryview(data) for peer in self.sockets}
         taken = 0
         with selectors.DefaultSelector() as selector:
@@ -79,13 +79,13 @@ class Peers:
         return sent
 
     def wait_for_answers(self) -> None:
-        """Until each has got something, or was closed; it is read away."""
+        """Wait until each socket has received a response, which is discarded, or was closed."""
         for peer in self.sockets:
             select.select([peer], [], [], ANSWER_S)
             _is_closed(peer)
 
     def closed(self) -> int:
-        """How many of them the server has closed; what it sent to those is read away."""
+        """Return how many the server has closed; their pending responses are discarded."""
         return sum(map(_is_closed, self.sockets))
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ def closed_for_memory(metrics: str, kind: str) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """RSS of a process."""
+    """Return the RSS of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -198,7 +198,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def peak_bytes(pid: int, seconds: float) -> int:
-    """The largest RSS of a process within some time."""
+    """Return the largest RSS of a process within `seconds`."""
     peak, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         peak = max(peak, resident_bytes(pid))

@@ -1,7 +1,7 @@
-"""The stock Java BookKeeper client in a JVM of its own: `tests/compat/java` says what it can be told.
+"""The stock Java BookKeeper client in a separate JVM: `tests/compat/java` defines its commands.
 
-`scripts/compat/fetch.sh` brings the jars and compiles the driver; both are kept in the user's cache folder. Where that
-cannot be done a test is skipped and says why; with CI=true it fails.
+`scripts/compat/fetch.sh` fetches the jars and compiles the driver; both are kept in the user's cache folder. If that
+fails, the test is skipped with the reason; with CI=true it fails.
 """
 
 import functools
@@ -38,7 +38,7 @@ JAVA_OPTIONS = [
 
 @functools.cache
 def class_path() -> str:
-    """Of the driver and its jars; a skip (a failure with CI=true) where it cannot be had."""
+    """Return the class path of the driver and its jars, or skip the test (fail it with CI=true)."""
     command = [str(SCRIPTS / "fetch.sh"), str(SOURCES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if done.returncode == 0:
@@ -50,20 +50,20 @@ def class_path() -> str:
 
 
 def payload(ledger: int, entry: int, size: int) -> bytes:
-    """What the driver writes as an entry: `Clients.payload` in Java."""
+    """Return the entry that the driver writes; `Clients.payload` in Java."""
     start = (ledger * 31 + entry * 7) & 255
     run = (bytes(range(256)) * (size // 256 + 2))[start : start + size]
     return (entry.to_bytes(8, "big") + run[8:])[:size]
 
 
 def described(ledger: int, entry: int, size: int, *, length: int | None = None) -> list[Any]:
-    """How the driver reports that entry, in a ledger whose entries are all of `size` bytes unless `length` is given."""
+    """Return the driver's report of an entry, if all entries of the ledger have `size` bytes or `length` is given."""
     whole = size * (entry + 1) if length is None else length
     return [entry, whole, size, hashlib.sha256(payload(ledger, entry, size)).hexdigest()]
 
 
 class JavaError(Exception):
-    """What a command ended with: `name` in the words of the Java client, such as `LedgerFenced`."""
+    """The error of a command; `name` is that of the Java client, such as `LedgerFenced`."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
@@ -71,7 +71,7 @@ class JavaError(Exception):
 
 
 class JavaDriver:
-    """One JVM. Commands run side by side; `send` does not wait, `call` does."""
+    """Owns one JVM. Commands run concurrently; `send` does not wait, `call` does."""
 
     def __init__(self, folder: Path, name: str = "java") -> None:
         self.log = folder / f"{name}.log"
@@ -88,7 +88,7 @@ class JavaDriver:
         self._reader.start()
 
     def send(self, op: str, **arguments: Any) -> "Future[Any]":
-        """Start a command. The future holds its result or JavaError; ConnectionError when the JVM is gone."""
+        """Start a command. The future gets its result, a JavaError, or ConnectionError if the JVM has ended."""
         future: Future[Any] = Future()
         number = next(self._numbers)
         line = json.dumps({"id": number, "op": op, **arguments})
@@ -100,33 +100,33 @@ class JavaDriver:
         return future
 
     def call(self, op: str, **arguments: Any) -> Any:
-        """A command and its result. JavaError."""
+        """Run a command and return its result. JavaError if it fails."""
         return self.send(op, **arguments).result(ANSWER_TIMEOUT_S)
 
     def fails(self, op: str, **arguments: Any) -> str:
-        """The name of the error with which the command ends."""
+        """Run a command that must fail, and return the name of its error."""
         with pytest.raises(JavaError) as caught:
             self.call(op, **arguments)
         return caught.value.name
 
     def acked(self, ledger: int) -> int:
-        """The highest entry that `write_until_error` has told of; -1 for none."""
+        """Return the highest entry that `write_until_error` has reported; -1 for none."""
         return self._acked.get(ledger, -1)
 
     def wait_acked(self, ledger: int, entry: int) -> None:
-        """Until `write_until_error` has told of `entry`."""
+        """Wait until `write_until_error` has reported `entry`."""
         with self._acked_changed:
             reached = self._acked_changed.wait_for(lambda: self.acked(ledger) >= entry, ANSWER_TIMEOUT_S)
         assert reached, f"ledger {ledger} got to {self.acked(ledger)}, not to {entry}"
 
     def kill(self) -> None:
-        """SIGKILL. What it told of before is counted when this returns."""
+        """Kill it with SIGKILL. Its earlier reports are processed when this returns."""
         self.process.kill()
         self.process.wait()
         self._reader.join(20)
 
     def close(self) -> None:
-        """End it: it halts when its standard input ends."""
+        """End it by closing its standard input."""
         if self.process.poll() is None:
             assert self.process.stdin is not None
             self.process.stdin.close()

@@ -1,4 +1,4 @@
-"""A journal on a simulated disk, with what was acknowledged and what replay gave back."""
+"""A journal on a simulated disk, with its acknowledgements and the records of its replay."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ LEDGER = LedgerId(9)
 
 
 def run_of(first: int, *entries: bytes, ledger: int = LEDGER) -> Run:
-    """A run with those entries."""
+    """Return a run with these entries."""
     return Run(LedgerId(ledger), EntryId(first), entries, EntryId(first - 1), sum(map(len, entries)))
 
 
 class Answers:
-    """Collects what `done` was called with, by tag, in order."""
+    """Collects the results of `done` callbacks by tag, in order."""
 
     def __init__(self) -> None:
         self.order: list[object] = []
@@ -27,7 +27,7 @@ class Answers:
         self.acked: list[object] = []
 
     def of(self, tag: object) -> Callable[[BaseException | None], None]:
-        """A `done` for one append."""
+        """Return the `done` callback of one append."""
 
         def done(error: BaseException | None) -> None:
             self.order.append(tag)
@@ -42,7 +42,7 @@ class Answers:
 async def open_journal(
     disk: Disk, settings: JournalSettings = SMALL
 ) -> tuple[Journal, list[JournalRecord], ReplaySummary]:
-    """Open and replay; the records that came back."""
+    """Open and replay a journal. Returns it with the replayed records and the summary."""
     journal = await Journal.open(disk, FOLDER, settings, chance=SystemChance())
     records: list[JournalRecord] = []
     summary = await journal.replay(records.append)
@@ -50,7 +50,7 @@ async def open_journal(
 
 
 def entries_of(records: list[JournalRecord]) -> list[tuple[int, bytes]]:
-    """(entry id, bytes) of all entries, in replay order."""
+    """Return (entry id, bytes) of all entries, in replay order."""
     return [
         (record.run.first + index, bytes(entry))
         for record in records

@@ -1,4 +1,4 @@
-"""Smallest good resources of `quire.dev/v1alpha1`, and a way to say what is different in one."""
+"""Minimal valid resources of `quire.dev/v1alpha1`, and a function to change fields of one."""
 
 import copy
 from typing import Any
@@ -19,11 +19,11 @@ MANAGED_LEDGER: dict[str, Any] = {
     "spec": {"bookieRef": {"name": "pool"}, "namespace": "shop/orders"},
 }
 ABSENT = object()
-"""As a value: take the field away."""
+"""A value that removes the field."""
 
 
 def changed(manifest: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A copy with values put at dotted paths, e.g. `{"spec.storage.journal.size": "1Gi"}`; what is missing is made."""
+    """Return a copy with values at dotted paths, e.g. `{"spec.storage.journal.size": "1Gi"}`; parents are created."""
     found = copy.deepcopy(manifest)
     for path, value in changes.items():
         *parents, last = path.split(".")
@@ -38,10 +38,10 @@ def changed(manifest: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
 
 
 def bookie(**spec: Any) -> dict[str, Any]:
-    """A good Bookie with some fields of the spec replaced; names as in the manifest."""
+    """Return a valid Bookie with some fields of the spec replaced; names as in the manifest."""
     return changed(BOOKIE, {f"spec.{name}": value for name, value in spec.items()})
 
 
 def managed_ledger(**spec: Any) -> dict[str, Any]:
-    """A good ManagedLedger with some fields of the spec replaced; names as in the manifest."""
+    """Return a valid ManagedLedger with some fields of the spec replaced; names as in the manifest."""
     return changed(MANAGED_LEDGER, {f"spec.{name}": value for name, value in spec.items()})

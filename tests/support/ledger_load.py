@@ -1,6 +1,6 @@
-"""A writer of known content that never gives up, and the check of what it was told: for tests that break things.
+"""A writer of known content that retries forever, and a check of its acknowledged entries: for tests with faults.
 
-Ledgers are written one after the other. One that fails is left to be recovered; the next is made as soon as that works.
+Ledgers are written one after the other. A failed one is left to recovery; the next is created as soon as possible.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from tests.support.relay import Relay
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-# A replica that lags is noticed soon; all being slow, as on a busy machine, is no failure.
+# A lagging replica is noticed soon; slowness of all, as on a busy machine, is not a failure.
 QUICK = ClientSettings(suspect_s=5.0, add_timeout_s=30.0, slow_replica_s=3.0, read_timeout_s=6.0)
 ENTRIES_OF_A_LEDGER = 2_000
 AT_ONCE = 20
 
 
 def payload(ledger: LedgerId, entry: int) -> bytes:
-    """Known bytes of varying length."""
+    """Return the known bytes of an entry, of varying length."""
     return hashlib.sha256(b"%d/%d" % (ledger, entry)).digest() * (1 + entry % 40)
 
 
 @asynccontextmanager
 async def ledger_client(url: str, relays: "Mapping[int, Relay] | None" = None) -> "AsyncIterator[LedgerClient]":
-    """A client; `relays`: through which one a bookie is reached, by the port where it says that it is."""
+    """Yield a client. `relays`: the relay to each bookie, by the bookie's advertised port."""
     metadata = await open_metadata_store(url, MetadataSettings())
     registry = await BookieRegistry.open(metadata)
     direct = registry.address_of
@@ -56,15 +56,15 @@ async def ledger_client(url: str, relays: "Mapping[int, Relay] | None" = None) -
 
 
 class LedgerLoad:
-    """Appends, `AT_ONCE` at a time, from `start` to `stop`."""
+    """Appends entries, `AT_ONCE` at a time, from `start` to `stop`."""
 
     def __init__(self, client: LedgerClient, entries_of_a_ledger: int = ENTRIES_OF_A_LEDGER) -> None:
         self.acknowledged: dict[LedgerId, int] = {}
-        """How many entries of each ledger were acknowledged, from its first on."""
+        """The number of acknowledged entries of each ledger, from its first on."""
         self.submitted: dict[LedgerId, int] = {}
         self.failures: list[QuireError] = []
         self.longest_pause_s = 0.0
-        """Without an acknowledgement, since `watch_pause`."""
+        """The longest time without an acknowledgement since `watch_pause`."""
         self._client = client
         self._entries = entries_of_a_ledger
         self._seen_s = 0.0
@@ -74,30 +74,30 @@ class LedgerLoad:
 
     @property
     def total(self) -> int:
-        """Acknowledged entries of all ledgers."""
+        """The number of acknowledged entries of all ledgers."""
         return sum(self.acknowledged.values())
 
     @property
     def ensemble(self) -> tuple[BookieId, ...]:
-        """Who gets new entries, as far as the writer's metadata say by now."""
+        """The ensemble of new entries, by the writer's current metadata."""
         return () if self._writer is None else self._writer.metadata.segments[-1].ensemble
 
     @property
     def replicas(self) -> frozenset[BookieId]:
-        """Those of them that take entries and are not counted as failed."""
+        """The bookies of the ensemble that do not count as failed."""
         return frozenset() if self._writer is None else frozenset(self.ensemble) - self._writer.failed_replicas.keys()
 
     def start(self) -> None:
-        """Begin."""
+        """Start appending."""
         self.watch_pause()
         self._task = asyncio.create_task(self._run(), name="load")
 
     def watch_pause(self) -> None:
-        """Measure the longest pause from here on."""
+        """Measure the longest pause from now on."""
         self._seen_s, self.longest_pause_s = time.monotonic(), 0.0
 
     async def progress(self, entries: int, timeout_s: float = 60) -> None:
-        """Wait until so many more are acknowledged."""
+        """Wait until `entries` more are acknowledged."""
         wanted = self.total + entries
         async with asyncio.timeout(timeout_s):
             while self.total < wanted:
@@ -105,7 +105,7 @@ class LedgerLoad:
                 await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        """Finish what is under way."""
+        """Stop after the appends in progress."""
         self._stopped = True
         assert self._task is not None
         await asyncio.wait_for(self._task, 60)
@@ -148,7 +148,7 @@ class LedgerLoad:
         self._seen_s = now_s
 
     async def check(self, client: LedgerClient, *, recover: bool = True) -> None:
-        """Every acknowledged entry is there with its bytes, and nothing that was never written."""
+        """Check that every acknowledged entry has its bytes, and that no entry was invented."""
         for ledger, acknowledged in self.acknowledged.items():
             reader = await client.open_ledger(ledger, recover=recover)
             last = reader.last_add_confirmed

@@ -1,8 +1,8 @@
-"""The embedded metadata store under a power cut and damage at rest: its real files, and what a cut may take of them.
+"""The embedded metadata store under power cuts and damage at rest, on its real files.
 
-`Recorder` stands between the product and the change log, and calls a hook at each write, sync and commit. A hook takes
-a copy of the folder as a power cut would leave it: any part of the writes that no sync covered is there or not. SQLite
-syncs what it commits, so its files are copied as they are.
+`Recorder` wraps the change log and calls a hook at each write, sync and commit. A hook copies the folder as a power cut
+would leave it: any part of the unsynced writes is kept or lost. SQLite syncs its commits, so its files are copied
+unchanged.
 """
 
 import asyncio
@@ -28,23 +28,23 @@ Content = dict[bytes, Value]
 
 
 class Recorder:
-    """`hook` is called before and after each step that could be the last before a cut."""
+    """Records unsynced writes. `hook` is called before and after each step that could be the last before a cut."""
 
     def __init__(self, hook: Callable[[], None]) -> None:
         self.hook = hook
         self.unsynced: dict[Path, list[tuple[int, bytes, bytes]]] = {}
-        """By file, writes that no sync covered: offset, bytes before, bytes written."""
+        """Unsynced writes by file: offset, bytes before, bytes written."""
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Everything that is opened meanwhile is recorded."""
+        """Record all stores opened in this context."""
         recorder = self
         commit = Database.commit
 
         class RecordedFile(LogFile):
             def __init__(self, path: Path, *, create: bool) -> None:
                 super().__init__(path, create=create)
-                # Under the name that it has after the rename, which is synced before anything else happens.
+                # The name after the rename, which is synced before any other step.
                 self.path = path
 
             def write(self, offset: int, data: bytes) -> None:
@@ -89,21 +89,21 @@ class Recorder:
 
 
 class Groups:
-    """Runs group commits as the store's own thread does, in the caller's thread. Needs a running loop."""
+    """Runs group commits in the caller's thread, as the store's own thread does. Needs a running loop."""
 
     def __init__(self) -> None:
         self._thread = DatabaseThread(lambda events: None, MetadataStats())
         self._loop = asyncio.get_running_loop()
 
     def run(self, database: Database, *writes: Callable[[Database], Any]) -> list[Any]:
-        """One group; results or errors of its writes. All of them are answered when this returns."""
+        """Run one group and return the results or errors of its writes."""
         jobs = [_Job(write, self._loop.create_future(), True) for write in writes]
         outcomes, _ = self._thread._run_group(database, jobs)
         return [outcome.result if outcome.error is None else outcome.error for outcome in outcomes]
 
 
 def random_write(chance: random.Random, number: int) -> Callable[[Database], Any]:
-    """A write of a kind that brokers make."""
+    """Draw a write as brokers perform it."""
     key = f"/k/{chance.randrange(40)}"
     kind = chance.choice(("put", "put", "put", "delete", "ephemeral", "sequence", "large"))
     value = f"value {number}".encode() + bytes(chance.randrange(200))
@@ -119,12 +119,12 @@ def random_write(chance: random.Random, number: int) -> Callable[[Database], Any
 
 
 def content_of(database: Database) -> Content:
-    """All persistent nodes, by key."""
+    """Return all persistent nodes by key."""
     return {key: (version, value) for key, version, value in Rows(database._connection)}
 
 
 def content_at(folder: Path) -> Content:
-    """The same of the folder of a stopped store."""
+    """Return all persistent nodes in the folder of a stopped store."""
     connection = connect_read_only(folder / "metadata.db")
     try:
         return {key: (version, value) for key, version, value in Rows(connection)}
@@ -136,7 +136,7 @@ DAMAGES = ("removed", "truncated", "flipped", "wiped", "older")
 
 
 def damage(folder: Path, name: str, kind: str, older: Path | None, chance: random.Random) -> str:
-    """Damage one file, or put an older copy in its place; says so, or returns an empty text where that is not possible.
+    """Damage one file, or replace it by an older copy. Returns a description, or "" if that is not possible.
 
     The database and its write-ahead log are one file in two: an older copy is of both.
     """
@@ -156,7 +156,7 @@ def damage(folder: Path, name: str, kind: str, older: Path | None, chance: rando
         path.unlink()
         return f"{name} removed"
     data = bytearray(path.read_bytes())
-    # Most bytes of these files are zeros that were never used: aim where something is.
+    # Most bytes of these files are unused zeros: damage only the used part.
     used = max((at for at in range(len(data) - 1, -1, -1) if data[at]), default=0) + 1
     at = chance.randrange(used)
     if kind == "truncated":

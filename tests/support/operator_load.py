@@ -1,4 +1,4 @@
-"""Many resources on an API server without nodes, one operator, and how long it takes until all is made and said."""
+"""Measures how long one operator takes for many resources on an API server without nodes."""
 
 import os
 import re
@@ -20,18 +20,18 @@ RESOURCES = "/apis/quire.dev/v1alpha1/namespaces/{}/{}"
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What was measured."""
+    """The measurements."""
 
     made_s: float
-    """From the start of the operator until every resource has its children and a status of its present generation."""
+    """Time from the operator's start until every resource has its children and a status of its current generation."""
     peak_mb: float
-    """Of the operator's memory."""
+    """Peak memory of the operator."""
     cpu_s: float
-    """Of the operator, until then."""
+    """CPU time of the operator until then."""
 
 
 def resources(pools: int, ledgers: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Pools that are clusters of their own, and ManagedLedgers spread over them."""
+    """Yield pools, each a separate cluster, and ManagedLedgers spread over them."""
     for number in range(pools):
         endpoints = [f"etcd-{number}.etcd:2379"]
         yield (
@@ -55,7 +55,7 @@ def resources(pools: int, ledgers: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def operator(kubeconfig: Path, namespace: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, stopped in the end."""
+    """Run the operator's process, stopped at the end."""
     words = ("run", "--kubeconfig", str(kubeconfig), "--identity", "load", "--metrics-port", "0")
     images = ("--bookie-image", "quire-bookie:1", "--broker-image", "quire-broker:1")
     places = ("--namespace", namespace, "--watch-namespace", namespace)
@@ -70,12 +70,12 @@ def operator(kubeconfig: Path, namespace: str, log: Path) -> Iterator[subprocess
 
 
 def is_current(item: dict[str, Any]) -> bool:
-    """The operator has said something about its present spec."""
+    """Return whether the status is of the current generation."""
     return bool(item.get("status", {}).get("observedGeneration") == item["metadata"]["generation"])
 
 
 def lacking(api: KubeApi, namespace: str, pools: int, ledgers: int) -> int:
-    """How many resources are not current, and how many children are missing."""
+    """Return the number of resources that are not current plus the number of missing children."""
     found = 0
     for plural in ("bookies", "managedledgers"):
         items = api.get(RESOURCES.format(namespace, plural)).expect()["items"]
@@ -88,14 +88,14 @@ def lacking(api: KubeApi, namespace: str, pools: int, ledgers: int) -> int:
 
 
 def memory_peak_mb(pid: int) -> float:
-    """VmHWM."""
+    """Return VmHWM of a process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time so far."""
+    """Return the user and system time of a process."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,8 +1,8 @@
-"""Ports that nothing listens on at the moment, for servers that a test starts.
+"""Free ports for servers that a test starts.
 
-A port that was just free is another's a moment later when all who look take what the system offers: each process goes
-through a stretch of its own instead, below those that the system gives to connections, and takes none twice in a row.
-Several test runs, and the workers of one, hence stay out of each other's way.
+If all processes took the ports that the system offers, a free port could be in use a moment later. Instead, each
+process goes through its own range, below the ephemeral ports of the system, and uses no port twice in a row. So
+concurrent test runs, and the workers of one, do not conflict.
 """
 
 import os
@@ -15,17 +15,17 @@ _next = LOWEST + os.getpid() * _STRETCH % (HIGHEST - LOWEST)
 
 
 def free_port() -> int:
-    """One."""
+    """Return a free port."""
     return free_port_range(1)
 
 
 def free_ports(count: int) -> list[int]:
-    """Several, each another one."""
+    """Return several distinct free ports."""
     return [free_port() for _ in range(count)]
 
 
 def free_port_range(count: int) -> int:
-    """The first of `count` in a row."""
+    """Return the first of `count` consecutive free ports."""
     global _next
     for _ in range(HIGHEST - LOWEST):
         first = _next if _next + count <= HIGHEST else LOWEST

@@ -1,7 +1,7 @@
-"""A network that misbehaves, between one server and its clients: what passes it can be cut, held, delayed or torn.
+"""A faulty network between one server and its clients: it cuts, holds, delays or tears the traffic.
 
 Runs on the test's own loop. Directions are seen from the client: TO the server, BACK from it. A one-way partition holds
-one of them: nothing is lost and nothing arrives, as with packets that are sent again until the network is back.
+one of them: nothing is lost and nothing arrives, as with packets that are retransmitted until the network is back.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ class Relay:
         self._torn: set[Way] = set()
 
     async def open(self) -> None:
-        """Forward everything as it comes, on the same port every time."""
+        """Start forwarding, on the same port every time."""
         await self.heal()
 
     async def heal(self) -> None:
-        """No fault any more. Connections that were cut stay cut."""
+        """End all faults. Cut connections stay cut."""
         for event in self._passes.values():
             event.set()
         self._delay_s = dict.fromkeys(Way, 0.0)
@@ -48,21 +48,21 @@ class Relay:
             self.port = int(self._server.sockets[0].getsockname()[1])
 
     def hold(self, ways: Collection[Way] = BOTH) -> None:
-        """Nothing passes in these directions until `heal`; connections stay and new ones are taken."""
+        """Hold the traffic in these directions until `heal`; connections stay and new ones are accepted."""
         for way in ways:
             self._passes[way].clear()
 
     def delay(self, delay_s: float, ways: Collection[Way] = BOTH) -> None:
-        """Whatever is read passes so much later, in order, and nothing behind it meanwhile."""
+        """Delay the traffic in these directions, in order."""
         for way in ways:
             self._delay_s[way] = delay_s
 
     def tear(self, ways: Collection[Way] = BOTH) -> None:
-        """Half of what comes next passes in these directions, then its connection is cut: once for each direction."""
+        """Pass half of the next bytes in these directions, then cut the connection; once for each direction."""
         self._torn |= set(ways)
 
     async def cut(self, *, refuse: bool = False) -> None:
-        """Cut every connection; with `refuse` take no new one until `heal`."""
+        """Cut every connection; with `refuse`, accept no new one until `heal`."""
         if refuse and self._server is not None:
             self._server.close()
             self._server = None
@@ -73,7 +73,7 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """End it."""
+        """Stop the relay."""
         await self.cut(refuse=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,5 +106,5 @@ class Relay:
                 await target.drain()
         self._writers -= pair
         for writer in pair:
-            # In order, so that what was forwarded still arrives.
+            # Closed without a reset, so that forwarded bytes still arrive.
             writer.close()

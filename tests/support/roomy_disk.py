@@ -1,4 +1,4 @@
-"""What a test's bookie is told so that it never judges how full the disk of the machine that tests is."""
+"""A setting for bookies in tests that ignores how full the machine's disk is."""
 
 NEVER_FULL = 1.0
-"""As `disk_usage_threshold`: no disk is above it."""
+"""Value of `disk_usage_threshold` that no disk exceeds."""

@@ -1,6 +1,6 @@
-"""An S3 service that misbehaves: stands between a client and the real server, on the test's own loop.
+"""A faulty S3 service: a proxy between a client and the real server, on the test's own loop.
 
-Requests are passed on with their signatures. `faults` says of each request what happens instead.
+Requests are forwarded with their signatures, unless `faults` returns a fault for them.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _NOT_PASSED = ("transfer-encoding", "content-length", "connection")
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer this instead of passing it on."""
+    """Respond with this instead of forwarding the request."""
 
     status: int
     code: str
@@ -22,7 +22,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Close the connection after so many bytes of the body, and pass nothing on."""
+    """Close the connection after this number of bytes of the body, and forward nothing."""
 
     after_bytes: int
 
@@ -36,7 +36,7 @@ class S3Relay:
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
         self.faults: Callable[[str, str], Fault] = lambda method, path: None
-        """Of method and path with query."""
+        """Returns the fault for a method and a path with its query, or None."""
         self.seen: list[tuple[str, str]] = []
         self.ranges: list[str] = []
         self._runner: web.AppRunner | None = None
@@ -45,7 +45,7 @@ class S3Relay:
 
     @property
     def endpoint(self) -> str:
-        """Its URL."""
+        """The relay's URL."""
         return f"http://127.0.0.1:{self.port}"
 
     async def open(self) -> None:
@@ -60,14 +60,14 @@ class S3Relay:
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
-        """End."""
+        """Stop the relay."""
         if self._runner is not None:
             await self._runner.cleanup()
         if self._session is not None:
             await self._session.close()
 
     def fail(self, times: int, fault: Fault, method: str = "", part: str = "") -> None:
-        """So many requests with this method and this text in their path get the fault; then all is well."""
+        """Apply a fault to the next `times` requests with this method and this text in their path."""
         left = [times]
 
         def faults(asked: str, path: str) -> Fault:

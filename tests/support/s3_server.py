@@ -1,6 +1,6 @@
 """A real S3 server for tests: versitygw over a folder, built once from its Go module (`scripts/s3/build.sh`).
 
-Where it cannot be built a test is skipped and says why; with CI=true it fails.
+If it cannot be built, the test is skipped with the reason; with CI=true it fails.
 """
 
 import os
@@ -20,7 +20,7 @@ START_TIMEOUT_S = 90
 
 
 def require_s3() -> Path:
-    """The server's binary, or the end of the test: a failure with CI=true, else a skip."""
+    """Return the server's binary, or end the test: with a failure if CI=true, else with a skip."""
     try:
         done = subprocess.run(
             [ROOT / "scripts" / "s3" / "build.sh"], capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
@@ -60,7 +60,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client takes its credentials from."""
+        """Environment variables with a client's credentials."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -105,11 +105,11 @@ class S3Server:
             return False
 
     def make_bucket(self, name: str) -> None:
-        """A bucket is a folder of it."""
+        """Create a bucket, which is a folder of the server."""
         (self.buckets / name).mkdir()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

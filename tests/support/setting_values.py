@@ -1,4 +1,4 @@
-"""A value of each setting that is not its default, for tests that follow settings to their rooms."""
+"""A value other than the default of each setting, for tests that follow settings to the modules that use them."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ STORAGE: dict[str, Any] = {
     "journal_group_entries_max": 99,
     "add_wait_ms": 444,
 }
-"""What `quire bookie` and `quire standalone` share."""
+"""Settings shared by `quire bookie` and `quire standalone`."""
 RECOVERY: dict[str, Any] = {
     "recovery_workers": 3,
     "recovery_audits": False,
@@ -71,7 +71,7 @@ RECOVERY: dict[str, Any] = {
     "recovery_retry_ms": 2500,
     "unmarked_write_quorum": 3,
 }
-"""Of auto-recovery."""
+"""Settings of auto-recovery."""
 
 LEDGER_CLIENT: dict[str, Any] = {
     "client_timeout_s": 12.5,

@@ -1,4 +1,4 @@
-"""A small ext4 of a test's own, on a loop device; and a file that fills it to any level."""
+"""A small separate ext4 on a loop device, and a file that fills it to any level."""
 
 import contextlib
 import os
@@ -20,17 +20,17 @@ class SmallDisk:
 
     @property
     def ballast(self) -> Path:
-        """What another program keeps there."""
+        """A file that stands for the data of another program."""
         return self.folder / "ballast"
 
     def free_bytes(self) -> int:
-        """As `df` shows."""
+        """The free bytes, as `df` shows them."""
         found = os.statvfs(self.folder)
         return found.f_bavail * found.f_frsize
 
     def fill(self, leave_bytes: int) -> None:
-        """Let the ballast grow until no more than that is free; it never shrinks."""
-        # Without a buffer: what does not fit must not be tried again when the file is closed.
+        """Let the ballast grow until at most `leave_bytes` are free; it never shrinks."""
+        # Unbuffered, so that bytes that do not fit are not written again when the file is closed.
         with self.ballast.open("ab", buffering=0) as file:
             while (surplus := self.free_bytes() - leave_bytes) > 0:
                 try:
@@ -47,7 +47,7 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size_mib: int) -> Iterator[SmallDisk]:
-    """An empty ext4 of that size below `folder`. Skips the test, with the reason, where none can be mounted."""
+    """Yield an empty ext4 of that size below `folder`. Skips the test with the reason if none can be mounted."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a file system")
     image, mount = folder / "disk.img", folder / "mount"

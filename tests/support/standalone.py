@@ -64,7 +64,7 @@ class StandaloneProcess:
         return self._process
 
     def wait_until_healthy(self, process: "subprocess.Popen[bytes]") -> None:
-        """Until /healthz answers; an error when the process ends instead."""
+        """Wait until /healthz reports healthy. Fails if the process ends instead."""
         until(self.is_healthy, lambda: f"it is not healthy:\n{self.tail()}", timeout_s=START_TIMEOUT_S, process=process)
 
     def is_healthy(self) -> bool:
@@ -88,14 +88,14 @@ class StandaloneProcess:
         self._process.wait()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """One signal (a second would end it at once), and its exit code."""
+        """Send one signal (a second one would end it at once) and return the exit code."""
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(number)
         return self._process.wait(60)
 
     def close(self) -> None:
-        """End it whatever it does."""
+        """End the process in any state."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
 
@@ -118,5 +118,5 @@ class StandaloneProcess:
 
 
 def environment() -> dict[str, str]:
-    """The environment without settings of ours, for tests of the command line."""
+    """Return the environment without Quire's settings, for tests of the command line."""
     return {key: value for key, value in os.environ.items() if not key.startswith("QUIRE_")}

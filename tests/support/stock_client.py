@@ -1,4 +1,4 @@
-"""Our client made to create, write and read as stock clients do: without tokens of ledgers."""
+"""Makes our client create, write and read as stock clients do: without tokens of ledgers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,7 +11,7 @@ from quire_bookie.model import BookieId, DigestType, LedgerId
 
 
 class UnboundLinks(BoundLinks):
-    """No bookie is asked which ledger it holds."""
+    """Links that do not ask bookies which ledger they hold."""
 
     async def declare(self, bookies: Iterable[BookieId]) -> BookieId | None:
         """See BoundLinks."""
@@ -27,7 +27,7 @@ class UnboundLinks(BoundLinks):
 
 
 def without_tokens(client: LedgerClient) -> None:
-    """From now on `client` names no token and asks for none."""
+    """Let `client` send no token and request none from now on."""
     bound = client._handle
 
     def handle(ledger: LedgerId, digest_type: DigestType, password: bytes, token: bytes) -> LedgerHandle:

@@ -1,4 +1,4 @@
-"""Requests that hold a token and are not valid HTTP, and checks of the answers to them and of the log."""
+"""Requests that contain a token and are not valid HTTP, and checks of their responses and of the log."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ REQUESTS = {
     "no request line": (400, b"Bearer " + SECRET.encode() + b"\r\n\r\n"),
     "invalid path": (400, b"GET http://[" + SECRET.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
 }
-"""Kind of request -> the expected status, and the bytes."""
+"""The expected status and the bytes of each kind of request."""
 
 
 async def sent(port: int, request: bytes) -> str:
-    """All that the port answers until it closes the connection."""
+    """Send a request and return the response until the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     answer = await reader.read()
@@ -29,7 +29,7 @@ async def sent(port: int, request: bytes) -> str:
 
 
 async def check_refusals(port: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Each is refused plainly, and logged in one line without its contents."""
+    """Check that each request is refused, and logged in one line without its content."""
     with caplog.at_level(logging.DEBUG):
         for what, (status, request) in REQUESTS.items():
             caplog.clear()

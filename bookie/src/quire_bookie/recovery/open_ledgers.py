@@ -48,7 +48,7 @@ class TailObservation:
 class OpenTails:
     """Remembers the first observation of each open ledger that lacked a replica.
 
-    Bounded: a forgotten one starts anew.
+    Bounded: the grace period of a ledger that was dropped starts again.
     """
 
     def __init__(self, grace_s: float) -> None:
@@ -81,7 +81,7 @@ class OpenTails:
             self._first[ledger] = (
                 now_s,
                 seen,
-            )  # the writer is active, or the reason is another: the grace period starts anew
+            )  # the writer is active, or the reason has changed: the grace period starts again
             return TailAdvice.WAIT
         if now_s - since_s < self._grace_s:
             return TailAdvice.WAIT

@@ -1,7 +1,7 @@
 """Starts and stops auto-recovery in one process: registrations, connections, workers and auditor.
 
-If one part dies, all of it ends. `failed` then holds the reason, and the owner of the process stops it or starts it
-anew. Half an auto-recovery would look like a whole one.
+If one part fails, all of it ends: a partial auto-recovery would look like a complete one. `failed` then holds the
+reason, and the owner of the process stops or restarts it.
 """
 
 import asyncio

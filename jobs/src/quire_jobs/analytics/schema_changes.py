@@ -24,7 +24,7 @@ Definition: TypeAlias = Any
 class Breaks(Enum):
     """Readers that a change breaks: old readers cannot read new messages, new readers cannot read old ones."""
 
-    NOBODY = "nobody"
+    NONE = "nobody"
     OLD_READERS = "old readers"
     NEW_READERS = "new readers"
     BOTH = "both"
@@ -129,16 +129,16 @@ def _words(kind: Definition, depth: int) -> str:
 def _change(path: str, old: _Field | None, new: _Field | None) -> FieldChange | None:
     if old is None:
         assert new is not None
-        breaks = Breaks.NOBODY if new.has_default else Breaks.NEW_READERS
+        breaks = Breaks.NONE if new.has_default else Breaks.NEW_READERS
         return FieldChange(path, "added" if new.has_default else "added without default", "", new.kind, breaks)
     if new is None:
-        breaks = Breaks.NOBODY if old.has_default else Breaks.OLD_READERS
+        breaks = Breaks.NONE if old.has_default else Breaks.OLD_READERS
         return FieldChange(path, "removed", old.kind, "", breaks)
     if old.kind != new.kind:
         return FieldChange(path, "type changed", old.kind, new.kind, _broken_by(old.kind, new.kind))
     if old.has_default != new.has_default:
         what = "default added" if new.has_default else "default removed"
-        return FieldChange(path, what, old.kind, new.kind, Breaks.NOBODY)
+        return FieldChange(path, what, old.kind, new.kind, Breaks.NONE)
     return None
 
 
@@ -151,7 +151,7 @@ def _broken_by(old: str, new: str) -> Breaks:
         return Breaks.NEW_READERS
     forth, back = widened in _PROMOTED.get(narrowed, ()), narrowed in _PROMOTED.get(widened, ())
     if forth and back:
-        return Breaks.NOBODY
+        return Breaks.NONE
     if forth:
         return Breaks.OLD_READERS
     return Breaks.NEW_READERS if back else Breaks.BOTH

@@ -115,7 +115,7 @@ def _differences(definitions: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]
             try:
                 differing = changes(before[3], definition)
             except DefinitionError as error:
-                found.append((topic, version, "", f"cannot be compared: {error}", "", "", Breaks.NOBODY.value))
+                found.append((topic, version, "", f"cannot be compared: {error}", "", "", Breaks.NONE.value))
                 continue
             found += [
                 (topic, version, one.path, one.what, one.before, one.after, one.breaks.value) for one in differing
@@ -135,7 +135,7 @@ def totals(
         "messages_of_unknown_versions": sum(row["messages"] for row in versions if row["state"] == "unknown"),
         "messages_without_schema": sum(row["messages"] for row in versions if row["state"] == "without schema"),
         "changes": len(differences),
-        "breaking_changes": sum(one[6] != Breaks.NOBODY.value for one in differences),
+        "breaking_changes": sum(one[6] != Breaks.NONE.value for one in differences),
         "producers_behind": len(lagging),
     }
 
@@ -269,7 +269,7 @@ def advice(versions: Sequence[Row], differences: Sequence[tuple[Any, ...]], lagg
             "Give new fields a default, only widen types, and enable the namespace's compatibility check.",
         )
         for topic, version, path, what, _, _, breaks in differences
-        if breaks != Breaks.NOBODY.value
+        if breaks != Breaks.NONE.value
     ][:10]
     found += [
         Advice(

@@ -1,4 +1,4 @@
-"""Whole runs without anything to read, and the cursor that keeps what is read."""
+"""Runs that find nothing to read, and the cursor that retains the entries during a run."""
 
 from datetime import UTC, datetime
 from pathlib import Path

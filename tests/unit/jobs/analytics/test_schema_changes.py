@@ -30,13 +30,13 @@ NOTE = ("note", ["null", "string"], {"default": None})
     ("after", "expected"),
     [
         (record(("id", "int", {}), NOTE, ("x", "int", {})), ("x", "added without default", Breaks.NEW_READERS)),
-        (record(("id", "int", {}), NOTE, ("x", "int", {"default": 0})), ("x", "added", Breaks.NOBODY)),
+        (record(("id", "int", {}), NOTE, ("x", "int", {"default": 0})), ("x", "added", Breaks.NONE)),
         (record(NOTE), ("id", "removed", Breaks.OLD_READERS)),
-        (record(("id", "int", {})), ("note", "removed", Breaks.NOBODY)),
+        (record(("id", "int", {})), ("note", "removed", Breaks.NONE)),
         (record(("id", "long", {}), NOTE), ("id", "type changed", Breaks.OLD_READERS)),
         (record(("id", "string", {}), NOTE), ("id", "type changed", Breaks.BOTH)),
         (record(("id", ["null", "int"], {}), NOTE), ("id", "type changed", Breaks.OLD_READERS)),
-        (record(("id", "int", {"default": 1}), NOTE), ("id", "default added", Breaks.NOBODY)),
+        (record(("id", "int", {"default": 1}), NOTE), ("id", "default added", Breaks.NONE)),
     ],
 )
 def test_each_kind_of_change_breaks_the_expected_readers(after: str, expected: tuple[str, str, Breaks]) -> None:
@@ -45,7 +45,7 @@ def test_each_kind_of_change_breaks_the_expected_readers(after: str, expected: t
 
 def test_narrowing_breaks_new_readers_and_text_to_bytes_breaks_none() -> None:
     assert only(record(("a", "int", {})), record(("a", "long", {})))[2] is Breaks.NEW_READERS
-    assert only(record(("a", "bytes", {})), record(("a", "string", {})))[2] is Breaks.NOBODY
+    assert only(record(("a", "bytes", {})), record(("a", "string", {})))[2] is Breaks.NONE
 
 
 def test_fields_of_nested_records_have_dotted_paths() -> None:
