@@ -15,6 +15,7 @@ from quire_bookie.errors import (
     StorageError,
     TooManyRequestsError,
 )
+from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
 from quire_bookie.storage.formats.index_keys import block_key, last_block_key
 from tests.unit.bookie.storage.store import DIRECTORY, MARK, SMALL, body_of, open_store, run_of
@@ -435,6 +436,31 @@ async def test_an_index_that_lost_commits_or_belongs_to_another_bookie_is_refuse
     store.disk._names[f"{DIRECTORY}/index.proof"] = other.disk._names[f"{DIRECTORY}/index.proof"]
     with pytest.raises(StartupError, match="different bookies"):
         await open_store(store.disk)
+
+
+async def test_an_empty_index_beside_logs_or_a_proof_alone_is_refused() -> None:
+    store = await open_store()
+    await store.put_ids(1, [0])
+    await store.storage.close()
+    image, names = store.index._image, await store.disk.list_dir(DIRECTORY)
+    image.current, image.keys = {}, []
+    proof, logs = [f"{DIRECTORY}/index.proof"], [f"{DIRECTORY}/{name}" for name in names if name.endswith(".qlog")]
+    assert logs
+    for away, rest in ((proof, "1 entry logs"), (logs, "0 entry logs")):
+        kept = {path: store.disk._names.pop(path) for path in away}
+        with pytest.raises(StartupError, match=f"holds {rest}, but its index is missing or empty"):
+            await open_store(store.disk)
+        store.disk._names.update(kept)
+
+
+async def test_a_block_larger_than_a_stretch_is_flushed_whole() -> None:
+    settings = dataclasses.replace(SMALL, write_cache_bytes=16 << 20, entry_log_bytes_max=8 << 20)
+    store = await open_store(settings=settings)
+    await store.put_ids(1, range(250), 12_000)
+    assert 2 * ENTRY_LOG_STRETCH_BYTES < 250 * 12_000
+    store = await store.restart(settings)
+    assert [await store.read(1, entry) for entry in range(250)] == [body_of(1, entry, 12_000) for entry in range(250)]
+    await store.storage.close()
 
 
 async def test_a_full_half_is_flushed_automatically() -> None:

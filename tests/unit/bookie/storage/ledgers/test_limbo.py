@@ -136,6 +136,17 @@ async def test_limbo_and_its_end_for_one_ledger_survive_restarts() -> None:
     await store.storage.close()
 
 
+async def test_the_end_of_limbo_for_one_ledger_is_durable_when_it_returns() -> None:
+    store = await store_in_limbo()
+    await store.storage.flush()
+    await store.storage.end_limbo(LedgerId(1))
+    survivor = store.disk.crash()
+    await dispose_crashed(store)
+    again = await open_store(survivor)
+    assert not (await again.ledger(1)).limbo
+    await again.storage.close()
+
+
 async def test_after_the_end_for_all_old_ledgers_stay_fenced_and_new_ones_are_not() -> None:
     store = await store_in_limbo()
     store = await store.restart()
