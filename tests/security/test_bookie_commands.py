@@ -62,13 +62,13 @@ V3_SERVED: dict[int, bytes] = {
     pb.FORCE_LEDGER: client_v3.force(9, LEDGER),
     pb.GET_LIST_OF_ENTRIES_OF_LEDGER: client_v3.list_entries(9, LEDGER),
 }
-"""Answered OK to clients that are let in."""
+"""Operations that succeed for admitted clients."""
 V3_OF_THE_CONNECTION: dict[int, bytes] = {
     pb.AUTH: client_v3.auth(9, "token", b"no token"),
     pb.START_TLS: client_v3.start_tls(9),
 }
 V3_NOT_SERVED = {pb.RANGE_READ_ENTRY, pb.RANGE_ADD_ENTRY, pb.BATCH_READ_ENTRY}
-"""Answered as bad requests. Stock clients send batch reads over V2."""
+"""Operations refused as bad requests. Stock clients send batch reads over V2."""
 V2_SERVED: dict[int, bytes] = {
     v2.ADD: b"".join(client_codec.v2_adds(KEY, [(entry(1),)])),
     v2.READ: client_codec.v2_read(LEDGER, EntryId(0)),
@@ -87,7 +87,7 @@ WITH_KEY: dict[str, bytes] = {
 }
 """Requests of V3 with a master key that is not the ledger's. A name begins with the field of the request."""
 CLAIMS_A_TOKEN = "getBookieInfoRequest"
-"""Its key gets a new ledger its token: see the test of that name."""
+"""With the right key it gives a new ledger its token; it has its own test below."""
 V2_WITH_KEY: dict[str, bytes] = {
     "add": b"".join(client_codec.v2_adds(WRONG_KEY, [(entry(1),)])),
     "add of recovery": b"".join(client_codec.v2_adds(WRONG_KEY, [(entry(1),)], recovery=True)),
@@ -99,18 +99,18 @@ V2_WITH_KEY: dict[str, bytes] = {
 
 @dataclass(frozen=True)
 class Port:
-    """A bookie that serves, and how clients may prove themselves to it."""
+    """A running bookie, and the credentials of its clients."""
 
     world: BookieWorld
     authority: Authority
 
     async def client(self) -> Client:
-        """Open a connection on which nothing was sent."""
+        """Open a connection without sending anything."""
         assert self.world.running is not None
         return Client(*await asyncio.open_connection("127.0.0.1", self.world.running.port))
 
     def context(self, certificate: str = "", *, of: Authority | None = None) -> ssl.SSLContext:
-        """Return a client's side of TLS, maybe with a certificate of that role."""
+        """Return a client's TLS context, with a certificate of the role if given."""
         files = TlsFiles(trust=self.authority.trust)
         if certificate:
             pem = (of or self.authority).issue(certificate, unit=f"0:{certificate}")
@@ -120,7 +120,7 @@ class Port:
 
 @asynccontextmanager
 async def serving(security: SecuritySettings, authority: Authority) -> AsyncIterator[Port]:
-    """Serve with LEDGER stored; at the end LEDGER is what it was, and nothing is known of OTHER."""
+    """Serve with LEDGER stored; check at the end that LEDGER is unchanged and OTHER does not exist."""
     world = BookieWorld().with_settings(security=SecuritySettings())
     await world.start()
     port = Port(world, authority)
@@ -138,7 +138,7 @@ async def serving(security: SecuritySettings, authority: Authority) -> AsyncIter
 
 
 async def check_untouched(world: BookieWorld) -> None:
-    """LEDGER has its entry 0 alone and takes another; no request made OTHER."""
+    """Check that LEDGER has only its entry 0 and accepts another, and that no request created OTHER."""
     await world.stop()
     world.with_settings(security=SecuritySettings())
     running = await world.start()
@@ -156,7 +156,7 @@ async def check_untouched(world: BookieWorld) -> None:
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """The authority that bookie and clients trust."""
+    """The authority trusted by the bookie and its clients."""
     return Authority(tmp_path)
 
 
@@ -177,23 +177,23 @@ def security_of(kind: str, authority: Authority) -> SecuritySettings:
 
 
 async def show_nothing(port: Port, client: Client) -> None:
-    """Come without any proof."""
+    """Connect without credentials."""
 
 
 async def show(token: bytes, port: Port, client: Client, *, plugin: str = "token") -> None:
-    """Show a token over V3."""
+    """Send a token over V3."""
     await client.ask_v3(client_v3.auth(1, plugin, token))
 
 
 async def secure(certificate: str, port: Port, client: Client) -> None:
-    """Begin TLS, with a certificate of that role where one is named; a refusal comes behind the handshake."""
+    """Begin TLS, with a certificate of the role if given; a refusal comes after the handshake."""
     await client.start_tls(port.context(certificate))
     if certificate == "guest":
         assert pb.Response.FromString(await client.frame()).status == pb.EIO
 
 
 async def secure_and_show(token: bytes, port: Port, client: Client) -> None:
-    """Begin TLS and show a token in it."""
+    """Begin TLS and send a token in it."""
     await client.start_tls(port.context())
     await show(token, port, client)
 
@@ -208,7 +208,7 @@ SHUT_OUT: dict[tuple[str, str], Callable[[Port, Client], Awaitable[None]]] = {
     ("token over TLS", "a token in clear"): partial(show, signed("broker")),
     ("token over TLS", "TLS without a token"): partial(secure, ""),
 }
-"""Kind of bookie and what the client did: each request is unauthorized."""
+"""Kinds of bookies and credentials with which each request is unauthorized."""
 THROWN_OUT: dict[tuple[str, str], Callable[[Port, Client], Awaitable[None]]] = {
     ("token", "a token signed with another key"): partial(show, signed("broker", b"x" * 32)),
     ("token", "a token that ran out"): partial(show, signed("broker", exp=1)),
@@ -216,7 +216,7 @@ THROWN_OUT: dict[tuple[str, str], Callable[[Port, Client], Awaitable[None]]] = {
     ("token", "no token"): partial(show, b"\xff\x00"),
     ("token over TLS", "a token of another role in TLS"): partial(secure_and_show, signed("guest")),
 }
-"""A failed proof ends the connection."""
+"""Kinds of bookies and credentials whose failure ends the connection."""
 LET_IN: dict[tuple[str, str], Callable[[Port, Client], Awaitable[None]]] = {
     ("open", "nothing shown"): show_nothing,
     ("token", "a token of the role"): partial(show, signed("broker")),
@@ -232,17 +232,17 @@ def named(case: tuple[str, str]) -> str:
 
 
 def status_of(answer: Response | None) -> Status | None:
-    """Return the status of an answer of V2; None: the connection ended."""
+    """Return the status of a V2 response, or None if the connection ended."""
     assert answer is None or isinstance(answer, AddResponse | ReadResponse | BatchReadResponse | AuthResponse)
     return None if answer is None else answer.status
 
 
-def test_every_operation_of_v3_stands_in_one_group() -> None:
+def test_every_operation_of_v3_is_in_one_group() -> None:
     grouped: list[int] = [*V3_SERVED, *V3_OF_THE_CONNECTION, *V3_NOT_SERVED]
     assert sorted(grouped) == sorted(pb.OperationType.values())
 
 
-def test_every_request_of_v3_with_a_master_key_stands_in_the_list() -> None:
+def test_every_request_of_v3_with_a_master_key_is_in_the_list() -> None:
     with_key = {
         field.name
         for field in pb.Request.DESCRIPTOR.fields
@@ -252,7 +252,7 @@ def test_every_request_of_v3_with_a_master_key_stands_in_the_list() -> None:
 
 
 @pytest.mark.parametrize("case", SHUT_OUT, ids=named)
-async def test_who_is_shut_out_gets_no_v3_operation(case: tuple[str, str], authority: Authority) -> None:
+async def test_an_unauthorized_client_gets_no_v3_operation(case: tuple[str, str], authority: Authority) -> None:
     async with serving(security_of(case[0], authority), authority) as port:
         for operation, request in V3_REQUESTS.items():
             client = await port.client()
@@ -266,7 +266,7 @@ async def test_who_is_shut_out_gets_no_v3_operation(case: tuple[str, str], autho
 
 
 @pytest.mark.parametrize("case", SHUT_OUT, ids=named)
-async def test_who_is_shut_out_gets_no_v2_operation(case: tuple[str, str], authority: Authority) -> None:
+async def test_an_unauthorized_client_gets_no_v2_operation(case: tuple[str, str], authority: Authority) -> None:
     async with serving(security_of(case[0], authority), authority) as port:
         for opcode, request in {**V2_SERVED, v2.AUTH: client_codec.v2_auth("token", b"no token")}.items():
             client = await port.client()
@@ -278,7 +278,7 @@ async def test_who_is_shut_out_gets_no_v2_operation(case: tuple[str, str], autho
 
 
 @pytest.mark.parametrize("case", THROWN_OUT, ids=named)
-async def test_a_failed_proof_ends_the_connection(case: tuple[str, str], authority: Authority) -> None:
+async def test_failed_authentication_ends_the_connection(case: tuple[str, str], authority: Authority) -> None:
     async with serving(security_of(case[0], authority), authority) as port:
         for request in (*V3_REQUESTS.values(), *V2_SERVED.values(), client_v3.auth(2, "token", signed("broker"))):
             client = await port.client()
@@ -289,7 +289,7 @@ async def test_a_failed_proof_ends_the_connection(case: tuple[str, str], authori
 
 
 @pytest.mark.parametrize("case", LET_IN, ids=named)
-async def test_who_is_let_in_gets_each_v3_operation(case: tuple[str, str], authority: Authority) -> None:
+async def test_an_admitted_client_gets_each_v3_operation(case: tuple[str, str], authority: Authority) -> None:
     async with serving(security_of(case[0], authority), authority) as port:
         client = await port.client()
         await LET_IN[case](port, client)
@@ -306,7 +306,7 @@ async def test_who_is_let_in_gets_each_v3_operation(case: tuple[str, str], autho
 
 
 @pytest.mark.parametrize("case", LET_IN, ids=named)
-async def test_who_is_let_in_gets_each_v2_operation(case: tuple[str, str], authority: Authority) -> None:
+async def test_an_admitted_client_gets_each_v2_operation(case: tuple[str, str], authority: Authority) -> None:
     async with serving(security_of(case[0], authority), authority) as port:
         client = await port.client()
         await LET_IN[case](port, client)
@@ -372,7 +372,7 @@ async def test_a_certificate_of_another_authority_ends_the_handshake(authority: 
         await check_untouched(port.world)
 
 
-async def test_bytes_in_clear_behind_start_tls_end_the_connection(authority: Authority) -> None:
+async def test_plaintext_after_start_tls_ends_the_connection(authority: Authority) -> None:
     async with serving(security_of("token over TLS", authority), authority) as port:
         for behind in (*V3_SERVED.values(), V2_SERVED[v2.ADD]):
             client = await port.client()

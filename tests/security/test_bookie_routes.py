@@ -92,13 +92,13 @@ CHANGES = (
     "PUT /api/v1/quire/unrecoverable/accept",
 )
 OF_THE_OPERATOR = ("GET /healthz", "GET /metrics", "GET /readyz")
-"""Answered to everybody: they say nothing secret and change nothing."""
+"""Routes open to all clients: they reveal no secret and change nothing."""
 SECRET = b"s" * 32
 LOCAL, MAPPED, REMOTE = "127.0.0.1", "::ffff:127.0.0.1", "192.0.2.7"
 
 
 def routes_of(app: web.Application) -> list[str]:
-    """Method and pattern of each."""
+    """Return method and pattern of each route."""
     found = []
     for route in app.router.routes():
         assert route.resource is not None
@@ -108,19 +108,19 @@ def routes_of(app: web.Application) -> list[str]:
 
 
 def all_routes() -> list[str]:
-    """Of both processes."""
+    """Return the routes of both processes."""
     nothing: Any = None
     bookie = BookieWeb(nothing, nothing, {}, clock=nothing, chance=nothing)
     return sorted({*routes_of(bookie.app), *routes_of(RecoveryWeb(nothing, nothing, nothing).app)})
 
 
 def token(role: str, secret: bytes = SECRET) -> str:
-    """A signed token of that role."""
+    """Return a signed token of the role."""
     return jwt.encode({"sub": role}, secret, "HS256")
 
 
 def with_tokens(**changes: Any) -> AdminAccess:
-    """`reader` and `admin` may connect; only `admin` may change something."""
+    """Return rules with which `reader` and `admin` may connect, and only `admin` may change state."""
     check = SignedTokens(secret_of(SECRET), secret_algorithms(), SystemClock(), "sub", "aud", "")
     return AdminAccess(TokenAuthentication(check, ("reader", "admin")), admins=("admin",), **changes)
 
@@ -139,7 +139,7 @@ async def status(
     host: str = "localhost",
     peercert: dict[str, Any] | None = None,
 ) -> int:
-    """What the rules answer; 200 stands for the route's own answer."""
+    """Return the status from the rules; 200 stands for the route's own response."""
     method, _, path = route.partition(" ")
     headers = {"Host": host} | ({} if shown is None else {header: f"Bearer {shown}"})
     transport = mock.Mock()
@@ -194,7 +194,7 @@ async def test_with_roles_of_certificates_a_change_needs_an_admin(route: str) ->
         assert await status(access, route, token("admin"), peercert=unproved) == (200 if route in OPEN else 403)
 
 
-def test_the_operator_serves_probes_and_metrics_alone() -> None:
+def test_the_operator_serves_only_probes_and_metrics() -> None:
     health: Any = mock.Mock()
     assert sorted(routes_of(application(health))) == sorted(OF_THE_OPERATOR)
 

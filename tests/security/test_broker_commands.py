@@ -51,7 +51,7 @@ FOR_EVERYONE = {
     Kind.AUTH_RESPONSE: "nothing",
     Kind.WATCH_TOPIC_LIST_CLOSE: "done",
 }
-"""A token that the broker did not ask for is not looked at."""
+"""The broker ignores a token that it did not request."""
 NOT_SERVED = {
     Kind.WATCH_TOPIC_LIST,
     Kind.NEW_TXN,
@@ -62,7 +62,7 @@ NOT_SERVED = {
     Kind.END_TXN_ON_SUBSCRIPTION,
     Kind.TC_CLIENT_CONNECT_REQUEST,
 }
-"""Answered with an error."""
+"""Commands refused with an error."""
 ENDS = {
     Kind.CONNECT,
     Kind.AUTH_CHALLENGE,
@@ -79,7 +79,7 @@ ENDS = {
     Kind.WATCH_TOPIC_LIST_SUCCESS,
     Kind.WATCH_TOPIC_UPDATE,
 } | {kind for kind in Kind if kind.name.endswith("_RESPONSE") and kind is not Kind.AUTH_RESPONSE}
-"""Commands of brokers, and such as come once: the connection ends."""
+"""Commands of brokers, and commands allowed only once: the connection ends."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 @pytest.fixture
 async def wire(broker: Guarded) -> AsyncIterator[Wire]:
-    """A connection on which nothing was sent."""
+    """A connection without any command sent."""
     found = await Wire.reach(int(broker.process.url.rsplit(":", 1)[1]))
     yield found
     found.writer.close()
@@ -120,7 +120,7 @@ def fill(message: Message) -> None:
 
 
 def command(kind: Kind) -> pb.BaseCommand:
-    """A command of the type, complete and about TOPIC."""
+    """Return a complete command of the type about TOPIC."""
     found = pb.BaseCommand(type=kind)
     inner = getattr(found, pb.BaseCommand.DESCRIPTOR.fields_by_number[kind].name)
     inner.SetInParent()
@@ -150,12 +150,12 @@ async def said(wire: Wire, kind: Kind) -> tuple[list[pb.BaseCommand], bool]:
 
 
 def waits_for_answer(kind: Kind, answers: list[pb.BaseCommand]) -> bool:
-    """Whether an answer is due that may come after the PONG."""
+    """Return whether a response is due that may arrive after the PONG."""
     return not answers and (kind in GRANTED or OF_THE_SESSION.get(kind) in ("refused", "done") or kind in NOT_SERVED)
 
 
 def error_of(answer: pb.BaseCommand) -> int | None:
-    """The code of an error; None where it is none."""
+    """Return the code of an error, or None for other responses."""
     inner = getattr(answer, pb.BaseCommand.DESCRIPTOR.fields_by_number[answer.type].name)
     for name in ("error", "error_code"):
         if name in inner.DESCRIPTOR.fields_by_name and inner.HasField(name):
@@ -163,14 +163,14 @@ def error_of(answer: pb.BaseCommand) -> int | None:
     return None
 
 
-def test_every_command_stands_in_one_group() -> None:
+def test_every_command_is_in_one_group() -> None:
     groups = (set(GRANTED), set(OF_THE_SESSION), set(FOR_EVERYONE), NOT_SERVED, ENDS)
     assert set().union(*groups) == set(Kind)
     assert sum(map(len, groups)) == len(Kind)
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
-async def test_before_connect_nothing_is_answered(wire: Wire, kind: Kind) -> None:
+async def test_no_command_is_served_before_connect(wire: Wire, kind: Kind) -> None:
     if kind is Kind.CONNECT:
         refused = await wire.connect()
         assert (refused.type, refused.error.error) == (Kind.ERROR, ServerError.AUTHENTICATION)

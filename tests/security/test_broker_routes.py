@@ -32,14 +32,14 @@ OPEN = (
     "GET /metrics",
     "GET /metrics/",
 )
-"""Without a token, from everywhere."""
+"""Routes open without a token, from any address."""
 PROBES = (
     "GET /admin/brokers/health",
     "GET /admin/brokers/ready",
     "GET /admin/v2/brokers/health",
     "GET /admin/v2/brokers/ready",
 )
-"""Of Pulsar. With authentication for super users, as there."""
+"""Pulsar's routes for super users, if authentication is on; as in Pulsar."""
 CLIENT_READS = (
     "GET /admin/v2/namespaces/{tenant}/{namespace}/topics",
     "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
@@ -49,7 +49,7 @@ CLIENT_READS = (
     "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
     "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
 )
-"""Stock clients with an http:// service URL ask these."""
+"""Routes that stock clients with an http:// service URL use."""
 READS = (
     "GET /",
     "GET /admin/brokers",
@@ -190,7 +190,7 @@ NAMES = {
 
 
 def token(role: str, secret: bytes = SECRET) -> str:
-    """A signed token of that role."""
+    """Return a signed token of the role."""
     return jwt.encode({"sub": role}, secret, "HS256")
 
 
@@ -224,7 +224,7 @@ class Asked:
         await self.policies.create_namespace(NamespaceName("acme", "orders"), {"auth_policies": grants})
 
     def routes(self) -> list[str]:
-        """Method and pattern of each."""
+        """Return method and pattern of each route."""
         found = set()
         for route in self.app.router.routes():
             assert route.resource is not None
@@ -258,14 +258,14 @@ class Asked:
         return await errors_as_json(request, checked)
 
     async def status(self, route: str, shown: str | None = None, peer: str = REMOTE, method: str = "") -> int:
-        """The code alone."""
+        """Return only the status."""
         return (await self.ask(route, shown, peer, method)).status
 
 
 ROUTES = Asked(authentication=False).routes()
 
 
-def test_each_route_stands_in_one_list() -> None:
+def test_each_route_is_in_one_list() -> None:
     assert sorted([*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES]) == ROUTES
 
 

@@ -31,7 +31,7 @@ class Cramped(StandaloneProcess):
 
     @property
     def open_files(self) -> int:
-        """Handles that it holds."""
+        """Return the number of open handles."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
@@ -51,7 +51,7 @@ def cramped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cramped]:
 
 @asynccontextmanager
 async def flood(port: int, count: int) -> AsyncIterator[None]:
-    """Connections that say nothing, and come again when they are closed."""
+    """Keep silent connections open, which reconnect when they are closed."""
 
     async def hold(number: int) -> None:
         # Of many addresses, so that the limit of one does not hold them back.
@@ -90,7 +90,7 @@ async def producer(cramped: Cramped) -> Wire:
 
 
 async def connected(cramped: Cramped) -> None:
-    """Wait for a client that is let in: silent ones give way, but a new one may be among those that do."""
+    """Wait until a client is admitted: silent connections are closed for it, but a new one may be closed, too."""
     for _ in range(100):
         late = await Wire.reach(cramped.ports["broker"])
         try:
@@ -104,7 +104,7 @@ async def connected(cramped: Cramped) -> None:
 
 
 async def healthy(cramped: Cramped) -> None:
-    """Wait for a probe that is answered: a flood may close some of them."""
+    """Wait until a probe gets a response: a flood may close some of them."""
     for _ in range(100):
         if await asyncio.to_thread(cramped.is_healthy):
             return

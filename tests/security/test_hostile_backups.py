@@ -42,14 +42,14 @@ INSTANCE: Record = (layout.INSTANCE_ID.encode(), b"cluster", 0)
 
 
 def packed(*records: Record) -> bytes:
-    """The plain bytes of a part."""
+    """Return the uncompressed bytes of a part."""
     return FIRST_LINE + b"".join(
         struct.pack("<IIq", len(key), len(value), version) + key + value for key, value, version in records
     )
 
 
 def forge(folder: Path, objects: Sequence[tuple[str, bytes]], count: int, /, **changed: Any) -> Place:
-    """Write a backup whose checksums are all right, as everybody with access to the place can."""
+    """Write a backup with correct checksums, as any client with access to the object store can."""
     listed = [
         {"name": name, "nodes": count, "size_bytes": len(data), "sha256": checksum(data)} for name, data in objects
     ]
@@ -222,7 +222,7 @@ async def test_a_link_in_a_folder_of_backups_is_not_followed_out_of_it(tmp_path:
     assert "content" not in str(caught.value)
 
 
-async def test_a_key_that_no_restore_could_write_is_told_when_the_backup_is_taken(
+async def test_a_key_that_no_restore_could_write_is_reported_when_the_backup_is_taken(
     tmp_path: Path, etcd_server: EtcdServer
 ) -> None:
     store = await open_metadata_store(etcd_server.url)
@@ -247,7 +247,7 @@ async def _names(folder: Path) -> list[str]:
     return [each.name for each in await list_backups(open_place(f"file://{folder}", {}))]
 
 
-async def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+async def test_a_backup_is_read_as_it_was_written(tmp_path: Path) -> None:
     place = forged(tmp_path, INSTANCE, (b"/z", b"value", 3))
     manifest: Manifest = await read_manifest(place, NAME)
     assert [node.key async for nodes in read_nodes(place, manifest) for node in nodes] == [layout.INSTANCE_ID, "/z"]

@@ -51,7 +51,7 @@ async def publish(port: int) -> None:
 
 
 def on_terminal(*words: str) -> str:
-    """What a command prints on a terminal, on both of its streams."""
+    """Run a command on a terminal and return its output of both streams."""
     ours, theirs = pty.openpty()
     with subprocess.Popen([QUIRE, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment()) as process:
         os.close(theirs)
@@ -70,7 +70,7 @@ def on_terminal(*words: str) -> str:
 
 
 def harmless(text: str) -> bool:
-    """Whether nothing of the attack reaches the terminal; styles of our own tables may."""
+    """Return whether nothing of the attack reaches the terminal; styles of Quire's own tables may."""
     plain = text.replace("\x1b[1m", "").replace("\x1b[0m", "")
     return not any(one in plain for one in ACTED_ON)
 
@@ -94,7 +94,7 @@ def test_a_pipe_gets_the_payload_as_it_is(broker: BrokerProcess) -> None:
     assert done.stdout.decode() == ATTACK + "\n"
 
 
-def test_what_others_chose_is_escaped_wherever_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_chosen_by_others_are_escaped_wherever_they_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "[bold]"), [(f"{ATTACK}\nforged", "[/]"), (1, None)])
     print_facts({"name": f"{ATTACK}\nforged"})
     print_json({"name": ATTACK})

@@ -90,7 +90,7 @@ class Liar(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types h
 async def lying(
     *stream: bytes, compressed: bool = False, settings: MetadataSettings = QUICK, **answers: bytes
 ) -> AsyncIterator[tuple[EtcdMetadataStore, Liar]]:
-    """A store that is open at a server which lies from then on."""
+    """Open a store at a server that sends false responses from then on."""
     liar = Liar(answers, list(stream))
     compression = grpc.Compression.Gzip if compressed else None
     server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)], compression=compression)
@@ -336,7 +336,7 @@ async def eventually(attempt: Callable[[], Awaitable[Any]]) -> Any:
                 await asyncio.sleep(0.05)  # between two attempts
 
 
-async def test_a_user_without_the_rights_is_told_at_the_start(guarded: Guarded) -> None:
+async def test_a_user_without_the_rights_gets_an_error_at_the_start(guarded: Guarded) -> None:
     guarded.grant("/ledgers", "/ledgers0")
     for settings, reason in (
         (user(), "grant the user"),

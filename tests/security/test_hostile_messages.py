@@ -40,7 +40,7 @@ def chunk(index: int, count: int, data: bytes = b"", uuid: str = "u") -> bytes:
 
 
 def sizes(entries: Sequence[bytes]) -> tuple[int, int]:
-    """The rows of these entries, and the bytes of the largest batch of them."""
+    """Return the rows of these entries, and the bytes of their largest batch."""
     rows = largest = 0
     for batch in MessageDecoder().messages(as_batch(entries)):
         rows, largest = rows + len(batch), max(largest, batch.nbytes)

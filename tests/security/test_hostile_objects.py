@@ -103,7 +103,7 @@ async def test_a_random_index_or_object_is_an_error_or_the_ledger(tmp_path: Path
 
 
 async def test_an_entry_that_says_it_is_huge_is_damage(tmp_path: Path, cache: WindowCache) -> None:
-    """The object has the bytes that it says: only the limit keeps them out of memory."""
+    """The object has as many bytes as it claims: only the limit keeps them out of memory."""
     place = await written(tmp_path, ClosedLedger([bytes(1_000_000)]))
     raw = bytearray((tmp_path / INDEX).read_bytes())
     raw[8:16] = pack(">q", 1 << 30)

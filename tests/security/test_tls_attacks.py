@@ -62,7 +62,7 @@ class Signer:
         self_signed: bool = False,
         age: datetime.timedelta = 2 * DAY,
     ) -> Pem:
-        """A certificate of this subject, as files."""
+        """Issue a certificate of this subject, as files."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self._builder(subject, key, left, issuer=subject if self_signed else None, age=age)
         serial = x509.random_serial_number()
@@ -75,7 +75,7 @@ class Signer:
 
 
 def named(*common_names: str, together: bool = False) -> x509.Name:
-    """A subject of these CNs, whatever they hold; `together`: in one part of the name."""
+    """Return a subject of these CNs, without validation; `together`: in one part of the name."""
     parts = [
         x509.NameAttribute(NameOID.COMMON_NAME, name, _type=_ASN1Type.UTF8String, _validate=False)
         for name in common_names
@@ -102,7 +102,7 @@ class TlsBroker(StandaloneProcess):
         return found
 
     async def connect(self, context: ssl.SSLContext, method: str = "tls", data: bytes = b"") -> pb.BaseCommand:
-        """The answer to CONNECT over TLS. OSError, EOFError."""
+        """Return the response to CONNECT over TLS. OSError or EOFError without one."""
         wire = Wire(*await asyncio.open_connection("127.0.0.1", self.tls_port, ssl=context))
         request = pb.CommandConnect(client_version="t", protocol_version=19, auth_method_name=method, auth_data=data)
         try:
@@ -111,7 +111,7 @@ class TlsBroker(StandaloneProcess):
             wire.writer.transport.abort()
 
     async def get(self, context: ssl.SSLContext, path: str, *headers: str) -> int:
-        """The status of a request over HTTPS. OSError, EOFError."""
+        """Return the status of a request over HTTPS. OSError or EOFError without one."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.https_port, ssl=context)
         try:
             lines = (f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers, "", "")
@@ -247,7 +247,7 @@ async def test_the_role_of_a_connection_stays(broker: TlsBroker) -> None:
 
 
 def s_client(port: int, *options: str, lines: str = "") -> str:
-    """What OpenSSL's own client says."""
+    """Return the output of OpenSSL's own client."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *options]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr
@@ -296,7 +296,7 @@ async def test_the_wrong_kind_of_port_ends_the_connection(broker: TlsBroker) -> 
         await asyncio.wait_for(asyncio.open_connection("127.0.0.1", int(broker.url.rsplit(":", 1)[1]), ssl=context), 30)
 
 
-async def test_a_client_that_half_closes_is_forgotten(broker: TlsBroker) -> None:
+async def test_a_connection_is_closed_after_the_client_closes_its_half(broker: TlsBroker) -> None:
     context = broker.context(broker.signer.issue(named("root")))
     for _ in range(2):  # the second one is answered at once: the name of the first is free
         wire = Wire(*await asyncio.open_connection("127.0.0.1", broker.tls_port, ssl=context))
