@@ -15,30 +15,30 @@ log = logging.getLogger("quire.test")
 
 
 async def test_an_unexpected_error_is_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
-    told = asyncio.Event()
+    failed = asyncio.Event()
 
     async def work() -> None:
         raise RuntimeError("a mistake")
 
-    start_background(work(), "the-task", log, told.set)
+    start_background(work(), "the-task", log, failed.set)
     async with asyncio.timeout(60):
-        await told.wait()
+        await failed.wait()
     assert "the-task" in caplog.text
     assert "a mistake" in caplog.text
 
 
 async def test_an_end_and_a_cancellation_are_not_errors(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[int] = []
+    calls: list[int] = []
 
     async def work(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    tasks = [start_background(work(seconds), "t", log, lambda: told.append(1)) for seconds in (0, 1000)]
+    tasks = [start_background(work(seconds), "t", log, lambda: calls.append(1)) for seconds in (0, 1000)]
     await tasks[0]
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.sleep(0)
-    assert told == []
+    assert calls == []
     assert caplog.text == ""
 
 

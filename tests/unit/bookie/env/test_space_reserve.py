@@ -79,8 +79,8 @@ async def test_on_a_disk_without_a_free_byte_small_files_and_the_index_are_still
     disk, reserve = await make(2 * SIZE)
     await reserve.refill(0)
     await fill(disk)
-    told: list[int] = []
-    reserve.on_release = lambda: told.append(reserve.held_bytes)
+    released: list[int] = []
+    reserve.on_release = lambda: released.append(reserve.held_bytes)
     reserves = SpaceReserves([reserve])
     with pytest.raises(DiskFullError):
         await disk.replace_file(f"{FOLDER}/mark", b"mark")
@@ -91,7 +91,7 @@ async def test_on_a_disk_without_a_free_byte_small_files_and_the_index_are_still
     index = ReservedIndexStore(SimIndexStore(disk, f"{FOLDER}/index"), disk, reserves, f"{FOLDER}/index")
     await index.commit([(b"key", b"value")])
     assert await index.get(b"key") == b"value"
-    assert len(told) == 2
+    assert len(released) == 2
     assert not reserves.complete
 
 
