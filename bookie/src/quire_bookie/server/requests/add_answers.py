@@ -55,6 +55,7 @@ class AddAnswers:
         if connection is None:
             return
         requests, self._requests, self._connection = self._requests, [], None
+        assert requests, "a connection is noted with its first request"
         now_s = self._loop.time()
         arrived_s = requests[0].arrived_s
         answers = together = 0

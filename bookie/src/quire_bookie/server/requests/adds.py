@@ -217,6 +217,7 @@ class Adds:
                 size_bytes += request.size_bytes
                 pieces.append((request.records, request.rows))
         if infos:
+            assert entries >= len(infos) and len(pieces) == len(gathered), "each request has a piece, each row a ledger"
             self._take_batch(gathered, RunBatch(pieces, entries, size_bytes), infos)
         for connection, request, apart, refused in unusual:
             for status, rows in refused.items():
@@ -262,6 +263,7 @@ class Adds:
                 self._append_batch(later, partial(self._batch_durable, gathered))
                 batch = batch.only(lambda row: row[0] not in again)
         self._stats.adds_in_flight_bytes -= batch.size_bytes
+        assert self._stats.adds_in_flight_bytes >= 0, "what is released was charged"
         status = Status.OK
         if error is not None:
             status = self._condition.journal_failure(error)

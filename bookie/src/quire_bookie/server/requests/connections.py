@@ -435,6 +435,7 @@ class Connection(asyncio.Protocol):
     def send(self, buffers: Sequence[Buffer], answers: int = 1) -> None:
         """Queue the bytes of `answers` responses for the next flush."""
         self.unanswered -= answers
+        assert self.unanswered >= 0, "each request is answered once"
         if self._transport is None:
             return
         if not self._out:

@@ -83,6 +83,7 @@ class Forces:
         try:
             await self._storage.flush()
             self._flushed_adds = max(self._flushed_adds, refused)
+            assert self._flushed_adds <= self._refused_adds, "a flush covers only adds before it"
         except (StorageError, OSError) as error:
             _log.error("could not make adds with deferred sync durable: %s", error)
             status = Status.IO_ERROR

@@ -159,6 +159,7 @@ class LongPolls:
 
     def _forget(self, poll: _Parked) -> None:
         assert poll.timer is not None
+        assert self.watched.get(poll.watch.info.ledger_id) is poll.watch, "a ledger has one watch"
         poll.timer.cancel()
         del poll.watch.polls[poll]
         if not poll.watch.polls:
@@ -168,3 +169,4 @@ class LongPolls:
         if not mine:
             del self._of_connection[poll.connection]
         self._stats.long_polls_parked -= 1
+        assert self._stats.long_polls_parked >= 0

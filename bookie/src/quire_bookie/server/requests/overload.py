@@ -123,6 +123,7 @@ class Overload:
         """Count a run out; resume the socket if it was the last one of its connection."""
         self._memory.let_go(request.run.size_bytes + WAITING_REQUEST_BYTES)
         left = self._held[connection] - 1
+        assert left >= 0, "each run is counted out once"
         if left:
             self._held[connection] = left
         else:

@@ -111,6 +111,7 @@ class ReadLane(Generic[R]):
                     queue.held_back = True
                     self.beside(self._wait(connection, queue))
                     continue
+                assert queue.waiting, "a connection with a turn has a waiting read"
                 request = queue.waiting.popleft()
                 queue.at_work += 1
                 self._list(connection, queue)  # its next read, behind the other connections
@@ -119,9 +120,11 @@ class ReadLane(Generic[R]):
                     queue.answer_bytes = max(size_bytes, queue.answer_bytes // 2)
                 finally:
                     queue.at_work -= 1
+                    assert queue.at_work >= 0
                     self._list(connection, queue)
         finally:
             self._workers -= 1
+            assert self._workers >= 0
 
     def _next_turn(self) -> None:
         self._in_turn = 0

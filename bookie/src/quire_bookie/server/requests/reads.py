@@ -116,6 +116,7 @@ class Reads:
         if end <= at or bytes_max <= 0 or connection.memory.is_full or not connection.takes_answers:
             return 0
         answers, count = self._answers.run_from_memory(run, at, end, bytes_max)
+        assert 0 <= count <= end - at, "a run is answered in order"
         if count:
             size_bytes = sum(map(len, answers))
             self._count_turn(count, size_bytes)
@@ -232,6 +233,7 @@ class Reads:
                 connection.memory.give_back(reserved)
         finally:
             self._fenced_at_once -= 1
+            assert self._fenced_at_once >= 0
             self.bound.count_out(connection)
 
     def _read_fenced(self, connection: Connection, request: ReadRequest | BatchReadRequest, durable: Durable) -> None:

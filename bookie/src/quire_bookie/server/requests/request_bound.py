@@ -31,6 +31,7 @@ class RequestBound:
         self._memory.let_go(requests * WAITING_REQUEST_BYTES)
         before = self._waiting[connection]
         count = self._waiting[connection] = before - requests
+        assert count >= 0, "each request is counted out once"
         if count <= self._requests_max // 2 < before:
             connection.resume(PAUSED_BY_REQUESTS)
 
@@ -56,6 +57,7 @@ class ByteBound:
         """Count bytes that no longer wait."""
         self._memory.let_go(size_bytes)
         self._waiting_bytes -= size_bytes
+        assert self._waiting_bytes >= 0, "what is released was charged"
         if self._paused and self._waiting_bytes <= self._bytes_max // 2:
             paused, self._paused = self._paused, {}
             for connection in paused:

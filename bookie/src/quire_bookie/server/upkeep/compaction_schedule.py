@@ -256,6 +256,7 @@ class CompactionSchedule:
             stop=lambda: not forced and self._stopped(kind, self._pressure()),
             slow=lambda: self._latencies.is_slow(loop.time()),
         )
+        assert self._running is None, "one compaction at a time"
         self._latencies.begin(start_s)
         self._running, self._running_forced = kind, forced
         try:

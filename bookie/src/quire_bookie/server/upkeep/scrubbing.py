@@ -167,6 +167,7 @@ class Scrubbing:
         if self._work is None:
             return
         now, before, stats = self._work.stats, self._counted, self.stats
+        assert now.entries >= before.entries and now.bytes_read >= before.bytes_read, "counters only grow"
         stats.logs += now.logs - before.logs
         stats.bytes_read += now.bytes_read - before.bytes_read
         stats.entries += now.entries - before.entries

@@ -120,6 +120,7 @@ async def test_the_responses_of_one_iteration_are_one_write(
     connection.flush()
     assert transport.writes == [b"a-b-c-"]
     assert connection.unanswered == 0
+    connection.data_received(READ)
     connection.send((b"d",))
     assert len(handler.to_flush) == 2
 
@@ -139,6 +140,7 @@ async def test_reading_continues_only_when_every_reason_to_pause_is_gone(
 
 async def test_a_slow_reader_delays_large_responses(connection: Connection) -> None:
     assert connection.takes_answers
+    connection.data_received(READ)
     connection.send((bytes(1000),))
     assert not connection.takes_answers
     connection.flush()
