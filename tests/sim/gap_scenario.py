@@ -262,22 +262,22 @@ async def run(loop: SimLoop, seed: int) -> LedgerHistory:
     created = writing.ledgers.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
     writer = await world.on(writing, created)
     ids = {host: place.running.bookie_id for host, place in world.bookies.items() if place.running is not None}
-    scene = Gap(world, script, writing, writer, LedgerHistory(), clients, quorums, ids)
-    scene.scene = scene
-    writer.listener = scene
-    world.metadata.on_write.append(scene.on_write)
-    scene.bare, scene.seconds = True, loop.plan.seconds(SCENE_S)
-    scene.ending = "closes" if loop.plan.calm else "taken over"
-    scene.openers_left = ["opener", "other"]
-    targets = Targets(sorted(world.bookies), ("writer", *scene.openers_left))
+    gap = Gap(world, script, writing, writer, LedgerHistory(), clients, quorums, ids)
+    gap.scene = scene
+    writer.listener = gap
+    world.metadata.on_write.append(gap.on_write)
+    gap.bare, gap.seconds = True, loop.plan.seconds(SCENE_S)
+    gap.ending = "closes" if loop.plan.calm else "taken over"
+    gap.openers_left = ["opener", "other"]
+    targets = Targets(sorted(world.bookies), ("writer", *gap.openers_left))
     steps = {
-        "take over": scene.step_take_over,
-        "pause": scene.step_pause,
-        "power at close": scene.step_power_at_close,
-        "write": scene.step_write,
+        "take over": gap.step_take_over,
+        "pause": gap.step_pause,
+        "power at close": gap.step_power_at_close,
+        "write": gap.step_write,
     }
-    scene.faults = Faults(world, targets, steps)
-    watching = asyncio.ensure_future(scene.watch())
-    history = await perform(scene)
+    gap.faults = Faults(world, targets, steps)
+    watching = asyncio.ensure_future(gap.watch())
+    history = await perform(gap)
     watching.cancel()
     return history
