@@ -78,7 +78,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report. `subject`: what was analysed; `made_s`: when."""
+    """A report. `subject`: the analysed data; `made_s`: the time of the analysis."""
 
     title: str
     subject: str
