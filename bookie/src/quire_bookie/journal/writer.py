@@ -426,6 +426,7 @@ class GroupWriter:
         if self.poisoned:
             return
         self.poisoned = True
+        self._waits_for_file = False
         where = self._file.path if self._file is not None else "the journal"
         error = JournalPoisonedError(f"{where}: {cause}; no more adds are acknowledged, restart to replay")
         error.__cause__ = cause

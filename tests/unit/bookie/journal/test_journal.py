@@ -17,6 +17,8 @@ from quire_bookie.journal import (
     JournalSettings,
     MasterKeyRecord,
 )
+from quire_bookie.journal.records import fence_record
+from quire_bookie.journal.writer import GroupWriter
 from quire_bookie.model import LedgerId
 from tests.sim.disk import SimDisk, SimJournalFile
 from tests.support.journals import FOLDER, LEDGER, SMALL, Answers, entries_of, open_journal, run_of
@@ -415,6 +417,23 @@ async def test_a_run_that_no_file_can_hold_is_refused_and_the_journal_continues(
     await append_and_wait(journal, 1, b"fits")
     assert not journal.poisoned
     await journal.close()
+
+
+async def test_a_full_disk_after_another_journal_failed_refuses_nothing_twice() -> None:
+    def ignore(*_: object) -> None:
+        pass
+
+    writer = GroupWriter(
+        bytes(16), SMALL, wants_file=lambda: True, retired=ignore, went_live=ignore, poisoned=ignore, moved=ignore
+    )
+    writer.accept()
+    errors: list[BaseException | None] = []
+    writer.append_record(fence_record(LEDGER), errors.append)
+    await asyncio.sleep(0)
+    assert writer.waits_for_file
+    writer.poison(OSError(errno.EIO, "another journal failed"))
+    writer.no_file(DiskFullError("the next file does not fit"))
+    assert [type(error) for error in errors] == [JournalPoisonedError]
 
 
 async def test_a_queue_over_its_limit_is_reported_as_full_and_not_refused() -> None:
