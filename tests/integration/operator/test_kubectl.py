@@ -194,7 +194,7 @@ def test_an_empty_namespace_is_no_error(command: Any) -> None:
     assert code == 1 and "no Quire pod" in err
 
 
-def test_a_drain_is_told_followed_and_taken_back(
+def test_a_drain_is_requested_followed_and_cancelled(
     pool: FakeProcess, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, _ = command("drain", "pool-bookie-0", "--no-wait")
@@ -205,7 +205,7 @@ def test_a_drain_is_told_followed_and_taken_back(
     code, out, _ = command("undrain", "pool-bookie-0")
     assert code == 0 and pool.drains["a"]["wish"] == "cancel"
     code, _, err = command("drain", "pool-bookie-9")
-    assert code == 1 and "known: pool-bookie-0 (a)" in err
+    assert code == 1 and "known bookies: pool-bookie-0 (a)" in err
 
 
 def test_ledgers_and_cursors_are_listed(pool: FakeProcess, command: Any) -> None:
