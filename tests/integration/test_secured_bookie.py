@@ -144,7 +144,7 @@ async def test_a_client_without_a_token_gets_nothing(tmp_path: Path) -> None:
     ("token", "words"),
     [
         (TokenSettings(secret_key="file:///keys/none"), "tokenSecretKey: the file /keys/none cannot be read"),
-        (TokenSettings(public_key="not!a!key"), "tokenPublicKey names no file"),
+        (TokenSettings(public_key="not!a!key"), "tokenPublicKey is neither the path"),
         (TokenSettings(secret_key="data:;base64,c2hvcnQ="), "5 bytes"),
         (TokenSettings(tokens_path="/keys/none"), "tokenStaticFile: the file /keys/none cannot be read"),
     ],
