@@ -29,7 +29,7 @@ MANIFEST_BYTES_MAX: Final = 64 * MIB
 PART_BYTES_MAX: Final = 1088 * MIB
 """Size of a part, before and after decompression: 16 MiB, and a page of 1,000 nodes with the largest values."""
 VERSION_MAX: Final = 100_000_000
-"""Version of a counter in a backup. A restore writes a counter so many times, so a higher one would take days."""
+"""Version of a counter in a backup. A restore writes a counter once per version, so a higher one would take days."""
 _TIME_MS_MAX: Final = 253_402_300_799_999
 _NUMBER_MAX: Final = (1 << 63) - 1
 _PART_NAME = re.compile(r"part-[0-9]{5,10}\.gz")
@@ -168,7 +168,7 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise ValueError for a field that no backup has: whoever may write to the place may write a manifest."""
+    """Raise ValueError for a field that no backup has: a client with write access to the place can forge one."""
     numbers = [manifest.nodes, manifest.value_bytes, manifest.ledgers, manifest.left_out, *manifest.roots.values()]
     numbers += [0 if manifest.revision is None else manifest.revision, manifest.created_ms]
     numbers += [number for part in manifest.parts for number in (part.nodes, part.size_bytes)]
