@@ -152,6 +152,8 @@ FOREIGN_ADDS_LOG_S = 10.0  # the same for entries of another ledger with the sam
 HTTP_HEADER_TIMEOUT_S = 10.0  # for the handshake and the first header, and for each later header
 HTTP_BODY_TIMEOUT_S = 60.0  # for the body of a request, after its header
 ACCEPT_PAUSE_S = 0.2  # after a connection could not be accepted, for instance for lack of a handle
+HTTP_ANSWER_BYTES_MAX = 64 * MIB  # of one response that our HTTP clients read; a page of holdings has 3 MiB
+HTTP_ANSWER_LINE_BYTES_MAX = 1 * MIB  # of one line of a response that is read line by line
 HTTP_CONNECTIONS_PER_ADDRESS_MAX = 1_000  # of one client address at a time, on the HTTP ports of a process
 
 # Client

@@ -28,7 +28,6 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery import RecoverySettings, RunningAutoRecovery, start_auto_recovery
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.server.security.settings import ConnectionLimitSettings, SecuritySettings
 from quire_bookie.server.upkeep.read_only import ReadOnlyReason
@@ -186,7 +185,7 @@ class RunningStandalone:
                 return
         if self.recovery is None:
             raise BookieUnavailableError(f"bookie {bookie} is not in this process")
-        await BookieHttp(self.recovery.access.registry).set_read_only(bookie, on)
+        await self.recovery.access.http.set_read_only(bookie, on)
 
     async def _check_count(self) -> None:
         """Store the number of bookies. Fewer would leave data without its bookie."""

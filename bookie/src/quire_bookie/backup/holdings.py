@@ -3,14 +3,11 @@ protocol. Changes nothing.
 """
 
 import asyncio
-import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
-
-import aiohttp
 
 from quire_bookie.errors import (
     BookieUnavailableError,
@@ -20,12 +17,11 @@ from quire_bookie.errors import (
 )
 from quire_bookie.metadata.cookies import Cookie, Cookies, decode_cookie
 from quire_bookie.metadata.restoration import returning
-from quire_bookie.metadata.service_info import TLS
 from quire_bookie.model import BookieId, EntryId, LedgerId
 from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
 
-TIMEOUT_S: Final = 60.0
 RANGES_MAX: Final = 1_000_000
 
 
@@ -70,25 +66,20 @@ class Holdings:
 class BookieQuestions:
     """Asks bookies about their ledgers, with the token of `access`. An asynchronous context manager.
 
-    `tls`: the context for HTTPS; None: the certificate authorities that the system trusts.
+    `tls`: the context for HTTPS; None: the one that `access` uses for the bookie protocol.
     """
 
     def __init__(self, access: ClusterAccess, tls: ssl.SSLContext | None = None) -> None:
         self._access = access
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._http = BookieHttp(access.registry, access.security, tls)
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(ssl=self._tls or True)
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._http.close()
 
     async def known(self) -> list[BookieId]:
         """Return all bookies that may hold entries: with a cookie, registered, or accepted and not started yet.
@@ -153,23 +144,7 @@ class BookieQuestions:
         return found
 
     async def _get(self, bookie: BookieId, path: str) -> Mapping[str, Any]:
-        assert self._session is not None
-        info = self._access.registry.service_info(bookie) if bookie in self._access.registered else None
-        if info is None:
+        if bookie not in self._access.registered:
             raise BookieUnavailableError(f"bookie {bookie} is not registered: it is stopped, or cannot reach etcd")
-        endpoint = info.http_endpoint
-        if endpoint is None:
-            raise BookieUnavailableError(f"bookie {bookie} has no HTTP port (httpServerPort), so it cannot be asked")
-        secure = TLS in endpoint.extensions
-        url = f"{'https' if secure else 'http'}://{endpoint.host}:{endpoint.port}{path}"
-        try:
-            security = self._access.security
-            token = "" if security is None else await security.http_token(secure=secure)
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            async with self._session.get(url, headers=headers) as answer:
-                if answer.status != 200:
-                    raise BookieUnavailableError(f"bookie {bookie} at {url}: HTTP {answer.status} {answer.reason}")
-                found: Mapping[str, Any] = json.loads(await answer.read())
-                return found
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise BookieUnavailableError(f"bookie {bookie} at {url}: {error or 'no answer in time'}") from error
+        found: Mapping[str, Any] = await self._http.get(bookie, path, "report what it stores")
+        return found

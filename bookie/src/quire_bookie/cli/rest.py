@@ -1,4 +1,7 @@
-"""Sends blocking HTTP requests to a running process, one at a time, for commands. Not used by servers."""
+"""Sends blocking HTTP requests to a running process, one at a time, for commands. Not used by servers.
+
+Servers and jobs use `recovery.bookie_http`, whose library takes longer to import than most commands run.
+"""
 
 import json
 from collections.abc import Iterator
@@ -7,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire_bookie.cli.client_access import client_access
-from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.env.bounded_body import IDENTITY, read_blocking_body, read_blocking_line
+from quire_bookie.errors import ConfigError, PeerProtocolError, QuireError
+from quire_bookie.limits import HTTP_ANSWER_BYTES_MAX, HTTP_ANSWER_LINE_BYTES_MAX, KIB
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
 
 DEFAULT_HTTP = "http://localhost:8080"
 TIMEOUT_S = 60.0
+_REASON_BYTES_MAX = 64 * KIB
 Http = Annotated[str, typer.Option("--http", help="HTTP address of the running process.", envvar="QUIRE_HTTP")]
 
 
@@ -36,12 +42,14 @@ def ask(http: str, method: str, path: str, body: Any = None) -> Any:
     try:
         data = None if body is None else json.dumps(body).encode()
         with _open(http, path, method, data) as answer:
-            return json.load(answer)
+            return json.loads(read_blocking_body(answer, HTTP_ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         raise RefusedError(_reason(error)) from error
     except urllib.error.URLError as error:
         reason = getattr(error.reason, "strerror", None) or error.reason
         raise RefusedError(f"{http} does not answer ({reason}); is it running, with an HTTP port?") from error
+    except PeerProtocolError as error:
+        raise RefusedError(f"{http}{path}: {error}") from error
     except (OSError, ValueError) as error:
         raise RefusedError(f"{http} is not a Quire HTTP endpoint: {error}") from error
 
@@ -65,9 +73,9 @@ def lines(http: str, path: str) -> Iterator[Any]:
     def found() -> Iterator[Any]:
         try:
             with answer:
-                for line in answer:
+                while line := read_blocking_line(answer, HTTP_ANSWER_LINE_BYTES_MAX):
                     yield json.loads(line)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, PeerProtocolError) as error:
             raise RefusedError(f"{http}: the response ended early: {error}") from error
 
     return found()
@@ -85,13 +93,13 @@ def _open(http: str, path: str, method: str = "GET", data: bytes | None = None) 
 
     access = client_access()
     context = access.context() if http.startswith("https://") else None
-    headers = access.headers if data is None else access.headers | {"Content-Type": "application/json"}
+    headers = access.headers | IDENTITY | ({} if data is None else {"Content-Type": "application/json"})
     request = Request(http.rstrip("/") + path, data, headers, method=method)
     return build_opener(Redirects, HTTPSHandler(context=context)).open(request, timeout=TIMEOUT_S)
 
 
 def _reason(error: "HTTPError") -> str:
     try:
-        return str(json.load(error)["reason"])
+        return str(json.loads(error.read(_REASON_BYTES_MAX))["reason"])
     except (ValueError, KeyError, TypeError):
         return f"{error.url}: HTTP {error.code} {error.reason}"

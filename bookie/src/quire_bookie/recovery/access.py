@@ -29,6 +29,7 @@ from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, IdReport, LedgerId, LedgerMetadata
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.recovery.bookie_absences import BookieAbsences
+from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.wire.availability import Availability
 
@@ -86,6 +87,7 @@ class ClusterAccess:
         registry.on_change(self._bookies_changed)
         self._hole_marks = HoleMarks(self.marks)
         self.security = security
+        self.http = BookieHttp(registry, security)
         self._instance_id = instance_id
         self._no_list_until_s: dict[BookieId, float] = {}
 
@@ -204,6 +206,7 @@ class ClusterAccess:
     async def close(self) -> None:
         """Close the connections and stop following the registrations."""
         await self._hole_marks.close()
+        await self.http.close()
         await self.pool.close()
         if self._free_space is not None:
             await self._free_space.close()

@@ -30,7 +30,6 @@ from quire_bookie.metadata.under_replication import MARKS, UNDER_REPLICATION
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.wanted_copies import wanted_copies
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.recovery.bookie_status import lost_after_s
 from quire_bookie.recovery.copies import fewest_copies
 from quire_bookie.recovery.drainage import Drainage, SetReadOnly
@@ -71,7 +70,7 @@ class Auditor:
         self._stats = stats
         self._pace = RateLimit(access.settings.operations_s)
         self._lost = LostBookies()
-        make_read_only = set_read_only or BookieHttp(access.registry, access.security).set_read_only
+        make_read_only = set_read_only or access.http.set_read_only
         self._placement = PlacementCheck(access, stats)
         self._narrow = NarrowCheck(access, stats)
         self._drainage = Drainage(access, controls, make_read_only, stats)

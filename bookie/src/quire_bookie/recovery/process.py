@@ -21,7 +21,6 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import ReplicationLocks
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.auditor import Auditor
-from quire_bookie.recovery.bookie_http import BookieHttp
 from quire_bookie.recovery.drainage import SetReadOnly
 from quire_bookie.recovery.ledger_repair import EndLimbo, LedgerRepair
 from quire_bookie.recovery.replication_worker import ReplicationWorkers
@@ -120,7 +119,7 @@ async def start_auto_recovery(
             raise StartupError(f"auto-recovery cannot start: {error}") from error
         stats = RecoveryStats()
         locks = ReplicationLocks(metadata, name)
-        limbo = end_limbo or BookieHttp(access.registry, access.security).end_limbo
+        limbo = end_limbo or access.http.end_limbo
         repair = LedgerRepair(access, locks, limbo, stats)
         workers = ReplicationWorkers(access, repair, locks, controls, stats)
         auditor = Auditor(access, Election(metadata, name), controls, stats, set_read_only) if settings.audits else None

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urljoin
 
 from quire_bookie.cli.client_access import ClientAccess, client_access
+from quire_bookie.env.bounded_body import IDENTITY, read_body
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.limits import HTTP_ANSWER_BYTES_MAX
 from quire_broker.names import TopicName
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
 
@@ -40,7 +43,10 @@ class BrokerHttp:
         if self._base.startswith("https://"):
             context = self._access.context()
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S), connector=aiohttp.TCPConnector(ssl=context)
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+            connector=aiohttp.TCPConnector(ssl=context),
+            headers=IDENTITY,
+            auto_decompress=False,
         )
         return self
 
@@ -53,7 +59,8 @@ class BrokerHttp:
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Return the status and the decoded body (text if it is not JSON) of the responsible broker.
 
-        Raises SourceUnavailableError if no broker responds or the redirects do not end.
+        Raises SourceUnavailableError if no broker responds or the redirects do not end; QuireJobError if the response
+        is larger than HTTP_ANSWER_BYTES_MAX.
         """
         import aiohttp
 
@@ -64,7 +71,7 @@ class BrokerHttp:
                 async with self._session.request(
                     method, url, json=body, headers=self._access.headers, allow_redirects=False
                 ) as answer:
-                    text = await answer.text(errors="replace")
+                    text = (await read_body(answer, HTTP_ANSWER_BYTES_MAX)).decode(errors="replace")
                     if answer.status not in _REDIRECTS:
                         return answer.status, _decoded(text)
                     url = _next(url, answer.headers.get("Location", ""))
@@ -72,6 +79,8 @@ class BrokerHttp:
                 raise SourceUnavailableError(f"{url} did not answer within {TIMEOUT_S:.0f} s") from error
             except aiohttp.ClientError as error:
                 raise SourceUnavailableError(f"{url} does not answer: {error}") from error
+            except PeerProtocolError as error:
+                raise QuireJobError(f"{url}: {error}") from error
         raise SourceUnavailableError(f"{path}: redirected {REDIRECTS_MAX} times; the brokers do not agree on the owner")
 
 

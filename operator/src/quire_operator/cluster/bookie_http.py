@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 
 from quire_operator.builders.settings import BOOKIE_HTTP_PORT
+from quire_operator.cluster.bounded_json import IDENTITY, read_json
 from quire_operator.cluster.tls_trust import TlsTrust, trusting_any
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.observation import ObservedBookie, ObservedCluster, ObservedDrain
@@ -89,13 +90,13 @@ class BookieHttp:
             method,
             url,
             json=body,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers=IDENTITY | ({"Authorization": f"Bearer {token}"} if token else {}),
             timeout=timeout,
             ssl=tls,
             server_hostname=name,
         )
         async with request as answer:
-            response = Response(answer.status, await answer.json(content_type=None))
+            response = Response(answer.status, await read_json(answer))
         if response.status in (401, 403):
             raise UnreachableError(f"{method} {path}: {host} refused the operator ({response.status}): {response.body}")
         return response

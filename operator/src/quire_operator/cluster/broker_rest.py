@@ -14,6 +14,7 @@ from urllib.parse import quote
 import aiohttp
 
 from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_HTTPS_PORT, CLUSTER_NAME
+from quire_operator.cluster.bounded_json import IDENTITY, read_json
 from quire_operator.errors import RefusedError, UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
@@ -140,7 +141,7 @@ class BrokerRest:
     ) -> _Response:
         scheme = "http" if endpoint.tls is None else "https"
         url = f"{scheme}://{endpoint.host}:{self._port if endpoint.tls is None else self._port_tls}{path}"
-        headers = {} if endpoint.token is None else {"Authorization": f"Bearer {endpoint.token}"}
+        headers = IDENTITY | ({} if endpoint.token is None else {"Authorization": f"Bearer {endpoint.token}"})
         try:
             async with self._session.request(
                 method,
@@ -152,7 +153,7 @@ class BrokerRest:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             ) as answer:
-                return _Response(answer.status, await answer.json(content_type=None))
+                return _Response(answer.status, await read_json(answer))
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise UnreachableError(f"{method} {url}: {error or 'no response in time'}") from error
 

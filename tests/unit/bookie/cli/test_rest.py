@@ -1,5 +1,6 @@
-"""Redirects that commands follow with their token, and those that they refuse."""
+"""Redirects that commands follow with their token, those that they refuse, and the limits of responses."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,10 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
 import pytest
 
 from quire_bookie.cli import rest
+from tests.support.sized_answers import sized_answers
+
+LIMIT = 100_000
+"""Instead of the real limits, whose responses take a second to send."""
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -54,3 +59,26 @@ def test_a_redirect_from_tls_to_a_plaintext_port_is_refused(ask: Any, monkeypatc
     monkeypatch.setattr(OpenerDirector, "open", redirected)
     with pytest.raises(rest.RefusedError, match="in plaintext"):
         ask("https://a:1", "/away")
+
+
+async def test_a_response_of_the_limit_is_read_and_one_byte_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "HTTP_ANSWER_BYTES_MAX", LIMIT)
+    async with sized_answers(LIMIT) as port:
+        text = await asyncio.to_thread(rest.get, f"http://127.0.0.1:{port}", "/here")
+        assert len(text) == LIMIT - 2
+    async with sized_answers(LIMIT + 1) as port:
+        with pytest.raises(rest.RefusedError, match=f"/here: the response is larger than {LIMIT} byt"):
+            await asyncio.to_thread(rest.get, f"http://127.0.0.1:{port}", "/here")
+
+
+async def test_a_line_of_the_limit_is_read_and_one_byte_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "HTTP_ANSWER_LINE_BYTES_MAX", LIMIT)
+
+    def read(port: int) -> list[Any]:
+        return list(rest.lines(f"http://127.0.0.1:{port}", "/here"))
+
+    async with sized_answers(LIMIT) as port:
+        assert len(await asyncio.to_thread(read, port)) == 1
+    async with sized_answers(LIMIT + 1) as port:
+        with pytest.raises(rest.RefusedError, match=f"longer than {LIMIT} bytes"):
+            await asyncio.to_thread(read, port)
