@@ -177,6 +177,8 @@ class Compaction:
         copies that the index does not reference yet are rolled back.
         """
         async with self._running:
+            async with self._settling:
+                pass  # the rollback of a compaction that was cancelled again: it would undo what this one begins
             before = self.stats.reclaimed_bytes - self.stats.bytes_moved
             try:
                 await self._compact(logs, pace)

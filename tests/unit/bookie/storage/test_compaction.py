@@ -10,6 +10,7 @@ from quire_bookie.errors import DamagedError, DiskFullError, NoSuchLedgerError
 from quire_bookie.model import Buffer, LedgerId
 from quire_bookie.storage.formats.index_keys import block_key
 from quire_bookie.storage.formats.log_format import LOG_HEADER_BYTES
+from quire_bookie.storage.logs.log_appender import LogAppender
 from tests.sim.disk import SimFile
 from tests.unit.bookie.storage.rebuilt_stores import rebuild
 from tests.unit.bookie.storage.store import SMALL, Store, body_of, open_store
@@ -345,6 +346,61 @@ async def test_a_compaction_cancelled_during_a_write_rolls_back_only_after_that_
             await task
     assert order.index("written") < order.index("closed")
     assert logs_of(store) == names
+    await store.storage.close()
+
+
+async def test_the_next_compaction_waits_for_the_rollback_of_one_that_was_cancelled_twice() -> None:
+    """The second cancellation ends the caller, not the rollback, which would undo what the next one has begun."""
+    store = await open_store()
+    await filled(store)
+    await store.storage.delete_ledger(LedgerId(0))
+    compaction = store.storage.compaction
+    copied, closing, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    order: list[str] = []
+    real_begin, real_rewind, real_close = LogAppender.begin, LogAppender.rewind, SimFile.close
+
+    class Stuck(Pace):
+        async def on_spend(self) -> None:
+            copied.set()
+            await asyncio.Event().wait()
+
+    async def begin(appender: LogAppender, age: int = 0, *, spend_floor: bool = False) -> None:
+        order.append("begin")
+        await real_begin(appender, age, spend_floor=spend_floor)
+
+    async def rewind(appender: LogAppender) -> bool:
+        try:
+            return await real_rewind(appender)
+        finally:
+            order.append("rewound")
+
+    async def close(file: SimFile) -> None:
+        closing.set()
+        await go_on.wait()
+        await real_close(file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, name, replacement in (
+            (LogAppender, "begin", begin),
+            (LogAppender, "rewind", rewind),
+            (SimFile, "close", close),
+        ):
+            patch.setattr(kind, name, replacement)
+        task = asyncio.ensure_future(compaction.compact(sealed(store), Stuck()))
+        await copied.wait()
+        task.cancel()
+        await closing.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        following = asyncio.ensure_future(compaction.compact(sealed(store), Pace()))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        go_on.set()
+        assert await following > 0
+    assert order == ["begin", "rewound", "begin"]
+    for ledger in (1, 2, 3):
+        await check(store, ledger, range(30))
     await store.storage.close()
 
 
