@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 from unittest import mock
 
-from quire_bookie.env.connection_memory import Account, ConnectionMemory
+from quire_bookie.env.connection_account import Account
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.journal.files import JournalFiles

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from quire_bookie.env.connection_memory import Account, Closed, ConnectionMemory, MemorySettings
+from quire_bookie.env.connection_account import Account, Closed
+from quire_bookie.env.connection_memory import ConnectionMemory, MemorySettings
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import LARGE_ANSWER_BYTES
 from tests.sim.loop import simulate

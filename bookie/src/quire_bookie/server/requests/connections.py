@@ -476,7 +476,7 @@ class Connection(asyncio.Protocol):
         self._handler.leaving(self)
         self.flush()
 
-    # ---- memory: see `env.connection_memory.Holder`
+    # ---- memory: see `env.connection_account.Holder`
     @property
     def listening(self) -> bool:
         """Whether the peer itself causes its silence, rather than a pause of reading."""
