@@ -1,10 +1,12 @@
 """Ledgers in quarantine: held, fenced and readable; changes are atomic; damage never deletes a ledger."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from quire_bookie.errors import DamagedError, DiskFullError, NoSuchLedgerError, QuireError
+from quire_bookie.limits import QUARANTINE_REASON_BYTES_MAX
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.formats.index_keys import QUARANTINE_CLOCK_KEY, quarantine_key
@@ -193,6 +195,13 @@ async def test_a_rebuild_of_the_index_holds_quarantined_ledgers() -> None:
         info = await store.storage.load_ledger(LedgerId(ledger))
         assert info is not None and info.fenced and not info.deleted
     await store.storage.close()
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_a_reason_is_kept_up_to_the_limit(longer: int) -> None:
+    kept = "r" * QUARANTINE_REASON_BYTES_MAX
+    value = encode_quarantined(replace(RECORD, reason=kept + "s" * longer))
+    assert decode_quarantined(ONE, value).reason == kept
 
 
 # ---- damage

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from quire_broker.errors import ServerError
+from quire_broker.limits import CLIENT_VERSION_CHARACTERS_MAX
 from quire_broker.server.broker import RunningBroker
 from quire_broker.wire.frames import encode
 from quire_broker.wire.kinds import PROTOCOL_VERSION, Kind
@@ -50,6 +51,19 @@ async def test_connect_answers_the_lower_protocol_version_and_the_largest_messag
     request = pb.CommandConnect(client_version="t", protocol_version=1000)
     answer = await future.answer(pb.BaseCommand(type=Kind.CONNECT, connect=request))
     assert answer.connected.protocol_version == PROTOCOL_VERSION
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+async def test_the_version_of_a_client_is_kept_up_to_the_limit(broker: RunningBroker, longer: int) -> None:
+    kept = "v" * CLIENT_VERSION_CHARACTERS_MAX
+    wire = await Wire.reach(broker.port)
+    request = pb.CommandConnect(client_version=kept + "w" * longer, protocol_version=20)
+    await wire.answer(pb.BaseCommand(type=Kind.CONNECT, connect=request))
+    await wire.lookup()
+    assert (await wire.produce()).type == Kind.PRODUCER_SUCCESS
+    (topic,) = broker.topics.loaded
+    (producer,) = topic.producers.everyone
+    assert producer.link.client_version == kept
 
 
 async def test_a_second_connect_gets_the_reason_and_ends_the_connection(broker: RunningBroker) -> None:
