@@ -107,11 +107,31 @@ def routes_of(app: web.Application) -> list[str]:
     return found
 
 
+NOTHING: Any = None
+APPS = (
+    BookieWeb(NOTHING, NOTHING, {}, clock=NOTHING, chance=NOTHING).app,
+    RecoveryWeb(NOTHING, NOTHING, NOTHING).app,
+)
+
+
 def all_routes() -> list[str]:
     """Return the routes of both processes."""
-    nothing: Any = None
-    bookie = BookieWeb(nothing, nothing, {}, clock=nothing, chance=nothing)
-    return sorted({*routes_of(bookie.app), *routes_of(RecoveryWeb(nothing, nothing, nothing).app)})
+    return sorted({route for app in APPS for route in routes_of(app)})
+
+
+async def asked(route: str, headers: dict[str, str], transport: mock.Mock) -> web.Request:
+    """Return a request for a route, as the application that serves it passes it on."""
+    method, _, pattern = route.partition(" ")
+    path = pattern.replace("{ledger}", "1").replace("{bookie}", "b")
+    for app in APPS:
+        request = make_mocked_request(method, path, headers=headers, transport=transport, app=app)
+        found = await app.router.resolve(request)
+        found.add_app(app)
+        request._match_info = found
+        if found.route.resource is not None:
+            assert found.route.resource.canonical == pattern, "the path leads to this route"
+            break
+    return request
 
 
 def token(role: str, secret: bytes = SECRET) -> str:
@@ -140,11 +160,10 @@ async def status(
     peercert: dict[str, Any] | None = None,
 ) -> int:
     """Return the status from the rules; 200 stands for the route's own response."""
-    method, _, path = route.partition(" ")
     headers = {"Host": host} | ({} if shown is None else {header: f"Bearer {shown}"})
     transport = mock.Mock()
     transport.get_extra_info = {"peername": (peer, 1), "peercert": peercert}.get
-    request = make_mocked_request(method, path, headers=headers, transport=transport)
+    request = await asked(route, headers, transport)
 
     async def handler(_: web.Request) -> web.StreamResponse:
         return web.Response()
@@ -192,6 +211,17 @@ async def test_with_roles_of_certificates_a_change_needs_an_admin(route: str) ->
     for unproved in (None, certificate("stranger")):
         assert await status(access, route, peercert=unproved) == (200 if route in OPEN else 403)
         assert await status(access, route, token("admin"), peercert=unproved) == (200 if route in OPEN else 403)
+
+
+async def test_head_needs_what_get_needs() -> None:
+    assert await status(with_tokens(), "HEAD /healthz") == 200
+    assert await status(with_tokens(), "HEAD /api/v1/bookie/state") == 401
+    assert await status(with_tokens(), "HEAD /api/v1/bookie/sanity", token("reader")) == 403
+
+
+async def test_a_path_without_a_route_is_refused_to_clients_without_a_role() -> None:
+    assert await status(with_tokens(), "GET /api/v1/nothing") == 401
+    assert await status(AdminAccess(), "GET /api/v1/nothing", peer=REMOTE) == 403
 
 
 def test_the_operator_serves_only_probes_and_metrics() -> None:

@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from quire_bookie.admin.holdings_api import HoldingsApi
+from quire_bookie.admin.routes import ROUTES, register
 from quire_bookie.backup.adoption import adopt, gather_evidence
 from quire_bookie.backup.format import BackupError, Manifest
 from quire_bookie.backup.holdings import BookieQuestions
@@ -87,7 +88,7 @@ class SimQuestions(BookieQuestions):
 
 async def _answer(running: RunningBookie, disk: Disk, path: str) -> Mapping[str, Any]:
     app = web.Application()
-    app.add_routes(HoldingsApi(lambda: running, disk).routes())
+    register(app, ROUTES, HoldingsApi(lambda: running, disk).routes())
     request = make_mocked_request("GET", path)
     match = await app.router.resolve(request)
     request._match_info = match

@@ -35,7 +35,7 @@ from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
 from quire_broker.topic.topics import Topics
 
 if TYPE_CHECKING:
-    from aiohttp.web import RouteDef
+    from quire_bookie.admin.routes import Route
 
 
 def _open_http(broker: RunningBroker) -> HttpServer:
@@ -135,7 +135,7 @@ async def start_broker(
     ledger_client: LedgerClient,
     clock: WallClock,
     chance: Chance,
-    more_routes: "Callable[[], Iterable[RouteDef]]" = tuple,
+    more_routes: "Callable[[], Iterable[Route]]" = tuple,
     memory: ConnectionMemory | None = None,
 ) -> RunningBroker:
     """Return a serving broker. StartupError if a port is in use. The caller closes metadata and client.

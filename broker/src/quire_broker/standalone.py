@@ -36,7 +36,7 @@ from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker
 
 if TYPE_CHECKING:
-    from aiohttp.web import RouteDef
+    from quire_bookie.admin.routes import Route
 
 RESTART_PAUSE_S = 1.0
 log = logging.getLogger("quire.standalone")
@@ -123,7 +123,7 @@ class RunningStandalone:
             memory=self.memory,
         )
 
-    def _cluster_routes(self) -> "list[RouteDef]":
+    def _cluster_routes(self) -> "list[Route]":
         """Return the bookies' paths about the cluster: with embedded metadata no other process can answer them."""
         # Imported here: loading its library takes a third of the time to the first message.
         from quire_broker.admin.cluster_paths import cluster_routes

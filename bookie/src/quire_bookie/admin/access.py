@@ -1,10 +1,10 @@
-"""Decides which clients may call which path of the admin HTTP port of a bookie or of auto-recovery.
+"""Decides which clients may call a route of the admin HTTP port of a bookie or of auto-recovery, by its `Need`.
 
-    probes                        every client
-    /metrics                      every client, unless authenticateMetricsEndpoint requires a role
-    reads (GET)                   a role that may connect (authorizedRoles)
-    requests that change something       a role of httpServerAdminRoles, else of authorizedRoles; both empty: no role
-    no authentication             only from this machine, unless httpServerAdminRemote opens the port
+    NOTHING             every client
+    METRICS             every client, unless authenticateMetricsEndpoint requires a role
+    READ                a role that may connect (authorizedRoles); also for paths without a route
+    CHANGE              a role of httpServerAdminRoles, else of authorizedRoles; both empty: no role
+    no authentication   only from this machine, unless httpServerAdminRemote opens the port; METRICS and NOTHING: all
 
 A role comes from a token (`Authorization: Bearer`) if the process uses tokens, otherwise from a client certificate.
 Never logs a token.
@@ -20,19 +20,15 @@ from aiohttp.typedefs import Middleware
 from quire_bookie.admin.answers import Handler, failure
 from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.admin.origin import AllowedHosts, authorization_of, refusal_of_origin
+from quire_bookie.admin.routes import ROUTES, Need, route_of
 from quire_bookie.client.security import TOKEN_PLUGIN
 from quire_bookie.server.security.auth import Admitted, AuthProvider, Peer, subject_of
 
 _log = logging.getLogger("quire.admin")
-PROBES = frozenset({"/healthz", "/heartbeat", "/readyz", "/api/v1/bookie/is_ready"})
-METRICS = "/metrics"
-READS = frozenset({"GET", "HEAD"})
 NO_ADMINS = (
     "httpServerAdminRoles and authorizedRoles are empty, so no role may make changes over HTTP; "
     "set httpServerAdminRoles to the roles of operators and of auto-recovery"
 )
-CHANGING_READS = frozenset({"/api/v1/bookie/sanity"})
-"""Paths that write although their method is GET: BookKeeper's names."""
 
 
 class NotProvedError(Exception):
@@ -68,7 +64,9 @@ class AdminAccess:
         return checked
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        if self.is_open(request.path):
+        route = route_of(request, ROUTES)
+        need = Need.READ if route is None else route.need
+        if need is Need.NOTHING or (need is Need.METRICS and not self.metrics_need_role):
             return None
         if self.provider is None or self.provider.plugin != TOKEN_PLUGIN:  # browsers send certificates for any page
             reason = self.hosts.refusal(request)
@@ -83,14 +81,10 @@ class AdminAccess:
         if role is None:
             reason = refusal_of_origin(request, remote=self.remote, open_paths="probes and /metrics")
             return None if reason is None else failure(403, reason)
-        if role not in self.admins and needs_admin(request.method, request.path):
+        if need is Need.CHANGE and role not in self.admins:
             reason = "it is not in httpServerAdminRoles" if self.admins else NO_ADMINS
             return failure(403, f"role {role!r} may not make changes: {reason}")
         return None
-
-    def is_open(self, path: str) -> bool:
-        """Return whether a path needs no role."""
-        return path in PROBES or (path == METRICS and not self.metrics_need_role)
 
     def _role(self, request: web.Request) -> str | None:
         """Return the role that the client proves; None if authentication is off. NotProvedError."""
@@ -110,8 +104,3 @@ class AdminAccess:
         certificate = None if transport is None else transport.get_extra_info("peercert")
         found = self.provider.begin(Peer(address)).secured(Peer(address, True, subject_of(certificate)))
         return found.role if isinstance(found, Admitted) else None
-
-
-def needs_admin(method: str, path: str) -> bool:
-    """Return whether a request changes something, so that it needs an admin role."""
-    return method not in READS or path in CHANGING_READS

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, json_object, truth
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import QuireError
@@ -28,19 +29,19 @@ class BookieApi:
         self._disk = disk
         self._open_client = open_client
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get("/api/v1/bookie/info", self._info),
-            web.get("/api/v1/bookie/state", self._state),
-            web.get("/api/v1/bookie/state/readonly", self._read_only),
-            web.put("/api/v1/bookie/state/readonly", self._set_read_only),
-            web.get("/api/v1/bookie/sanity", self._sanity),
-            web.get("/api/v1/bookie/last_log_mark", self._mark),
-            web.get("/api/v1/bookie/list_disk_file", self._files),
-            web.get("/api/v1/bookie/scrub", self._scrub),
-            web.get("/api/v1/bookie/quarantine", self._quarantine),
-            web.put("/api/v1/bookie/expand_storage", self._expand),
+            Route("GET", "/api/v1/bookie/info", self._info, Need.READ),
+            Route("GET", "/api/v1/bookie/state", self._state, Need.READ),
+            Route("GET", "/api/v1/bookie/state/readonly", self._read_only, Need.READ),
+            Route("PUT", "/api/v1/bookie/state/readonly", self._set_read_only, Need.CHANGE),
+            Route("GET", "/api/v1/bookie/sanity", self._sanity, Need.CHANGE),
+            Route("GET", "/api/v1/bookie/last_log_mark", self._mark, Need.READ),
+            Route("GET", "/api/v1/bookie/list_disk_file", self._files, Need.READ),
+            Route("GET", "/api/v1/bookie/scrub", self._scrub, Need.READ),
+            Route("GET", "/api/v1/bookie/quarantine", self._quarantine, Need.READ),
+            Route("PUT", "/api/v1/bookie/expand_storage", self._expand, Need.CHANGE),
         ]
 
     async def _info(self, _: web.Request) -> web.Response:

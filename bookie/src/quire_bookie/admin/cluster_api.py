@@ -8,6 +8,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, flag
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.client.links.bookie_info import BookieSpace
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.cookies import Cookies
@@ -31,12 +32,12 @@ class ClusterApi:
         self._store = store
         self._access = access
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get("/api/v1/bookie/list_bookies", self._list),
-            web.get("/api/v1/bookie/list_bookie_info", self._space),
-            web.get("/api/v1/bookie/cluster_info", self._cluster),
+            Route("GET", "/api/v1/bookie/list_bookies", self._list, Need.READ),
+            Route("GET", "/api/v1/bookie/list_bookie_info", self._space, Need.READ),
+            Route("GET", "/api/v1/bookie/cluster_info", self._cluster, Need.READ),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, json_object, truth
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.server.process import RunningBookie
 from quire_bookie.server.upkeep.compaction_schedule import Kind
 
@@ -21,21 +22,21 @@ class CollectionApi:
     def __init__(self, bookie: Callable[[], RunningBookie]) -> None:
         self._bookie = bookie
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get(_ROOT, self._is_forced),
-            web.put(_ROOT, self._force),
-            web.get("/api/v1/bookie/gc_details", self._details),
-            web.get(f"{_ROOT}/suspend_compaction", self._suspended),
-            web.put(f"{_ROOT}/suspend_compaction", self._suspend),
-            web.get(f"{_ROOT}/resume_compaction", self._suspended),
-            web.put(f"{_ROOT}/resume_compaction", self._resume),
-            web.get(f"{_ROOT}/fuse", self._fuse),
-            web.put(f"{_ROOT}/fuse", self._reset_fuse),
-            web.get(f"{_ROOT}/metadata", self._metadata),
-            web.get(f"{_ROOT}/hold", self._hold),
-            web.put(f"{_ROOT}/hold", self._set_hold),
+            Route("GET", _ROOT, self._is_forced, Need.READ),
+            Route("PUT", _ROOT, self._force, Need.CHANGE),
+            Route("GET", "/api/v1/bookie/gc_details", self._details, Need.READ),
+            Route("GET", f"{_ROOT}/suspend_compaction", self._suspended, Need.READ),
+            Route("PUT", f"{_ROOT}/suspend_compaction", self._suspend, Need.CHANGE),
+            Route("GET", f"{_ROOT}/resume_compaction", self._suspended, Need.READ),
+            Route("PUT", f"{_ROOT}/resume_compaction", self._resume, Need.CHANGE),
+            Route("GET", f"{_ROOT}/fuse", self._fuse, Need.READ),
+            Route("PUT", f"{_ROOT}/fuse", self._reset_fuse, Need.CHANGE),
+            Route("GET", f"{_ROOT}/metadata", self._metadata, Need.READ),
+            Route("GET", f"{_ROOT}/hold", self._hold, Need.READ),
+            Route("PUT", f"{_ROOT}/hold", self._set_hold, Need.CHANGE),
         ]
 
     async def _is_forced(self, _: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
+from quire_bookie.admin.routes import Need, Route
 
 
 class ConfigApi:
@@ -14,11 +15,11 @@ class ConfigApi:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get("/api/v1/config/server_config", self._get),
-            web.put("/api/v1/config/server_config", self._put),
+            Route("GET", "/api/v1/config/server_config", self._get, Need.READ),
+            Route("PUT", "/api/v1/config/server_config", self._put, Need.CHANGE),
         ]
 
     async def _get(self, _: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, json_object
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.env.clock import WallClock
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies
@@ -31,15 +32,15 @@ class DrainApi:
         self._drains = Drains(store)
         self._notes = UnrecoverableLedgers(store)
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.put("/api/v1/autorecovery/decommission", self._decommission),
-            web.get(_DRAINS, self._list),
-            web.get(f"{_DRAINS}/{{bookie}}", self._one),
-            web.put(f"{_DRAINS}/{{bookie}}", self._wish),
-            web.delete(f"{_DRAINS}/{{bookie}}", self._cancel),
-            web.put("/api/v1/quire/unrecoverable/accept", self._accept),
+            Route("PUT", "/api/v1/autorecovery/decommission", self._decommission, Need.CHANGE),
+            Route("GET", _DRAINS, self._list, Need.READ),
+            Route("GET", f"{_DRAINS}/{{bookie}}", self._one, Need.READ),
+            Route("PUT", f"{_DRAINS}/{{bookie}}", self._wish, Need.CHANGE),
+            Route("DELETE", f"{_DRAINS}/{{bookie}}", self._cancel, Need.CHANGE),
+            Route("PUT", "/api/v1/quire/unrecoverable/accept", self._accept, Need.CHANGE),
         ]
 
     async def _decommission(self, request: web.Request) -> web.Response:

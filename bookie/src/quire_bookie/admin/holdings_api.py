@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import integer, whole_number
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DamagedError, NoSuchLedgerError, QuireError
 from quire_bookie.metadata import layout
@@ -38,12 +39,12 @@ class HoldingsApi:
         self._bookie = bookie
         self._disk = disk
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get("/api/v1/quire/holdings", self._list),
-            web.get("/api/v1/quire/holdings/{ledger:[0-9]+}", self._one),
-            web.get("/api/v1/quire/cookie", self._cookie),
+            Route("GET", "/api/v1/quire/holdings", self._list, Need.READ),
+            Route("GET", "/api/v1/quire/holdings/{ledger:[0-9]+}", self._one, Need.READ),
+            Route("GET", "/api/v1/quire/cookie", self._cookie, Need.READ),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, flag, integer
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.client import LedgerClient
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
@@ -43,13 +44,13 @@ class LedgerApi:
         self._nodes = LedgerNodes(store)
         self._open_client = open_client
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get("/api/v1/ledger/list", self._list),
-            web.get("/api/v1/ledger/metadata", self._metadata),
-            web.get("/api/v1/ledger/read", self._read),
-            web.delete("/api/v1/ledger/delete", self._delete),
+            Route("GET", "/api/v1/ledger/list", self._list, Need.READ),
+            Route("GET", "/api/v1/ledger/metadata", self._metadata, Need.READ),
+            Route("GET", "/api/v1/ledger/read", self._read, Need.READ),
+            Route("DELETE", "/api/v1/ledger/delete", self._delete, Need.CHANGE),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:

@@ -21,6 +21,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, integer, whole_number
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.client.ledger_description import describe
 from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
@@ -55,23 +56,23 @@ class LedgerCare:
         self._store = store
         self._open_access = open_access
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         one = f"{ROOT}/{{ledger:[0-9]+}}"
         return [
-            web.get(ROOT, self._list),
-            web.get(one, self._info),
-            web.get(f"{one}/entries", self._entries),
+            Route("GET", ROOT, self._list, Need.READ),
+            Route("GET", one, self._info, Need.READ),
+            Route("GET", f"{one}/entries", self._entries, Need.READ),
             *self.acting_routes(),
         ]
 
-    def acting_routes(self) -> list[web.RouteDef]:
+    def acting_routes(self) -> list[Route]:
         """Return the routes that a broker does not have itself."""
         one = f"{ROOT}/{{ledger:[0-9]+}}"
         return [
-            web.get(f"{one}/check", self._check),
-            web.put(f"{one}/recover", self._recover),
-            web.delete(one, self._delete),
+            Route("GET", f"{one}/check", self._check, Need.READ),
+            Route("PUT", f"{one}/recover", self._recover, Need.CHANGE),
+            Route("DELETE", one, self._delete, Need.CHANGE),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from quire_bookie.admin.readings import BookieReadings
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.metrics import CONTENT_TYPE, render
 from quire_bookie.server.process import BookieState, RunningBookie
 
@@ -24,14 +25,14 @@ class Probes:
         self._bookie = bookie
         self._readings = BookieReadings()
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get("/healthz", self._health),
-            web.get("/heartbeat", self._heartbeat),
-            web.get("/readyz", self._ready),
-            web.get("/api/v1/bookie/is_ready", self._ready),
-            web.get("/metrics", self._metrics),
+            Route("GET", "/healthz", self._health, Need.NOTHING),
+            Route("GET", "/heartbeat", self._heartbeat, Need.NOTHING),
+            Route("GET", "/readyz", self._ready, Need.NOTHING),
+            Route("GET", "/api/v1/bookie/is_ready", self._ready, Need.NOTHING),
+            Route("GET", "/metrics", self._metrics, Need.METRICS),
         ]
 
     def _state(self) -> BookieState | None:

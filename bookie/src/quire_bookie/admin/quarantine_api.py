@@ -20,6 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, integer, json_object, truth
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.env.clock import WallClock
 from quire_bookie.limits import GC_QUARANTINE_PAGE_LEDGERS_MAX, UNDELETE_FOR_S_MAX, UNDELETE_LEDGERS_MAX
 from quire_bookie.metadata import layout
@@ -37,11 +38,11 @@ class QuarantineApi:
         self._bookie = bookie
         self._clock = clock
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get(f"{_ROOT}/quarantine", self._list),
-            web.put(f"{_ROOT}/undelete", self._undelete),
+            Route("GET", f"{_ROOT}/quarantine", self._list, Need.READ),
+            Route("PUT", f"{_ROOT}/undelete", self._undelete, Need.CHANGE),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, flag, json_object
+from quire_bookie.admin.routes import Need, Route
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataFormatError, NoSuchLedgerError
 from quire_bookie.limits import NARROW_LISTED_MAX, NARROW_READS_AT_ONCE
@@ -37,19 +38,19 @@ class RecoveryApi:
         self._notes = UnrecoverableLedgers(store)
         self._nodes = LedgerNodes(store)
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return path, method and handler of each route."""
+    def routes(self) -> list[Route]:
+        """Return the routes with their permissions."""
         return [
-            web.get(f"{_ROOT}/status", self._status),
-            web.put(f"{_ROOT}/status", self._set_status),
-            web.get(f"{_ROOT}/list_under_replicated_ledger", self._marked),
-            web.get(f"{_ROOT}/who_is_auditor", self._auditor),
-            web.put(f"{_ROOT}/trigger_audit", self._audit),
-            web.get(f"{_ROOT}/lost_bookie_recovery_delay", self._delay),
-            web.put(f"{_ROOT}/lost_bookie_recovery_delay", self._set_delay),
-            web.get("/api/v1/quire/under-replication", self._standing),
-            web.get("/api/v1/quire/narrow-ledgers", self._narrow),
-            web.get("/api/v1/quire/unrecoverable", self._unrecoverable),
+            Route("GET", f"{_ROOT}/status", self._status, Need.READ),
+            Route("PUT", f"{_ROOT}/status", self._set_status, Need.CHANGE),
+            Route("GET", f"{_ROOT}/list_under_replicated_ledger", self._marked, Need.READ),
+            Route("GET", f"{_ROOT}/who_is_auditor", self._auditor, Need.READ),
+            Route("PUT", f"{_ROOT}/trigger_audit", self._audit, Need.CHANGE),
+            Route("GET", f"{_ROOT}/lost_bookie_recovery_delay", self._delay, Need.READ),
+            Route("PUT", f"{_ROOT}/lost_bookie_recovery_delay", self._set_delay, Need.CHANGE),
+            Route("GET", "/api/v1/quire/under-replication", self._standing, Need.READ),
+            Route("GET", "/api/v1/quire/narrow-ledgers", self._narrow, Need.READ),
+            Route("GET", "/api/v1/quire/unrecoverable", self._unrecoverable, Need.READ),
         ]
 
     async def _status(self, _: web.Request) -> web.Response:
@@ -169,9 +170,9 @@ class LimboApi:
     def __init__(self, bookie: Callable[[], RunningBookie]) -> None:
         self._bookie = bookie
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
         """Return path, method and handler of the route."""
-        return [web.put("/api/v1/quire/limbo/end", self._end)]
+        return [Route("PUT", "/api/v1/quire/limbo/end", self._end, Need.CHANGE)]
 
     async def _end(self, request: web.Request) -> web.Response:
         body = await json_object(request)

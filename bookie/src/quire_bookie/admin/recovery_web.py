@@ -12,6 +12,7 @@ from quire_bookie.admin.drain_api import DrainApi
 from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.recovery_api import RecoveryApi
+from quire_bookie.admin.routes import ROUTES, Need, Route, register
 from quire_bookie.admin.serving import HttpServing
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.tls import ServedContext
@@ -34,17 +35,16 @@ class RecoveryWeb:
         access = access or AdminAccess()
         checked = access.middleware()
         app = self.app = web.Application(middlewares=[errors, from_no_other_site, checked])
-        app.add_routes(
-            [
-                web.get("/healthz", self._health),
-                web.get("/readyz", self._health),
-                web.get("/metrics", self._metrics),
-            ]
-        )
-        app.add_routes(RecoveryApi(metadata, clock).routes())
-        app.add_routes(DrainApi(metadata, clock).routes())
-        app.add_routes(LedgerCare(metadata, self._access).routes())
-        app.add_routes(ClusterApi(metadata, self._access).routes())
+        routes = [
+            Route("GET", "/healthz", self._health, Need.NOTHING),
+            Route("GET", "/readyz", self._health, Need.NOTHING),
+            Route("GET", "/metrics", self._metrics, Need.METRICS),
+            *RecoveryApi(metadata, clock).routes(),
+            *DrainApi(metadata, clock).routes(),
+            *LedgerCare(metadata, self._access).routes(),
+            *ClusterApi(metadata, self._access).routes(),
+        ]
+        register(app, ROUTES, routes)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
         self._serving_http = HttpServing(runner, access.bounds)
 

@@ -21,6 +21,7 @@ from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.probes import Probes
 from quire_bookie.admin.quarantine_api import QuarantineApi
 from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
+from quire_bookie.admin.routes import ROUTES, register
 from quire_bookie.admin.serving import HttpServing
 from quire_bookie.client import LedgerClient
 from quire_bookie.client.settings import ClientSettings
@@ -65,18 +66,21 @@ class BookieWeb:
         app = self.app = web.Application(
             middlewares=[errors, from_no_other_site, checked], client_max_size=_BODY_BYTES_MAX
         )
-        app.add_routes(Probes(lambda: self._bookie).routes())
-        app.add_routes(BookieApi(self._serving, disk, self._open_client).routes())
-        app.add_routes(CollectionApi(self._serving).routes())
-        app.add_routes(QuarantineApi(self._serving, clock).routes())
-        app.add_routes(HoldingsApi(self._serving, disk).routes())
-        app.add_routes(ClusterApi(metadata, self._open_access).routes())
-        app.add_routes(RecoveryApi(metadata, clock).routes())
-        app.add_routes(DrainApi(metadata, clock).routes())
-        app.add_routes(LimboApi(self._serving).routes())
-        app.add_routes(LedgerApi(metadata, self._open_client).routes())
-        app.add_routes(LedgerCare(metadata, self._open_access).routes())
-        app.add_routes(ConfigApi(settings).routes())
+        routes = [
+            *Probes(lambda: self._bookie).routes(),
+            *BookieApi(self._serving, disk, self._open_client).routes(),
+            *CollectionApi(self._serving).routes(),
+            *QuarantineApi(self._serving, clock).routes(),
+            *HoldingsApi(self._serving, disk).routes(),
+            *ClusterApi(metadata, self._open_access).routes(),
+            *RecoveryApi(metadata, clock).routes(),
+            *DrainApi(metadata, clock).routes(),
+            *LimboApi(self._serving).routes(),
+            *LedgerApi(metadata, self._open_client).routes(),
+            *LedgerCare(metadata, self._open_access).routes(),
+            *ConfigApi(settings).routes(),
+        ]
+        register(app, ROUTES, routes)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
         self._serving_http = HttpServing(runner, access.bounds)
 

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from quire_bookie.admin.origin import AllowedHosts, authorization_of, is_local, refusal_of_origin
+from quire_bookie.admin.routes import route_of
 from quire_bookie.env.tls import common_name
 from quire_broker.admin.answers import failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
-from quire_broker.admin.routes import Need, Reach, route_of
+from quire_broker.admin.routes import ROUTES, Need, Reach
 from quire_broker.errors import AuthenticationError, AuthorizationError
 from quire_broker.security.authorization import Action, Authorization
 
@@ -30,7 +31,7 @@ async def authorized(
     broker = broker_of(request)
     authentication, settings = broker.access.authentication, broker.access.settings
     exists = request.match_info.route.resource is not None
-    route = route_of(request)
+    route = route_of(request, ROUTES)
     reach = Reach.LOCAL if route is None else route.reach
     if settings.browsers_come_in and exists and not _is_asked_by_any_name(request, reach):
         _refuse(request, AllowedHosts(settings.allowed_hosts).refusal(request))

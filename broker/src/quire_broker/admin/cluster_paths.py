@@ -8,21 +8,20 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from quire_bookie.admin.answers import errors
+from quire_bookie.admin.answers import Handler, errors
 from quire_bookie.admin.cluster_api import ClusterApi
 from quire_bookie.admin.drain_api import DrainApi
 from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.recovery_api import RecoveryApi
+from quire_bookie.admin.routes import Route
 from quire_bookie.env.clock import WallClock
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery.access import ClusterAccess
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 def cluster_routes(
     store: MetadataStore, clock: WallClock, open_access: Callable[[], Awaitable[ClusterAccess]]
-) -> list[web.RouteDef]:
+) -> list[Route]:
     """Return these routes. `open_access`: opens the connections to the bookies when first needed."""
     routes = [
         *ClusterApi(store, open_access).routes(),
@@ -30,7 +29,7 @@ def cluster_routes(
         *DrainApi(store, clock).routes(),
         *LedgerCare(store, open_access).acting_routes(),
     ]
-    return [web.route(route.method, route.path, _as_a_bookie(route.handler)) for route in routes]
+    return [route._replace(handler=_as_a_bookie(route.handler)) for route in routes]
 
 
 def _as_a_bookie(handler: Handler) -> Handler:

@@ -1,5 +1,7 @@
 """Routes of the admin API, each with the permission that it requires, as in stock Pulsar.
 
+`quire_bookie.admin.routes` has the table that holds them.
+
 probes, metrics   every client: they contain names and counts, no message
 a topic           lookup, stats and partitions: roles that produce or consume; subscriptions and last message:
                   roles that consume; everything else: admins of the namespace
@@ -10,13 +12,13 @@ a namespace       its topics: roles that consume; creation, deletion and the lis
 everything else   super users; admins of a tenant see its namespaces, every role sees the names of clusters
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from quire_bookie.admin.answers import Handler
 
 
 class Need(Enum):
@@ -54,17 +56,3 @@ class Route(NamedTuple):
 
 
 ROUTES: Final = web.AppKey("quire.routes", Mapping[web.AbstractRoute, Route])
-
-
-def register(app: web.Application, routes: Iterable[Route]) -> None:
-    """Add the routes to the application; HEAD is answered as GET."""
-    known: dict[web.AbstractRoute, Route] = {}
-    for route in routes:
-        for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-            known[app.router.add_route(method, route.path, route.handler)] = route
-    app[ROUTES] = known
-
-
-def route_of(request: web.Request) -> Route | None:
-    """Return the entry of the request's route; None if it has none."""
-    return request.app[ROUTES].get(request.match_info.route)

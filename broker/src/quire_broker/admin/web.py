@@ -8,6 +8,7 @@ from aiohttp import web
 
 from quire_bookie.admin.bounded_http import BoundedHttp
 from quire_bookie.admin.origin import from_no_other_site
+from quire_bookie.admin.routes import register
 from quire_broker.admin import (
     backlog_quotas,
     brokers,
@@ -25,7 +26,7 @@ from quire_broker.admin import (
 from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
 from quire_broker.admin.context import BROKER
-from quire_broker.admin.routes import Route, register
+from quire_broker.admin.routes import ROUTES, Need, Route
 from quire_broker.server.broker import RunningBroker
 
 PARTS = (
@@ -55,8 +56,8 @@ def make_app(broker: RunningBroker) -> web.Application:
     checks = [errors_as_json, from_no_other_site, authorized]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
-    register(app, all_routes())
-    app.add_routes(broker.more_routes())
+    of_others = (Route(one.method, one.path, one.handler, Need.SUPER_USER) for one in broker.more_routes())
+    register(app, ROUTES, [*all_routes(), *of_others])
     return app
 
 

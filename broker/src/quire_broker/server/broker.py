@@ -40,7 +40,7 @@ from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import TopicsSettings
 
 if TYPE_CHECKING:
-    from aiohttp.web import RouteDef  # its import takes a third of the time to the first message
+    from quire_bookie.admin.routes import Route  # its import takes a third of the time to the first message
 
 TICK_S = 10.0
 log = logging.getLogger("quire.broker")
@@ -104,7 +104,7 @@ class RunningBroker:
         ledger_client: LedgerClient,
         opened: OpenedParts,
         parts: BrokerParts,
-        more_routes: "Callable[[], Iterable[RouteDef]]",
+        more_routes: "Callable[[], Iterable[Route]]",
     ) -> None:
         """`more_routes`: HTTP routes of other services in this process; only super users may use them."""
         self.settings = settings

@@ -1,9 +1,10 @@
-"""The permission of each route. A route without an entry is for super users: see `tests/security`."""
+"""The permission of each route. Paths without a route are for super users: see `tests/security`."""
 
 import pytest
 from aiohttp import web
 
-from quire_broker.admin.routes import ROUTES, Need, Reach, register
+from quire_bookie.admin.routes import register
+from quire_broker.admin.routes import ROUTES, Need, Reach
 from quire_broker.admin.web import all_routes
 
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -13,7 +14,7 @@ TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 @pytest.fixture(scope="module")
 def app() -> web.Application:
     found = web.Application()
-    register(found, all_routes())
+    register(found, ROUTES, all_routes())
     return found
 
 
