@@ -31,8 +31,8 @@ from benchmarks.spark_bench import Case, write_ledgers
 from quire_bookie.client import LedgerClient
 from quire_bookie.limits import MIB
 from quire_bookie.model import LedgerId
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.format import new_uuid
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import WriteSettings, delete_segment, write_segment
@@ -98,17 +98,19 @@ class Results:
             yield f"publishing during an offload by without: {key[:3]}", "<= 1.10", ratio, ratio <= 1.1
 
 
-async def objects(results: Results, metadata: str, place: Place, size_mib: int, rounds: int, pids: list[int]) -> None:
+async def copying(
+    results: Results, metadata: str, objects: ObjectStore, size_mib: int, rounds: int, pids: list[int]
+) -> None:
     """Run the part `objects`."""
     async with LedgerClient.connect(metadata) as client:
         for size in SIZES:
             (ledger,) = await write_ledgers(metadata, Case("", "entries", size, size_mib * MIB // size), 1)
             for _ in range(rounds):
-                for name, row in (await _one_round(client, place, LedgerId(ledger), pids)).items():
+                for name, row in (await _one_round(client, objects, LedgerId(ledger), pids)).items():
                     results.add(f"{size} B, {name}", row)
 
 
-async def _one_round(client: LedgerClient, place: Place, ledger: LedgerId, pids: list[int]) -> dict[str, Row]:
+async def _one_round(client: LedgerClient, objects: ObjectStore, ledger: LedgerId, pids: list[int]) -> dict[str, Row]:
     settings, uuid = WriteSettings(), new_uuid(os.urandom(16))
     rows: dict[str, Row] = {}
     async with await client.open_ledger(ledger, recover=False) as reader:
@@ -121,24 +123,24 @@ async def _one_round(client: LedgerClient, place: Place, ledger: LedgerId, pids:
                 for at in range(0, size_bytes, len(block)):
                     yield block[: size_bytes - at]
 
-            await place.put_stream(
+            await objects.put_stream(
                 "plain", chunks(), part_bytes=settings.part_bytes, parts_at_once=settings.parts_at_once
             )
 
         async def read_back() -> None:
             cache = WindowCache(READ_BACK)
-            await (await SegmentReader.open(place, ledger, uuid, cache)).verify()
+            await (await SegmentReader.open(objects, ledger, uuid, cache)).verify()
             await cache.close()
 
         rows["plain upload"] = await _measured(plain, size_bytes, pids)
-        rows["copy"] = await _measured(lambda: write_segment(place, reader, uuid, settings), size_bytes, pids)
+        rows["copy"] = await _measured(lambda: write_segment(objects, reader, uuid, settings), size_bytes, pids)
         rows["read back"] = await _measured(read_back, size_bytes, pids)
     copied, read, upload = rows["copy"], rows["read back"], rows["plain upload"]
     both = {name: copied[name] + read[name] for name in copied if name != "mb_s"}
     rows["offload"] = {"mb_s": 1 / (1 / copied["mb_s"] + 1 / read["mb_s"])} | both
     rows["offload"]["of_upload"] = rows["offload"]["mb_s"] / upload["mb_s"]
-    await delete_segment(place, ledger, uuid)
-    await place.delete("plain")
+    await delete_segment(objects, ledger, uuid)
+    await objects.delete("plain")
     return rows
 
 
@@ -173,8 +175,8 @@ def run(size_mib: int, rounds: int, seconds: float, parts: list[str], folder: Pa
         process.start()
         bucket = Bucket(f"s3://{BUCKET}", s3.endpoint, s3.buckets / BUCKET)
         if "objects" in parts:
-            place, pids = open_place(bucket.url, s3.environment), [process.pid, s3.pid]
-            asyncio.run(objects(results, metadata, place, size_mib, rounds, pids))
+            objects, pids = open_object_store(bucket.url, s3.environment), [process.pid, s3.pid]
+            asyncio.run(copying(results, metadata, objects, size_mib, rounds, pids))
         if "catch-up" in parts:
             for size in SIZES:
                 catch_up(results.add, process, size, size_mib * MIB // size, rounds)

@@ -1,4 +1,4 @@
-"""Backups in a place that another party can write to: read in bounded memory, refused whole, or restored as they say.
+"""Backups where another party can write: read in bounded memory, refused whole, or restored as they say.
 
 Such a party decides what a restore writes: no checksum proves who wrote a backup. It decides nothing else.
 """
@@ -20,14 +20,13 @@ from quire_bookie.backup.reading import list_backups, read_manifest, read_nodes,
 from quire_bookie.backup.restore import inspect_backup, inspect_store, restore
 from quire_bookie.backup.taking import take_backup
 from quire_bookie.env.chance import SystemChance
-from quire_bookie.errors import MetadataFormatError
+from quire_bookie.errors import MetadataFormatError, ObjectStoreError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import RESTORATION
-from quire_bookie.places.errors import PlaceError
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from tests.integration.conftest import etcd_server
 from tests.security.test_hostile_content import harmless, on_terminal
 from tests.support.etcd_server import EtcdServer
@@ -48,7 +47,7 @@ def packed(*records: Record) -> bytes:
     )
 
 
-def forge(folder: Path, objects: Sequence[tuple[str, bytes]], count: int, /, **changed: Any) -> Place:
+def forge(folder: Path, objects: Sequence[tuple[str, bytes]], count: int, /, **changed: Any) -> ObjectStore:
     """Write a backup with correct checksums, as any client with access to the object store can."""
     listed = [
         {"name": name, "nodes": count, "size_bytes": len(data), "sha256": checksum(data)} for name, data in objects
@@ -72,20 +71,20 @@ def forge(folder: Path, objects: Sequence[tuple[str, bytes]], count: int, /, **c
     (folder / NAME / "manifest.json").write_text(json.dumps({**fields, "checksum": checksum(canonical)}))
     for name, data in objects:
         (folder / NAME / name).write_bytes(data)
-    return open_place(f"file://{folder}", {})
+    return open_object_store(f"file://{folder}", {})
 
 
-def forged(folder: Path, *records: Record, **changed: Any) -> Place:
+def forged(folder: Path, *records: Record, **changed: Any) -> ObjectStore:
     data = gzip.compress(packed(*records))
     return forge(folder, [("part-00000.gz", data)], len(records), **changed)
 
 
-async def write(store: LocalMetadataStore, place: Place) -> None:
+async def write(store: LocalMetadataStore, objects: ObjectStore) -> None:
     """Restore the backup."""
-    manifest = await read_manifest(place, NAME)
+    manifest = await read_manifest(objects, NAME)
     seen = await inspect_store(store, manifest)
-    found = await inspect_backup(place, manifest)
-    await restore(store, place, manifest, seen, found, clock=SetClock())
+    found = await inspect_backup(objects, manifest)
+    await restore(store, objects, manifest, seen, found, clock=SetClock())
 
 
 @pytest.fixture
@@ -120,37 +119,37 @@ async def store(tmp_path: Path) -> AsyncIterator[LocalMetadataStore]:
     ],
 )
 async def test_a_forged_manifest_is_no_backup(tmp_path: Path, changed: dict[str, Any]) -> None:
-    place = forged(tmp_path, INSTANCE, **changed)
+    objects = forged(tmp_path, INSTANCE, **changed)
     with pytest.raises(DamagedBackupError, match="manifest"):
-        await read_manifest(place, NAME)
-    [found] = await list_backups(place)
+        await read_manifest(objects, NAME)
+    [found] = await list_backups(objects)
     assert found.manifest is None and found.problem
 
 
 @pytest.mark.parametrize("content", [b"", b"[" * 1_000_000, b'{"format":1}', b"\xff", b"[]", b"9" * 10_000, b"null"])
 async def test_a_manifest_that_is_none_hides_no_other_backup(tmp_path: Path, content: bytes) -> None:
-    place = forged(tmp_path, INSTANCE)
+    objects = forged(tmp_path, INSTANCE)
     other = NAME.replace("2026", "2025")
     (tmp_path / other).mkdir()
     (tmp_path / other / "manifest.json").write_bytes(content)
     (tmp_path / "99999999T999999Z-0000").mkdir()  # a time that does not exist
     (tmp_path / "99999999T999999Z-0000" / "part-00000.gz").write_bytes(b"")
-    found = await list_backups(place)
+    found = await list_backups(objects)
     assert [each.manifest is not None for each in found] == [False, True]
 
 
 async def test_objects_of_any_size_are_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = forged(tmp_path, INSTANCE)
-    manifest = await read_manifest(place, NAME)
+    objects = forged(tmp_path, INSTANCE)
+    manifest = await read_manifest(objects, NAME)
     with (tmp_path / NAME / "part-00000.gz").open("r+b") as file:
         file.truncate(1 << 40)
     with pytest.raises(DamagedBackupError, match="does not match its checksum"):
-        await verify(place, manifest)
+        await verify(objects, manifest)
     with (tmp_path / NAME / "manifest.json").open("r+b") as file:
         file.truncate(1 << 40)
     monkeypatch.setattr("quire_bookie.backup.reading.MANIFEST_BYTES_MAX", 1 << 20)
     with pytest.raises(DamagedBackupError):
-        await read_manifest(place, NAME)
+        await read_manifest(objects, NAME)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +158,11 @@ async def test_objects_of_any_size_are_read_up_to_a_limit(tmp_path: Path, monkey
     ids=["large", "two members", "empty", "cut off"],
 )
 async def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bomb: bytes) -> None:
-    place = forge(tmp_path, [("part-00000.gz", bomb)], 1)
-    manifest = await read_manifest(place, NAME)
+    objects = forge(tmp_path, [("part-00000.gz", bomb)], 1)
+    manifest = await read_manifest(objects, NAME)
     monkeypatch.setattr(backup_format, "PART_BYTES_MAX", 32 << 20)
     with pytest.raises(DamagedBackupError, match="cannot be unpacked"):
-        await verify(place, manifest)
+        await verify(objects, manifest)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +175,9 @@ async def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pyte
     ],
 )
 async def test_records_that_lie_about_their_length_are_refused(tmp_path: Path, body: bytes) -> None:
-    place = forge(tmp_path, [("part-00000.gz", gzip.compress(body))], 1)
+    objects = forge(tmp_path, [("part-00000.gz", gzip.compress(body))], 1)
     with pytest.raises(DamagedBackupError):
-        await verify(place, await read_manifest(place, NAME))
+        await verify(objects, await read_manifest(objects, NAME))
 
 
 @pytest.mark.parametrize(
@@ -200,27 +199,27 @@ async def test_records_that_lie_about_their_length_are_refused(tmp_path: Path, b
 async def test_a_backup_that_cannot_be_restored_whole_is_not_begun(
     tmp_path: Path, store: LocalMetadataStore, records: list[Record]
 ) -> None:
-    place = forged(tmp_path / "place", *records)
+    objects = forged(tmp_path / "objects", *records)
     with pytest.raises((DamagedBackupError, MetadataFormatError)):
-        await write(store, place)
+        await write(store, objects)
     assert [node.key async for page in store.scan("/") for node in page] == [], "nothing was written"
 
 
 async def test_digits_of_other_scripts_are_no_counter(tmp_path: Path, store: LocalMetadataStore) -> None:
     odd = "/ledgers/idgen-long/HOB-" + "\u00b2" * 10
-    await write(store, forged(tmp_path / "place", INSTANCE, (odd.encode(), b"", 0)))
+    await write(store, forged(tmp_path / "objects", INSTANCE, (odd.encode(), b"", 0)))
     assert (await store.get(odd)) is not None
 
 
 async def test_a_link_in_a_folder_of_backups_is_not_followed_out_of_it(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"content")
-    place = forged(tmp_path / "place", INSTANCE)
-    part = tmp_path / "place" / NAME / "part-00000.gz"
+    objects = forged(tmp_path / "objects", INSTANCE)
+    part = tmp_path / "objects" / NAME / "part-00000.gz"
     part.unlink()
     part.symlink_to(secret)
-    with pytest.raises((DamagedBackupError, PlaceError)) as caught:
-        await verify(place, await read_manifest(place, NAME))
+    with pytest.raises((DamagedBackupError, ObjectStoreError)) as caught:
+        await verify(objects, await read_manifest(objects, NAME))
     assert "content" not in str(caught.value)
 
 
@@ -230,9 +229,9 @@ async def test_a_key_that_no_restore_could_write_is_reported_when_the_backup_is_
     store = await open_metadata_store(etcd_server.url)
     await store.put(layout.INSTANCE_ID, b"cluster")
     etcd_server.call("kv/put", {"key": b64encode(b"/other/").decode(), "value": ""})
-    place = open_place(f"file://{tmp_path / 'place'}", {})
+    objects = open_object_store(f"file://{tmp_path / 'objects'}", {})
     with pytest.raises(BackupError, match="'/other/' is not a path"):
-        await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+        await take_backup(store, objects, clock=SetClock(), chance=SystemChance())
     await store.close()
 
 
@@ -246,10 +245,10 @@ def test_a_terminal_does_not_act_on_a_forged_backup(tmp_path: Path) -> None:
 
 
 async def _names(folder: Path) -> list[str]:
-    return [each.name for each in await list_backups(open_place(f"file://{folder}", {}))]
+    return [each.name for each in await list_backups(open_object_store(f"file://{folder}", {}))]
 
 
 async def test_a_backup_is_read_as_it_was_written(tmp_path: Path) -> None:
-    place = forged(tmp_path, INSTANCE, (b"/z", b"value", 3))
-    manifest: Manifest = await read_manifest(place, NAME)
-    assert [node.key async for nodes in read_nodes(place, manifest) for node in nodes] == [layout.INSTANCE_ID, "/z"]
+    objects = forged(tmp_path, INSTANCE, (b"/z", b"value", 3))
+    manifest: Manifest = await read_manifest(objects, NAME)
+    assert [node.key async for nodes in read_nodes(objects, manifest) for node in nodes] == [layout.INSTANCE_ID, "/z"]

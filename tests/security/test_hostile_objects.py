@@ -13,8 +13,8 @@ import pytest
 
 from quire_bookie.errors import NoSuchEntryError, QuireError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload import segment_reader
 from quire_broker.offload.errors import SegmentDamagedError
 from quire_broker.offload.format import BLOCK_BYTES_MIN, data_key, index_key
@@ -35,14 +35,14 @@ async def cache() -> AsyncIterator[WindowCache]:
     await found.close()
 
 
-async def written(folder: Path, ledger: ClosedLedger) -> Place:
-    place = open_place(f"file://{folder}", {})
-    await write_segment(place, ledger, UUID, SMALL)
-    return place
+async def written(folder: Path, ledger: ClosedLedger) -> ObjectStore:
+    objects = open_object_store(f"file://{folder}", {})
+    await write_segment(objects, ledger, UUID, SMALL)
+    return objects
 
 
-async def read_all(place: Place, cache: WindowCache) -> list[int]:
-    reader = await SegmentReader.open(place, LedgerId(7), UUID, cache)
+async def read_all(objects: ObjectStore, cache: WindowCache) -> list[int]:
+    reader = await SegmentReader.open(objects, LedgerId(7), UUID, cache)
     await reader.verify()
     return [entry.entry_id async for run in reader.scan() for entry in run]
 
@@ -50,12 +50,12 @@ async def read_all(place: Place, cache: WindowCache) -> list[int]:
 async def test_an_index_of_any_size_is_read_up_to_its_limit(
     tmp_path: Path, cache: WindowCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = await written(tmp_path, ClosedLedger.random(1, 10, 10))
+    objects = await written(tmp_path, ClosedLedger.random(1, 10, 10))
     with (tmp_path / INDEX).open("r+b") as file:
         file.truncate(1 << 40)
     monkeypatch.setattr(segment_reader, "INDEX_BYTES_MAX", 1 << 20)
     with pytest.raises(SegmentDamagedError, match="more than 1048576 bytes"):
-        await read_all(place, cache)
+        await read_all(objects, cache)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,18 @@ async def test_an_index_of_any_size_is_read_up_to_its_limit(
     ],
 )
 async def test_an_index_with_lies_is_an_error(tmp_path: Path, cache: WindowCache, at: int, value: bytes) -> None:
-    place = await written(tmp_path, ClosedLedger.random(3, 40, 600_000))
+    objects = await written(tmp_path, ClosedLedger.random(3, 40, 600_000))
     raw = bytearray((tmp_path / INDEX).read_bytes())
     start = at % len(raw)
     raw[start : start + len(value)] = value
     (tmp_path / INDEX).write_bytes(raw)
     with pytest.raises(QuireError):
-        await read_all(place, cache)
+        await read_all(objects, cache)
 
 
 async def test_a_random_index_or_object_is_an_error_or_the_ledger(tmp_path: Path, cache: WindowCache) -> None:
     random = Random(18)
-    place = await written(tmp_path, ClosedLedger.random(2, 200, 2_000))
+    objects = await written(tmp_path, ClosedLedger.random(2, 200, 2_000))
     for name in (INDEX, DATA):
         good = (tmp_path / name).read_bytes()
         for _ in range(150):
@@ -95,7 +95,7 @@ async def test_a_random_index_or_object_is_an_error_or_the_ledger(tmp_path: Path
                 raw[random.randrange(min(len(raw), 400))] = random.randrange(256)
             (tmp_path / name).write_bytes(raw)
             try:
-                assert await read_all(place, cache) == list(range(200))
+                assert await read_all(objects, cache) == list(range(200))
             except QuireError:
                 pass
             cache.drop()
@@ -104,7 +104,7 @@ async def test_a_random_index_or_object_is_an_error_or_the_ledger(tmp_path: Path
 
 async def test_an_entry_that_says_it_is_huge_is_damage(tmp_path: Path, cache: WindowCache) -> None:
     """The object has as many bytes as it claims: only the limit keeps them out of memory."""
-    place = await written(tmp_path, ClosedLedger([bytes(1_000_000)]))
+    objects = await written(tmp_path, ClosedLedger([bytes(1_000_000)]))
     raw = bytearray((tmp_path / INDEX).read_bytes())
     raw[8:16] = pack(">q", 1 << 30)
     (tmp_path / INDEX).write_bytes(raw)
@@ -114,7 +114,7 @@ async def test_an_entry_that_says_it_is_huge_is_damage(tmp_path: Path, cache: Wi
         file.seek(128)
         file.write(pack(">iq", (1 << 30) - 140, 0))
         file.truncate(1 << 30)
-    reader = await SegmentReader.open(place, LedgerId(7), UUID, cache)
+    reader = await SegmentReader.open(objects, LedgerId(7), UUID, cache)
     with pytest.raises(SegmentDamagedError, match="instead of 0"):
         await reader.read(EntryId(0), EntryId(0))
     assert cache.size_bytes <= WINDOWS.capacity_bytes
@@ -122,8 +122,8 @@ async def test_an_entry_that_says_it_is_huge_is_damage(tmp_path: Path, cache: Wi
 
 async def test_entries_without_payload_come_in_runs(tmp_path: Path, cache: WindowCache) -> None:
     count = SCAN_BYTES // 64 + 1_000
-    place = await written(tmp_path, ClosedLedger([b""] * count))
-    reader = await SegmentReader.open(place, LedgerId(7), UUID, cache)
+    objects = await written(tmp_path, ClosedLedger([b""] * count))
+    reader = await SegmentReader.open(objects, LedgerId(7), UUID, cache)
     runs = [len(run) async for run in reader.scan()]
     assert sum(runs) == count
     assert max(runs) <= SCAN_BYTES // 64

@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.metadata.settings import parse_metadata_url
-from quire_bookie.places.opening import open_place
+from quire_bookie.object_store.opening import open_object_store
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.source.broker_http import BrokerHttp
 
@@ -34,11 +34,11 @@ def test_the_url_of_a_metadata_store_holds_no_password(url: str) -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        lambda: open_place(f"s3://{USER}bucket/x", {}),
-        lambda: open_place(f"https://{USER}host/x", {}),
-        lambda: open_place(f"s3://bucket/x?secret={SECRET}", {}),
-        lambda: open_place("s3://bucket/x", {}, f"https://{USER}host"),
-        lambda: open_place("az://bucket/x", {}, f"{USER}host"),
+        lambda: open_object_store(f"s3://{USER}bucket/x", {}),
+        lambda: open_object_store(f"https://{USER}host/x", {}),
+        lambda: open_object_store(f"s3://bucket/x?secret={SECRET}", {}),
+        lambda: open_object_store("s3://bucket/x", {}, f"https://{USER}host"),
+        lambda: open_object_store("az://bucket/x", {}, f"{USER}host"),
     ],
 )
 def test_the_url_of_a_place_holds_no_password(act: Callable[[], object]) -> None:

@@ -28,10 +28,9 @@ from quire_bookie.backup.taking import take_backup
 from quire_bookie.client import LedgerWriter
 from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.disk import Disk
-from quire_bookie.errors import BookieUnavailableError, QuireError
+from quire_bookie.errors import BookieUnavailableError, ObjectMissingError, ObjectStoreError, QuireError
 from quire_bookie.metadata.restoration import give_up, given_up
 from quire_bookie.model import BookieId, LedgerId
-from quire_bookie.places.errors import ObjectMissingError, PlaceError
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.process import RunningBookie
@@ -49,7 +48,7 @@ MARGIN = 20
 """Ids skipped by a restore, instead of a thousand, as each costs a write."""
 
 
-class MemoryPlace:
+class MemoryObjectStore:
     """Replaces a bucket."""
 
     url = "sim://backups"
@@ -59,7 +58,7 @@ class MemoryPlace:
 
     async def put(self, name: str, data: bytes, **_: Any) -> None:
         if name in self._objects:
-            raise PlaceError(f"{name} exists")
+            raise ObjectStoreError(f"{name} exists")
         self._objects[name] = bytes(data)
 
     async def get_range(self, name: str, start: int, end: int) -> bytes:
@@ -140,13 +139,13 @@ async def lose_the_metadata(world: World, *, running: bool) -> None:
     await asyncio.sleep(world.chance.uniform(0.0, 3.0))
 
 
-async def bring_back(world: World, place: Any, manifest: Manifest) -> None:
+async def bring_back(world: World, objects: Any, manifest: Manifest) -> None:
     """Repeat `quire metadata restore --yes` until it succeeds."""
     store = SimMetadataStore(world.metadata)
 
     async def attempt() -> None:
         seen = await inspect_store(store, manifest)
-        await restore(store, place, manifest, seen, await inspect_backup(place, manifest), clock=world.clock)
+        await restore(store, objects, manifest, seen, await inspect_backup(objects, manifest), clock=world.clock)
 
     world.metadata.unknown_chance = 0.0 if world.loop.plan.calm else world.chance.choice((0.0, 0.01, 0.05))
     try:
@@ -201,9 +200,9 @@ async def _run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
     everything = await fill(world, client, 3, 2.0)
     across = asyncio.ensure_future(fill(world, client, 0 if calm else 2, 6.0))  # open in the backup
     await asyncio.sleep(chance.uniform(0.5, 1.0))
-    place: Any = MemoryPlace()
+    objects: Any = MemoryObjectStore()
     chances = SimChance(chance.randrange(1 << 30))
-    manifest = await take_backup(SimMetadataStore(world.metadata), place, clock=world.clock, chance=chances)
+    manifest = await take_backup(SimMetadataStore(world.metadata), objects, clock=world.clock, chance=chances)
     gone: list[LedgerId] = []
     if not calm:
         if chance.random() < 0.5:
@@ -222,7 +221,7 @@ async def _run(loop: SimLoop, seed: int) -> dict[LedgerId, int]:
     running = chance.random() < 0.4
     loop.note("bookies keep running" if running else "bookies are stopped")
     await lose_the_metadata(world, running=running)
-    await bring_back(world, place, manifest)
+    await bring_back(world, objects, manifest)
     for host in sorted(world.bookies):
         await world.start_bookie(host)
     await asyncio.sleep(chance.uniform(3.0, 15.0))  # long enough for several garbage collections

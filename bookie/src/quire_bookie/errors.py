@@ -15,6 +15,8 @@ QuireError
 |  |- MetadataUnavailableError   the operation did not happen; retry helps
 |  |- MetadataFormatError    the value of a node does not parse; no retry
 |  |- MetadataOutdatedError  the metadata are older than what bookies saw; no retry before an administrator has acted
+|- ObjectStoreError          a folder or bucket cannot be used; retry after the cause in its text is fixed
+|  |- ObjectMissingError     no object has that name; no retry
 |- LedgerError               raised by the ledger client and the bookie protocol
    |- NoSuchLedgerError
    |- NoSuchEntryError
@@ -116,6 +118,14 @@ class MetadataOutdatedError(MetadataError):
     Nothing is deleted and no ledger id is allocated until an administrator restores a backup, repairs the metadata or
     accepts them, which raises the epoch.
     """
+
+
+class ObjectStoreError(QuireError):
+    """An operation on a folder or bucket failed. The text is one line and contains no credentials."""
+
+
+class ObjectMissingError(ObjectStoreError):
+    """No object has that name."""
 
 
 class LedgerError(QuireError):

@@ -13,8 +13,8 @@ import pulsar
 import pytest
 
 from quire_bookie.model import LedgerId
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.nodes.node_codec import decode_list
@@ -87,13 +87,13 @@ class World:
         return list(self.process.request("GET", f"/admin/v2/{path}/subscriptions"))
 
     @property
-    def place(self) -> Place:
+    def objects(self) -> ObjectStore:
         """The bucket."""
-        return open_place(f"s3://{BUCKET}", self.environment)
+        return open_object_store(f"s3://{BUCKET}", self.environment)
 
     def names(self) -> set[str]:
         """Return the names of all objects."""
-        return set(shared_loop().run(self.place.names))
+        return set(shared_loop().run(self.objects.names))
 
     def records(self, topic: str) -> list[LedgerRecord]:
         """Return the stored list of a topic's ledgers."""
@@ -116,7 +116,7 @@ class World:
                 found.append([])
                 if record.offload is not None and record.offload.complete:
                     reader = await SegmentReader.open(
-                        self.place, LedgerId(record.ledger_id), record.offload.uuid, cache
+                        self.objects, LedgerId(record.ledger_id), record.offload.uuid, cache
                     )
                     async for run in reader.scan():
                         for entry in run:

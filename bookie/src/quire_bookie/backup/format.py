@@ -1,7 +1,7 @@
 """The format of a metadata backup: encodes and decodes its parts and its manifest. Pure.
 
-    <place>/<name>/part-00000.gz    gzip of: the line `quire-metadata-backup 1`, then records
-    <place>/<name>/manifest.json    written last; the backup is invalid without it or when its checksum does not match
+    <store>/<name>/part-00000.gz    gzip of: the line `quire-metadata-backup 1`, then records
+    <store>/<name>/manifest.json    written last; the backup is invalid without it or when its checksum does not match
     record (little-endian)          key length u32, value length u32, version i64, key (UTF-8), value
 
 The name is the time of the backup in UTC, to the second, and four random hexadecimal digits. The `sha256` of a part is
@@ -39,7 +39,7 @@ _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 
 
 class BackupError(QuireError):
-    """A backup or its place cannot be used. A retry helps only after the cause in the text is fixed."""
+    """A backup or its object store cannot be used. A retry helps only after the cause in the text is fixed."""
 
 
 class DamagedBackupError(BackupError):
@@ -168,7 +168,7 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise ValueError for a field that no backup has: a client with write access to the place can forge one."""
+    """Raise ValueError for a field that no backup has: a client with write access to the store can forge one."""
     numbers = [manifest.nodes, manifest.value_bytes, manifest.ledgers, manifest.left_out, *manifest.roots.values()]
     numbers += [0 if manifest.revision is None else manifest.revision, manifest.created_ms]
     numbers += [number for part in manifest.parts for number in (part.nodes, part.size_bytes)]

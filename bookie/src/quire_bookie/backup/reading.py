@@ -16,11 +16,10 @@ from quire_bookie.backup.format import (
     decode_part,
     is_backup_name,
 )
-from quire_bookie.errors import MetadataError
+from quire_bookie.errors import MetadataError, ObjectMissingError
 from quire_bookie.metadata.contract import check_value, is_key
 from quire_bookie.metadata.store import Node
-from quire_bookie.places.errors import ObjectMissingError
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +32,10 @@ class FoundBackup:
     has_manifest: bool = False
 
 
-async def list_backups(place: Place) -> list[FoundBackup]:
-    """Return all backups, the oldest first. PlaceError when the place cannot be read."""
+async def list_backups(objects: ObjectStore) -> list[FoundBackup]:
+    """Return all backups, the oldest first. ObjectStoreError when the object store cannot be read."""
     folders: dict[str, bool] = {}
-    for path in await place.names():
+    for path in await objects.names():
         name, _, rest = path.partition("/")
         if is_backup_name(name) and rest:
             folders[name] = folders.get(name, False) or rest == MANIFEST
@@ -46,41 +45,41 @@ async def list_backups(place: Place) -> list[FoundBackup]:
             found.append(FoundBackup(name, None, "incomplete: it is still being written, or was interrupted"))
             continue
         try:
-            found.append(FoundBackup(name, await read_manifest(place, name), has_manifest=True))
+            found.append(FoundBackup(name, await read_manifest(objects, name), has_manifest=True))
         except DamagedBackupError as error:
             found.append(FoundBackup(name, None, str(error), has_manifest=True))
     return found
 
 
-async def read_manifest(place: Place, name: str) -> Manifest:
+async def read_manifest(objects: ObjectStore, name: str) -> Manifest:
     """Return the manifest of a backup. BackupError when there is none, DamagedBackupError when it is invalid."""
-    data = await _content(place, f"{name}/{MANIFEST}", MANIFEST_BYTES_MAX) if is_backup_name(name) else None
+    data = await _content(objects, f"{name}/{MANIFEST}", MANIFEST_BYTES_MAX) if is_backup_name(name) else None
     if data is None:
-        raise BackupError(f"{place.url} has no complete backup named {name}; `quire metadata list` shows the backups")
+        raise BackupError(f"{objects.url} has no complete backup named {name}; `quire metadata list` shows the backups")
     return decode_manifest(name, data)
 
 
-async def choose_backup(place: Place, name: str | None) -> Manifest:
+async def choose_backup(objects: ObjectStore, name: str | None) -> Manifest:
     """Return the manifest of the backup `name`, or of the newest complete one.
 
     BackupError when there is none, or when backups of several clusters exist and `name` is None: after a loss of etcd,
     a start creates a new cluster in the empty etcd, and that may have been backed up since.
     """
     if name is not None:
-        return await read_manifest(place, name)
-    whole = [each.manifest for each in await list_backups(place) if each.manifest is not None]
+        return await read_manifest(objects, name)
+    whole = [each.manifest for each in await list_backups(objects) if each.manifest is not None]
     if not whole:
-        raise BackupError(f"{place.url} has no complete backup")
+        raise BackupError(f"{objects.url} has no complete backup")
     newest: dict[str, Manifest] = {}
     for each in sorted(whole, key=lambda each: (each.created_ms, each.name)):
         newest[each.instance_id] = each
     if len(newest) > 1:
         examples = ", ".join(f"{each.name} ({each.ledgers} ledgers)" for each in newest.values())
-        raise BackupError(f"{place.url} has backups of several clusters; choose one with --backup: {examples}")
+        raise BackupError(f"{objects.url} has backups of several clusters; choose one with --backup: {examples}")
     return next(iter(newest.values()))
 
 
-async def read_nodes(place: Place, manifest: Manifest) -> AsyncIterator[list[Node]]:
+async def read_nodes(objects: ObjectStore, manifest: Manifest) -> AsyncIterator[list[Node]]:
     """Yield the nodes of a backup, ascending by key, one list a part. A part is checked before it is yielded.
 
     DamagedBackupError, also for nodes that no store has: a restore must not meet them half way.
@@ -88,33 +87,33 @@ async def read_nodes(place: Place, manifest: Manifest) -> AsyncIterator[list[Nod
     before = ""
     for part in manifest.parts:
         name = f"{manifest.name}/{part.name}"
-        data = await _content(place, name, part.size_bytes)
+        data = await _content(objects, name, part.size_bytes)
         if data is None:
-            raise DamagedBackupError(f"{place.url}: {name} is missing: the backup cannot be used")
+            raise DamagedBackupError(f"{objects.url}: {name} is missing: the backup cannot be used")
         if len(data) != part.size_bytes or checksum(data) != part.sha256:
-            raise DamagedBackupError(f"{place.url}: {name} does not match its checksum: the backup cannot be used")
+            raise DamagedBackupError(f"{objects.url}: {name} does not match its checksum: the backup cannot be used")
         nodes = list(decode_part(name, data))
         if len(nodes) != part.nodes:
-            raise DamagedBackupError(f"{place.url}: {name} holds {len(nodes)} nodes instead of {part.nodes}")
+            raise DamagedBackupError(f"{objects.url}: {name} holds {len(nodes)} nodes instead of {part.nodes}")
         for node in nodes:
             _check_node(manifest, node, before)
             before = node.key
         yield nodes
 
 
-async def verify(place: Place, manifest: Manifest) -> None:
+async def verify(objects: ObjectStore, manifest: Manifest) -> None:
     """Read and check the whole backup. DamagedBackupError."""
     count = 0
-    async for nodes in read_nodes(place, manifest):
+    async for nodes in read_nodes(objects, manifest):
         count += len(nodes)
     if count != manifest.nodes:
         raise DamagedBackupError(f"backup {manifest.name} holds {count} nodes instead of {manifest.nodes}")
 
 
-async def _content(place: Place, name: str, bytes_max: int) -> bytes | None:
+async def _content(objects: ObjectStore, name: str, bytes_max: int) -> bytes | None:
     """Return an object, or one byte more than `bytes_max` of a larger one; None when it does not exist."""
     try:
-        return bytes(await place.get_range(name, 0, bytes_max + 1))
+        return bytes(await objects.get_range(name, 0, bytes_max + 1))
     except ObjectMissingError:
         return None
 

@@ -43,7 +43,7 @@ from quire_bookie.metadata.restoration import (
 )
 from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put
 from quire_bookie.metadata.versioned import Versioned
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 
 TRANSACTION_BYTES: Final = 512 * KIB
 TRANSACTIONS_AT_ONCE: Final = 8
@@ -105,11 +105,11 @@ async def inspect_store(store: MetadataStore, manifest: Manifest) -> StoreState:
     return StoreState(tuple(registered), begun, instance_version)
 
 
-async def inspect_backup(place: Place, manifest: Manifest) -> Found:
+async def inspect_backup(objects: ObjectStore, manifest: Manifest) -> Found:
     """Read and check the whole backup. DamagedBackupError, MetadataFormatError."""
     found = Found()
     reviewed: Restoration | None = None
-    async for nodes in read_nodes(place, manifest):
+    async for nodes in read_nodes(objects, manifest):
         for node in nodes:
             if node.key == layout.ID_COUNTER:
                 found = replace(found, short_ids=node.version)
@@ -135,7 +135,7 @@ async def inspect_backup(place: Place, manifest: Manifest) -> Found:
 
 
 async def restore(
-    store: MetadataStore, place: Place, manifest: Manifest, seen: StoreState, found: Found, *, clock: WallClock
+    store: MetadataStore, objects: ObjectStore, manifest: Manifest, seen: StoreState, found: Found, *, clock: WallClock
 ) -> Restoration:
     """Restore the backup; return the state that opens its review.
 
@@ -143,8 +143,8 @@ async def restore(
     """
     begun = seen.begun or await _begin(store, manifest, seen, found, clock.now_ms())
     writing = Check(RESTORATION, begun.version)
-    await _write_nodes(store, place, manifest, writing)
-    await _compare(store, place, manifest)
+    await _write_nodes(store, objects, manifest, writing)
+    await _compare(store, objects, manifest)
     done = replace(begun.value, state=RestorationState.REVIEW)
     # A process that started before the first transaction may have created an instance id after it.
     instance = Check(layout.INSTANCE_ID, ABSENT if seen.begun is None else seen.instance_version)
@@ -204,9 +204,9 @@ def _is_restored(node: Node) -> bool:
     return node.key != layout.LONG_ID_COUNTERS and high_of(node.key) is None
 
 
-async def _write_nodes(store: MetadataStore, place: Place, manifest: Manifest, writing: Check) -> None:
+async def _write_nodes(store: MetadataStore, objects: ObjectStore, manifest: Manifest, writing: Check) -> None:
     counters: list[Node] = []
-    async for nodes in read_nodes(place, manifest):
+    async for nodes in read_nodes(objects, manifest):
         wanted = [node for node in nodes if _is_restored(node)]
         counters += [node for node in wanted if is_counter(node)]
         batches = list(_batches(wanted))
@@ -254,10 +254,10 @@ async def _write(store: MetadataStore, nodes: list[Node], writing: Check) -> Non
             raise BackupError(f"{node.key} differs from the backup: another client is writing to this metadata store")
 
 
-async def _compare(store: MetadataStore, place: Place, manifest: Manifest) -> None:
+async def _compare(store: MetadataStore, objects: ObjectStore, manifest: Manifest) -> None:
     """Compare the store with the backup. BackupError at the first difference."""
     kept = _stored(store)
-    async for nodes in read_nodes(place, manifest):
+    async for nodes in read_nodes(objects, manifest):
         for node in nodes:
             if not _is_restored(node):
                 continue

@@ -31,7 +31,7 @@ from quire_bookie.limits import MIB
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.contract import is_key
 from quire_bookie.metadata.store import MetadataStore, Node
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 
 PART_BYTES: Final = 16 * MIB
 """Size of a part before it is compressed."""
@@ -61,7 +61,7 @@ class _Collected:
     instance_id: str | None = None
 
 
-async def take_backup(store: MetadataStore, place: Place, *, clock: WallClock, chance: Chance) -> Manifest:
+async def take_backup(store: MetadataStore, objects: ObjectStore, *, clock: WallClock, chance: Chance) -> Manifest:
     """Write a backup and return its manifest. MetadataError, BackupError: no complete backup was written.
 
     After BackupError parts of it may be left.
@@ -70,16 +70,16 @@ async def take_backup(store: MetadataStore, place: Place, *, clock: WallClock, c
         now_ms = clock.now_ms()
         name = backup_name(now_ms, chance.token(2))
         try:
-            return await _write(store, place, name, now_ms)
+            return await _write(store, objects, name, now_ms)
         except MetadataUnavailableError as error:
-            await _remove(place, name)
+            await _remove(objects, name)
             if attempt == ATTEMPTS_MAX:
                 raise
             _log.warning("the backup starts again: %s", error)
     raise AssertionError("unreachable")
 
 
-async def _write(store: MetadataStore, place: Place, name: str, now_ms: int) -> Manifest:
+async def _write(store: MetadataStore, objects: ObjectStore, name: str, now_ms: int) -> Manifest:
     found = _Collected([])
     roots: Counter[str] = Counter()
     records: list[bytes] = []
@@ -101,12 +101,12 @@ async def _write(store: MetadataStore, place: Place, name: str, now_ms: int) -> 
             records.append(encode_record(node))
             size_bytes += len(records[-1])
         if size_bytes >= PART_BYTES:
-            found.parts.append(await _put_part(place, name, len(found.parts), records))
+            found.parts.append(await _put_part(objects, name, len(found.parts), records))
             records, size_bytes = [], 0
     if found.instance_id is None:
         raise BackupError(f"the metadata store holds no cluster to back up ({layout.INSTANCE_ID} is missing)")
     if records:
-        found.parts.append(await _put_part(place, name, len(found.parts), records))
+        found.parts.append(await _put_part(objects, name, len(found.parts), records))
     manifest = Manifest(
         name=name,
         created_ms=now_ms,
@@ -120,7 +120,7 @@ async def _write(store: MetadataStore, place: Place, name: str, now_ms: int) -> 
         roots=dict(sorted(roots.items())),
         parts=tuple(found.parts),
     )
-    await place.put(f"{name}/{MANIFEST}", encode_manifest(manifest))
+    await objects.put(f"{name}/{MANIFEST}", encode_manifest(manifest))
     return manifest
 
 
@@ -133,14 +133,14 @@ async def _pages(store: MetadataStore) -> AsyncIterator[tuple[int | None, list[N
         yield None, page
 
 
-async def _put_part(place: Place, name: str, number: int, records: list[bytes]) -> Part:
+async def _put_part(objects: ObjectStore, name: str, number: int, records: list[bytes]) -> Part:
     data = encode_part(records)
     part = Part(f"part-{number:05d}.gz", len(records), len(data), checksum(data))
-    await place.put(f"{name}/{part.name}", data)
+    await objects.put(f"{name}/{part.name}", data)
     return part
 
 
-async def keep_newest(place: Place, taken: Manifest, keep: int, clock: WallClock) -> list[str]:
+async def keep_newest(objects: ObjectStore, taken: Manifest, keep: int, clock: WallClock) -> list[str]:
     """Delete all but the newest `keep` backups of this cluster, after the new one was read back; return the deleted
     names.
 
@@ -148,8 +148,8 @@ async def keep_newest(place: Place, taken: Manifest, keep: int, clock: WallClock
     are not counted: a clock was wrong, and it is unknown which. DamagedBackupError: the new backup is damaged, and
     nothing was deleted.
     """
-    await verify(place, taken)
-    backups = await list_backups(place)
+    await verify(objects, taken)
+    backups = await list_backups(objects)
     whole = [each.manifest for each in backups if each.manifest is not None]
     own = sorted((each for each in whole if each.instance_id == taken.instance_id), key=_age)
     later = [each.name for each in own if _age(each) > _age(taken)]
@@ -162,7 +162,7 @@ async def keep_newest(place: Place, taken: Manifest, keep: int, clock: WallClock
         if each.manifest is None and not each.has_manifest and clock.now_ms() - begun_ms(each.name) > ABANDONED_MS
     ]
     for name in obsolete:
-        await _remove(place, name)
+        await _remove(objects, name)
     return obsolete
 
 
@@ -170,8 +170,8 @@ def _age(backup: Manifest) -> tuple[int, str]:
     return backup.created_ms, backup.name
 
 
-async def _remove(place: Place, name: str) -> None:
+async def _remove(objects: ObjectStore, name: str) -> None:
     """Delete the manifest first, so that a part of a backup never looks like a complete one."""
-    await place.delete(f"{name}/{MANIFEST}")
-    for each in await place.names(name):
-        await place.delete(each)
+    await objects.delete(f"{name}/{MANIFEST}")
+    for each in await objects.names(name):
+        await objects.delete(each)

@@ -17,8 +17,8 @@ from quire_bookie.cli.metadata_cluster import (
     Cluster,
     Endpoint,
     From,
+    object_store_of,
     on_cluster,
-    place_of,
     row_of,
     run,
     store_of,
@@ -58,16 +58,16 @@ def _add_backup(commands: Commands, app: typer.Typer) -> None:
         from quire_bookie.env.clock import SystemClock
         from quire_bookie.metadata.restoration import RESTORATION
 
-        place = place_of(to, endpoint)
+        objects = object_store_of(to, endpoint)
         clock = SystemClock()
         store = await store_of(cluster)
         try:
-            manifest = await take_backup(store, place, clock=clock, chance=SystemChance())
+            manifest = await take_backup(store, objects, clock=clock, chance=SystemChance())
             # During the review of a restore an older backup may be the better one: remove none.
             reviewing = await store.get(RESTORATION) is not None
         finally:
             await store.close()
-        removed = [] if keep is None or reviewing else await keep_newest(place, manifest, keep, clock)
+        removed = [] if keep is None or reviewing else await keep_newest(objects, manifest, keep, clock)
         row = row_of(manifest) | {
             "to": to,
             "removed": removed,
@@ -86,7 +86,7 @@ def _add_reading(app: typer.Typer) -> None:
         async def work() -> None:
             from quire_bookie.backup.reading import list_backups
 
-            found = await list_backups(place_of(from_, endpoint))
+            found = await list_backups(object_store_of(from_, endpoint))
             if as_json:
                 rows = [row_of(each.manifest) if each.manifest is not None else {"name": each.name} for each in found]
                 print(json.dumps([row | {"problem": each.problem} for row, each in zip(rows, found, strict=True)]))
@@ -115,9 +115,9 @@ def _add_reading(app: typer.Typer) -> None:
         async def work() -> None:
             from quire_bookie.backup import reading
 
-            place = place_of(from_, endpoint)
-            manifest = await reading.choose_backup(place, backup)
-            await reading.verify(place, manifest)
+            objects = object_store_of(from_, endpoint)
+            manifest = await reading.choose_backup(objects, backup)
+            await reading.verify(objects, manifest)
             tell(
                 as_json,
                 row_of(manifest) | {"verified": True},

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quire_bookie.backup.format import Manifest
     from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
     from quire_bookie.metadata.store import MetadataStore
-    from quire_bookie.places.place import Place
+    from quire_bookie.object_store.store import ObjectStore
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, even for an error.")]
 Metadata = Annotated[str | None, typer.Option(help="The cluster's etcd: etcd://host:port,host:port")]
@@ -100,11 +100,11 @@ def tell(as_json: bool, row: dict[str, Any], text: str) -> None:
     say(json_for_terminal(row) if as_json else text)
 
 
-def place_of(url: str, endpoint: str | None) -> "Place":
+def object_store_of(url: str, endpoint: str | None) -> "ObjectStore":
     """Open the location of backups."""
-    from quire_bookie.places.opening import open_place
+    from quire_bookie.object_store.opening import open_object_store
 
-    return open_place(url, os.environ, endpoint)
+    return open_object_store(url, os.environ, endpoint)
 
 
 def settings_of(commands: Commands, metadata: str | None, config: Any, set_: Any) -> "AutoRecoveryProcessConfig":

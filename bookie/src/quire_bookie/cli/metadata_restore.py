@@ -20,9 +20,9 @@ from quire_bookie.cli.metadata_cluster import (
     Cluster,
     Endpoint,
     From,
+    object_store_of,
     on_cluster,
     opened_store,
-    place_of,
     row_of,
     store_of,
     tell,
@@ -94,17 +94,17 @@ def _add_restore(commands: Commands, app: typer.Typer) -> None:
         from quire_bookie.backup.reading import choose_backup
         from quire_bookie.env.clock import SystemClock
 
-        place = place_of(from_, endpoint)
+        objects = object_store_of(from_, endpoint)
         clock = SystemClock()
-        manifest = await choose_backup(place, backup)
+        manifest = await choose_backup(objects, backup)
         store = await store_of(cluster)
         try:
             seen = await restoring.inspect_store(store, manifest)
-            found = await restoring.inspect_backup(place, manifest)
+            found = await restoring.inspect_backup(objects, manifest)
             if not cluster.as_json:
                 say(_plan(manifest, seen, found, clock.now_ms()))
             if yes:
-                await restoring.restore(store, place, manifest, seen, found, clock=clock)
+                await restoring.restore(store, objects, manifest, seen, found, clock=clock)
         finally:
             await store.close()
         took_ms = clock.now_ms()

@@ -20,10 +20,10 @@ from quire_bookie.errors import (
     MetadataError,
     NoSuchEntryError,
     NoSuchLedgerError,
+    ObjectStoreError,
     QuireError,
 )
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.places.errors import PlaceError
 from quire_broker.errors import ConflictError
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
@@ -139,7 +139,7 @@ class Offloads:
         except (SegmentMissingError, SegmentDamagedError) as error:
             _log.warning("no bookie has ledger %d, and the objects of its attempt are incomplete: %s", ledger_id, error)
             return
-        except (LedgerError, OffloadError, PlaceError, ConfigError) as error:
+        except (LedgerError, OffloadError, ObjectStoreError, ConfigError) as error:
             raise rules.OffloadRefusedError(
                 f"ledger {ledger_id}: attempt {known.uuid} may be its only copy and cannot be checked now: {error}"
             ) from error
@@ -198,7 +198,7 @@ class Offloads:
     async def _verify_objects(self, record: LedgerRecord, context: OffloadContext) -> None:
         try:
             await self._check(record, context)
-        except (OffloadError, PlaceError, ConfigError) as error:
+        except (OffloadError, ObjectStoreError, ConfigError) as error:
             raise rules.OffloadRefusedError(
                 f"ledger {record.ledger_id}: this broker could not verify the objects: {error}"
             ) from error
@@ -234,11 +234,11 @@ class Offloads:
             changes: dict[int, OffloadContext | None] = {}
             for record in expired:
                 assert record.offload is not None
-                place = (record.offload.driver, dict(record.offload.properties).get("bucket", ""))
+                bucket = (record.offload.driver, dict(record.offload.properties).get("bucket", ""))
                 if len(changes) == _COPIES_AT_ONCE:
                     break
-                if place not in away and not await self._check_copy(record, changes):
-                    away.add(place)  # skip its other ledgers, which would each wait for the timeout
+                if bucket not in away and not await self._check_copy(record, changes):
+                    away.add(bucket)  # skip its other ledgers, which would each wait for the timeout
             if not changes:
                 return
             await self._store_copies(changes)
@@ -251,7 +251,7 @@ class Offloads:
         except (SegmentMissingError, SegmentDamagedError) as error:
             _log.warning("ledger %d stays in the bookies and counts as not offloaded: %s", record.ledger_id, error)
             changes[record.ledger_id] = None
-        except (PlaceError, OffloadError, ConfigError) as error:
+        except (ObjectStoreError, OffloadError, ConfigError) as error:
             _log.info(
                 "could not check the objects of ledger %d, its copy in the bookies stays: %s", record.ledger_id, error
             )
@@ -338,7 +338,7 @@ class Offloads:
                 except rules.OffloadRefusedError as error:
                     _log.info("%s", error)
                     failure = failure or error
-                except (LedgerError, OffloadError, PlaceError, ConfigError) as error:
+                except (LedgerError, OffloadError, ObjectStoreError, ConfigError) as error:
                     _log.warning("could not offload ledger %d: %s", ledger_id, error)
                     self._context.tier.stats.offload_failures += 1
                     failure = failure or error
@@ -352,7 +352,7 @@ class Offloads:
         """
         assert self._settings.target is not None
         target = self._settings.target
-        place = self._context.tier.place(target)
+        objects = self._context.tier.objects(target)
         uuid, _ = await self.begin(ledger_id, target, {}, rules.OWN)
         try:
             password = self._context.settings.password
@@ -360,16 +360,16 @@ class Offloads:
                 LedgerId(ledger_id), password=password, recover=False, accept_stored=to_read
             )
             try:
-                summary = await write_segment(place, source, uuid, self._settings.write)
+                summary = await write_segment(objects, source, uuid, self._settings.write)
             finally:
                 await source.close()
-            reader = await SegmentReader.open(place, LedgerId(ledger_id), uuid, self._context.tier.windows)
+            reader = await SegmentReader.open(objects, LedgerId(ledger_id), uuid, self._context.tier.windows)
             try:
                 await self._compare(reader, summary)
             finally:
                 await reader.close()
             await self.complete(ledger_id, uuid, summary.entries, summary.payload_bytes)
-        except (LedgerError, OffloadError, PlaceError):
+        except (LedgerError, OffloadError, ObjectStoreError):
             try:
                 await self.abort(ledger_id, uuid)
             except MetadataError as error:

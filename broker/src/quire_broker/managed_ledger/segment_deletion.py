@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
-from quire_bookie.errors import ConfigError, MetadataError, NodeMissingError
+from quire_bookie.errors import ConfigError, MetadataError, NodeMissingError, ObjectStoreError
 from quire_bookie.metadata.store import MetadataStore, Put
-from quire_bookie.places.errors import PlaceError
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.offload.tier import Tier
 
@@ -90,7 +89,7 @@ class SegmentDeletions:
                     "the objects of ledger %d stay until their object store can be opened: %s", ledger_id, error
                 )
                 break
-            except (PlaceError, MetadataError) as error:
+            except (ObjectStoreError, MetadataError) as error:
                 _log.info("could not delete the objects of ledger %d yet: %s", ledger_id, error)
                 await backoff.wait()
             else:
@@ -98,7 +97,7 @@ class SegmentDeletions:
         self.pending.discard(context.uuid)
 
     async def _delete_now(self, ledger_id: int, context: OffloadContext) -> None:
-        """Delete the objects, then their record. PlaceError, ConfigError, MetadataError."""
+        """Delete the objects, then their record. ObjectStoreError, ConfigError, MetadataError."""
         await self._tier.delete(ledger_id, context.uuid, context.driver, dict(context.properties))
         try:
             await self._store.delete(self._key(ledger_id, context))
@@ -111,5 +110,5 @@ class SegmentDeletions:
             for ledger_id, context in await self._recorded():
                 async with asyncio.timeout(timeout_s):
                     await self._delete_now(ledger_id, context)
-        except (PlaceError, ConfigError, MetadataError, TimeoutError) as error:
+        except (ObjectStoreError, ConfigError, MetadataError, TimeoutError) as error:
             _log.warning("could not delete all objects recorded under %s: %s", self._base, error)

@@ -1,4 +1,4 @@
-"""Errors of offloaded ledgers, besides those of the object store (`quire_bookie.places.errors`).
+"""Errors of offloaded ledgers, besides those of the object store (`quire_bookie.object_store.errors`).
 
 BrokerError
 |- OffloadError             this ledger or these settings cannot be offloaded; the text has the remedy

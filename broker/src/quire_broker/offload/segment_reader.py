@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire_bookie.crc import crc32c
-from quire_bookie.errors import NoSuchEntryError
+from quire_bookie.errors import NoSuchEntryError, ObjectMissingError
 from quire_bookie.limits import MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata
-from quire_bookie.places.errors import ObjectMissingError
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.errors import SegmentDamagedError, SegmentMissingError
 from quire_broker.offload.format import (
     ENTRY_HEAD_BYTES,
@@ -58,12 +57,14 @@ class Verified:
 class SegmentReader:
     """Reads one segment. `open` reads its index; the data is read on demand."""
 
-    def __init__(self, place: Place, ledger_id: LedgerId, uuid: str, index: SegmentIndex, cache: WindowCache) -> None:
+    def __init__(
+        self, objects: ObjectStore, ledger_id: LedgerId, uuid: str, index: SegmentIndex, cache: WindowCache
+    ) -> None:
         """Use `open`."""
         self.ledger_id = ledger_id
         self.uuid = uuid
         self.index = index
-        self._place = place
+        self._objects = objects
         self._key = data_key(uuid, ledger_id)
         self._windows = cache.open(index.data_bytes, self._fetch)
         self._firsts = [block.first_entry for block in index.blocks]
@@ -72,20 +73,20 @@ class SegmentReader:
         self._checked: set[int] = set()  # blocks with a verified header
 
     @classmethod
-    async def open(cls, place: Place, ledger_id: LedgerId, uuid: str, cache: WindowCache) -> "SegmentReader":
-        """Read the index. SegmentMissingError, SegmentDamagedError, PlaceError."""
+    async def open(cls, objects: ObjectStore, ledger_id: LedgerId, uuid: str, cache: WindowCache) -> "SegmentReader":
+        """Read the index. SegmentMissingError, SegmentDamagedError, ObjectStoreError."""
         name = index_key(uuid, ledger_id)
         try:
-            value = await place.get_range(name, 0, INDEX_BYTES_MAX + 1)
+            value = await objects.get_range(name, 0, INDEX_BYTES_MAX + 1)
         except ObjectMissingError as error:
-            raise SegmentMissingError(f"{place.url}: {name} is missing") from error
+            raise SegmentMissingError(f"{objects.url}: {name} is missing") from error
         try:
             if len(value) > INDEX_BYTES_MAX:
                 raise SegmentDamagedError(f"an index of more than {INDEX_BYTES_MAX} bytes")
             index = decode_index(bytes(value))
         except SegmentDamagedError as error:
-            raise SegmentDamagedError(f"{place.url}: {name}: {error}") from error
-        return cls(place, ledger_id, uuid, index, cache)
+            raise SegmentDamagedError(f"{objects.url}: {name}: {error}") from error
+        return cls(objects, ledger_id, uuid, index, cache)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -105,7 +106,7 @@ class SegmentReader:
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[SegmentEntry]:
         """Return entries `first` to `last` in order, or as many of them as fit `bytes_max`, at least one.
 
-        NoSuchEntryError beyond the last; SegmentMissingError, SegmentDamagedError, PlaceError.
+        NoSuchEntryError beyond the last; SegmentMissingError, SegmentDamagedError, ObjectStoreError.
         """
         if not 0 <= first <= last or last > self.last_add_confirmed:
             raise NoSuchEntryError(
@@ -216,7 +217,7 @@ class SegmentReader:
             if entry < end_entry and at // width == base // width:  # it continues in the next window, or is damaged
                 length = -1 if end - at < ENTRY_HEAD_BYTES else await self._length_at(at, entry, end)
                 if length < 0:
-                    raise SegmentDamagedError(f"{self._place.url}: {self._key} ends a block before entry {end_entry}")
+                    raise SegmentDamagedError(f"{self._objects.url}: {self._key} ends a block before entry {end_entry}")
                 crc = crc32c(await self._bytes(at + ENTRY_HEAD_BYTES, length), crc)
                 found.payload_bytes += length
                 at += ENTRY_HEAD_BYTES + length
@@ -249,7 +250,7 @@ class SegmentReader:
 
     def _expect_block(self, block: int, entry: int) -> None:
         if block >= len(self.index.blocks) or self.index.blocks[block].first_entry != entry:
-            raise SegmentDamagedError(f"{self._place.url}: {self._key} ends a block before entry {entry}")
+            raise SegmentDamagedError(f"{self._objects.url}: {self._key} ends a block before entry {entry}")
 
     async def _check_block(self, block: int) -> None:
         if block in self._checked:
@@ -266,7 +267,7 @@ class SegmentReader:
             return length
         if entry_id != entry or at + ENTRY_HEAD_BYTES + length > end or length > ENTRY_BYTES_MAX:
             raise SegmentDamagedError(
-                f"{self._place.url}: {self._key} has entry {entry_id} of {length} bytes at {at} instead of {entry}"
+                f"{self._objects.url}: {self._key} has entry {entry_id} of {length} bytes at {at} instead of {entry}"
             )
         return length
 
@@ -284,11 +285,11 @@ class SegmentReader:
             window = await self._windows.window(index)
             pieces += window[: size - len(pieces)]
         if len(pieces) < size:
-            raise SegmentDamagedError(f"{self._place.url}: {self._key} ends before {at + size}")
+            raise SegmentDamagedError(f"{self._objects.url}: {self._key} ends before {at + size}")
         return memoryview(pieces)
 
     async def _fetch(self, start: int, end: int) -> Buffer:
         try:
-            return await self._place.get_range(self._key, start, end)
+            return await self._objects.get_range(self._key, start, end)
         except ObjectMissingError as error:
-            raise SegmentMissingError(f"{self._place.url}: {self._key} is missing") from error
+            raise SegmentMissingError(f"{self._objects.url}: {self._key} is missing") from error

@@ -12,7 +12,7 @@ from typing import Protocol
 from quire_bookie.crc import crc32c
 from quire_bookie.limits import MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata, LedgerState
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import (
     ATTRIBUTES,
@@ -121,18 +121,18 @@ _AT_ONCE = WriteSettings()
 
 
 async def write_segment(
-    place: Place, ledger: SourceLedger, uuid: str, settings: WriteSettings = _AT_ONCE, pace: Pace | None = None
+    objects: ObjectStore, ledger: SourceLedger, uuid: str, settings: WriteSettings = _AT_ONCE, pace: Pace | None = None
 ) -> SegmentSummary:
     """Write both objects; they are durable on return. After a cancellation or error some of them may exist.
 
-    OffloadError: the ledger is empty or open, or does not match its metadata. PlaceError; errors of the reads.
+    OffloadError: the ledger is empty or open, or does not match its metadata. ObjectStoreError; errors of the reads.
     """
     metadata = ledger.metadata
     if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
         raise OffloadError(f"ledger {ledger.ledger_id} is open or empty; offload closed ledgers with entries only")
     copy = _Copy(ledger, settings, pace)
     part_bytes = max(settings.part_bytes, metadata.length * 2 // _PARTS_MAX)
-    await place.put_stream(
+    await objects.put_stream(
         data_key(uuid, ledger.ledger_id),
         copy.chunks(),
         part_bytes=part_bytes,
@@ -142,7 +142,7 @@ async def write_segment(
     encoder = copy.encoder
     index = encode_index(SegmentIndex(encoder.data_bytes, metadata, tuple(encoder.blocks)))
     # It may exist already: the answer of a first attempt can get lost.
-    await place.put(index_key(uuid, ledger.ledger_id), index, overwrite=True, attributes=ATTRIBUTES)
+    await objects.put(index_key(uuid, ledger.ledger_id), index, overwrite=True, attributes=ATTRIBUTES)
     return SegmentSummary(
         uuid,
         ledger.ledger_id,
@@ -191,7 +191,7 @@ class _Copy:
         return [memoryview(entry)[skip:] for entry in stored.entries]
 
 
-async def delete_segment(place: Place, ledger_id: int, uuid: str) -> None:
+async def delete_segment(objects: ObjectStore, ledger_id: int, uuid: str) -> None:
     """Remove both objects, the index first: without it the data is not a segment. Missing objects are fine."""
-    await place.delete(index_key(uuid, ledger_id))
-    await place.delete(data_key(uuid, ledger_id))
+    await objects.delete(index_key(uuid, ledger_id))
+    await objects.delete(data_key(uuid, ledger_id))

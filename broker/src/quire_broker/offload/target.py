@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from quire_bookie.errors import ConfigError
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 
 FOLDER_DRIVER: Final = "quire-folder"
 _SCHEMES: Final = {
@@ -106,12 +106,12 @@ class OffloadTarget:
         }
 
 
-def open_target(target: OffloadTarget, environment: Mapping[str, str]) -> Place:
+def open_target(target: OffloadTarget, environment: Mapping[str, str]) -> ObjectStore:
     """Return the object store of a target without contacting it. `environment`: source of credentials. ConfigError."""
     # Imported here so that its library is loaded only by processes that offload.
-    from quire_bookie.places.opening import open_place
+    from quire_bookie.object_store.opening import open_object_store
 
     given = dict(environment)
     if target.region:
         given["AWS_REGION"] = target.region
-    return open_place(target.url, given, target.endpoint or None)
+    return open_object_store(target.url, given, target.endpoint or None)

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from quire_bookie.errors import ObjectStoreError
 from quire_bookie.model import LedgerId
-from quire_bookie.places.errors import PlaceError
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.errors import SegmentDamagedError
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import delete_segment
@@ -42,7 +42,7 @@ class Tier:
         self,
         settings: TierSettings | None = None,
         environment: Mapping[str, str] | None = None,
-        opened: Callable[[OffloadTarget], Place] | None = None,
+        opened: Callable[[OffloadTarget], ObjectStore] | None = None,
     ) -> None:
         """`opened` returns the object store of a target; by default `open_target`."""
         self.settings = settings or TierSettings()
@@ -50,9 +50,9 @@ class Tier:
         self.windows = WindowCache(self.settings.windows)
         self.turns = asyncio.Semaphore(self.settings.at_once)
         self._open = opened or (lambda target: open_target(target, environment or {}))
-        self._places: dict[OffloadTarget, Place] = {}
+        self._places: dict[OffloadTarget, ObjectStore] = {}
 
-    def place(self, target: OffloadTarget) -> Place:
+    def objects(self, target: OffloadTarget) -> ObjectStore:
         """Return the object store of a target. ConfigError."""
         found = self._places.get(target)
         if found is None:
@@ -62,13 +62,13 @@ class Tier:
         return found
 
     async def open(self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str]) -> SegmentReader:
-        """Open a segment for reading. SegmentMissingError, SegmentDamagedError, PlaceError, ConfigError."""
-        place = self.place(OffloadTarget.from_properties(driver, properties))
+        """Open a segment for reading. SegmentMissingError, SegmentDamagedError, ObjectStoreError, ConfigError."""
+        objects = self.objects(OffloadTarget.from_properties(driver, properties))
         try:
             async with asyncio.timeout(self.settings.read_timeout_s):
-                return await SegmentReader.open(place, LedgerId(ledger_id), uuid, self.windows)
+                return await SegmentReader.open(objects, LedgerId(ledger_id), uuid, self.windows)
         except TimeoutError:
-            raise PlaceError(f"{place.url}: no answer for {self.settings.read_timeout_s:.0f} s") from None
+            raise ObjectStoreError(f"{objects.url}: no answer for {self.settings.read_timeout_s:.0f} s") from None
 
     async def check(
         self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str], counts: tuple[int, int]
@@ -90,8 +90,8 @@ class Tier:
             await reader.close()
 
     async def delete(self, ledger_id: int, uuid: str, driver: str, properties: Mapping[str, str]) -> None:
-        """Remove both objects. PlaceError, ConfigError."""
-        await delete_segment(self.place(OffloadTarget.from_properties(driver, properties)), ledger_id, uuid)
+        """Remove both objects. ObjectStoreError, ConfigError."""
+        await delete_segment(self.objects(OffloadTarget.from_properties(driver, properties)), ledger_id, uuid)
         self.stats.segments_deleted += 1
 
     async def close(self) -> None:

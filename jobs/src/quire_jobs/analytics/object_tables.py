@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from quire_bookie.errors import ConfigError
-from quire_bookie.places.errors import PlaceError
+from quire_bookie.errors import ConfigError, ObjectStoreError
 from quire_broker.offload.target import OffloadTarget, open_target
 
 Row = tuple[Any, ...]
@@ -52,9 +51,9 @@ async def read_objects(
     for target in targets:
         listed: list[Row] = []
         try:
-            place = open_target(target, environment)
-            listed += [(one.name, one.size_bytes) async for one in place.stored()]
-        except (PlaceError, ConfigError) as error:
+            objects = open_target(target, environment)
+            listed += [(one.name, one.size_bytes) async for one in objects.stored()]
+        except (ObjectStoreError, ConfigError) as error:
             failed[target.url] = str(error)
         else:
             found += listed

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from quire_bookie.errors import ConfigError, QuireError
-from quire_bookie.places.opening import open_place
+from quire_bookie.object_store.opening import open_object_store
 from quire_jobs.analytics.parameters import AnalysisParameters
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError
 from quire_jobs.source.loop_thread import shared_loop
@@ -84,7 +84,7 @@ class Output:
         if parameters.region:
             environment["AWS_REGION"] = parameters.region
         try:
-            self._place = open_place(self.url, environment, parameters.endpoint or None)
+            self._objects = open_object_store(self.url, environment, parameters.endpoint or None)
         except ConfigError as error:
             raise JobOptionsError(f"output = {parameters.output!r}: {error}") from error
 
@@ -104,8 +104,8 @@ class Output:
                 ) from error
 
         async def probe() -> None:
-            await self._place.put(PROBE, b"", overwrite=True)
-            await self._place.delete(PROBE)
+            await self._objects.put(PROBE, b"", overwrite=True)
+            await self._objects.delete(PROBE)
 
         self._do(probe)
         if self.parameters.format == "iceberg":
@@ -132,7 +132,7 @@ class Output:
         folder = f"{self.run}/tables/{name}"
         attempt = Attempt(value, (open_table(target).marks().get(MARK),))
         # After the commit no snapshot refers to the files listed here: an attempt that wrote them can no longer commit.
-        earlier = self._do(lambda: self._place.names(f"{folder}/data"))
+        earlier = self._do(lambda: self._objects.names(f"{folder}/data"))
         if write_frame(frame, target, attempt, replace=True).repeated:
             raise QuireJobError(
                 f"{target.shown}: another attempt of run {self.run} has written it meanwhile; use that result"
@@ -142,7 +142,7 @@ class Output:
         async def remove() -> None:
             for each in earlier:
                 if each not in kept:
-                    await self._place.delete(each)
+                    await self._objects.delete(each)
 
         self._do(remove)
         return target.shown
@@ -171,7 +171,7 @@ class Output:
         async def work() -> None:
             for folder in (f"{self.run}/", ""):
                 for name, text in files.items():
-                    await self._place.put(f"{folder}{name}", text.encode(), overwrite=True)
+                    await self._objects.put(f"{folder}{name}", text.encode(), overwrite=True)
 
         self._do(work)
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.format import data_key, parse_key
 from quire_broker.offload.segment_writer import delete_segment
 
@@ -64,15 +64,15 @@ def decode_note(name: str, value: bytes) -> AttemptNote | None:
         return None
 
 
-async def write_note(place: Place, note: AttemptNote) -> None:
+async def write_note(objects: ObjectStore, note: AttemptNote) -> None:
     """Write the note durably: before the attempt writes data, and again before its completion is requested.
-    PlaceError."""
-    await place.put(note.name, note.encode(), overwrite=True)
+    ObjectStoreError."""
+    await objects.put(note.name, note.encode(), overwrite=True)
 
 
-async def drop_note(place: Place, note: AttemptNote) -> None:
-    """Remove the note of a finished attempt. PlaceError."""
-    await place.delete(note.name)
+async def drop_note(objects: ObjectStore, note: AttemptNote) -> None:
+    """Remove the note of a finished attempt. ObjectStoreError."""
+    await objects.delete(note.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +86,18 @@ class Swept:
 
 
 async def sweep(
-    place: Place, cluster: str, is_noted: Callable[[AttemptNote], Awaitable[bool | None]], now_ms: int
+    objects: ObjectStore, cluster: str, is_noted: Callable[[AttemptNote], Awaitable[bool | None]], now_ms: int
 ) -> Swept:
     """Remove the objects of attempts that can never become complete.
 
     `is_noted`: the state of the attempt in the managed ledger's metadata: True complete, False begun, None unknown.
     Unknown is final, because the metadata contain the uuid before the note is written. If the completion of such an
     attempt was requested, its objects are left to the broker, which removes objects of attempts that it drops.
-    PlaceError, MetadataError.
+    ObjectStoreError, MetadataError.
     """
     segments = under_way = settled = 0
-    for name in await place.names(FOLDER):
-        note = decode_note(name, await place.get(name) or b"")
+    for name in await objects.names(FOLDER):
+        note = decode_note(name, await objects.get(name) or b"")
         if note is None or note.cluster != cluster:
             continue
         state = await is_noted(note)
@@ -106,11 +106,11 @@ async def sweep(
             continue
         if state is None:
             if not note.asked:
-                await delete_segment(place, note.ledger_id, note.uuid)
+                await delete_segment(objects, note.ledger_id, note.uuid)
                 segments += 1
                 log.info("removed the objects of attempt %s of ledger %d", note.uuid, note.ledger_id)
             if now_ms - note.begun_ms < NOTE_KEPT_MS:
                 continue
-        await drop_note(place, note)
+        await drop_note(objects, note)
         settled += 1
     return Swept(segments, under_way, settled)

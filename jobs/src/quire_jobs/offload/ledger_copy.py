@@ -23,7 +23,7 @@ from quire_bookie.env.rate_limit import BURST_S, RateLimit
 from quire_bookie.errors import NoSuchLedgerError, QuireError
 from quire_bookie.limits import MIB
 from quire_bookie.model import LedgerId
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.names import TopicName
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError
 from quire_broker.offload.segment_reader import SegmentReader
@@ -85,11 +85,11 @@ class LedgerCopy:
     """Copies the ledgers of one task, one after the other."""
 
     def __init__(
-        self, admin: BrokerAdmin, cluster: Cluster, place: Place, settings: CopySettings, clock: WallClock
+        self, admin: BrokerAdmin, cluster: Cluster, objects: ObjectStore, settings: CopySettings, clock: WallClock
     ) -> None:
         self._admin = admin
         self._cluster = cluster
-        self._place = place
+        self._objects = objects
         self._settings = settings
         self._clock = clock
         rate = settings.rate_bytes_s
@@ -128,23 +128,23 @@ class LedgerCopy:
         )
         note = AttemptNote(given.cluster, topic.ledger_name, ledger_id, attempt.uuid, given.owner, self._clock.now_ms())
         try:
-            await write_note(self._place, note)
+            await write_note(self._objects, note)
             summary = await self._copy(attempt)
             if given.read_back:
                 await self._read_back(attempt, summary)
-            await write_note(self._place, replace(note, asked=True))
+            await write_note(self._objects, replace(note, asked=True))
         except BaseException:
             await self._abort(topic, attempt, note)
             raise
         await self._complete(topic, attempt, note)
         with contextlib.suppress(QuireError):  # the next sweep removes a remaining note
-            await drop_note(self._place, note)
+            await drop_note(self._objects, note)
         return summary
 
     async def _copy(self, attempt: Attempt) -> SegmentSummary:
         try:
             async with await self._cluster.open_ledger(attempt.ledger_id) as reader:
-                summary = await write_segment(self._place, reader, attempt.uuid, self._write, pace=self._rate.take)
+                summary = await write_segment(self._objects, reader, attempt.uuid, self._write, pace=self._rate.take)
         except NoSuchLedgerError as error:
             raise OffloadError(
                 f"ledger {attempt.ledger_id} is listed by its topic, but its metadata no longer exist"
@@ -159,7 +159,7 @@ class LedgerCopy:
     async def _read_back(self, attempt: Attempt, summary: SegmentSummary) -> None:
         cache = WindowCache(READ_BACK if self._settings.rate_bytes_s is None else READ_BACK_PACED)
         try:
-            reader = await SegmentReader.open(self._place, attempt.ledger_id, attempt.uuid, cache)
+            reader = await SegmentReader.open(self._objects, attempt.ledger_id, attempt.uuid, cache)
             found = await reader.verify(self._rate_back.take)
         finally:
             await cache.close()
@@ -179,7 +179,7 @@ class LedgerCopy:
             except AttemptRefusedError:
                 if tried == 0:  # otherwise an earlier request without a response may have completed it
                     with contextlib.suppress(QuireError):  # the objects remain then
-                        await write_note(self._place, note)
+                        await write_note(self._objects, note)
                 raise
             except SourceUnavailableError:
                 if tried == COMPLETE_TRIES - 1:
@@ -192,8 +192,8 @@ class LedgerCopy:
         this."""
         try:
             if await self._admin.abort(topic, attempt):
-                await delete_segment(self._place, attempt.ledger_id, attempt.uuid)
-                await drop_note(self._place, note)
+                await delete_segment(self._objects, attempt.ledger_id, attempt.uuid)
+                await drop_note(self._objects, note)
         except (QuireError, QuireJobError) as error:
             log.warning(
                 "could not abort attempt %s of ledger %d; a later sweep removes its objects: %s",

@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Iterable
 
-from quire_bookie.errors import ConfigError
-from quire_bookie.places.errors import PlaceError
+from quire_bookie.errors import ConfigError, ObjectStoreError
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.target import OffloadTarget
@@ -41,7 +40,7 @@ class BucketCheck:
             await reader.close()
         except ConfigError as error:
             raise JobOptionsError(f"quire source: ledger {ledger_id} is offloaded: {error}") from error
-        except PlaceError as error:
+        except ObjectStoreError as error:
             raise SourceUnavailableError(
                 f"quire source: ledger {ledger_id} is in {target.url} alone, which cannot be read: {error}; "
                 "credentials come from the usual chain of the cloud provider, on the driver and on the executors"

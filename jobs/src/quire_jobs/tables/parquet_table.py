@@ -18,12 +18,11 @@ from uuid import uuid4
 import pyarrow as pa
 
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.errors import ConfigError, ObjectStoreError, QuireError
 from quire_bookie.limits import MIB
 from quire_bookie.model import Buffer
-from quire_bookie.places.errors import PlaceError
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from quire_jobs.errors import JobOptionsError, QuireJobError, SourceUnavailableError
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.tables.data_files import DataFile, FileStore
@@ -145,8 +144,8 @@ class ParquetTable:
 
     # ---- in the event loop
     @property
-    def _place(self) -> Place:
-        return _place(self._target.name, self._target.region, self._target.endpoint)
+    def _objects(self) -> ObjectStore:
+        return _objects(self._target.name, self._target.region, self._target.endpoint)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with _as_job_errors(self._name):
@@ -157,7 +156,7 @@ class ParquetTable:
         return self._run(lambda: self._committed(change))
 
     async def _committed(self, change: Callable[[State], Change | None]) -> int | None:
-        place, commit = self._place, uuid4().hex
+        objects, commit = self._objects, uuid4().hex
         for _ in range(COMMIT_TRIES):
             state = await self._load()
             wanted = change(state)
@@ -167,9 +166,9 @@ class ParquetTable:
             after = state.after(wanted, now_ms)
             name = snapshot_name(after.version)
             try:
-                await place.put(name, encode_snapshot(after, wanted, commit, now_ms))
-            except PlaceError:
-                found = await place.get(name)
+                await objects.put(name, encode_snapshot(after, wanted, commit, now_ms))
+            except ObjectStoreError:
+                found = await objects.get(name)
                 if found is None:
                     raise
                 if commit_of(found) != commit:  # another commit; otherwise the response to the first try was lost
@@ -178,40 +177,40 @@ class ParquetTable:
         raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times another commit came first; try again later")
 
     async def _load(self) -> State:
-        place = self._place
-        versions = sorted(version for name in await place.names(FOLDER) if (version := version_of(name)) is not None)
+        objects = self._objects
+        versions = sorted(version for name in await objects.names(FOLDER) if (version := version_of(name)) is not None)
         if not versions:
             return State()
         values = []
         for version in range(first_needed(versions[-1]), versions[-1] + 1):
-            value = await place.get(snapshot_name(version))
+            value = await objects.get(snapshot_name(version))
             if value is None:
                 raise QuireJobError(f"{self.shown}: snapshot {version} of its log is missing")
             values.append(value)
         return decode_log(values)
 
     async def _sweep(self) -> int:
-        place = self._place
+        objects = self._objects
         state = await self._load()
         before_ms = self._clock.now_ms() - self._sweep_after_ms
         old = [
             each.name
-            async for each in place.stored(DATA)
+            async for each in objects.stored(DATA)
             if each.modified_ms < before_ms and each.name not in state.files
         ]
         going = [name for name in old if state.gone.get(name, 0) < before_ms]
         for name in going:
-            await place.delete(name)
+            await objects.delete(name)
         forgotten = tuple(name for name, at in state.gone.items() if at < before_ms)
         if forgotten:
             await self._committed(lambda _: Change(swept=forgotten))
         # Keep young objects: if they were removed, a slow commit could reuse a version's name and be in no reader's
         # log.
-        log = [each.name async for each in place.stored(FOLDER) if each.modified_ms < before_ms]
+        log = [each.name async for each in objects.stored(FOLDER) if each.modified_ms < before_ms]
         for name in log:
             version = version_of(name)
             if version is not None and version < first_needed(state.version) - CHECKPOINT_EVERY:
-                await place.delete(name)
+                await objects.delete(name)
         return len(going)
 
 
@@ -225,7 +224,7 @@ class PlaceStore:
 
     def put(self, path: str, data: Buffer) -> None:
         """See `FileStore`."""
-        place = _place(self.url, self.region, self.endpoint)
+        objects = _objects(self.url, self.region, self.endpoint)
 
         async def parts() -> AsyncIterator[Buffer]:
             for at in range(0, len(data), _PART_BYTES):
@@ -233,23 +232,23 @@ class PlaceStore:
 
         async def write() -> None:
             if len(data) <= _PART_BYTES:
-                await place.put(path, bytes(data))
+                await objects.put(path, bytes(data))
             else:
-                await place.put_stream(path, parts(), part_bytes=_PART_BYTES, parts_at_once=_PARTS_AT_ONCE)
+                await objects.put_stream(path, parts(), part_bytes=_PART_BYTES, parts_at_once=_PARTS_AT_ONCE)
 
         with _as_job_errors(self.url):
             shared_loop().run(write)
 
     def open(self, path: str, size_bytes: int) -> io.RawIOBase:
         """See `FileStore`."""
-        return _RangeFile(_place(self.url, self.region, self.endpoint), path, size_bytes)
+        return _RangeFile(_objects(self.url, self.region, self.endpoint), path, size_bytes)
 
 
 class _RangeFile(io.RawIOBase):
     """Reads an object as a file, with range requests."""
 
-    def __init__(self, place: Place, name: str, size_bytes: int) -> None:
-        self._place = place
+    def __init__(self, objects: ObjectStore, name: str, size_bytes: int) -> None:
+        self._objects = objects
         self._name = name
         self._at = 0
         self._size = size_bytes
@@ -272,8 +271,8 @@ class _RangeFile(io.RawIOBase):
         end = min(self._size, self._at + len(view))
         if end <= self._at:
             return 0
-        with _as_job_errors(self._place.url):
-            found = shared_loop().run(lambda: self._place.get_range(self._name, self._at, end))
+        with _as_job_errors(self._objects.url):
+            found = shared_loop().run(lambda: self._objects.get_range(self._name, self._at, end))
         view[: len(found)] = found
         self._at += len(found)
         return len(found)
@@ -307,11 +306,11 @@ def merged_columns(known: pa.Schema | None, given: pa.Schema, name: str) -> pa.S
 
 
 @lru_cache(maxsize=16)
-def _place(url: str, region: str, endpoint: str) -> Place:
+def _objects(url: str, region: str, endpoint: str) -> ObjectStore:
     environment = dict(os.environ)
     if region:
         environment["AWS_REGION"] = region
-    return open_place(url, environment, endpoint or None)
+    return open_object_store(url, environment, endpoint or None)
 
 
 def _make_folder(url: str) -> None:

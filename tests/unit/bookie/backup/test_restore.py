@@ -35,8 +35,8 @@ from quire_bookie.metadata.restoration import (
 )
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, EntryId, LedgerId
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from tests.support.epochs import raise_epoch
 from tests.unit.bookie.backup.test_taking import SetClock
 
@@ -85,7 +85,7 @@ class FailingStore:
         raise MetadataUnavailableError("away")
 
 
-async def backed_up(folder: Path, *, recovery_off: bool = False) -> tuple[Place, Manifest, dict[str, bytes]]:
+async def backed_up(folder: Path, *, recovery_off: bool = False) -> tuple[ObjectStore, Manifest, dict[str, bytes]]:
     """A backup of a cluster with ids, counters and many nodes, and what it had."""
     (folder / "backups").mkdir()
     store = await LocalMetadataStore.open(str(folder / "old"))
@@ -103,15 +103,15 @@ async def backed_up(folder: Path, *, recovery_off: bool = False) -> tuple[Place,
     if recovery_off:
         await RecoveryControls(store).disable()
     there = {node.key: node.value async for page in store.scan("/") for node in page if not node.ephemeral}
-    place = open_place(f"file://{folder}/backups", {})
-    manifest = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    objects = open_object_store(f"file://{folder}/backups", {})
+    manifest = await take_backup(store, objects, clock=SetClock(), chance=SystemChance())
     await store.close()
-    return place, manifest, there
+    return objects, manifest, there
 
 
-async def do_restore(store: Any, place: Place, manifest: Manifest) -> None:
+async def do_restore(store: Any, objects: ObjectStore, manifest: Manifest) -> None:
     seen = await inspect_store(store, manifest)
-    await restore(store, place, manifest, seen, await inspect_backup(place, manifest), clock=SetClock())
+    await restore(store, objects, manifest, seen, await inspect_backup(objects, manifest), clock=SetClock())
 
 
 async def assert_restored(store: MetadataStore, manifest: Manifest, there: dict[str, bytes]) -> None:
@@ -128,9 +128,9 @@ async def assert_restored(store: MetadataStore, manifest: Manifest, there: dict[
 
 
 async def test_restore_writes_all_but_sessions_under_a_hold_with_reserved_ids(tmp_path: Path) -> None:
-    place, manifest, there = await backed_up(tmp_path)
+    objects, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
-    await do_restore(store, place, manifest)
+    await do_restore(store, objects, manifest)
     await assert_restored(store, manifest, there)
     assert await store.get("/ledgers/available/b1") is None
     assert not await RecoveryControls(store).is_enabled()
@@ -142,14 +142,14 @@ async def test_restore_writes_all_but_sessions_under_a_hold_with_reserved_ids(tm
 
 @pytest.mark.parametrize("done", [False, True])
 async def test_restore_continues_after_a_crash_at_any_write(tmp_path: Path, done: bool) -> None:
-    place, manifest, there = await backed_up(tmp_path)
+    objects, manifest, there = await backed_up(tmp_path)
     fail_at, failed = 0, True
     while failed:
         fail_at += 1
         store = await LocalMetadataStore.open(str(tmp_path / f"new{fail_at}"))
         failing = FailingStore(store, fail_at, done=done)
         try:
-            await do_restore(failing, place, manifest)
+            await do_restore(failing, objects, manifest)
         except MetadataError:
             pass
         failed = failing.writes >= fail_at
@@ -159,7 +159,7 @@ async def test_restore_continues_after_a_crash_at_any_write(tmp_path: Path, done
             assert await read_instance_id(store) is None
             names = [node.key async for page in store.scan("/") for node in page]
             assert not names or await read_collection_hold(store) is not None
-            await do_restore(store, place, manifest)
+            await do_restore(store, objects, manifest)
         await assert_restored(store, manifest, there)
         await store.close()
     assert fail_at > 8
@@ -176,22 +176,22 @@ async def test_store_with_content_is_refused(tmp_path: Path, key: str) -> None:
 
 
 async def test_nodes_from_the_start_of_a_bookie_are_replaced(tmp_path: Path) -> None:
-    place, manifest, there = await backed_up(tmp_path)
+    objects, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     assert await initialise(store, SystemChance()) != manifest.instance_id
     await store.put("/ledgers/available/b1", b"here", ephemeral=True)
     assert (await inspect_store(store, manifest)).registered == ("b1",)
-    await do_restore(store, place, manifest)
+    await do_restore(store, objects, manifest)
     await store.delete("/ledgers/available/b1")
     await assert_restored(store, manifest, there)
     await store.close()
 
 
 async def test_restore_of_another_backup_is_refused(tmp_path: Path) -> None:
-    place, manifest, _ = await backed_up(tmp_path)
+    objects, manifest, _ = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     with pytest.raises(MetadataUnavailableError):
-        await do_restore(FailingStore(store, 2, done=False), place, manifest)
+        await do_restore(FailingStore(store, 2, done=False), objects, manifest)
     (tmp_path / "b").mkdir()
     _, other, _ = await backed_up(tmp_path / "b")
     with pytest.raises(BackupError, match="a restore of backup"):
@@ -202,47 +202,47 @@ async def test_restore_of_another_backup_is_refused(tmp_path: Path) -> None:
 
 
 async def test_cluster_id_created_after_the_first_step_does_not_stop_the_next_run(tmp_path: Path) -> None:
-    place, manifest, there = await backed_up(tmp_path)
+    objects, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     with pytest.raises(MetadataUnavailableError):
-        await do_restore(FailingStore(store, 2, done=False), place, manifest)
+        await do_restore(FailingStore(store, 2, done=False), objects, manifest)
     await store.put(layout.INSTANCE_ID, b"of a start that had looked before")
-    await do_restore(store, place, manifest)
+    await do_restore(store, objects, manifest)
     await assert_restored(store, manifest, there)
     await store.close()
 
 
 @pytest.mark.parametrize("stalls_at", [2, 3, 4])
 async def test_stalled_restore_does_not_bring_back_nodes_deleted_since(tmp_path: Path, stalls_at: int) -> None:
-    place, manifest, there = await backed_up(tmp_path)
+    objects, manifest, there = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     topics = [key for key in there if key.startswith("/managed-ledgers/")]
 
     async def run_other_restore_and_delete() -> None:
-        await do_restore(store, place, manifest)
+        await do_restore(store, objects, manifest)
         await release(store, await under_review(store))
         for key in topics:
             await store.delete(key)
 
     late = FailingStore(store, stalls_at, done=False, before=run_other_restore_and_delete)
     with pytest.raises(BackupError, match="meanwhile"):
-        await do_restore(late, place, manifest)
+        await do_restore(late, objects, manifest)
     assert await store.children("/managed-ledgers/t/n/persistent") == []
     await store.close()
 
 
 async def test_concurrent_write_during_the_restore_is_noticed(tmp_path: Path) -> None:
-    place, manifest, _ = await backed_up(tmp_path)
+    objects, manifest, _ = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
     with pytest.raises(MetadataUnavailableError):
-        await do_restore(FailingStore(store, 2, done=False), place, manifest)
+        await do_restore(FailingStore(store, 2, done=False), objects, manifest)
     await store.put("/managed-ledgers/t/n/persistent/007", b"a broker was here")
     with pytest.raises(BackupError, match="another client is writing"):
-        await do_restore(store, place, manifest)
+        await do_restore(store, objects, manifest)
     await store.delete("/managed-ledgers/t/n/persistent/007")
     await store.put("/zzz", b"")
     with pytest.raises(BackupError, match="/zzz is not in the backup"):
-        await do_restore(store, place, manifest)
+        await do_restore(store, objects, manifest)
     assert await read_instance_id(store) is None
     await store.close()
 
@@ -252,9 +252,9 @@ def held(*ledgers: int) -> Holdings:
 
 
 async def restored(folder: Path, **options: bool) -> LocalMetadataStore:
-    place, manifest, _ = await backed_up(folder, **options)
+    objects, manifest, _ = await backed_up(folder, **options)
     store = await LocalMetadataStore.open(str(folder / "new"))
-    await do_restore(store, place, manifest)
+    await do_restore(store, objects, manifest)
     return store
 
 
@@ -286,15 +286,15 @@ async def test_new_ids_are_above_all_on_bookies(
 
 
 async def test_restore_raises_the_epoch_above_that_of_the_backup(tmp_path: Path) -> None:
-    place, manifest, _ = await backed_up(tmp_path)
+    objects, manifest, _ = await backed_up(tmp_path)
     store = await LocalMetadataStore.open(str(tmp_path / "new"))
-    await do_restore(store, place, manifest)
+    await do_restore(store, objects, manifest)
     first = await read_epoch(store)
     assert first == SetClock().now_ms() // 1000
     # The epoch of a later restore rises even when the clock stands still or was set back.
-    again = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    again = await take_backup(store, objects, clock=SetClock(), chance=SystemChance())
     other = await LocalMetadataStore.open(str(tmp_path / "newer"))
-    await do_restore(other, place, again)
+    await do_restore(other, objects, again)
     assert await read_epoch(other) == first + 1
     await store.close()
     await other.close()
@@ -334,11 +334,11 @@ async def test_backup_taken_during_a_review_keeps_the_settings_before_it(tmp_pat
     """The switch and id counters that the review set must not become those of the cluster."""
     store = await restored(tmp_path, recovery_off=recovery_off)
     before = (await under_review(store)).value
-    place = open_place(f"file://{tmp_path}/backups", {})
-    manifest = await take_backup(store, place, clock=SetClock(), chance=SystemChance())
+    objects = open_object_store(f"file://{tmp_path}/backups", {})
+    manifest = await take_backup(store, objects, clock=SetClock(), chance=SystemChance())
     await store.close()
     second = await LocalMetadataStore.open(str(tmp_path / "second"))
-    await do_restore(second, place, manifest)
+    await do_restore(second, objects, manifest)
     after = (await under_review(second)).value
     assert (after.recovery_was_off, after.short_ids_given) == (recovery_off, before.short_ids_given)
     assert after.short_ids_given == 4 and after.reserved_high > before.reserved_high

@@ -21,7 +21,7 @@ from quire_broker.offload.segment_writer import write_segment
 from quire_broker.offload.settings import OffloadSettings, ReadFirst
 from quire_broker.offload.target import OffloadTarget
 from quire_broker.offload.tier import Tier
-from tests.unit.broker.managed_ledger.memory_place import MemoryPlace
+from tests.unit.broker.managed_ledger.memory_object_store import MemoryObjectStore
 from tests.unit.broker.managed_ledger.world import NAME, Process, World, append, run
 
 TARGET = OffloadTarget("aws-s3", "memory", "", "http://s3")
@@ -42,13 +42,13 @@ class Bucketed:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.place = MemoryPlace()
+        self.bucket = MemoryObjectStore()
         self.process = self._process()
         self.ledger: ManagedLedger
 
     def _process(self) -> Process:
         process = self.world.process()
-        process.tier = Tier(opened=lambda target: self.place)
+        process.tier = Tier(opened=lambda target: self.bucket)
         return process
 
     async def fill(self) -> list[int]:
@@ -68,7 +68,7 @@ class Bucketed:
 
     async def write(self, ledger: int, uuid: str) -> Any:
         reader = await self.process.client.open_ledger(LedgerId(ledger), recover=False)
-        return await write_segment(self.place, reader, uuid)
+        return await write_segment(self.bucket, reader, uuid)
 
     async def offload(self, ledger: int) -> str:
         """Offload one ledger as a job does."""
@@ -148,11 +148,11 @@ def test_objects_of_another_ledger_do_not_complete_an_attempt() -> None:
         uuid, record = await at.ledger.offloads.begin(closed[0], TARGET, {})
         await at.write(closed[0], uuid)
         name = index_key(uuid, closed[0])
-        data = at.place.objects[data_key(uuid, closed[0])]
-        at.place.objects[data_key(uuid, closed[0])] = data[:-1]
+        data = at.bucket.objects[data_key(uuid, closed[0])]
+        at.bucket.objects[data_key(uuid, closed[0])] = data[:-1]
         with pytest.raises(OffloadRefusedError, match="ends before"):
             await at.ledger.offloads.complete(closed[0], uuid, record.entries, record.size_bytes)
-        at.place.objects[name] = b"no index"
+        at.bucket.objects[name] = b"no index"
         with pytest.raises(OffloadRefusedError, match="an index of 8 bytes"):
             await at.ledger.offloads.complete(closed[0], uuid, record.entries, record.size_bytes)
         assert not at.context(closed[0]).complete
@@ -168,14 +168,14 @@ def test_an_abort_and_an_abandoned_attempt_lose_their_objects() -> None:
         await offloads.abort(closed[0], first)
         await offloads.abort(closed[0], first)
         await asyncio.sleep(1)
-        assert at.context(closed[0]) is None and at.place.objects == {}
+        assert at.context(closed[0]) is None and at.bucket.objects == {}
         second, _ = await offloads.begin(closed[0], TARGET, {}, "job-1")
         await at.write(closed[0], second)
         with pytest.raises(OffloadRefusedError, match="an attempt of job-1"):
             await offloads.begin(closed[0], TARGET, {}, "job-2")
         third, _ = await offloads.begin(closed[0], TARGET, {}, "job-1")
         await asyncio.sleep(1)
-        assert third != second and at.place.objects == {}
+        assert third != second and at.bucket.objects == {}
         await asyncio.sleep(121)
         fourth, _ = await offloads.begin(closed[0], TARGET, {}, "job-2")
         assert at.context(closed[0]).uuid == fourth
@@ -207,14 +207,14 @@ def test_trimming_and_deletion_delete_the_objects_too() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         for ledger in closed[:2]:
             await at.offload(ledger)
-        assert len(at.place.objects) == 4
+        assert len(at.bucket.objects) == 4
         cursor = await at.ledger.open_cursor("all")
         cursor.acknowledge_cumulative(Position(closed[0], 4))
         await at.ledger.trim()
         await asyncio.sleep(1)
-        assert len(at.place.objects) == 2
+        assert len(at.bucket.objects) == 2
         await at.process.factory.delete(NAME)
-        assert at.place.objects == {} and node_path(NAME) not in at.world.metadata.nodes
+        assert at.bucket.objects == {} and node_path(NAME) not in at.world.metadata.nodes
 
     async def work(world: World) -> None:
         bucketed = Bucketed(world)
@@ -232,16 +232,16 @@ def test_objects_that_could_not_be_deleted_are_deleted_by_the_next_owner() -> No
         async def given_up() -> None:
             uuid, _ = await at.ledger.offloads.begin(closed[0], TARGET, {})
             await at.write(closed[0], uuid)
-            at.place.broken = True
+            at.bucket.broken = True
             await at.ledger.offloads.abort(closed[0], uuid)
             await asyncio.sleep(5)
 
         await at.process.run(given_up())
-        assert len(at.place.objects) == 2
-        at.place.broken = False
+        assert len(at.bucket.objects) == 2
+        at.bucket.broken = False
         await at.take_over()
         await at.process.run(asyncio.sleep(2))
-        assert at.place.objects == {}
+        assert at.bucket.objects == {}
         assert not [key for key in world.metadata.nodes if key.startswith("/quire/unreferenced")]
 
     run(work, **settings())
@@ -253,14 +253,14 @@ def test_each_copy_replaces_the_other(read_first: ReadFirst) -> None:
         stats = at.process.factory.tier.stats
         for ledger in closed:
             await at.offload(ledger)
-        reads, ranges = at.world.bookies.reads, at.place.ranges
+        reads, ranges = at.world.bookies.reads, at.bucket.ranges
         assert await at.read_all() == PAYLOADS
         assert (at.world.bookies.reads == reads) == (read_first is ReadFirst.BUCKET)
-        assert (at.place.ranges == ranges) == (read_first is ReadFirst.BOOKIES)
+        assert (at.bucket.ranges == ranges) == (read_first is ReadFirst.BOOKIES)
         assert stats.fallbacks == 0
         for ledger in closed:
             if read_first is ReadFirst.BUCKET:
-                del at.place.objects[data_key(at.context(ledger).uuid, ledger)]
+                del at.bucket.objects[data_key(at.context(ledger).uuid, ledger)]
             else:
                 at.world.bookies.broken_reads[ledger] = LedgerError("the bookies are away")
         at.process.factory.tier.windows.drop()
@@ -273,7 +273,7 @@ def test_each_copy_replaces_the_other(read_first: ReadFirst) -> None:
 def test_a_vanished_object_is_read_from_the_bookies_and_its_ledger_offloaded_again() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         uuid = await at.offload(closed[0])
-        del at.place.objects[data_key(uuid, closed[0])]
+        del at.bucket.objects[data_key(uuid, closed[0])]
         at.process.factory.tier.windows.drop()
         assert await at.read_all() == PAYLOADS
         assert at.process.factory.tier.stats.fallbacks > 0
@@ -281,7 +281,7 @@ def test_a_vanished_object_is_read_from_the_bookies_and_its_ledger_offloaded_aga
         assert closed[0] in at.world.bookies.ledgers, "the bookies' copy went though the object is gone"
         assert at.context(closed[0]) is None
         await asyncio.sleep(1)
-        assert at.place.objects == {}
+        assert at.bucket.objects == {}
         await at.offload(closed[0])
 
     play(scenario)
@@ -290,17 +290,17 @@ def test_a_vanished_object_is_read_from_the_bookies_and_its_ledger_offloaded_aga
 def test_an_unavailable_bucket_keeps_the_bookies_copies_and_is_not_reported_as_a_missing_entry() -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         await at.offload(closed[0])
-        at.place.broken = True
+        at.bucket.broken = True
         await asyncio.sleep(130)
         assert closed[0] in at.world.bookies.ledgers
         assert await at.read_all() == PAYLOADS
-        at.place.broken = False
+        at.bucket.broken = False
         await asyncio.sleep(30)
         assert closed[0] not in at.world.bookies.ledgers
-        at.place.broken = True
+        at.bucket.broken = True
         with pytest.raises(OffloadedReadError, match="is offloaded and cannot be read"):
             await at.ledger.read(Position(closed[0], 0), 5)
-        at.place.broken = False
+        at.bucket.broken = False
         assert await at.read_all() == PAYLOADS
 
     play(scenario)
@@ -335,14 +335,14 @@ def test_a_request_without_a_target_names_the_missing_setting() -> None:
 @pytest.mark.parametrize("writes", [0, 1])
 def test_a_failed_upload_aborts_its_attempt_and_reports_the_reason(writes: int) -> None:
     async def scenario(at: Bucketed, closed: list[int]) -> None:
-        at.place.fail_after = writes
+        at.bucket.fail_after = writes
         at.ledger.offloads.run_up_to(closed[1])
         await asyncio.sleep(5)
         assert not at.ledger.offloads.running
         await asyncio.sleep(5)
         assert at.ledger.offloads.status.state == "ERROR"
         assert "injected" in at.ledger.offloads.status.last_error
-        assert at.context(closed[0]) is None and at.place.objects == {}
+        assert at.context(closed[0]) is None and at.bucket.objects == {}
         at.ledger.offloads.run_up_to(closed[1])
         await asyncio.sleep(5)
         assert not at.ledger.offloads.running
@@ -373,15 +373,15 @@ def test_an_attempt_that_holds_the_only_copy_is_completed_instead_of_replaced(*,
         uuid, _ = await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
         await at.write(closed[0], uuid)
         if not whole:
-            del at.place.objects[index_key(uuid, closed[0])]
+            del at.bucket.objects[index_key(uuid, closed[0])]
         del at.world.bookies.ledgers[closed[0]]
         if not whole:
             assert (await at.ledger.offloads.begin(closed[0], TARGET, {}, "job"))[0] != uuid
             return
-        at.place.broken = True
+        at.bucket.broken = True
         with pytest.raises(OffloadRefusedError, match="only copy and cannot be checked now"):
             await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
-        at.place.broken = False
+        at.bucket.broken = False
         with pytest.raises(OffloadRefusedError, match="already offloaded"):
             await at.ledger.offloads.begin(closed[0], TARGET, {}, "job")
         assert at.context(closed[0]).complete and at.context(closed[0]).uuid == uuid
@@ -394,15 +394,15 @@ def test_remaining_objects_of_a_deleted_topic_are_deleted_by_the_next_topic_of_i
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         for ledger in closed:
             await at.offload(ledger)
-        at.place.broken = True
+        at.bucket.broken = True
         await at.process.factory.delete(NAME)
         assert node_path(NAME) not in at.world.metadata.nodes
         noted = [key for key in at.world.metadata.nodes if key.startswith("/quire/unreferenced-segments")]
-        assert len(noted) == len(closed) and len(at.place.objects) == 2 * len(closed)
-        at.place.broken = False
+        assert len(noted) == len(closed) and len(at.bucket.objects) == 2 * len(closed)
+        at.bucket.broken = False
         at.ledger = await at.process.open()
         await asyncio.sleep(5)
-        assert at.place.objects == {}
+        assert at.bucket.objects == {}
         assert not [key for key in at.world.metadata.nodes if key.startswith("/quire/unreferenced")]
 
     play(scenario)
@@ -430,7 +430,7 @@ def test_a_ledger_without_a_readable_copy_is_unreadable_and_not_missing() -> Non
     async def scenario(at: Bucketed, closed: list[int]) -> None:
         await at.offload(closed[0])
         del at.world.bookies.ledgers[closed[0]]
-        at.place.broken = True
+        at.bucket.broken = True
         with pytest.raises(OffloadedReadError, match="is offloaded and cannot be read"):
             await at.ledger.read(Position(closed[0], 0), 5)
 
@@ -478,7 +478,7 @@ def test_a_broker_killed_at_any_moment_leaves_a_state_that_the_next_owner_comple
         records = world.list_node().ledgers
         assert all(record.offloaded for record in records[:4])
         named = {record.offload.uuid for record in records if record.offload is not None}
-        leftovers = {name[:36] for name in at.place.objects} - named
+        leftovers = {name[:36] for name in at.bucket.objects} - named
         assert len(leftovers) <= 4  # of uploads that continued while their attempt was replaced
         assert not any(record.ledger_id in world.bookies.ledgers for record in records[:4])
 

@@ -7,8 +7,8 @@ import pytest
 from quire_bookie.crc import crc32c
 from quire_bookie.errors import NoSuchEntryError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError, SegmentMissingError
 from quire_broker.offload.format import BLOCK_BYTES_MIN, data_key, index_key
 from quire_broker.offload.segment_reader import SegmentReader
@@ -21,19 +21,19 @@ WINDOWS = WindowSettings(capacity_bytes=8 * 64 * KIB, window_bytes=64 * KIB, ahe
 SMALL = WriteSettings(block_bytes_max=BLOCK_BYTES_MIN, part_bytes=BLOCK_BYTES_MIN, read_bytes=300_000)
 
 
-def place_in(folder: Path) -> Place:
-    return open_place(f"file://{folder}", {})
+def objects_in(folder: Path) -> ObjectStore:
+    return open_object_store(f"file://{folder}", {})
 
 
-async def opened(place: Place, cache: WindowCache, ledger: int = 7) -> SegmentReader:
-    return await SegmentReader.open(place, LedgerId(ledger), UUID, cache)
+async def opened(objects: ObjectStore, cache: WindowCache, ledger: int = 7) -> SegmentReader:
+    return await SegmentReader.open(objects, LedgerId(ledger), UUID, cache)
 
 
 @pytest.mark.parametrize(("seed", "entries", "size_max"), [(1, 1, 10), (2, 3000, 5000), (3, 40, 600_000), (4, 900, 0)])
 async def test_a_ledger_is_read_back_unchanged(tmp_path: Path, seed: int, entries: int, size_max: int) -> None:
-    place, ledger, cache = place_in(tmp_path), ClosedLedger.random(seed, entries, size_max), WindowCache(WINDOWS)
-    summary = await write_segment(place, ledger, UUID, SMALL)
-    reader = await opened(place, cache)
+    objects, ledger, cache = objects_in(tmp_path), ClosedLedger.random(seed, entries, size_max), WindowCache(WINDOWS)
+    summary = await write_segment(objects, ledger, UUID, SMALL)
+    reader = await opened(objects, cache)
     found = [bytes(entry.payload) async for run in reader.scan() for entry in run]
     assert found == ledger.payloads
     verified = await reader.verify()
@@ -49,9 +49,9 @@ async def test_a_ledger_is_read_back_unchanged(tmp_path: Path, seed: int, entrie
 
 
 async def test_any_range_can_be_read(tmp_path: Path) -> None:
-    place, ledger, cache = place_in(tmp_path), ClosedLedger.random(5, 4000, 4000), WindowCache(WINDOWS)
-    await write_segment(place, ledger, UUID, SMALL)
-    reader = await opened(place, cache)
+    objects, ledger, cache = objects_in(tmp_path), ClosedLedger.random(5, 4000, 4000), WindowCache(WINDOWS)
+    await write_segment(objects, ledger, UUID, SMALL)
+    reader = await opened(objects, cache)
     assert len(reader.index.blocks) > 1
     edges = [block.first_entry for block in reader.index.blocks[1:]]
     for first in [3999, 0, 2000, 1999, *edges, *(edge - 1 for edge in edges), 17]:
@@ -64,9 +64,9 @@ async def test_any_range_can_be_read(tmp_path: Path) -> None:
 
 
 async def test_a_read_stays_within_its_bytes_but_returns_at_least_one_entry(tmp_path: Path) -> None:
-    place, ledger, cache = place_in(tmp_path), ClosedLedger([bytes(100)] * 10), WindowCache(WINDOWS)
-    await write_segment(place, ledger, UUID, SMALL)
-    reader = await opened(place, cache)
+    objects, ledger, cache = objects_in(tmp_path), ClosedLedger([bytes(100)] * 10), WindowCache(WINDOWS)
+    await write_segment(objects, ledger, UUID, SMALL)
+    reader = await opened(objects, cache)
     assert len(await reader.read(EntryId(0), EntryId(9), 350)) == 3
     assert len(await reader.read(EntryId(4), EntryId(9), 10)) == 1
     assert len(await reader.read(EntryId(4), EntryId(9), 600)) == 6
@@ -76,10 +76,10 @@ async def test_a_read_stays_within_its_bytes_but_returns_at_least_one_entry(tmp_
 
 
 async def test_a_search_reads_a_block_once(tmp_path: Path) -> None:
-    place, ledger = place_in(tmp_path), ClosedLedger([bytes(1000)] * 5000)
+    objects, ledger = objects_in(tmp_path), ClosedLedger([bytes(1000)] * 5000)
     cache = WindowCache(WindowSettings(capacity_bytes=4 * 64 * KIB, window_bytes=64 * KIB, ahead=0))
-    await write_segment(place, ledger, UUID, SMALL)
-    reader = await opened(place, cache)
+    await write_segment(objects, ledger, UUID, SMALL)
+    reader = await opened(objects, cache)
     await reader.read(EntryId(4900), EntryId(4900))
     whole = cache.stats.fetched
     for entry in (2450, 3675, 3062, 3368):
@@ -89,16 +89,16 @@ async def test_a_search_reads_a_block_once(tmp_path: Path) -> None:
 
 
 async def test_a_missing_object_is_named_in_the_error(tmp_path: Path) -> None:
-    place, cache = place_in(tmp_path), WindowCache(WINDOWS)
-    await write_segment(place, ClosedLedger([b"x"]), UUID, SMALL)
-    reader = await opened(place, cache)
-    await place.delete(data_key(UUID, 7))
+    objects, cache = objects_in(tmp_path), WindowCache(WINDOWS)
+    await write_segment(objects, ClosedLedger([b"x"]), UUID, SMALL)
+    reader = await opened(objects, cache)
+    await objects.delete(data_key(UUID, 7))
     with pytest.raises(SegmentMissingError, match="ledger-7 is missing"):
         await reader.read(EntryId(0), EntryId(0))
-    await delete_segment(place, 7, UUID)
-    assert await place.names() == []
+    await delete_segment(objects, 7, UUID)
+    assert await objects.names() == []
     with pytest.raises(SegmentMissingError, match="ledger-7-index is missing"):
-        await opened(place, cache)
+        await opened(objects, cache)
     await cache.close()
 
 
@@ -108,37 +108,37 @@ async def test_a_missing_object_is_named_in_the_error(tmp_path: Path) -> None:
     ids=["length", "entry id", "length beyond the block", "second block"],
 )
 async def test_unexpected_data_is_damage(tmp_path: Path, at: int, value: bytes) -> None:
-    place, cache = place_in(tmp_path), WindowCache(WINDOWS)
-    await write_segment(place, ClosedLedger([bytes(1000)] * 6000), UUID, SMALL)
+    objects, cache = objects_in(tmp_path), WindowCache(WINDOWS)
+    await write_segment(objects, ClosedLedger([bytes(1000)] * 6000), UUID, SMALL)
     with (tmp_path / data_key(UUID, 7)).open("r+b") as file:
         file.seek(at)
         file.write(value)
     with pytest.raises(SegmentDamagedError):
-        await (await opened(place, cache)).verify()
+        await (await opened(objects, cache)).verify()
     await cache.close()
 
 
 async def test_data_that_ends_early_is_damage(tmp_path: Path) -> None:
-    place, cache = place_in(tmp_path), WindowCache(WINDOWS)
-    await write_segment(place, ClosedLedger([bytes(1000)] * 100), UUID, SMALL)
+    objects, cache = objects_in(tmp_path), WindowCache(WINDOWS)
+    await write_segment(objects, ClosedLedger([bytes(1000)] * 100), UUID, SMALL)
     path = tmp_path / data_key(UUID, 7)
     path.write_bytes(path.read_bytes()[:50_000])
     with pytest.raises(SegmentDamagedError, match="ends before"):
-        await (await opened(place, cache)).verify()
+        await (await opened(objects, cache)).verify()
     (tmp_path / index_key(UUID, 7)).write_bytes(b"what")
     with pytest.raises(SegmentDamagedError, match="an index of 4 bytes"):
-        await opened(place, cache)
+        await opened(objects, cache)
     await cache.close()
 
 
 async def test_a_ledger_that_does_not_match_its_metadata_leaves_no_objects(tmp_path: Path) -> None:
-    place = place_in(tmp_path)
+    objects = objects_in(tmp_path)
     for length in (999, 1001):
         with pytest.raises(OffloadError, match=f"10 entries of {length} bytes"):
-            await write_segment(place, ClosedLedger([bytes(100)] * 10, length=length), UUID, SMALL)
-    assert await place.names() == []
+            await write_segment(objects, ClosedLedger([bytes(100)] * 10, length=length), UUID, SMALL)
+    assert await objects.names() == []
     with pytest.raises(OffloadError, match="is open or empty"):
-        await write_segment(place, ClosedLedger([]), UUID, SMALL)
+        await write_segment(objects, ClosedLedger([]), UUID, SMALL)
 
 
 async def test_the_pace_is_awaited_for_every_byte_before_reading_continues(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_the_pace_is_awaited_for_every_byte_before_reading_continues(tmp_p
     async def pace(size_bytes: int) -> None:
         seen.append(size_bytes)
 
-    await write_segment(place_in(tmp_path), ClosedLedger([bytes(100_000)] * 10), UUID, SMALL, pace)
+    await write_segment(objects_in(tmp_path), ClosedLedger([bytes(100_000)] * 10), UUID, SMALL, pace)
     assert sum(seen) == 1_000_000 and max(seen) <= SMALL.read_bytes
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.format import data_key, index_key
 from quire_jobs.offload.attempt_notes import FOLDER, NOTE_KEPT_MS, AttemptNote, Swept, decode_note, sweep, write_note
 
@@ -17,62 +17,62 @@ def note_of(uuid: str = UUID, cluster: str = "c1", begun_ms: int = NOW_MS, asked
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return open_place(f"file://{tmp_path}", {})
+def objects(tmp_path: Path) -> ObjectStore:
+    return open_object_store(f"file://{tmp_path}", {})
 
 
-async def left_behind(place: Place, note: AttemptNote) -> None:
+async def left_behind(objects: ObjectStore, note: AttemptNote) -> None:
     """Write the note and objects of a run that was killed after its upload."""
-    await write_note(place, note)
-    await place.put(data_key(note.uuid, 7), b"data")
-    await place.put(index_key(note.uuid, 7), b"index")
+    await write_note(objects, note)
+    await objects.put(data_key(note.uuid, 7), b"data")
+    await objects.put(index_key(note.uuid, 7), b"index")
 
 
-async def swept(place: Place, states: dict[str, bool | None], cluster: str = "c1") -> Swept:
+async def swept(objects: ObjectStore, states: dict[str, bool | None], cluster: str = "c1") -> Swept:
     async def is_noted(note: AttemptNote) -> bool | None:
         return states[note.uuid]
 
-    return await sweep(place, cluster, is_noted, NOW_MS)
+    return await sweep(objects, cluster, is_noted, NOW_MS)
 
 
-async def test_objects_of_an_unknown_attempt_are_removed_and_its_note_a_day_later(place: Place) -> None:
-    await left_behind(place, note_of())
-    assert await swept(place, {UUID: None}) == Swept(segments=1)
-    assert await place.names() == [f"{FOLDER}/{data_key(UUID, 7)}"]
-    await left_behind(place, note_of(begun_ms=NOW_MS - NOTE_KEPT_MS))
-    assert await swept(place, {UUID: None}) == Swept(segments=1, settled=1)
-    assert await place.names() == []
+async def test_objects_of_an_unknown_attempt_are_removed_and_its_note_a_day_later(objects: ObjectStore) -> None:
+    await left_behind(objects, note_of())
+    assert await swept(objects, {UUID: None}) == Swept(segments=1)
+    assert await objects.names() == [f"{FOLDER}/{data_key(UUID, 7)}"]
+    await left_behind(objects, note_of(begun_ms=NOW_MS - NOTE_KEPT_MS))
+    assert await swept(objects, {UUID: None}) == Swept(segments=1, settled=1)
+    assert await objects.names() == []
 
 
-async def test_objects_of_an_attempt_that_may_be_complete_are_kept(place: Place) -> None:
+async def test_objects_of_an_attempt_that_may_be_complete_are_kept(objects: ObjectStore) -> None:
     """After a restore of older metadata the objects may be the only copy."""
-    await left_behind(place, note_of(asked=True))
-    assert await swept(place, {UUID: None}) == Swept()
-    await write_note(place, note_of(asked=True, begun_ms=NOW_MS - NOTE_KEPT_MS))
-    assert await swept(place, {UUID: None}) == Swept(settled=1)
-    assert await place.names() == [data_key(UUID, 7), index_key(UUID, 7)]
+    await left_behind(objects, note_of(asked=True))
+    assert await swept(objects, {UUID: None}) == Swept()
+    await write_note(objects, note_of(asked=True, begun_ms=NOW_MS - NOTE_KEPT_MS))
+    assert await swept(objects, {UUID: None}) == Swept(settled=1)
+    assert await objects.names() == [data_key(UUID, 7), index_key(UUID, 7)]
 
 
-async def test_a_complete_attempt_keeps_its_objects_and_loses_its_note(place: Place) -> None:
-    await left_behind(place, note_of())
-    assert await swept(place, {UUID: True}) == Swept(settled=1)
-    assert await place.names() == [data_key(UUID, 7), index_key(UUID, 7)]
+async def test_a_complete_attempt_keeps_its_objects_and_loses_its_note(objects: ObjectStore) -> None:
+    await left_behind(objects, note_of())
+    assert await swept(objects, {UUID: True}) == Swept(settled=1)
+    assert await objects.names() == [data_key(UUID, 7), index_key(UUID, 7)]
 
 
-async def test_a_begun_attempt_is_left_alone(place: Place) -> None:
-    await left_behind(place, note_of())
-    before = await place.names()
-    assert await swept(place, {UUID: False}) == Swept(under_way=1)
-    assert await place.names() == before
+async def test_a_begun_attempt_is_left_alone(objects: ObjectStore) -> None:
+    await left_behind(objects, note_of())
+    before = await objects.names()
+    assert await swept(objects, {UUID: False}) == Swept(under_way=1)
+    assert await objects.names() == before
 
 
-async def test_other_clusters_and_objects_without_a_note_are_left_alone(place: Place) -> None:
-    await left_behind(place, note_of(cluster="c2"))
-    await place.put(data_key(OTHER, 7), b"complete long ago, or of a broker")
-    await place.put(f"{FOLDER}/notes.txt", b"{")
-    before = await place.names()
-    assert await swept(place, {}) == Swept()
-    assert await place.names() == before
+async def test_other_clusters_and_objects_without_a_note_are_left_alone(objects: ObjectStore) -> None:
+    await left_behind(objects, note_of(cluster="c2"))
+    await objects.put(data_key(OTHER, 7), b"complete long ago, or of a broker")
+    await objects.put(f"{FOLDER}/notes.txt", b"{")
+    before = await objects.names()
+    assert await swept(objects, {}) == Swept()
+    assert await objects.names() == before
 
 
 def test_a_note_must_match_its_name() -> None:

@@ -11,8 +11,8 @@ from aiohttp.test_utils import TestServer
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.model import LedgerId
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from quire_broker.names import parse_topic
 from quire_jobs.errors import SourceUnavailableError
 from quire_jobs.offload import ledger_copy
@@ -28,8 +28,8 @@ ASKED = AttemptNote("c1", TOPIC.ledger_name, 7, ATTEMPT.uuid, "me", 1, asked=Tru
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return open_place(f"file://{tmp_path}", {})
+def objects(tmp_path: Path) -> ObjectStore:
+    return open_object_store(f"file://{tmp_path}", {})
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def completing(place: Place, statuses: list[int]) -> AsyncIterator[LedgerCopy]:
+async def completing(objects: ObjectStore, statuses: list[int]) -> AsyncIterator[LedgerCopy]:
     """Yield a copy before `complete`, with its note marked as asked, and a server with these responses, the last
     repeated."""
 
@@ -49,37 +49,37 @@ async def completing(place: Place, statuses: list[int]) -> AsyncIterator[LedgerC
     app = web.Application()
     app.router.add_post("/{path:.*}/offload/complete", complete)
     async with TestServer(app) as server, BrokerHttp(f"http://127.0.0.1:{server.port}") as brokers:
-        await write_note(place, ASKED)
+        await write_note(objects, ASKED)
         settings = CopySettings("me", "c1", "aws-s3", {})
-        yield LedgerCopy(BrokerAdmin(brokers), cast(Any, None), place, settings, SystemClock())
+        yield LedgerCopy(BrokerAdmin(brokers), cast(Any, None), objects, settings, SystemClock())
 
 
-async def noted(place: Place) -> AttemptNote | None:
-    return decode_note(NOTE.name, await place.get(NOTE.name) or b"")
+async def noted(objects: ObjectStore) -> AttemptNote | None:
+    return decode_note(NOTE.name, await objects.get(NOTE.name) or b"")
 
 
-async def test_after_a_refusal_a_sweep_may_remove_the_objects(place: Place) -> None:
-    async with completing(place, [409]) as copy:
+async def test_after_a_refusal_a_sweep_may_remove_the_objects(objects: ObjectStore) -> None:
+    async with completing(objects, [409]) as copy:
         with pytest.raises(AttemptRefusedError, match="answer 409"):
             await copy._complete(TOPIC, ATTEMPT, NOTE)
-    assert await noted(place) == NOTE
+    assert await noted(objects) == NOTE
 
 
-async def test_after_a_lost_response_a_refusal_does_not_allow_a_sweep(place: Place) -> None:
-    async with completing(place, [503, 409]) as copy:
+async def test_after_a_lost_response_a_refusal_does_not_allow_a_sweep(objects: ObjectStore) -> None:
+    async with completing(objects, [503, 409]) as copy:
         with pytest.raises(AttemptRefusedError):
             await copy._complete(TOPIC, ATTEMPT, NOTE)
-    assert await noted(place) == ASKED
+    assert await noted(objects) == ASKED
 
 
-async def test_without_a_response_no_sweep_may_remove_the_objects(place: Place) -> None:
-    async with completing(place, [503]) as copy:
+async def test_without_a_response_no_sweep_may_remove_the_objects(objects: ObjectStore) -> None:
+    async with completing(objects, [503]) as copy:
         with pytest.raises(SourceUnavailableError):
             await copy._complete(TOPIC, ATTEMPT, NOTE)
-    assert await noted(place) == ASKED
+    assert await noted(objects) == ASKED
 
 
-async def test_complete_is_requested_until_the_broker_responds(place: Place) -> None:
-    async with completing(place, [503, 503, 200]) as copy:
+async def test_complete_is_requested_until_the_broker_responds(objects: ObjectStore) -> None:
+    async with completing(objects, [503, 503, 200]) as copy:
         await copy._complete(TOPIC, ATTEMPT, NOTE)
-    assert await noted(place) == ASKED
+    assert await noted(objects) == ASKED

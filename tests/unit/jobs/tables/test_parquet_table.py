@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.places.errors import PlaceError
+from quire_bookie.errors import ObjectStoreError
 from quire_jobs.errors import QuireJobError
 from quire_jobs.tables import TableTarget, once_per_batch, once_per_run
 from quire_jobs.tables import parquet_table as module
@@ -40,22 +40,22 @@ def test_a_commit_whose_response_was_lost_is_not_repeated(target: TableTarget, m
     put(target, [0], once_per_run("a"))
     table = ParquetTable(target, sweep_after_s=OLD_S)
     files = write(table, [1])
-    opened = module._place
+    opened = module._objects
 
     class Deaf:
         """Stores the object, then reports a failure."""
 
         def __init__(self, *where: str) -> None:
-            self._place = opened(*where)
+            self._objects = opened(*where)
 
         def __getattr__(self, name: str) -> object:
-            return getattr(self._place, name)
+            return getattr(self._objects, name)
 
         async def put(self, name: str, data: bytes, **more: object) -> None:
-            await self._place.put(name, data)
-            raise PlaceError("no response")
+            await self._objects.put(name, data)
+            raise ObjectStoreError("no response")
 
-    monkeypatch.setattr(module, "_place", Deaf)
+    monkeypatch.setattr(module, "_objects", Deaf)
     assert table.commit(files, SCHEMA, once_per_run("b"), began_ms=1 << 62) == "3"
     monkeypatch.undo()
     assert ids_of(target) == [0, 1]

@@ -9,9 +9,8 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from quire_bookie.errors import ConfigError, LedgerClosedError, LedgerError, MetadataError, QuireError
+from quire_bookie.errors import ConfigError, LedgerClosedError, LedgerError, MetadataError, ObjectStoreError, QuireError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.places.errors import PlaceError
 from quire_broker.managed_ledger.ledger_port import Entry, Ledgers, Reader
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.stored_passwords import to_read
@@ -81,7 +80,7 @@ class TieredReader:
         for copy in order:
             try:
                 found = await self._read(copy, first, last, bytes_max)
-            except (LedgerError, MetadataError, OffloadError, PlaceError, ConfigError) as error:
+            except (LedgerError, MetadataError, OffloadError, ObjectStoreError, ConfigError) as error:
                 self._away_until_s[copy] = self._loop.time() + self._tier.settings.away_s
                 if len(order) > 1:
                     _log.warning("could not read ledger %d from %s: %s", self.ledger_id, copy.value, error)
@@ -106,7 +105,7 @@ class TieredReader:
                 return await segment.read(first, last, bytes_max)
         except TimeoutError:
             stats.read_failures += 1
-            raise PlaceError(f"the bucket of ledger {self.ledger_id}: no answer for {timeout_s:.0f} s") from None
+            raise ObjectStoreError(f"the bucket of ledger {self.ledger_id}: no answer for {timeout_s:.0f} s") from None
         except QuireError:
             stats.read_failures += 1
             raise
@@ -130,7 +129,7 @@ class TieredReader:
             record = self._record()
             context = None if record is None else record.offload
             if context is None:
-                raise PlaceError(f"ledger {self.ledger_id} is not offloaded any more")
+                raise ObjectStoreError(f"ledger {self.ledger_id} is not offloaded any more")
             if self._segment is None or self._segment.uuid != context.uuid:
                 if self._segment is not None:
                     await self._segment.close()

@@ -1,4 +1,4 @@
-"""Opens places and reads and writes their objects: S3-compatible, Google Cloud and Azure storage, and local folders.
+"""Opens object stores, and reads and writes objects: S3-compatible, Google Cloud and Azure storage, and local folders.
 
 Credentials come from where the tools of that service look for them: environment variables, a profile file, or the role
 of the pod or machine. They never appear in a URL, an error or a log line. Independent of the content of the objects.
@@ -18,10 +18,9 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
-from quire_bookie.errors import ConfigError
+from quire_bookie.errors import ConfigError, ObjectMissingError, ObjectStoreError
 from quire_bookie.model import Buffer
-from quire_bookie.places.errors import ObjectMissingError, PlaceError
-from quire_bookie.places.place import Place, Stored
+from quire_bookie.object_store.store import ObjectStore, Stored
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -53,14 +52,14 @@ _HINTS = (
 )
 
 
-def open_place(url: str, environment: Mapping[str, str], endpoint: str | None = None) -> Place:
-    """Return the place that a URL names, without contacting it. ConfigError when the URL or its settings are invalid.
+def open_object_store(url: str, environment: Mapping[str, str], endpoint: str | None = None) -> ObjectStore:
+    """Return the object store that a URL names, without contacting it. ConfigError if the URL or a setting is invalid.
 
     `endpoint`: address of an S3-compatible or Azure service; None: the default of the service.
     """
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query:
-        raise ConfigError(f"a place is a plain URL without credentials or options: {_FORMS}")
+        raise ConfigError(f"the URL of an object store holds no credentials or options: {_FORMS}")
     if endpoint and "@" in endpoint:
         raise ConfigError("an endpoint is a plain URL without credentials: give them in environment variables")
     if parts.scheme == "file":
@@ -182,7 +181,7 @@ class _Objects:
                 attributes=self._attributes(attributes),
             )
         except AlreadyExistsError:
-            raise PlaceError(f"{self.url}: {name} already exists") from None
+            raise ObjectStoreError(f"{self.url}: {name} already exists") from None
         except (BaseError, OSError) as error:
             raise self._failed(f"{name} could not be written", error) from None
 
@@ -264,8 +263,8 @@ class _Objects:
         except (BaseError, OSError) as error:
             raise self._failed(f"{name} could not be deleted", error) from None
 
-    def _failed(self, what: str, error: Exception) -> PlaceError:
-        return PlaceError(f"{self.url}: {what}: {_hint(str(error))}")
+    def _failed(self, what: str, error: Exception) -> ObjectStoreError:
+        return ObjectStoreError(f"{self.url}: {what}: {_hint(str(error))}")
 
 
 class _Source:
@@ -301,7 +300,7 @@ class _Folder(_Objects):
     def _store(self) -> LocalStore:  # type: ignore[override]
         if self._opened is None:
             if not self._folder.is_dir():
-                raise PlaceError(f"{self.url}: the folder does not exist; create it, or mount its volume")
+                raise ObjectStoreError(f"{self.url}: the folder does not exist; create it, or mount its volume")
             self._opened = LocalStore(self._folder, automatic_cleanup=True)  # removes folders that became empty
         return self._opened
 

@@ -1,4 +1,4 @@
-"""The interface of a place in which objects are stored. Independent of the storage service."""
+"""The interface of an object store. Independent of the storage service."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from quire_bookie.model import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object of a listing. `modified_ms`: when it was completed, by the clock of the place."""
+    """An object of a listing. `modified_ms`: when it was completed, by the clock of the store."""
 
     name: str
     size_bytes: int
     modified_ms: int
 
 
-class Place(Protocol):
-    """A flat set of objects whose names may contain `/`. Every failure raises PlaceError with one line of text."""
+class ObjectStore(Protocol):
+    """A flat set of objects whose names may contain `/`. Every failure raises ObjectStoreError, with one line."""
 
     @property
     def url(self) -> str:
@@ -29,8 +29,8 @@ class Place(Protocol):
     ) -> None:
         """Write an object that is durable and complete when this returns.
 
-        PlaceError when an object of this name exists, unless `overwrite`. `attributes`: user metadata of the object,
-        where the place supports it.
+        ObjectStoreError when an object of this name exists, unless `overwrite`. `attributes`: user metadata of the
+        object, where the store supports it.
         """
         ...
 

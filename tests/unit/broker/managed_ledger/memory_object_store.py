@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
+from quire_bookie.errors import ObjectMissingError, ObjectStoreError
 from quire_bookie.model import Buffer
-from quire_bookie.places.errors import ObjectMissingError, PlaceError
-from quire_bookie.places.place import Stored
+from quire_bookie.object_store.store import Stored
 
 
-class MemoryPlace:
+class MemoryObjectStore:
     """Objects by name. `broken`: every call fails. `fail_after`: this number of writes succeeds, then one fails."""
 
     url = "s3://memory"
@@ -25,9 +25,9 @@ class MemoryPlace:
             self.fail_after -= 1
             if self.fail_after < 0:
                 self.fail_after = None
-                raise PlaceError(f"{name} could not be written: injected")
+                raise ObjectStoreError(f"{name} could not be written: injected")
         if self.broken:
-            raise PlaceError(f"{name}: the bucket is away")
+            raise ObjectStoreError(f"{name}: the bucket is away")
 
     async def put(
         self, name: str, data: bytes, *, overwrite: bool = False, attributes: Mapping[str, str] | None = None

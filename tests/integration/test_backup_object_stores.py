@@ -8,12 +8,12 @@ import pytest
 
 from quire_bookie.cli.main import run
 from quire_bookie.env.chance import SystemChance
+from quire_bookie.errors import ObjectStoreError
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.settings import MetadataSettings
-from quire_bookie.places.errors import PlaceError
-from quire_bookie.places.opening import open_place
-from quire_bookie.places.place import Place
+from quire_bookie.object_store.opening import open_object_store
+from quire_bookie.object_store.store import ObjectStore
 from tests.support.etcd_server import EtcdServer
 from tests.support.ports import free_port
 from tests.support.s3_server import S3Server, require_s3
@@ -32,16 +32,16 @@ def s3(tmp_path: Path) -> Iterator[S3Server]:
 
 
 async def test_objects_of_a_bucket_are_written_once_listed_read_and_deleted(s3: S3Server) -> None:
-    place = open_place(URL, s3.environment)
-    await place.put("a/x", b"first")
-    await place.put("b/y", b"")
-    assert await place.names() == ["a/x", "b/y"]
-    assert await place.names("a") == ["a/x"]
-    assert await place.get("a/x") == b"first"
-    assert await place.get("a/z") is None
-    await place.delete("a/x")
-    await place.delete("a/x")
-    assert await place.names() == ["b/y"]
+    objects = open_object_store(URL, s3.environment)
+    await objects.put("a/x", b"first")
+    await objects.put("b/y", b"")
+    assert await objects.names() == ["a/x", "b/y"]
+    assert await objects.names("a") == ["a/x"]
+    assert await objects.get("a/x") == b"first"
+    assert await objects.get("a/z") is None
+    await objects.delete("a/x")
+    await objects.delete("a/x")
+    assert await objects.names() == ["b/y"]
     assert (s3.buckets / "backups" / "clusters" / "one" / "b" / "y").exists()
 
 
@@ -53,15 +53,15 @@ def profile(s3: S3Server, home: Path) -> dict[str, str]:
 
 
 async def test_credentials_come_from_a_profile(s3: S3Server, tmp_path: Path) -> None:
-    place = open_place(URL, profile(s3, tmp_path))
-    await place.put("x", b"1")
-    assert await place.names() == ["x"]
+    objects = open_object_store(URL, profile(s3, tmp_path))
+    await objects.put("x", b"1")
+    assert await objects.names() == ["x"]
 
 
-async def error_of(place: Place) -> str:
-    """Return the text of the error that the place raises."""
-    with pytest.raises(PlaceError) as caught:
-        await place.put("x", b"1")
+async def error_of(objects: ObjectStore) -> str:
+    """Return the text of the error that the object store raises."""
+    with pytest.raises(ObjectStoreError) as caught:
+        await objects.put("x", b"1")
     text = str(caught.value)
     assert "\n" not in text and "<" not in text
     return text
@@ -69,15 +69,15 @@ async def error_of(place: Place) -> str:
 
 async def test_failures_are_one_clear_line_without_credentials(s3: S3Server) -> None:
     wrong = s3.environment | {"AWS_SECRET_ACCESS_KEY": "mistyped-secret"}
-    text = await error_of(open_place(URL, wrong))
+    text = await error_of(open_object_store(URL, wrong))
     assert "credentials are not accepted" in text and "mistyped-secret" not in text
     unknown = s3.environment | {"AWS_ACCESS_KEY_ID": "somebody"}
-    assert "credentials are not accepted" in await error_of(open_place(URL, unknown))
-    assert "the bucket does not exist" in await error_of(open_place("s3://missing/x", s3.environment))
+    assert "credentials are not accepted" in await error_of(open_object_store(URL, unknown))
+    assert "the bucket does not exist" in await error_of(open_object_store("s3://missing/x", s3.environment))
     away = s3.environment | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
-    assert "cannot be reached" in await error_of(open_place(URL, away))
-    with pytest.raises(PlaceError, match="the bucket does not exist"):
-        await open_place("s3://missing/x", s3.environment).names()
+    assert "cannot be reached" in await error_of(open_object_store(URL, away))
+    with pytest.raises(ObjectStoreError, match="the bucket does not exist"):
+        await open_object_store("s3://missing/x", s3.environment).names()
 
 
 async def test_commands_back_up_list_and_verify(
