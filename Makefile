@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
+.PHONY: run test env bytecode settings lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -35,6 +35,10 @@ $(TOOLS)/bin/uv:
 	@if command -v cargo >/dev/null; then scripts/build_native.sh || echo "the native module was not built: plain Python does its work, slower"; fi
 	@.venv/bin/python -m compileall -q bookie/src broker/src operator/src jobs/src
 	@touch $@
+
+# The tables of docs/configuration.md and the operator's list of keys, from the declarations of the settings.
+settings: env
+	.venv/bin/python -m scripts.generate_settings
 
 # The newest versions that resolve, for the environment and for the images.
 pins: env

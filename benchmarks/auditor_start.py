@@ -26,10 +26,11 @@ from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore, Put
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
-from quire_bookie.recovery import RecoverySettings, start_auto_recovery
+from quire_bookie.recovery import start_auto_recovery
+from quire_bookie.settings.metadata import MetadataSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.support.etcd_server import find_etcd
 from tests.support.ports import free_port
 

@@ -26,17 +26,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from quire_bookie.client import LedgerClient, LedgerWriter
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, EntryId, LedgerId
 from quire_bookie.recovery.process import start_auto_recovery
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.metadata import MetadataSettings
+from quire_bookie.settings.recovery import RecoverySettings
 
 Options = dict[str, str]
 Figures = dict[str, float | int | str]

@@ -35,7 +35,8 @@ from quire_bookie.object_store.opening import open_object_store
 from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.format import new_uuid
 from quire_broker.offload.segment_reader import SegmentReader
-from quire_broker.offload.segment_writer import WriteSettings, delete_segment, write_segment
+from quire_broker.offload.segment_writer import delete_segment, write_segment
+from quire_broker.offload.settings import WriteSettings
 from quire_broker.offload.windows import WindowCache
 from quire_jobs.offload.ledger_copy import READ_BACK
 from tests.support.etcd_server import EtcdServer, require_etcd

@@ -22,7 +22,7 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
 from quire_broker.managed_ledger import EARLIEST, ManagedLedger, ManagedLedgerFactory, Position
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 RATE = 1000
 PAYLOAD = bytes(1024)

@@ -8,12 +8,13 @@ from pathlib import Path
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import DigestType, EntryId, LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.digest import Digest, master_key
@@ -30,9 +31,7 @@ SETTINGS = BookieSettings(
     listen="127.0.0.1",
     advertise="127.0.0.1",
     port=0,
-    disk_usage_threshold=NEVER_FULL,
-    disk_usage_warn_threshold=NEVER_FULL,
-    disk_usage_low_watermark=NEVER_FULL,
+    disks=DiskRules(threshold=NEVER_FULL, warn_threshold=NEVER_FULL, low_watermark=NEVER_FULL),
     journal=JournalSettings(file_bytes=256 * KIB, group_bytes_max=64 * KIB, spare_files_max=2, reserved_bytes=0),
     storage=StorageSettings(
         write_cache_bytes=8 * MIB, read_cache_bytes=MIB, entry_log_bytes_max=2 * MIB, reserved_bytes=0

@@ -9,9 +9,9 @@ import contextlib
 import random
 from dataclasses import fields, replace
 
-from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings
 from quire_bookie.server.settings import BookieStats
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.security import AuthKind, RoleSettings, SecuritySettings
+from quire_bookie.settings.tokens import TokenSettings
 from quire_bookie.wire import v2
 from quire_bookie.wire.client_codec import v2_auth, v3_auth
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb

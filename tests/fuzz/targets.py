@@ -21,15 +21,16 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId
 from quire_bookie.server import BookieSettings
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.tokens import TokenSettings
 from quire_bookie.wire import client_v3
 from quire_bookie.wire.digest import Digest
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb
 from quire_broker.admin.web import make_app
-from quire_broker.dispatch.settings import DispatchSettings
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.settings.dispatch import DispatchSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.standalone import RunningStandalone, StandaloneSettings, run_standalone, with_quorums
 from quire_broker.topic.topic import TopicSettings
 from quire_broker.topic.topics import TopicsSettings
@@ -131,7 +132,7 @@ class _Standalone(Target):
             ),
         )
         pattern = BookieSettings(
-            data_dir="", disk_usage_threshold=NEVER_FULL, listen="127.0.0.1", advertise="127.0.0.1"
+            data_dir="", disks=DiskRules(threshold=NEVER_FULL), listen="127.0.0.1", advertise="127.0.0.1"
         )
         data = self.folder / self.name.replace(" ", "-")
         data.mkdir(exist_ok=True)

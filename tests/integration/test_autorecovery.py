@@ -16,10 +16,10 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.registration import BookieRegistry
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, EntryId
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.etcd_server import EtcdServer, require_etcd
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import ObjectStoreError
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.object_store.opening import open_object_store
 from quire_bookie.object_store.store import ObjectStore
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.etcd_server import EtcdServer
 from tests.support.ports import free_port
 from tests.support.s3_server import S3Server, require_s3

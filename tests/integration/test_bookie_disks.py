@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server import BookieState
 from quire_bookie.server.upkeep.read_only import ReadOnlyReason, set_stopped_read_only
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import Status
 from tests.integration.test_bookie_server import KEY, LEDGER, Client, adds, entry, until
@@ -26,18 +27,18 @@ class _Clock:
         return 1_700_000_000_000
 
 
-async def _world(*sizes_bytes: int, **changes: object) -> BookieWorld:
+async def _world(*sizes_bytes: int, force_read_only: bool = False, **changes: object) -> BookieWorld:
     """A bookie with two ledger folders on disks of these sizes, which looks at them all the time."""
     world = BookieWorld().with_settings(
         ledger_dirs=FOLDERS,
-        disk_check_interval_s=0.01,
-        high_priority_bytes_min=64 * KIB,
+        disks=DiskRules(interval_s=0.01, high_priority_bytes_min=64 * KIB),
         journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),
         storage=StorageSettings(
             write_cache_bytes=24 * MIB, read_cache_bytes=4 * MIB, reserved_bytes=0, disk_full_retry_s=0.01
         ),
     )
-    world.settings = replace(world.settings, **changes)  # type: ignore[arg-type]
+    disks = replace(world.settings.disks, **changes)  # type: ignore[arg-type]
+    world.settings = replace(world.settings, disks=disks, force_read_only=force_read_only)
     for folder, size in zip(FOLDERS, sizes_bytes, strict=True):
         await world.disk.make_dirs(folder)
         world.disk.mount(folder, size)
@@ -215,7 +216,7 @@ WITHOUT = replace(RESERVED, reserve_bytes=0)
 async def _one_disk(storage: StorageSettings) -> BookieWorld:
     """A bookie of which journal, ledgers and index lie on one disk."""
     world = BookieWorld().with_settings(
-        disk_check_interval_s=0.01,
+        disks=DiskRules(interval_s=0.01),
         journal=JournalSettings(file_bytes=1 * MIB, group_bytes_max=256 * KIB, reserved_bytes=1 * MIB),
         storage=storage,
     )

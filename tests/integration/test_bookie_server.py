@@ -10,8 +10,10 @@ from quire_bookie.errors import StartupError
 from quire_bookie.limits import FRAME_BYTES_MAX, MIB
 from quire_bookie.metadata import layout
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
-from quire_bookie.server import BookieState, ServiceSettings
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.server import BookieState
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.service import ServiceSettings
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.digest import Digest, master_key
@@ -368,7 +370,7 @@ async def test_more_than_the_write_cache_goes_in_and_comes_back(world: BookieWor
 
 async def test_a_full_disk_refuses_writes_reads_go_on_and_freed_space_brings_the_writes_back() -> None:
     world = BookieWorld().with_settings(
-        disk_check_interval_s=0.01,
+        disks=DiskRules(interval_s=0.01),
         storage=StorageSettings(write_cache_bytes=24 * MIB, flush_interval_s=0.01, disk_full_retry_s=0.01),
     )
     running = await world.start()

@@ -14,8 +14,8 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.model import EntryId
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.integration.test_autorecovery import ROOT, quire, started_bookies
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port

@@ -15,10 +15,10 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
+from quire_bookie.settings.metadata import MetadataSettings
 from quire_broker.broker_process import start_broker
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.topic.topics import TopicsSettings
 from tests.support.broker_wire import Wire, received, stored
 from tests.support.etcd_cluster import ClusterBookie, Metadata

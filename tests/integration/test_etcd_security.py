@@ -10,8 +10,8 @@ import pytest
 from quire_bookie.errors import ConfigError, MetadataUnavailableError
 from quire_bookie.metadata.etcd.store import EtcdMetadataStore
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import Event, EventKind, Watch
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.certificates import Authority
 from tests.support.etcd_server import EtcdServer, require_etcd
 

@@ -17,10 +17,11 @@ from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
-from quire_bookie.metadata.settings import MetadataSettings, parse_metadata_url
 from quire_bookie.metadata.store import Event, EventKind, SessionState, Watch
+from quire_bookie.metadata.url import parse_metadata_url
 from quire_bookie.model import BookieId
 from quire_bookie.server.start.registration import BookieRegistration
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.golden_etcd import dump, history
 from tests.support.ports import free_port

@@ -17,8 +17,8 @@ import pytest
 
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.recovery_controls import RecoveryControls
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.model import LedgerState
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.etcd_cluster import ClusterBookie, EtcdCluster
 from tests.support.ledger_load import LedgerLoad, ledger_client
 

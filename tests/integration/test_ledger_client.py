@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerReader, LedgerWriter
+from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import LedgerFencedError, NoSuchLedgerError, QuorumError, UnauthorizedError
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import LEDGER_TOKEN, BookieId, DigestType, EntryId, LedgerState
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.support.roomy_disk import NEVER_FULL
 
 _QUICK = ClientSettings(suspect_s=5.0)
@@ -38,7 +40,7 @@ class Cluster:
         """Start the bookie with that number, on its data if it has any."""
         settings = BookieSettings(
             data_dir=str(self.folder / f"bookie{number}"),
-            disk_usage_threshold=NEVER_FULL,
+            disks=DiskRules(threshold=NEVER_FULL),
             listen="127.0.0.1",
             advertise="127.0.0.1",
             port=0,

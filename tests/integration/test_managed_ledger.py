@@ -6,24 +6,21 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import QuireError
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.storage.settings import StorageSettings
-from quire_broker.managed_ledger import (
-    ManagedLedger,
-    ManagedLedgerFactory,
-    ManagedLedgerSettings,
-    ManagedLedgerState,
-    Position,
-)
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
+from quire_broker.managed_ledger import ManagedLedger, ManagedLedgerFactory, ManagedLedgerState, Position
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from tests.support.roomy_disk import NEVER_FULL
 
 NAME = "public/default/persistent/topic"
@@ -45,7 +42,7 @@ class Cluster:
     async def start_bookie(self, number: int, port: int = 0) -> RunningBookie:
         settings = BookieSettings(
             data_dir=str(self._folder / f"bookie{number}"),
-            disk_usage_threshold=NEVER_FULL,
+            disks=DiskRules(threshold=NEVER_FULL),
             listen="127.0.0.1",
             advertise="127.0.0.1",
             port=port,

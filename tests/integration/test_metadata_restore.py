@@ -25,8 +25,8 @@ from quire_bookie.errors import MetadataOutdatedError
 from quire_bookie.metadata.collection_hold import release_collection_hold
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import RESTORATION
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.model import BookieId, EntryId, LedgerId
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.integration.test_autorecovery import ROOT, quire
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_ports

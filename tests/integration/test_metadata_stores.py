@@ -10,8 +10,8 @@ import pytest
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnavailableError, NodeMissingError
 from quire_bookie.limits import METADATA_VALUE_BYTES_MAX
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import ABSENT, Check, Delete, Event, EventKind, MetadataStore, Node, Put, Watch
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.etcd_server import EtcdServer
 
 SETTINGS = MetadataSettings(session_timeout_s=5, operation_timeout_s=10, connect_timeout_s=5)

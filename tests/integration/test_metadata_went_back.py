@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.client import LedgerClient
 from quire_bookie.client.fresh_ids import FreshIds
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -18,6 +18,8 @@ from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.server.upkeep.collection_doubts import InDoubtError
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.disks import DiskRules
 from tests.support.epochs import raise_epoch
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port
@@ -33,7 +35,7 @@ async def serving(etcd: EtcdServer, folder: Path, port: int) -> AsyncIterator[tu
         metadata = await open_metadata_store(etcd.url)
         settings = BookieSettings(
             data_dir=str(folder / "bookie"),
-            disk_usage_threshold=NEVER_FULL,
+            disks=DiskRules(threshold=NEVER_FULL),
             listen="127.0.0.1",
             advertise="127.0.0.1",
             port=port,

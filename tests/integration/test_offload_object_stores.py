@@ -16,9 +16,10 @@ from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.errors import SegmentMissingError
 from quire_broker.offload.format import BLOCK_BYTES_MIN, data_key, index_key
 from quire_broker.offload.segment_reader import SegmentReader
-from quire_broker.offload.segment_writer import WriteSettings, delete_segment, write_segment
+from quire_broker.offload.segment_writer import delete_segment, write_segment
+from quire_broker.offload.settings import WindowSettings, WriteSettings
 from quire_broker.offload.target import OffloadTarget, open_target
-from quire_broker.offload.windows import WindowCache, WindowSettings
+from quire_broker.offload.windows import WindowCache
 from tests.support.s3_relay import Cut, Refuse, S3Relay
 from tests.support.s3_server import S3Server, require_s3
 from tests.unit.broker.offload.ledgers import UUID, ClosedLedger

@@ -12,9 +12,10 @@ from quire_bookie.errors import QuireError
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import Buffer
 from quire_bookie.server import BookieSettings
+from quire_bookie.settings.disks import DiskRules
 from quire_broker.managed_ledger import ManagedLedgerFactory, Position
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.standalone import StandaloneSettings, run_standalone, with_quorums
 from quire_broker.topic.topics import TopicsSettings
 from tests.support.roomy_disk import NEVER_FULL
@@ -88,7 +89,7 @@ async def test_a_failed_journal_write_restarts_the_bookie_and_keeps_what_was_ack
         listen="127.0.0.1", port=0, http_port=0, advertise="127.0.0.1", topics=TopicsSettings(ledger=ledgers)
     )
     bookie = BookieSettings(
-        "", listen="127.0.0.1", advertise="127.0.0.1", poisoned_reads_s=0.0, disk_usage_threshold=NEVER_FULL
+        "", listen="127.0.0.1", advertise="127.0.0.1", poisoned_reads_s=0.0, disks=DiskRules(threshold=NEVER_FULL)
     )
     settings = StandaloneSettings(str(tmp_path / "data"), 1, bookie_port=0, bookie=bookie, broker=broker)
     metadata = await LocalMetadataStore.open(tmp_path / "metadata")

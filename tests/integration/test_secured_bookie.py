@@ -8,17 +8,17 @@ from pathlib import Path
 import jwt
 import pytest
 
-from quire_bookie.client import ClientSettings, LedgerClient
-from quire_bookie.client.security import ClientSecuritySettings
+from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.tls import TlsFiles
 from quire_bookie.errors import ConfigError, LedgerError
 from quire_bookie.limits import KIB
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.model import DigestType, EntryId
-from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings, ServerTlsSettings
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.security import AuthKind, RoleSettings, SecuritySettings, ServerTlsSettings
+from quire_bookie.settings.tls import ClientSecuritySettings, TlsFiles
+from quire_bookie.settings.tokens import TokenSettings
 from tests.sim.metadata import SimMetadataStore
 from tests.support.bookie_world import BookieWorld
 from tests.support.certificates import Authority, Pem

@@ -9,7 +9,7 @@ import pytest
 
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.integration.test_autorecovery import ROOT
 from tests.integration.test_metadata_restore import QUARANTINE, Bookies, assert_all_readable, client_of, etcd_in, write
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import jwt
 import pytest
 
-from quire_bookie.env.tls import TlsFiles, client_context
+from quire_bookie.env.tls import client_context
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
-from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings, ServerTlsSettings
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.security import AuthKind, RoleSettings, SecuritySettings, ServerTlsSettings
+from quire_bookie.settings.tls import TlsFiles
+from quire_bookie.settings.tokens import TokenSettings
 from quire_bookie.wire import client_codec, client_v3, v2
 from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import AddResponse, AuthResponse, BatchReadResponse, ReadResponse, Response, Status

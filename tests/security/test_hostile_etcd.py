@@ -31,9 +31,9 @@ from quire_bookie.metadata.etcd.store import EtcdMetadataStore
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.registration import BookieRegistry
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import Event, EventKind, Watch
 from quire_bookie.model import LedgerId
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.certificates import Authority, Pem
 from tests.support.etcd_server import EtcdServer, require_etcd
 

@@ -19,8 +19,9 @@ from quire_broker.offload import segment_reader
 from quire_broker.offload.errors import SegmentDamagedError
 from quire_broker.offload.format import BLOCK_BYTES_MIN, data_key, index_key
 from quire_broker.offload.segment_reader import SCAN_BYTES, SegmentReader
-from quire_broker.offload.segment_writer import WriteSettings, write_segment
-from quire_broker.offload.windows import WindowCache, WindowSettings
+from quire_broker.offload.segment_writer import write_segment
+from quire_broker.offload.settings import WindowSettings, WriteSettings
+from quire_broker.offload.windows import WindowCache
 from tests.unit.broker.offload.ledgers import UUID, ClosedLedger
 
 WINDOWS = WindowSettings(capacity_bytes=8 * 65536, window_bytes=65536, ahead=2)

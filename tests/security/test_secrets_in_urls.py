@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from quire_bookie.errors import ConfigError
-from quire_bookie.metadata.settings import parse_metadata_url
+from quire_bookie.metadata.url import parse_metadata_url
 from quire_bookie.object_store.opening import open_object_store
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.source.broker_http import BrokerHttp

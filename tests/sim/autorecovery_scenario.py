@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire_bookie.client import LedgerWriter
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieUnavailableError, QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
@@ -25,10 +24,11 @@ from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.recovery.fragments import Fragment, closed_fragments
 from quire_bookie.recovery.process import RunningAutoRecovery, start_auto_recovery
-from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.process import RunningBookie
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.start.storage_folders import CURRENT, FolderState, StorageFolders, stamp
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from quire_bookie.wire.digest import Digest
 from tests.sim.disk import SimDisk
 from tests.sim.faults import Faults, Targets, disturb

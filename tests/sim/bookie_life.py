@@ -10,17 +10,16 @@ import random
 from dataclasses import dataclass, field, replace
 
 from quire_bookie.errors import PeerProtocolError, QuireError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.model import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
-from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.scrubbing import ScrubbingSettings
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.availability import decode
 from quire_bookie.wire.client_codec import ClientCodec

@@ -10,14 +10,13 @@ import asyncio
 from dataclasses import replace
 
 from quire_bookie.errors import QuireError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
-from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.scrubbing import ScrubbingSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.collection_scenario import Scene, delete_some, read_everything, recover_one, settle, write_one
 from tests.sim.faults import disturb
 from tests.sim.history import LedgerHistory

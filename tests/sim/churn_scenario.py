@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from quire_bookie.client import LedgerReader
 from quire_bookie.errors import QuireError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all

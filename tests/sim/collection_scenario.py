@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 
 from quire_bookie.client import LedgerReader
 from quire_bookie.errors import NoSuchLedgerError, QuireError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.faults import WEIGHTS, disturb
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all

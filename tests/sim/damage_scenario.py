@@ -17,8 +17,8 @@ from quire_bookie.limits import MIB
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.recovery.fragments import Fragment, closed_fragments
-from quire_bookie.recovery.settings import RecoverySettings
-from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
+from quire_bookie.settings.recovery import RecoverySettings
+from quire_bookie.settings.scrubbing import ScrubbingSettings
 from quire_bookie.storage.formats.log_format import LOG_HEADER_BYTES
 from tests.sim.autorecovery_scenario import Cluster, feed, replica_shortfall, settle
 from tests.sim.history import LedgerHistory

@@ -15,7 +15,7 @@ from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.drains import DRAINS, Drains, Wish, decode_drains, leaving
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, LedgerId
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster, fill, lose, settle, watch_replacements
 from tests.sim.faults import Faults, Targets, disturb
 from tests.sim.history import HistoryError, LedgerHistory

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Mapping
 
 from quire_bookie.errors import NoSuchLedgerError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.model import LedgerId
 from quire_bookie.server.process import BookieState
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.churn_scenario import recover, write_one
 from tests.sim.faults import disturb
 from tests.sim.history import LedgerHistory

@@ -29,9 +29,7 @@ from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.write_set import write_set
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.gc_fuse import FuseSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.settings.collection import FuseSettings, GarbageCollectionSettings, QuarantineSettings
 from tests.sim.history import HistoryError, LedgerHistory
 from tests.sim.ledger_scenario import Listener, read_all
 from tests.sim.loop import SimLoop

@@ -18,7 +18,7 @@ from quire_bookie.metadata.under_replication import mark_path
 from quire_bookie.model import LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.quorum.wanted_copies import WANTED_WRITE_QUORUM
 from quire_bookie.recovery.fragments import closed_fragments
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster, feed, lose, replica_shortfall, settle
 from tests.sim.faults import Faults, Targets
 from tests.sim.history import HistoryError, LedgerHistory

@@ -7,7 +7,7 @@ operator that starts during the change reaches the same final state, whatever it
 import asyncio
 from dataclasses import dataclass
 
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster
 from tests.sim.history import HistoryError
 from tests.sim.loop import SimLoop

@@ -24,7 +24,7 @@ from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import BookieId
 from quire_bookie.server.process import BookieState
-from quire_bookie.server.upkeep.own_rack import RackSettings
+from quire_bookie.settings.rack import RackSettings
 from quire_operator.api.bookie import Bookie
 from quire_operator.builders.bookie import bookie_host
 from quire_operator.builders.naming import REPLACE_ANNOTATION, ZONE_ANNOTATION

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.rack_map import RACK_MAP, decode_rack_map
 from quire_bookie.model import LedgerId
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster, fill, settle
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover

@@ -15,10 +15,10 @@ from typing import Any
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger import Cursor, ManagedLedger, ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
-from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.policies.store import PolicyStore
+from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from tests.sim.faults import disturb
 from tests.sim.history import HistoryError, LogHistory
 from tests.sim.loop import SimLoop

@@ -26,16 +26,15 @@ from quire_bookie.backup.review import Kind, review
 from quire_bookie.backup.settling import release, settle_ids, undecided, under_review
 from quire_bookie.backup.taking import take_backup
 from quire_bookie.client import LedgerWriter
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import BookieUnavailableError, ObjectMissingError, ObjectStoreError, QuireError
 from quire_bookie.metadata.restoration import give_up, given_up
 from quire_bookie.model import BookieId, LedgerId
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import Listener, read_all, recover
 from tests.sim.loop import SimLoop

@@ -10,7 +10,7 @@ import random
 
 from quire_bookie.client import LedgerWriter
 from quire_bookie.model import LedgerId
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.sim.autorecovery_scenario import Cluster, feed, holders, lose, settle, watch_replacements
 from tests.sim.faults import Faults, Targets
 from tests.sim.history import HistoryError, LedgerHistory

@@ -10,10 +10,10 @@ import asyncio
 from functools import partial
 from typing import cast
 
-from quire_bookie.env.connection_memory import MemorySettings
 from quire_bookie.limits import KIB
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.memory import MemorySettings
+from quire_bookie.settings.service import ServiceSettings
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover, write
 from tests.sim.loop import Node, SimLoop

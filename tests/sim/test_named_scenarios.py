@@ -13,8 +13,7 @@ import pytest
 from quire_bookie.client import LedgerWriter
 from quire_bookie.errors import LedgerError, NoSuchLedgerError, QuireError, StartupError
 from quire_bookie.model import EntryId
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
 from tests.sim.disk import SimDisk
 from tests.sim.history import LedgerHistory
 from tests.sim.ledger_scenario import read_all, recover

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger import EARLIEST, Cursor, ManagedLedger, ManagedLedgerFactory, Position, StoredEntry
-from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from tests.sim.faults import disturb
 from tests.sim.history import CursorHistory, LogHistory
 from tests.sim.loop import SimLoop

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import QuireError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.server.process import RunningBookie, start_bookie
 from quire_bookie.server.settings import BookieSettings
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.disk import SimDisk, Survival
 from tests.sim.index_store import SimIndexStore
 from tests.sim.loop import Node, SimLoop
@@ -156,7 +157,7 @@ class World:
             advertise=place.host,
             journal=self.journal_settings,
             storage=replace(self.storage_settings, flush_interval_s=self.chance.uniform(*self.flush_interval_s)),
-            disk_check_interval_s=self.disk_check_interval_s,
+            disks=DiskRules(interval_s=self.disk_check_interval_s),
             garbage_collection=self.garbage_collection_settings,
             compaction=self.compaction_settings,
         )

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.server import BookieSettings, start_bookie
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
-from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.scrubbing import ScrubbingSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.support.roomy_disk import NEVER_FULL
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def serve(folder: str, *, is_busy: bool = False) -> None:
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(
         data_dir=f"{folder}/bookie",
-        disk_usage_threshold=NEVER_FULL,
+        disks=DiskRules(threshold=NEVER_FULL),
         listen="127.0.0.1",
         advertise="127.0.0.1",
         port=0,

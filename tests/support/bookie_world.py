@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.index_store import IndexStore
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import FRAME_BYTES_MAX, MIB
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.disk import SimDisk
 from tests.sim.index_store import SimIndexStore
 from tests.sim.metadata import SimMetadata, SimMetadataStore

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from quire_bookie.settings.disks import DiskRules
 from tests.support.roomy_disk import NEVER_FULL
 
 
@@ -65,13 +66,13 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
     from quire_bookie.env.chance import SystemChance
     from quire_bookie.env.clock import SystemClock
     from quire_bookie.env.local_disk import LocalDisk
-    from quire_bookie.journal.settings import JournalSettings
     from quire_bookie.metadata.local.store import LocalMetadataStore
     from quire_bookie.server import BookieSettings
-    from quire_broker.dispatch.settings import DispatchSettings
-    from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+    from quire_bookie.settings.journal import JournalSettings
     from quire_broker.server.broker import BrokerSettings
-    from quire_broker.server.parts import SessionSettings
+    from quire_broker.settings.clients import SessionSettings
+    from quire_broker.settings.dispatch import DispatchSettings
+    from quire_broker.settings.managed_ledger import ManagedLedgerSettings
     from quire_broker.standalone import StandaloneSettings, run_standalone, with_quorums
     from quire_broker.topic.topic import TopicSettings
     from quire_broker.topic.topics import TopicsSettings
@@ -90,7 +91,7 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
     )
     pattern = BookieSettings(
         data_dir="",
-        disk_usage_threshold=NEVER_FULL,
+        disks=DiskRules(threshold=NEVER_FULL),
         listen="127.0.0.1",
         advertise="127.0.0.1",
         journal=replace(JournalSettings(), file_bytes=64 << 20),

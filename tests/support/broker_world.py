@@ -11,9 +11,10 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.server import BookieSettings, start_bookie
+from quire_bookie.settings.disks import DiskRules
 from quire_broker.broker_process import start_broker
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.standalone import with_quorums
 from quire_broker.topic.topics import TopicsSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -36,7 +37,7 @@ async def running_brokers(folder: Path, count: int) -> AsyncIterator[BrokerWorld
     clock, chance, disk = SystemClock(), SystemChance(), LocalDisk()
     world = BrokerWorld(SimMetadata(random.Random(1), delay_s=(0.0, 0.001)))
     bookie_settings = BookieSettings(
-        data_dir=str(folder), listen="127.0.0.1", advertise="127.0.0.1", port=0, disk_usage_threshold=NEVER_FULL
+        data_dir=str(folder), listen="127.0.0.1", advertise="127.0.0.1", port=0, disks=DiskRules(threshold=NEVER_FULL)
     )
     store = SimMetadataStore(world.server)
     bookie = await start_bookie(bookie_settings, metadata=store, disk=disk, clock=clock, chance=chance)

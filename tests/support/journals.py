@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.disk import Disk
-from quire_bookie.journal import EntryRecord, Journal, JournalRecord, JournalSettings
+from quire_bookie.journal import EntryRecord, Journal, JournalRecord
 from quire_bookie.journal.replay import ReplaySummary
 from quire_bookie.model import EntryId, LedgerId, Run
+from quire_bookie.settings.journal import JournalSettings
 
 FOLDER = "/data/journal"
 SMALL = JournalSettings(file_bytes=16 * 4096, group_bytes_max=8192, spare_files_max=2, reserved_bytes=0)

@@ -9,15 +9,16 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerWriter
+from quire_bookie.client import LedgerClient, LedgerWriter
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.service_info import BookieAddress
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.model import BookieId, EntryId, LedgerId
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.relay import Relay
 
 if TYPE_CHECKING:

@@ -42,4 +42,4 @@ def test_each_named_module_exists(page: str, siblings: bool) -> None:
 def test_a_name_of_a_module_that_moved_is_found() -> None:
     assert list(missing("| x | `quire_bookie.storage`, `.storage.gone` |", siblings=False))
     assert list(missing("| x | `quire_bookie.journal.writer`, `.gone` |", siblings=True))
-    assert not list(missing("| x | `quire_bookie.journal.writer`, `.settings` |", siblings=True))
+    assert not list(missing("| x | `quire_bookie.journal.writer`, `.journals` |", siblings=True))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from quire_bookie.client import ledger_client
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.support.bookie_world import BookieWorld
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.config import BookieConfig, ProcessConfig
-from quire_bookie.config.bookie import StorageConfig
+from quire_bookie.config.bookie import BookieConfig, StorageConfig
+from quire_bookie.config.sources import ProcessConfig
 from quire_broker.config.broker import BrokerConfig, ServingConfig
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()

@@ -64,7 +64,7 @@ class _Building:
         self._memory = memory or ConnectionMemory(settings.memory)
         self.background = Background()
         self.access = Access(settings.access, clock)
-        self.sessions = Seats(settings.connections_max, settings.connections_per_address_max)
+        self.sessions = Seats(settings.clients.connections_max, settings.clients.connections_per_address_max)
         self.ports = Ports(
             PortSettings(
                 settings.listen,
@@ -118,7 +118,7 @@ class _Building:
             ),
             backlog_quotas=BacklogQuotaCheck(topics, policies, settings.backlog_quotas, clock),
             names=names,
-            budget=PublishBudget(settings.publish_bytes_max),
+            budget=PublishBudget(settings.clients.publish_bytes_max),
             memory=self._memory,
             background=self.background,
             clock=clock,

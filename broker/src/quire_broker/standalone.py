@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from quire_bookie import limits as bookie_limits
-from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.client import LedgerClient
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
@@ -26,14 +26,16 @@ from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError, StorageError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, LedgerId
-from quire_bookie.recovery import RecoverySettings, RunningAutoRecovery, start_auto_recovery
+from quire_bookie.recovery import RunningAutoRecovery, start_auto_recovery
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
-from quire_bookie.server.security.settings import ConnectionLimitSettings, SecuritySettings
 from quire_bookie.server.upkeep.read_only import ReadOnlyReason
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
+from quire_bookie.settings.security import ConnectionLimitSettings, SecuritySettings
 from quire_broker.broker_process import start_broker
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.server.broker import BrokerSettings, RunningBroker
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 if TYPE_CHECKING:
     from quire_bookie.admin.routes import Route

@@ -22,9 +22,9 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.settings.metadata import MetadataSettings
 from quire_jobs.analytics import audit
 from quire_jobs.analytics.bookie_tasks import TaskAddress, ask_bookies
 from quire_jobs.job import Outcome, Summary, parse_parameters

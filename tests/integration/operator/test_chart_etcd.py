@@ -19,8 +19,8 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.settings.metadata import MetadataSettings
 from quire_operator.certificates import issuing
 from quire_operator.certificates.deciding import AUTHORITY_LIFE_S, LIFE_S
 from quire_operator.certificates.subjects import etcd_client_subject, etcd_subject

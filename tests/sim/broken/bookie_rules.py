@@ -18,7 +18,7 @@ from quire_bookie.server.requests.ports import JournalPort
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.upkeep.collection_doubts import CollectionDoubts
 from quire_bookie.server.upkeep.garbage_collection import GarbageCollection
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.settings.collection import QuarantineSettings
 from tests.sim.broken.variant import Variant, replaced
 
 

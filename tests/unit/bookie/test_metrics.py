@@ -40,7 +40,7 @@ from quire_bookie.server.upkeep.compaction_schedule import CompactionScheduleSta
 from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionStats
 from quire_bookie.server.upkeep.scrubbing import ScrubbingStats
 from quire_bookie.storage.compaction import CompactionStats
-from quire_bookie.storage.settings import StorageStats
+from quire_bookie.storage.stats import StorageStats
 
 
 def test_text_survives_prometheus_parser() -> None:

@@ -12,10 +12,10 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import BookieUnavailableError, StartupError
 from quire_bookie.metadata.drains import Drain, Drains, Wish
 from quire_bookie.model import BookieId
-from quire_bookie.recovery import RecoverySettings
 from quire_bookie.server.process import BookieState
 from quire_bookie.server.upkeep.read_only import ReadOnlyReason
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_bookie.settings.recovery import RecoverySettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.standalone import RunningStandalone, StandaloneSettings, quorums, with_quorums
 from tests.sim.disk import SimDisk
 from tests.support.bookie_world import BookieWorld

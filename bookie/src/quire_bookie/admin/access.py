@@ -18,11 +18,11 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from quire_bookie.admin.answers import Handler, failure
-from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.admin.origin import AllowedHosts, authorization_of, refusal_of_origin
 from quire_bookie.admin.routes import ROUTES, Need, route_of
-from quire_bookie.client.security import TOKEN_PLUGIN
 from quire_bookie.server.security.auth import Admitted, AuthProvider, Peer, subject_of
+from quire_bookie.settings.http import HttpLimits
+from quire_bookie.settings.tls import TOKEN_PLUGIN
 
 _log = logging.getLogger("quire.admin")
 NO_ADMINS = (

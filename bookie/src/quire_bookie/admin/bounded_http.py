@@ -25,9 +25,9 @@ from typing import Any, cast
 from aiohttp import web
 
 from quire_bookie import limits
-from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.admin.unreadable import connections
 from quire_bookie.env.background import Background
+from quire_bookie.settings.http import HttpLimits
 
 _log = logging.getLogger("quire.admin")
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError, json_object, truth
 from quire_bookie.admin.routes import Need, Route
 from quire_bookie.server.process import RunningBookie
-from quire_bookie.server.upkeep.compaction_schedule import Kind
+from quire_bookie.settings.compaction import Kind
 
 _ROOT = "/api/v1/bookie/gc"
 

@@ -7,9 +7,9 @@ import socket
 from aiohttp import web
 
 from quire_bookie.admin.bounded_http import BoundedHttp
-from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.env.background import start_background
 from quire_bookie.env.tls import ServedContext
+from quire_bookie.settings.http import HttpLimits
 
 _log = logging.getLogger("quire.admin")
 

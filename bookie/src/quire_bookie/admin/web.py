@@ -24,15 +24,15 @@ from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
 from quire_bookie.admin.routes import ROUTES, register
 from quire_bookie.admin.serving import HttpServing
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.tls import ServedContext
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.server.process import RunningBookie
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 
 _STOP_TIMEOUT_S = 2.0
 _BODY_BYTES_MAX = 1024 * 1024

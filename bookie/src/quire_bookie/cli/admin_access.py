@@ -7,10 +7,9 @@ import socket
 
 from quire_bookie.admin.access import NO_ADMINS, AdminAccess
 from quire_bookie.admin.origin import AllowedHosts
-from quire_bookie.cli.http_bounds import http_limits
 from quire_bookie.cli.security_settings import role_settings
-from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.config.roles import ROLE_PROVIDERS
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
@@ -18,6 +17,7 @@ from quire_bookie.env.secret_file import SecretFiles
 from quire_bookie.errors import ConfigError
 from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.opening import open_provider
+from quire_bookie.settings.http import HttpLimits
 from quire_bookie.tokens.files import TokenFile
 
 _log = logging.getLogger("quire.admin")
@@ -36,7 +36,7 @@ def admin_access(
         remote=config.http_admin_remote,
         metrics_need_role=config.http_authenticate_metrics,
         hosts=AllowedHosts((own_name, socket.gethostname(), *config.http_allowed_hosts)),
-        bounds=http_limits(config),
+        bounds=config.part(HttpLimits),
     )
 
 

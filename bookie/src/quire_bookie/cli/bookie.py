@@ -20,7 +20,7 @@ from quire_bookie.cli.settings import ConfigFile, Settings
 
 def register(commands: Commands) -> None:
     """Add `quire bookie`."""
-    commands.config_kinds["bookie"] = "quire_bookie.config:BookieConfig"
+    commands.config_kinds["bookie"] = "quire_bookie.config.bookie:BookieConfig"
     app = new_app("Run a bookie: journal and ledgers, serving the BookKeeper protocol.")
     commands.app.add_typer(app, name="bookie")
     app.callback()(lambda: None)

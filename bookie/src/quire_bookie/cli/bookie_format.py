@@ -9,7 +9,7 @@ from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 
 if TYPE_CHECKING:
-    from quire_bookie.config import BookieConfig
+    from quire_bookie.config.bookie import BookieConfig
 
 
 def register(commands: Commands, app: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
         """Delete all data of a stopped bookie and remove it from the cluster. Its next start creates a new bookie."""
         import asyncio  # not needed for --help
 
-        from quire_bookie.config import BookieConfig
+        from quire_bookie.config.bookie import BookieConfig
 
         loaded = load_settings(commands, BookieConfig, {"data": data, "metadata": metadata}, config, set_)
         deleted = asyncio.run(_run(loaded.config, yes=yes, accept_loss=accept_loss))

@@ -67,7 +67,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
         import asyncio  # not needed for --help
 
         from quire_bookie.cli.bookie_settings import bookie_settings
-        from quire_bookie.config import BookieConfig
+        from quire_bookie.config.bookie import BookieConfig
 
         loaded = load_settings(commands, BookieConfig, {"data": data}, config, set_)
         tables, damaged = asyncio.run(_with_folders(bookie_settings(loaded.config), work))

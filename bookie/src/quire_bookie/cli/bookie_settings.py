@@ -9,101 +9,39 @@ from quire_bookie.cli.connection_memory import memory_settings
 from quire_bookie.cli.metadata_settings import metadata_settings
 from quire_bookie.cli.own_address import ANY_ADDRESS
 from quire_bookie.cli.security_settings import security_settings
-from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
 from quire_bookie.env.machine_memory import machine_memory_bytes
 from quire_bookie.errors import ConfigError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.model import BookieId
-from quire_bookie.server.settings import BookieSettings, ServiceSettings
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.gc_fuse import FuseSettings
-from quire_bookie.server.upkeep.over_replicated import OverReplicatedSettings
-from quire_bookie.server.upkeep.own_rack import RackSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
-from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
-from quire_bookie.storage.settings import StorageSettings
-
-MIB = limits.MIB
+from quire_bookie.server.settings import BookieSettings
+from quire_bookie.settings.collection import GarbageCollectionSettings
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.rack import RackSettings
+from quire_bookie.settings.scrubbing import ScrubbingSettings
+from quire_bookie.settings.service import ServiceSettings
+from quire_bookie.settings.storage import StorageSettings
 
 
 def storage_settings(config: StorageConfig) -> BookieSettings:
-    """Map all settings that do not depend on where the bookie runs; the caller adds folders and addresses."""
-    # BookKeeper's setting includes the length field. A larger entry could not be read back by a BookKeeper client.
-    frame_bytes = config.max_frame_size_bytes - limits.FRAME_LENGTH_BYTES
+    """Return the settings that do not depend on where the bookie runs; the caller adds folders and addresses."""
+    disks = config.part(DiskRules)
+    storage = config.part(StorageSettings, disk_full_retry_s=disks.interval_s)
+    service = config.part(ServiceSettings, memory=memory_settings(config, machine_memory_bytes()))
     return BookieSettings(
         data_dir="",
         accept_lost_volumes=config.accept_lost_volumes,
         index_cache_bytes=config.index_cache_bytes,
         rebuild_index_on_damage=config.rebuild_index_on_damage,
-        disk_usage_threshold=config.disk_usage_threshold,
-        disk_usage_warn_threshold=_at_most(
-            config.disk_usage_warn_threshold, limits.DISK_USAGE_WARN_THRESHOLD, config.disk_usage_threshold
-        ),
-        disk_usage_low_watermark=_at_most(
-            config.disk_usage_low_watermark, limits.DISK_USAGE_LOW_WATERMARK, config.disk_usage_threshold
-        ),
-        high_priority_bytes_min=config.min_usable_size_for_high_priority_writes,
-        read_only_enabled=config.read_only_mode_enabled,
-        read_only_on_any_disk_full=config.read_only_on_any_disk_full,
-        disk_check_interval_s=config.disk_check_interval_ms / 1000,
-        service=ServiceSettings(
-            backpressure_pause_s=config.add_wait_ms / 1000,
-            frame_bytes_max=frame_bytes,
-            batch_read_bytes_max=min(config.max_batch_read_size_bytes, frame_bytes),
-            reads_at_once_max=config.reads_at_once_max,
-            long_polls_max=config.long_polls_max,
-            long_polls_per_connection_max=config.long_polls_per_connection_max,
-            first_request_s=config.first_request_s,
-            memory=memory_settings(config, machine_memory_bytes()),
-        ),
-        journal=JournalSettings(
-            file_bytes=config.journal_max_size_mb * MIB,
-            group_bytes_max=min(
-                config.journal_group_bytes_max or limits.JOURNAL_GROUP_BYTES_MAX, limits.JOURNAL_GROUP_BYTES_MAX
-            ),
-            group_entries_max=config.journal_group_entries_max or limits.JOURNAL_GROUP_ENTRIES_MAX,
-            sync_data=config.journal_sync_data,
-            write_data=config.journal_write_data,
-            reserved_bytes=limits.DISK_RESERVED_BYTES + config.write_cache_mb * MIB,
-        ),
-        storage=StorageSettings(
-            write_cache_bytes=config.write_cache_mb * MIB,
-            read_cache_bytes=config.read_cache_mb * MIB,
-            entry_log_bytes_max=config.entry_log_size_bytes,
-            flush_interval_s=config.flush_interval_ms / 1000,
-            deleted_ledger_memory_s=config.deleted_ledger_memory_s,
-            disk_full_retry_s=config.disk_check_interval_ms / 1000,
-        ),
+        disks=disks,
+        service=replace(service, batch_read_bytes_max=min(service.batch_read_bytes_max, service.frame_bytes_max)),
+        journal=config.part(JournalSettings, reserved_bytes=limits.DISK_RESERVED_BYTES + storage.write_cache_bytes),
+        storage=storage,
         metadata=metadata_settings(config.metadata_session_timeout_ms),
-        scrubbing=ScrubbingSettings(config.scrub_interval_s, config.scrub_bytes_per_second),
-        garbage_collection=GarbageCollectionSettings(
-            interval_s=config.gc_wait_time_ms / 1000,
-            fuse=FuseSettings(config.gc_fuse_share, config.gc_fuse_ledgers_min),
-            quarantine=QuarantineSettings(config.gc_quarantine_s, config.gc_quarantine_min_s),
-            over_replicated=OverReplicatedSettings(
-                config.gc_over_replicated_wait_ms / 1000, config.gc_over_replicated_at_once
-            ),
-        ),
-        compaction=_compaction_settings(config),
-    )
-
-
-def _compaction_settings(config: StorageConfig) -> CompactionSettings:
-    """Map the settings of compaction; zero and below mean *off*, as in BookKeeper."""
-    return CompactionSettings(
-        minor_threshold=max(0.0, config.minor_compaction_threshold),
-        minor_interval_s=max(0.0, config.minor_compaction_interval_s),
-        minor_time_max_s=max(0.0, config.minor_compaction_time_max_ms / 1000),
-        major_threshold=max(0.0, config.major_compaction_threshold),
-        major_interval_s=max(0.0, config.major_compaction_interval_s),
-        major_time_max_s=max(0.0, config.major_compaction_time_max_ms / 1000),
-        throttle_by_bytes=config.compaction_throttle_by_bytes,
-        rate_bytes_s=config.compaction_rate_bytes,
-        rate_entries_s=config.compaction_rate_entries,
-        latency_max_s=config.compaction_latency_max_ms / 1000,
-        force_when_no_space=config.force_gc_when_no_space,
+        scrubbing=config.part(ScrubbingSettings),
+        garbage_collection=config.part(GarbageCollectionSettings),
+        compaction=config.part(CompactionSettings),
     )
 
 
@@ -120,9 +58,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         bookie_id_is_set=bool(config.bookie_id),
         http_port=config.http_port,
         http_tls=config.http_tls,
-        rack=RackSettings(
-            config.rack, path_of(config.rack_annotations_file), config.rack_annotation, config.rack_wait_s
-        ),
+        rack=config.part(RackSettings),
         security=security_settings(config),
         metadata=metadata_settings(config.metadata_session_timeout_ms, config),
         journal_dirs=tuple(map(abspath, config.journal_directories)),
@@ -131,10 +67,6 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         index_dir=abspath(config.index_directories[0]) if config.index_directories else None,
         allow_storage_expansion=config.allow_storage_expansion,
     )
-
-
-def _at_most(configured: float | None, default: float, highest: float) -> float:
-    return min(default, highest) if configured is None else configured
 
 
 def new_bookie_id(config: BookieConfig) -> BookieId | None:

@@ -13,7 +13,7 @@ from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:
-    from quire_bookie.config import BookieConfig
+    from quire_bookie.config.bookie import BookieConfig
     from quire_bookie.env.disk import Disk
 
 Data = Annotated[str | None, typer.Option(help="Folder for journal and ledgers. [./quire-data]")]
@@ -37,7 +37,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
         """Show identity, state and disk usage of a bookie."""
         import asyncio  # not needed for --help
 
-        from quire_bookie.config import BookieConfig
+        from quire_bookie.config.bookie import BookieConfig
 
         if http is not None:
             found = _of_running(http)
@@ -61,7 +61,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
         """Make a bookie read-only by request of the operator, which survives restarts, or withdraw the request."""
         import asyncio  # not needed for --help
 
-        from quire_bookie.config import BookieConfig
+        from quire_bookie.config.bookie import BookieConfig
 
         if wish not in ("on", "off"):
             raise ConfigError(f"read-only {wish}: give on or off")

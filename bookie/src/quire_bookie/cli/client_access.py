@@ -36,7 +36,8 @@ class ClientAccess:
 
     def context(self) -> "ssl.SSLContext":
         """Build the TLS context. ConfigError names the file that cannot be used."""
-        from quire_bookie.env.tls import TlsFiles, client_context  # slow to import, and few commands need it
+        from quire_bookie.env.tls import client_context
+        from quire_bookie.settings.tls import TlsFiles  # slow to import, and few commands need it
 
         files = TlsFiles(self.certificate, self.key or self.certificate, trust=self.trust)
         return client_context(files, check_host_name=True)

@@ -3,13 +3,13 @@
 Separate from the bookie's own settings, because a bookie starts without importing the client.
 """
 
-from quire_bookie.cli.tls_files import bookie_tls_files, path_of
-from quire_bookie.client.security import ClientSecuritySettings
+from quire_bookie.cli.tls_files import bookie_tls_files
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import TOKEN_PLUGINS, ClientSecurityConfig
 from quire_bookie.config.roles import TOKEN_PROVIDERS
-from quire_bookie.env.tls import TlsFiles
 from quire_bookie.errors import ConfigError
+from quire_bookie.settings.declared import absolute
+from quire_bookie.settings.tls import ClientSecuritySettings, TlsFiles
 from quire_bookie.tokens.key_urls import file_path
 
 
@@ -49,10 +49,10 @@ def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySett
     if config.uses_bookie_tls:
         with_certificate = config.bookkeeper_tls_client_authentication
         tls = TlsFiles(
-            certificate=path_of(config.bookkeeper_tls_certificate_file_path) if with_certificate else "",
-            key=path_of(config.bookkeeper_tls_key_file_path) if with_certificate else "",
-            key_password=path_of(config.bookkeeper_tls_key_store_password_path) if with_certificate else "",
-            trust=path_of(config.bookkeeper_tls_trust_certs_file_path),
+            certificate=absolute(config.bookkeeper_tls_certificate_file_path) if with_certificate else "",
+            key=absolute(config.bookkeeper_tls_key_file_path) if with_certificate else "",
+            key_password=absolute(config.bookkeeper_tls_key_store_password_path) if with_certificate else "",
+            trust=absolute(config.bookkeeper_tls_trust_certs_file_path),
         )
     token, token_path = "", ""
     if config.bookkeeper_auth_plugin in TOKEN_PLUGINS:
@@ -69,5 +69,5 @@ def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySett
 def _token(given: str) -> tuple[str, str]:
     """Return the token itself and "", or "" and the path of its file."""
     if given.startswith("file:"):
-        return "", path_of(file_path(given))
+        return "", absolute(file_path(given))
     return given.removeprefix("token:"), ""

@@ -3,7 +3,6 @@
 import logging
 
 from quire_bookie.config.connections import ConnectionMemoryConfig
-from quire_bookie.env.connection_memory import MemorySettings
 from quire_bookie.limits import (
     CONNECTION_MEMORY_BYTES_MAX,
     CONNECTION_MEMORY_FRAMES_MIN,
@@ -11,6 +10,7 @@ from quire_bookie.limits import (
     FRAME_BYTES_MAX,
     MIB,
 )
+from quire_bookie.settings.memory import MemorySettings
 
 _log = logging.getLogger("quire.config")
 
@@ -27,4 +27,4 @@ def memory_settings(config: ConnectionMemoryConfig, machine_bytes: int) -> Memor
             config.connection_memory_mb,
             machine_bytes // MIB,
         )
-    return MemorySettings(bytes_max, config.stalled_peer_s, config.slow_peer_s)
+    return config.part(MemorySettings, bytes_max=bytes_max)

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from quire_bookie.backup.format import Manifest
     from quire_bookie.backup.holdings import BookieQuestions
     from quire_bookie.backup.restore import Found, StoreState
-    from quire_bookie.client.security import ClientSecuritySettings
     from quire_bookie.metadata.restoration import Restoration
     from quire_bookie.metadata.store import MetadataStore
     from quire_bookie.metadata.versioned import Versioned
     from quire_bookie.recovery.access import ClusterAccess
+    from quire_bookie.settings.tls import ClientSecuritySettings
 
 Without = Annotated[
     list[str] | None, typer.Option("--without", help="A bookie that is lost permanently. May be repeated.")
@@ -168,17 +168,17 @@ async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
 async def access_to(cluster: Cluster, store: "MetadataStore") -> "AsyncIterator[ClusterAccess]":
     """Open access to the cluster's bookies that its metadata lists. The caller closes `store`."""
     from quire_bookie.cli.client_security_settings import client_security_settings
-    from quire_bookie.cli.client_settings import client_settings
-    from quire_bookie.cli.recovery_settings import recovery_settings
     from quire_bookie.env.chance import SystemChance
     from quire_bookie.env.clock import SystemClock
     from quire_bookie.recovery.access import ClusterAccess
+    from quire_bookie.settings.client import ClientSettings
+    from quire_bookie.settings.recovery import RecoverySettings
 
     settings = cluster.settings
     access = await ClusterAccess.open(
         store,
-        recovery_settings(settings),
-        client_settings(settings, client_security_settings(settings)),
+        settings.part(RecoverySettings),
+        settings.part(ClientSettings, security=client_security_settings(settings)),
         clock=SystemClock(),
         chance=SystemChance(),
     )

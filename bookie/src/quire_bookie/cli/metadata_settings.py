@@ -1,9 +1,10 @@
 """Maps the configuration of the metadata store to its settings. Pure; independent of the kind of process."""
 
-from quire_bookie.cli.tls_files import path_of
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.errors import ConfigError
-from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings, parse_metadata_url
+from quire_bookie.metadata.url import EtcdLocation, parse_metadata_url
+from quire_bookie.settings.declared import absolute
+from quire_bookie.settings.metadata import MetadataSettings
 
 
 def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | None = None) -> MetadataSettings:
@@ -15,9 +16,9 @@ def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | No
         session_timeout_s=lease_s,
         username=access.metadata_username or None,
         password=access.metadata_password or None,
-        ca_path=path_of(access.metadata_tls_trust_path) or None,
-        cert_path=path_of(access.metadata_tls_certificate_path) or None,
-        key_path=path_of(access.metadata_tls_key_path) or None,
+        ca_path=absolute(access.metadata_tls_trust_path) or None,
+        cert_path=absolute(access.metadata_tls_certificate_path) or None,
+        key_path=absolute(access.metadata_tls_key_path) or None,
         tls_refresh_s=float(access.metadata_tls_refresh_seconds),
     )
 

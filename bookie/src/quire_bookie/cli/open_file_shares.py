@@ -8,7 +8,7 @@ from quire_bookie.server.settings import BookieSettings
 
 if TYPE_CHECKING:
     from quire_bookie.admin.access import AdminAccess
-    from quire_bookie.admin.http_limits import HttpLimits
+    from quire_bookie.settings.http import HttpLimits
 
 
 def fit_bookie(settings: BookieSettings) -> BookieSettings:

@@ -1,16 +1,17 @@
 """Maps the configured TLS and authentication of a bookie to its settings. Pure: reads no file."""
 
-from quire_bookie.cli.tls_files import bookie_tls_files, path_of
+from quire_bookie.cli.tls_files import bookie_tls_files
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.roles import ROLE_PROVIDERS, TOKEN_PROVIDERS, RolesConfig
-from quire_bookie.server.security.settings import (
+from quire_bookie.settings.declared import absolute
+from quire_bookie.settings.security import (
     AuthKind,
     ConnectionLimitSettings,
     RoleSettings,
     SecuritySettings,
     ServerTlsSettings,
 )
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.tokens import TokenSettings
 
 
 def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
@@ -18,13 +19,7 @@ def security_settings(config: BookieSecurityConfig) -> SecuritySettings:
     return SecuritySettings(
         tls=_tls(config) if config.uses_tls else None,
         roles=role_settings(config),
-        limits=ConnectionLimitSettings(
-            connections_max=config.max_connections,
-            connections_per_address_max=config.max_connections_per_address,
-            unauthenticated_s=config.unauthenticated_timeout_ms / 1000,
-            unauthenticated_frame_bytes_max=config.unauthenticated_frame_bytes,
-            handshake_timeout_s=config.tls_handshake_timeout_ms / 1000,
-        ),
+        limits=config.part(ConnectionLimitSettings),
     )
 
 
@@ -55,6 +50,6 @@ def _token(config: RolesConfig) -> TokenSettings:
         claim=config.token_auth_claim,
         audience_claim=config.token_audience_claim,
         audience=config.token_audience,
-        tokens_path=path_of(config.token_static_file),
+        tokens_path=absolute(config.token_static_file),
         refresh_s=float(config.token_refresh_seconds),
     )

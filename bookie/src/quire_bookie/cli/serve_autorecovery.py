@@ -11,13 +11,11 @@ from quire_bookie.cli.client_security_settings import (
     own_client_security_settings,
     require_own_token,
 )
-from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.commands import EXIT_FAILED
 from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.process import unless_stopped
-from quire_bookie.cli.recovery_settings import recovery_settings
-from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.tls import ServedContext
@@ -25,6 +23,8 @@ from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery import RunningAutoRecovery, start_auto_recovery
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 
 if TYPE_CHECKING:
     from quire_bookie.admin.access import AdminAccess
@@ -66,12 +66,12 @@ async def _start(config: AutoRecoveryProcessConfig, undo: contextlib.AsyncExitSt
     undo.push_async_callback(metadata.close)
     await wait_until_initialised(metadata, log.warning)
     running = await start_auto_recovery(
-        recovery_settings(config),
+        config.part(RecoverySettings),
         metadata=metadata,
         clock=SystemClock(),
         chance=SystemChance(),
         name=name,
-        client_settings=client_settings(config, client_security_settings(config)),
+        client_settings=config.part(ClientSettings, security=client_security_settings(config)),
     )
     undo.push_async_callback(running.stop)
     if listening is not None:
@@ -93,10 +93,10 @@ async def start_beside(config: BookieConfig, metadata: MetadataStore, name: str)
     require_own_token(config)
     log.info("auto-recovery runs in this process")
     return await start_auto_recovery(
-        recovery_settings(config),
+        config.part(RecoverySettings),
         metadata=metadata,
         clock=SystemClock(),
         chance=SystemChance(),
         name=name,
-        client_settings=client_settings(config, own_client_security_settings(config)),
+        client_settings=config.part(ClientSettings, security=own_client_security_settings(config)),
     )

@@ -16,7 +16,7 @@ from quire_bookie.cli.metadata_settings import shared_metadata_url
 from quire_bookie.cli.open_file_shares import fit_access, fit_bookie
 from quire_bookie.cli.own_address import require_own_address
 from quire_bookie.cli.process import unless_stopped
-from quire_bookie.config import BookieConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.disk import Disk
@@ -120,9 +120,9 @@ async def _serve_admin(
     from quire_bookie.admin.web import BookieWeb
     from quire_bookie.cli.admin_access import admin_access
     from quire_bookie.cli.client_security_settings import own_client_security_settings
-    from quire_bookie.cli.client_settings import client_settings
+    from quire_bookie.settings.client import ClientSettings
 
-    client = client_settings(config, own_client_security_settings(config))
+    client = config.part(ClientSettings, security=own_client_security_settings(config))
     web = BookieWeb(
         metadata,
         disk,

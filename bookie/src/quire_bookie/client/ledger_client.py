@@ -22,7 +22,6 @@ from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.client.writing.deferred_writer import DeferredSyncWriter
 from quire_bookie.client.writing.ledger_writer import LedgerWriter
 from quire_bookie.env.chance import Chance, SystemChance
@@ -33,13 +32,14 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import LEDGER_TOKEN, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.quorum.wanted_copies import missing_copies, narrowed, wanted_mark
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.metadata import MetadataSettings
 
 _log = logging.getLogger("quire.client")
 _CREATE_ATTEMPTS_MAX = 100

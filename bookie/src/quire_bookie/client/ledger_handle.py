@@ -7,9 +7,9 @@ from quire_bookie.client.entry_read import ReadWay
 from quire_bookie.client.hole_marks import Marks
 from quire_bookie.client.links.bookie_link import Links, Purpose
 from quire_bookie.client.links.bound_links import BoundLinks
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import DigestType, LedgerId
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.digest import Digest, master_key
 
 

@@ -7,41 +7,17 @@ bookie.
 
 import asyncio
 import ssl
-from dataclasses import dataclass, field
 from functools import partial
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.secret_file import read_secret
-from quire_bookie.env.tls import TlsContext, TlsFiles, client_context
-from quire_bookie.errors import ConfigError, PeerProtocolError
-from quire_bookie.limits import TLS_REFRESH_S
+from quire_bookie.env.tls import TlsContext, client_context
+from quire_bookie.errors import PeerProtocolError
+from quire_bookie.settings.tls import ClientSecuritySettings
 from quire_bookie.wire.client_codec import ClientCodec, v2_auth, v3_auth, v3_start_tls
 from quire_bookie.wire.messages import AUTH_DISABLED_PLUGIN, AuthResponse, Response, Status, StatusResponse
 
-TOKEN_PLUGIN = "token"
-"""The plugin name of the token authentication of Quire's bookies."""
 _TRANSACTION = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSecuritySettings:
-    """TLS and authentication settings of connections to bookies. The default is plaintext without authentication.
-
-    `tls`: files for TLS; None for plaintext. `token`, or the content of the file `token_path`, which is read for each
-    connection, is sent under the plugin name `plugin`; both empty: no authentication.
-    """
-
-    tls: TlsFiles | None = None
-    check_host_name: bool = True
-    refresh_s: float = TLS_REFRESH_S
-    token: str = field(default="", repr=False)
-    token_path: str = ""
-    plugin: str = TOKEN_PLUGIN
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for contradicting settings."""
-        if self.token and self.token_path:
-            raise ConfigError("ledger client: token and token_path are both set; set only one of them")
 
 
 class Greeting:

@@ -8,7 +8,7 @@ from asyncio import TimerHandle
 from typing import Protocol
 
 from quire_bookie.client.links.bookie_link import Links
-from quire_bookie.client.settings import ClientSettings
+from quire_bookie.settings.client import ClientSettings
 
 
 class SpeculativeRead(Protocol):

@@ -1,12 +1,13 @@
 """Defines a bookie's TLS, authentication and connection limits, under BookKeeper's and Pulsar's key names."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.roles import NO_PROVIDERS, TOKEN_PROVIDERS, RolesConfig, TextList
 from quire_bookie.config.sources import SECRET
+from quire_bookie.settings.security import ConnectionLimitSettings
 
 TLS_FACTORIES = ("org.apache.bookkeeper.tls.TLSContextFactory", "TLSContextFactory")
 
@@ -22,6 +23,8 @@ def require_pem(key: str, value: str) -> None:
 
 class BookieSecurityConfig(RolesConfig):
     """Settings of which clients may connect to a bookie, and how."""
+
+    SETTINGS: ClassVar[tuple[type, ...]] = (ConnectionLimitSettings,)
 
     tls_provider_factory_class: str = Field(
         "",
@@ -80,33 +83,6 @@ class BookieSecurityConfig(RolesConfig):
         alias="clientAuthParameters",
         description="the token of that client: file:///path (read for each connection) or token:<the token>",
         json_schema_extra=SECRET,
-    )
-    max_connections: int = Field(
-        limits.CONNECTIONS_MAX, alias="maxConnections", ge=0, description="connections at once; 0: no limit"
-    )
-    max_connections_per_address: int = Field(
-        limits.CONNECTIONS_PER_ADDRESS_MAX,
-        alias="maxConnectionsPerAddress",
-        ge=0,
-        description="connections at once of one client address; 0: no limit",
-    )
-    unauthenticated_timeout_ms: int = Field(
-        int(limits.UNAUTHENTICATED_S * 1000),
-        alias="unauthenticatedTimeoutMs",
-        ge=0,
-        description="time after which an unauthenticated connection is closed, in ms; 0: never",
-    )
-    unauthenticated_frame_bytes: int = Field(
-        limits.UNAUTHENTICATED_FRAME_BYTES_MAX,
-        alias="unauthenticatedMaxFrameSizeBytes",
-        ge=1024,
-        description="largest frame before authentication, in bytes",
-    )
-    tls_handshake_timeout_ms: int = Field(
-        int(limits.TLS_HANDSHAKE_TIMEOUT_S * 1000),
-        alias="tlsHandshakeTimeoutMs",
-        ge=100,
-        description="time limit of a TLS handshake, in ms",
     )
 
     @model_validator(mode="after")

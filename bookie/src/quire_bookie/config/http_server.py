@@ -1,14 +1,18 @@
 """Defines the admin HTTP port: TLS with PEM files, under BookKeeper's key names if it has one, and allowed clients."""
 
+from typing import ClassVar
+
 from pydantic import Field, model_validator
 
-from quire_bookie import limits
 from quire_bookie.config.roles import TextList
 from quire_bookie.config.sources import ProcessConfig
+from quire_bookie.settings.http import HttpLimits
 
 
 class HttpAccessConfig(ProcessConfig):
     """Settings of which clients an HTTP port of any process accepts."""
+
+    SETTINGS: ClassVar[tuple[type, ...]] = (HttpLimits,)
 
     http_admin_remote: bool = Field(
         False,
@@ -19,18 +23,6 @@ class HttpAccessConfig(ProcessConfig):
         [],
         alias="httpServerAllowedHosts",
         description="without tokens: further host names allowed in requests: a name, *.example.com, or *",
-    )
-    http_header_timeout_ms: int = Field(
-        int(limits.HTTP_HEADER_TIMEOUT_S * 1000),
-        alias="httpServerHeaderTimeoutMs",
-        ge=0,
-        description="an HTTP connection without a complete request header after this time is closed, in ms; 0: never",
-    )
-    http_connections_per_address: int = Field(
-        limits.HTTP_CONNECTIONS_PER_ADDRESS_MAX,
-        alias="httpServerMaxConnectionsPerAddress",
-        ge=0,
-        description="HTTP connections at once of one client address; 0: no limit",
     )
 
 

@@ -6,27 +6,94 @@ remedy.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from quire_bookie.config.files import PROPERTIES, parse_file
 from quire_bookie.errors import ConfigError
+from quire_bookie.settings.declared import Setting, settings_of
 
 ENVIRONMENT_PREFIX = "QUIRE_"
 SECRET: dict[str, Any] = {"secret": True}
 HIDDEN = "(set, not shown)"
 
 
-class ProcessConfig(BaseModel):
-    """Base of the settings of one kind of process: frozen, unknown keys rejected, both spellings accepted."""
+S = TypeVar("S")
 
+
+if TYPE_CHECKING:  # pydantic's metaclass has no public name
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class _WithSettings(ModelMetaclass):
+    """Gives a model a field for each setting of the classes in its `SETTINGS`."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        """Create the model, above one with the declared settings."""
+        known = {field for base in bases for field in getattr(base, "model_fields", ())}
+        declared: dict[str, Any] = {}
+        for each in namespace.get("SETTINGS", ()):
+            for setting in settings_of(each).values():
+                if setting.short not in known:
+                    declared[setting.short] = (setting.kind, _field_of(setting))
+        if declared:
+            bases = (create_model(f"{name}Settings", __base__=bases, __module__=__name__, **declared),)
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+
+def _field_of(setting: Setting) -> Any:
+    extra = SECRET if setting.secret else None
+    return Field(
+        setting.default, alias=setting.key, description=setting.description, json_schema_extra=extra, **setting.range
+    )
+
+
+class ProcessConfig(BaseModel, metaclass=_WithSettings):
+    """Base of the settings of one kind of process: frozen, unknown keys rejected, both spellings accepted.
+
+    `SETTINGS` names classes of `quire_bookie.settings` (or of the broker): the model has their keys, and `part` returns
+    their values. Fields of the model itself are those that a process interprets: addresses, folders, TLS.
+    """
+
+    SETTINGS: ClassVar[tuple[type, ...]] = ()
     # Built on first use, not at declaration: of a chain of models only the last one is used.
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, validate_default=True, defer_build=True
     )
+
+    @model_validator(mode="after")
+    def _parts_are_valid(self) -> "ProcessConfig":
+        for each in self._settings_classes():
+            try:
+                self.part(each)
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        return self
+
+    @classmethod
+    def _settings_classes(cls) -> tuple[type, ...]:
+        """Return the classes in `SETTINGS` of this model and of its bases."""
+        return tuple(dict.fromkeys(each for base in cls.__mro__ for each in base.__dict__.get("SETTINGS", ())))
+
+    def part(self, wanted: type[S], **given: Any) -> S:
+        """Return the settings of one class in `SETTINGS`, in its units. `given`: fields that have no key.
+
+        A field that is itself one of these classes is filled in too.
+        """
+        known = self._settings_classes()
+        assert wanted in known, f"{wanted.__name__} is not in SETTINGS of {type(self).__name__}"
+        declared: type = wanted
+        values = {name: one.to_field(getattr(self, one.short)) for name, one in settings_of(declared).items()}
+        for each in fields(wanted):  # type: ignore[arg-type]  # a settings class is a dataclass
+            inner: Any = each.default_factory
+            if inner in known and each.name not in given:
+                values[each.name] = self.part(inner)
+        return wanted(**(values | given))
 
     @classmethod
     def key_of(cls, field: str) -> str:

@@ -32,38 +32,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from quire_bookie import limits
 from quire_bookie.env.connection_account import Account, Closed, Holder, Waiter
-from quire_bookie.errors import ConfigError
 from quire_bookie.metrics import Reading
+from quire_bookie.settings.memory import MemorySettings
 
 _log = logging.getLogger("quire.connections")
 _PRESSED_CHECK_S: Final = 0.05
 """Interval of checks while a connection waits for memory."""
 _AT_ONCE_CHECK_S: Final = 0.05
 """Shortest interval of reliefs due to the hard limit: each checks every connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySettings:
-    """The budget, in bytes, and how long peers may hold parts of it, in seconds. 0: no time limit."""
-
-    bytes_max: int = limits.CONNECTION_MEMORY_BYTES_MAX
-    stalled_s: float = limits.STALLED_PEER_S
-    slow_s: float = limits.SLOW_PEER_S
-    pressure_s: float = limits.PRESSURE_STALLED_S
-
-    def check(self, frame_bytes_max: int) -> None:
-        """Raise ConfigError for a budget that a few frames fill."""
-        needed = limits.CONNECTION_MEMORY_FRAMES_MIN * frame_bytes_max
-        if self.bytes_max < needed:
-            raise ConfigError(
-                f"the memory of connections is {self.bytes_max} bytes; with frames of {frame_bytes_max} it must be "
-                f"at least {needed}: raise connectionMemoryMaxMb or lower the frame size"
-            )
 
 
 class ConnectionMemory:

@@ -9,7 +9,8 @@ that read frees.
 import asyncio
 from typing import Any, Final
 
-from quire_bookie.env.connection_memory import ConnectionMemory, MemorySettings
+from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.settings.memory import MemorySettings
 
 Ends = tuple[tuple[Any, ...], tuple[Any, ...]]
 """Host and port of the client's end and of the server's."""

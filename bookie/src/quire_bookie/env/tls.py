@@ -11,7 +11,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from quire_bookie.control_characters import has_control_characters
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import ROLE_CHARACTERS_MAX
+from quire_bookie.settings.tls import TlsFiles
 
 _log = logging.getLogger("quire.tls")
 
@@ -30,28 +31,6 @@ _CONVERT = {
 }
 
 Stamp = tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Paths of the TLS files of one side, all PEM. Empty: none.
-
-    `key`: the private key of `certificate`, in the same file or a separate one; `key_password`: a file with its
-    password. `trust`: CA certificates that are trusted for the other side. `protocols`: of TLSv1.2 and TLSv1.3, empty:
-    both. `ciphers`: OpenSSL's names, for TLSv1.2.
-    """
-
-    certificate: str = ""
-    key: str = ""
-    key_password: str = field(default="", repr=False)
-    trust: str = ""
-    protocols: Sequence[str] = ()
-    ciphers: str = ""
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Every configured path."""
-        return tuple(path for path in (self.certificate, self.key, self.key_password, self.trust) if path)
 
 
 def server_context(files: TlsFiles, *, client_certificates: bool, optional: bool = False) -> ssl.SSLContext:

@@ -5,8 +5,8 @@ from quire_bookie.journal.journal import Journal
 from quire_bookie.journal.journals import JournalPositions, Journals
 from quire_bookie.journal.records import EntryRecord, ExplicitLacRecord, FenceRecord, JournalRecord, MasterKeyRecord
 from quire_bookie.journal.replay import ReplaySummary
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.journal.writer import Done, JournalStats
+from quire_bookie.settings.journal import JournalSettings
 
 __all__ = [
     "Done",

@@ -22,8 +22,8 @@ from quire_bookie.journal.format import (
     decode_header,
 )
 from quire_bookie.journal.scan import find_group
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.journal.witness import WitnessRecord
+from quire_bookie.settings.journal import JournalSettings
 
 _NAME = re.compile(r"journal-(\d{8})\.log")
 _UNFINISHED = re.compile(r"journal-\d{8}\.log\.new")

@@ -24,11 +24,11 @@ from quire_bookie.journal.format import DATA_START, FileHeader, JournalPosition,
 from quire_bookie.journal.mark import MARK_NAME, add_witness, create_mark, load_mark, store_mark
 from quire_bookie.journal.records import SHUTDOWN_RECORD, explicit_lac_record, fence_record, master_key_record
 from quire_bookie.journal.replay import Deliver, Replay, ReplaySummary
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.journal.witness import WITNESS_NAME, WitnessRecord, WitnessWriter, load_witness
 from quire_bookie.journal.writer import BatchDone, Done, GroupWriter, JournalStats
 from quire_bookie.limits import JOURNAL_FULL_RETRY_S, JOURNAL_WITNESS_S
 from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
+from quire_bookie.settings.journal import JournalSettings
 
 log = logging.getLogger("quire.journal")
 

@@ -22,11 +22,11 @@ from quire_bookie.errors import DiskFullError
 from quire_bookie.journal.format import JournalPosition
 from quire_bookie.journal.journal import Journal
 from quire_bookie.journal.replay import Deliver, ReplaySummary
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.journal.unwritten import Unwritten
 from quire_bookie.journal.writer import BatchDone, Done, JournalStats
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
+from quire_bookie.settings.journal import JournalSettings
 
 JournalPositions = tuple[JournalPosition, ...]
 """One position per journal, in the order of the folders."""

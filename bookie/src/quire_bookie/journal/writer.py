@@ -27,9 +27,9 @@ from quire_bookie.journal.format import (
     group_bytes,
 )
 from quire_bookie.journal.records import encode_items, records_of
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import Buffer, Run, RunBatch
+from quire_bookie.settings.journal import JournalSettings
 
 log = logging.getLogger("quire.journal")
 

@@ -1,7 +1,8 @@
 """Opens the metadata store that a URL names."""
 
-from quire_bookie.metadata.settings import LocalLocation, MetadataSettings, parse_metadata_url
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.url import LocalLocation, parse_metadata_url
+from quire_bookie.settings.metadata import MetadataSettings
 
 
 async def open_metadata_store(url: str, settings: MetadataSettings | None = None) -> MetadataStore:

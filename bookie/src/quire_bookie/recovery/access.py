@@ -12,7 +12,6 @@ from quire_bookie.client.links.bookie_info import BookieSpace, ask_space, ask_to
 from quire_bookie.client.links.entry_list import ask_entries
 from quire_bookie.client.links.pool import ConnectionPool
 from quire_bookie.client.security import ClientSecurity
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.own_links import OwnLinks
@@ -30,7 +29,8 @@ from quire_bookie.model import BookieId, IdReport, LedgerId, LedgerMetadata
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.recovery.bookie_absences import BookieAbsences
 from quire_bookie.recovery.bookie_http import BookieHttp
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from quire_bookie.wire.availability import Availability
 
 

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.own_links import OwnLinks
@@ -24,8 +23,9 @@ from quire_bookie.recovery.auditor import Auditor
 from quire_bookie.recovery.drainage import SetReadOnly
 from quire_bookie.recovery.ledger_repair import EndLimbo, LedgerRepair
 from quire_bookie.recovery.replication_worker import ReplicationWorkers
-from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.recovery.stats import RecoveryStats
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 
 _log = logging.getLogger("quire.recovery")
 

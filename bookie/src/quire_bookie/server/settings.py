@@ -1,57 +1,20 @@
-"""The settings of a bookie, with defaults from `limits`, and its counters. Never reads a file."""
+"""Combines the settings of a bookie's parts, and counts what it serves."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quire_bookie import limits
-from quire_bookie.env.connection_memory import MemorySettings
-from quire_bookie.errors import ConfigError
-from quire_bookie.journal.settings import JournalSettings
-from quire_bookie.metadata.settings import MetadataSettings
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import BookieId
-from quire_bookie.server.security.settings import SecuritySettings
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.disk_monitor import DiskRules
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollectionSettings
-from quire_bookie.server.upkeep.own_rack import RackSettings
-from quire_bookie.server.upkeep.scrubbing import ScrubbingSettings
-from quire_bookie.storage.settings import StorageSettings
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """Holds the bounds of request handling. Times in seconds."""
-
-    frame_bytes_max: int = limits.FRAME_BYTES_MAX
-    batch_read_bytes_max: int = limits.BATCH_READ_BYTES_MAX
-    adds_in_flight_bytes_max: int = limits.ADDS_IN_FLIGHT_BYTES_MAX
-    """Budget of normal adds that are not answered yet."""
-    priority_adds_in_flight_bytes_max: int = limits.ADDS_IN_FLIGHT_BYTES_MAX // 4
-    """Budget of recovery and high-priority adds: separate, so that ledgers can be recovered on a full bookie."""
-    backpressure_pause_s: float = limits.BACKPRESSURE_PAUSE_S
-    socket_write_high_bytes: int = limits.SOCKET_WRITE_HIGH_BYTES
-    reads_at_once_max: int = limits.READS_AT_ONCE_MAX
-    """Normal reads of the whole bookie that storage works on at the same time."""
-    priority_reads_at_once_max: int = limits.PRIORITY_READS_AT_ONCE_MAX
-    """The same for reads with high priority, which never wait for normal ones."""
-    reads_at_once_per_connection: int = limits.READS_AT_ONCE_PER_CONNECTION
-    reads_queued_per_connection: int = limits.READS_QUEUED_PER_CONNECTION
-    long_polls_max: int = limits.LONG_POLLS_MAX
-    """Parked reads of the whole bookie; further ones are answered ETOOMANYREQUESTS."""
-    long_polls_per_connection_max: int = limits.LONG_POLLS_PER_CONNECTION_MAX
-    first_request_s: float = limits.FIRST_REQUEST_S
-    """A connection that has sent no request by then is closed; 0: never."""
-    memory: MemorySettings = field(default_factory=MemorySettings)
-    """Budget of all connections together; a process with a broker or several bookies shares one."""
-
-    def check(self) -> None:
-        """Raise ConfigError for values that cannot work."""
-        for name in self.__slots__:
-            if name not in ("backpressure_pause_s", "first_request_s", "memory") and getattr(self, name) <= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
-        self.memory.check(self.frame_bytes_max)
-        if self.backpressure_pause_s < 0:
-            raise ConfigError(f"backpressure_pause_s is {self.backpressure_pause_s}; it must not be negative")
+from quire_bookie.settings.collection import GarbageCollectionSettings
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.metadata import MetadataSettings
+from quire_bookie.settings.rack import RackSettings
+from quire_bookie.settings.scrubbing import ScrubbingSettings
+from quire_bookie.settings.security import SecuritySettings
+from quire_bookie.settings.service import ServiceSettings
+from quire_bookie.settings.storage import StorageSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +45,7 @@ class BookieSettings:
     index_cache_bytes: int = limits.INDEX_CACHE_BYTES
     rebuild_index_on_damage: bool = False
     """Whether a start with a damaged or missing index rebuilds it from the entry logs instead of failing."""
-    disk_usage_threshold: float = limits.DISK_USAGE_THRESHOLD
-    disk_usage_warn_threshold: float = limits.DISK_USAGE_WARN_THRESHOLD
-    disk_usage_low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK
-    disk_check_interval_s: float = limits.DISK_CHECK_INTERVAL_S
-    high_priority_bytes_min: int | None = None
-    """Free bytes of a folder from which a read-only bookie accepts high-priority adds; None: an entry log's size."""
-    read_only_enabled: bool = True
-    """False: a bookie without space ends instead of turning read-only."""
-    read_only_on_any_disk_full: bool = False
+    disks: DiskRules = field(default_factory=DiskRules)
     force_read_only: bool = False
     fit_disk: bool = False
     """Limit sizes to those that suit the disk, and size the reserve accordingly (`server.start.disk_fit`)."""
@@ -120,17 +75,10 @@ class BookieSettings:
 
     @property
     def disk_rules(self) -> DiskRules:
-        """The rules by which a folder counts as full."""
-        needed = self.high_priority_bytes_min
-        return DiskRules(
-            threshold=self.disk_usage_threshold,
-            warn_threshold=self.disk_usage_warn_threshold,
-            low_watermark=self.disk_usage_low_watermark,
-            interval_s=self.disk_check_interval_s,
-            high_priority_bytes_min=self.storage.entry_log_bytes_max if needed is None else needed,
-            on_any_full=self.read_only_on_any_disk_full,
-            read_only_enabled=self.read_only_enabled,
-        )
+        """The rules by which a folder counts as full, with the default of `high_priority_bytes_min` filled in."""
+        if self.disks.high_priority_bytes_min is not None:
+            return self.disks
+        return replace(self.disks, high_priority_bytes_min=self.storage.entry_log_bytes_max)
 
     @property
     def index_path(self) -> str:

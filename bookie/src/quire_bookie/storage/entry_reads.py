@@ -17,7 +17,7 @@ from quire_bookie.storage.entry_ranges import EntryRange, cached_ranges, indexed
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates
 from quire_bookie.storage.logs.log_reader import LogReader
 from quire_bookie.storage.read_cache import Extent, ReadCache
-from quire_bookie.storage.settings import StorageStats
+from quire_bookie.storage.stats import StorageStats
 from quire_bookie.storage.write_cache import WriteCache
 
 

@@ -22,7 +22,7 @@ from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
 from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, encode_state
 from quire_bookie.storage.logs.log_appender import LogAppender
-from quire_bookie.storage.settings import StorageStats
+from quire_bookie.storage.stats import StorageStats
 from quire_bookie.storage.write_cache import CacheHalf
 
 RUNS_PER_YIELD: Final = 256

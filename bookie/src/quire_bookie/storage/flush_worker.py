@@ -16,12 +16,13 @@ from quire_bookie.env.space_reserve import SpaceReserve
 from quire_bookie.errors import DiskFullError, StorageError
 from quire_bookie.limits import DISK_FULL_SEAL_BYTES_MIN
 from quire_bookie.model import LedgerId
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.storage.flush import Flush
 from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
 from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates
 from quire_bookie.storage.logs.log_appender import LogAppender
-from quire_bookie.storage.settings import StorageSettings, StorageStats
+from quire_bookie.storage.stats import StorageStats
 from quire_bookie.storage.write_cache import CacheHalf, WriteCache
 
 _log = logging.getLogger("quire.storage")

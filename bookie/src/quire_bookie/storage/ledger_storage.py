@@ -32,6 +32,7 @@ from quire_bookie.model import (
     Run,
     RunBatch,
 )
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.entry_reads import Stretch
@@ -48,7 +49,6 @@ from quire_bookie.storage.logs.log_directories import LogDirectories
 from quire_bookie.storage.logs.quarantine import QuarantinedLog
 from quire_bookie.storage.parts import StorageParts, open_parts
 from quire_bookie.storage.scrub import Damage, Pace, Scrub, ScrubbedLog, Verify
-from quire_bookie.storage.settings import StorageSettings
 from quire_bookie.storage.write_cache import CacheHalf
 
 _log = logging.getLogger("quire.storage")

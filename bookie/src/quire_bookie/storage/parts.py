@@ -8,6 +8,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.storage.compaction import Compaction
 from quire_bookie.storage.deletion import Deletion
 from quire_bookie.storage.entry_reads import EntryReads
@@ -22,7 +23,7 @@ from quire_bookie.storage.logs.log_directories import LogDirectories, home_of
 from quire_bookie.storage.logs.log_reader import LogReader
 from quire_bookie.storage.logs.log_set import EntryLogs
 from quire_bookie.storage.read_cache import ReadCache
-from quire_bookie.storage.settings import StorageSettings, StorageStats
+from quire_bookie.storage.stats import StorageStats
 from quire_bookie.storage.stored_ledgers import StoredLedgers
 from quire_bookie.storage.write_cache import WriteCache
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError
+from quire_bookie.settings.tokens import TokenSettings
 from quire_bookie.tokens.checks import (
     OpaqueTokens,
     SignedTokens,
@@ -19,7 +20,6 @@ from quire_bookie.tokens.checks import (
 )
 from quire_bookie.tokens.files import TokenFile
 from quire_bookie.tokens.key_urls import file_path, inline_data
-from quire_bookie.tokens.settings import TokenSettings
 
 
 class KeyFiles(Protocol):

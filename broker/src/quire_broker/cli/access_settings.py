@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from quire_bookie.cli.http_bounds import http_limits
-from quire_bookie.cli.tls_files import path_of
-from quire_bookie.env.tls import TlsFiles
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.declared import absolute
+from quire_bookie.settings.http import HttpLimits
+from quire_bookie.settings.tls import TlsFiles
+from quire_bookie.settings.tokens import TokenSettings
 from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings, ClientCertificates, ServerTlsSettings
 
@@ -21,7 +21,7 @@ def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> A
         admin_remote=config.http_admin_remote,
         # Names of one part are always accepted.
         allowed_hosts=tuple(dict.fromkeys([*(name for name in own_names if "." in name), *config.http_allowed_hosts])),
-        http=http_limits(config),
+        http=config.part(HttpLimits),
     )
 
 
@@ -33,9 +33,9 @@ def _tls(config: BrokerSecurityConfig) -> ServerTlsSettings:
         asked = ClientCertificates.TAKEN
     return ServerTlsSettings(
         TlsFiles(
-            certificate=path_of(config.tls_certificate_file_path),
-            key=path_of(config.tls_key_file_path),
-            trust=path_of(config.tls_trust_certs_file_path),
+            certificate=absolute(config.tls_certificate_file_path),
+            key=absolute(config.tls_key_file_path),
+            trust=absolute(config.tls_trust_certs_file_path),
             protocols=tuple(config.tls_protocols),
             ciphers=config.tls_ciphers,
         ),

@@ -5,17 +5,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
-from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.connection_memory import memory_settings
 from quire_bookie.cli.own_address import ANY_ADDRESS
-from quire_bookie.cli.recovery_settings import recovery_settings
 from quire_bookie.env.machine_memory import machine_memory_bytes
 from quire_bookie.errors import ConfigError
-from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, FRAME_LENGTH_BYTES, KIB, MIB
-from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
+from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, KIB
+from quire_bookie.metadata.url import EtcdLocation, parse_metadata_url
 from quire_bookie.model import DigestType
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from quire_broker.cli.access_settings import access_settings
-from quire_broker.cli.offload_settings import offload_settings, tier_settings
+from quire_broker.cli.offload_settings import offload_settings
 from quire_broker.config.broker import (
     LOOPBACK,
     BacklogQuotaConfig,
@@ -24,13 +24,14 @@ from quire_broker.config.broker import (
     ServingConfig,
     StandaloneConfig,
 )
-from quire_broker.dispatch.settings import DispatchSettings
-from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
+from quire_broker.offload.settings import TierSettings
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas
-from quire_broker.schemas.budget import SchemaBounds
 from quire_broker.server.broker import BrokerSettings
-from quire_broker.server.parts import SessionSettings
+from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.dispatch import DispatchSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.standalone import StandaloneSettings, quorums
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.topic import TopicSettings
@@ -64,23 +65,14 @@ def ledger_settings(
 ) -> ManagedLedgerSettings:
     """Return the settings of managed ledgers."""
     ensemble, write, ack = chosen_quorums(config, bookies)
-    return ManagedLedgerSettings(
+    return config.part(
+        ManagedLedgerSettings,
         ensemble_size=ensemble,
         write_quorum=write,
         ack_quorum=ack,
         digest_type=_DIGESTS[config.digest_type],
         password=password,
-        ledger_entries_max=config.max_entries_per_ledger,
-        ledger_bytes_max=config.max_size_per_ledger_mb * MIB,
-        rollover_age_min_s=config.min_rollover_minutes * 60.0,
-        rollover_age_max_s=config.max_rollover_minutes * 60.0,
-        unacked_ranges_max=config.max_unacked_ranges_to_persist,
-        batch_masks_bytes_max=config.batch_index_acks_max_mb * MIB,
         cursor_state_bytes_max=frame_bytes - _STATE_HEADROOM_BYTES,
-        retention_s=config.retention_minutes * 60.0 if config.retention_minutes >= 0 else UNLIMITED,
-        retention_bytes=config.retention_mb * MIB if config.retention_mb >= 0 else UNLIMITED,
-        trim_interval_s=float(config.retention_check_interval_s),
-        cache_bytes=config.cache_size_mb * MIB,
         offload=offload_settings(config),
     )
 
@@ -101,30 +93,16 @@ def serving_settings(
         access=access_settings(config, own_names),
         advertise=advertise,
         listeners=listeners,
-        session=SessionSettings(
-            message_bytes_max=config.max_message_size_bytes,
-            keep_alive_s=float(config.keep_alive_interval_s),
-            pending_publishes_max=config.max_pending_publishes_per_connection,
-            name_characters_max=config.name_characters_max,
-        ),
+        session=config.part(SessionSettings),
+        clients=config.part(ClientLimits),
         topics=TopicsSettings(
             auto_create=config.allow_auto_topic_creation,
-            topic=TopicSettings(
-                deduplication=config.deduplication,
-                subscriptions=DispatchSettings(
-                    unacked_per_consumer_max=config.max_unacked_per_consumer,
-                    unacked_per_subscription_max=config.max_unacked_per_subscription,
-                    batch_index_acks=config.batch_index_acks,
-                ),
-            ),
+            topic=TopicSettings(deduplication=config.deduplication, subscriptions=config.part(DispatchSettings)),
             ledger=ledger,
         ),
         backlog_quotas=backlog_quota_settings(config),
-        tier=tier_settings(config),
-        schemas=SchemaBounds(config.schema_bytes_max, config.schema_check_steps_max),
-        connections_max=config.max_connections,
-        connections_per_address_max=config.max_connections_per_address,
-        publish_bytes_max=config.publish_buffer_mb * MIB,
+        tier=config.part(TierSettings),
+        schemas=config.part(SchemaBounds),
         memory=memory_settings(config, machine_memory_bytes()),
     )
 
@@ -155,24 +133,23 @@ def broker_settings(config: BrokerConfig, password: bytes = b"") -> BrokerSettin
 
 def standalone_settings(config: StandaloneConfig, password: bytes = b"") -> StandaloneSettings:
     """Return the settings of `quire standalone`, with absolute folders; its ledgers have `password`."""
-    frame_bytes = config.max_frame_size_bytes - FRAME_LENGTH_BYTES
+    bookie = storage_settings(config)
+    frame_bytes = bookie.service.frame_bytes_max
     ledger = ledger_settings(config, bookies=config.bookies, password=password, frame_bytes=frame_bytes)
     advertise = config.advertise or (LOCALHOST if config.listen == LOOPBACK else default_host(config.listen))
     return StandaloneSettings(
         data=str(Path(config.data).absolute()),
         bookies=config.bookies,
         bookie_port=config.bookie_port,
-        bookie=replace(
-            storage_settings(config), fit_disk=True, listen=config.bookie_host, advertise=_bookie_address(config)
-        ),
+        bookie=replace(bookie, fit_disk=True, listen=config.bookie_host, advertise=_bookie_address(config)),
         broker=serving_settings(config, ledger, advertise),
         client=replace(
-            client_settings(config),
+            config.part(ClientSettings),
             frame_bytes_max=frame_bytes,
             # A response has a header besides its entries: leave it the same space as the defaults do.
             batch_read_bytes_max=min(BATCH_READ_BYTES_MAX, frame_bytes - (FRAME_BYTES_MAX - BATCH_READ_BYTES_MAX)),
         ),
-        recovery=recovery_settings(config) if config.auto_recovery else None,
+        recovery=config.part(RecoverySettings) if config.auto_recovery else None,
     )
 
 

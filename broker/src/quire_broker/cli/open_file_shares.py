@@ -13,7 +13,7 @@ def fit_broker(settings: BrokerSettings, of_bookies: int = 0) -> BrokerSettings:
     clients = max(1, Shares.of(open_files_max()).clients - of_bookies)
     return replace(
         settings,
-        connections_max=at_most(settings.connections_max, clients),
+        clients=replace(settings.clients, connections_max=at_most(settings.clients.connections_max, clients)),
         access=replace(settings.access, http=fit_http(settings.access.http)),
     )
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from quire_bookie.admin.readings import BookieReadings
 from quire_bookie.cli.client_security_settings import client_security_settings
-from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder, warn_of_open_folders
 from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
 from quire_bookie.cli.own_address import require_own_address
@@ -21,6 +20,7 @@ from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import read_restoration, wait_until_settled
+from quire_bookie.settings.client import ClientSettings
 from quire_broker.admin.counters import counters
 from quire_broker.broker_process import start_broker
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
@@ -116,7 +116,7 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     undo.push_async_callback(metadata.close)
     await wait_until_initialised(metadata, log.warning)
     await wait_until_settled(metadata, log.warning)
-    bookies = client_settings(config, client_security_settings(config))
+    bookies = config.part(ClientSettings, security=client_security_settings(config))
     client = await LedgerClient.open(metadata, bookies, clock=clock, chance=chance)
     undo.push_async_callback(client.close)
     needed = settings.topics.ledger.ensemble_size

@@ -1,6 +1,6 @@
 """The settings of a broker and of `quire standalone`, under Pulsar's key names where they exist."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -11,24 +11,22 @@ from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import SECRET, ProcessConfig
-from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S, MIB
+from quire_bookie.limits import FRAME_LENGTH_BYTES, METADATA_SESSION_TIMEOUT_S
+from quire_bookie.settings.service import ServiceSettings
 from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig, OptionalPort
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
-    CONNECTION_PUBLISH_BYTES_MAX,
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_ADDRESS_MAX,
     FRAME_PADDING_BYTES,
-    NAME_CHARACTERS_MAX,
-    PUBLISH_BYTES_MAX,
-    SCHEMA_BYTES_MAX,
-    SCHEMA_CHECK_STEPS_MAX,
     STANDALONE_DISK_USAGE_THRESHOLD,
     STANDALONE_GC_QUARANTINE_S,
 )
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.policies.backlog_quota import QuotaPolicy
+from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.dispatch import DispatchSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.schemas import SchemaBounds
 
 LOOPBACK = "127.0.0.1"
 Count = Annotated[int, Field(ge=0)]
@@ -52,6 +50,8 @@ def _listeners(text: str) -> str:
 class ManagedLedgerConfig(ProcessConfig):
     """Settings of topics as ledgers: quorums, rollover, cursors, cache."""
 
+    SETTINGS: ClassVar[tuple[type, ...]] = (ManagedLedgerSettings,)
+
     ensemble_size: int = Field(
         0,
         alias="managedLedgerDefaultEnsembleSize",
@@ -72,52 +72,12 @@ class ManagedLedgerConfig(ProcessConfig):
         description="password of the ledgers that brokers create, or file:///path of a file with it",
         json_schema_extra=SECRET,
     )
-    max_entries_per_ledger: int = Field(
-        50_000, alias="managedLedgerMaxEntriesPerLedger", ge=1, description="entries after which a ledger rolls over"
-    )
-    max_size_per_ledger_mb: int = Field(
-        2048, alias="managedLedgerMaxSizePerLedgerMbytes", ge=1, description="MiB after which a ledger rolls over"
-    )
-    min_rollover_minutes: Count = Field(
-        10,
-        alias="managedLedgerMinLedgerRolloverTimeMinutes",
-        description="a ledger younger than this does not roll over, whatever the other limits",
-    )
-    max_rollover_minutes: int = Field(
-        240, alias="managedLedgerMaxLedgerRolloverTimeMinutes", ge=1, description="a ledger older than this rolls over"
-    )
-    max_unacked_ranges_to_persist: int = Field(
-        10_000,
-        alias="managedLedgerMaxUnackedRangesToPersist",
-        ge=1,
-        description="ranges of individual acks written for a cursor; the highest beyond are delivered again",
-    )
-    cache_size_mb: int = Field(
-        64,
-        alias="managedLedgerCacheSizeMB",
-        ge=1,
-        description="cache of recent entries for tail reads, all topics, MiB",
-    )
-    retention_minutes: int = Field(
-        0, alias="defaultRetentionTimeInMinutes", ge=-1, description="time to keep consumed ledgers; -1: forever"
-    )
-    retention_mb: int = Field(
-        0, alias="defaultRetentionSizeInMB", ge=-1, description="consumed data to keep per topic; -1: everything"
-    )
-    retention_check_interval_s: int = Field(
-        120, alias="retentionCheckIntervalInSeconds", ge=1, description="pause between trimming rounds, in s"
-    )
 
     @model_validator(mode="after")
     def _quorums_are_ordered(self) -> "ManagedLedgerConfig":
         e, w, a = self.ensemble_size, self.write_quorum, self.ack_quorum
         if (e and w and w > e) or (w and a and a > w):
             raise ValueError(f"quorums must satisfy E >= Qw >= Qa; got {e}, {w}, {a}")
-        if self.min_rollover_minutes > self.max_rollover_minutes:
-            raise ValueError(
-                f"managedLedgerMinLedgerRolloverTimeMinutes {self.min_rollover_minutes} is above "
-                f"managedLedgerMaxLedgerRolloverTimeMinutes {self.max_rollover_minutes}"
-            )
         return self
 
 
@@ -151,6 +111,8 @@ class BacklogQuotaConfig(ProcessConfig):
 class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig):
     """Settings of the services of a broker."""
 
+    SETTINGS: ClassVar[tuple[type, ...]] = (SessionSettings, ClientLimits, DispatchSettings, SchemaBounds)
+
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")
     broker_port: OptionalPort = Field(
         6650, alias="brokerServicePort", description="port of the Pulsar protocol; empty: none; 0: a free one"
@@ -169,68 +131,11 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         alias="advertisedListeners",
         description="further addresses for clients that name them: name:pulsar://host:port, also pulsar+ssl; by comma",
     )
-    max_message_size_bytes: int = Field(
-        5 * 1024 * 1024, alias="maxMessageSize", ge=1024, le=5 * 1024 * 1024, description="largest message, in bytes"
-    )
     deduplication: bool = Field(
         False, alias="brokerDeduplicationEnabled", description="drop repeated sends of a producer by sequence id"
     )
-    batch_index_acks: bool = Field(
-        False, alias="acknowledgmentAtBatchIndexLevelEnabled", description="remember acks inside batches"
-    )
-    batch_index_acks_max_mb: int = Field(
-        16,
-        alias="batchIndexAcksMaxMbPerSubscription",
-        ge=1,
-        le=1024,
-        description="memory of a subscription for acks inside batches, MiB; batches beyond it are delivered again",
-    )
     allow_auto_topic_creation: bool = Field(
         True, alias="allowAutoTopicCreation", description="a client's first use creates a topic"
-    )
-    keep_alive_interval_s: int = Field(
-        30, alias="keepAliveIntervalSeconds", ge=1, description="PING after this time without traffic, in s"
-    )
-    max_unacked_per_consumer: Count = Field(
-        50_000, alias="maxUnackedMessagesPerConsumer", description="delivery pauses above it; 0: no limit"
-    )
-    max_unacked_per_subscription: Count = Field(
-        200_000, alias="maxUnackedMessagesPerSubscription", description="delivery pauses above it; 0: no limit"
-    )
-    schema_bytes_max: int = Field(
-        SCHEMA_BYTES_MAX, alias="schemaMaxBytes", ge=1024, description="largest schema with its properties, in bytes"
-    )
-    schema_check_steps_max: int = Field(
-        SCHEMA_CHECK_STEPS_MAX,
-        alias="schemaCheckMaxSteps",
-        ge=1000,
-        description="cost of one schema check; a step is one comparison of two types, or 50 bytes of schema",
-    )
-    name_characters_max: int = Field(
-        NAME_CHARACTERS_MAX,
-        alias="nameMaxCharacters",
-        ge=64,
-        le=8192,
-        description="longest name of a subscription, a producer or a consumer",
-    )
-    max_connections: Count = Field(
-        CONNECTIONS_MAX,
-        alias="brokerMaxConnections",
-        description="concurrent connections of the Pulsar protocol; 0: no limit",
-    )
-    max_connections_per_address: Count = Field(
-        CONNECTIONS_PER_ADDRESS_MAX,
-        alias="brokerMaxConnectionsPerIp",
-        description="the same of one client address; 0: no limit",
-    )
-    max_pending_publishes_per_connection: int = Field(
-        1000, alias="maxPendingPublishRequestsPerConnection", ge=1, description="reading pauses above it"
-    )
-    publish_buffer_mb: int = Field(
-        PUBLISH_BYTES_MAX // MIB,
-        alias="maxMessagePublishBufferSizeInMB",
-        ge=CONNECTION_PUBLISH_BYTES_MAX // MIB,
-        description="unstored messages of all connections, in MiB",
     )
 
 
@@ -307,11 +212,13 @@ class StandaloneConfig(
 
     @model_validator(mode="after")
     def _parts_fit_each_other(self) -> "StandaloneConfig":
-        needed = self.max_message_size_bytes + FRAME_PADDING_BYTES
-        if needed > self.max_frame_size_bytes:
+        message_bytes = self.part(SessionSettings).message_bytes_max
+        needed = message_bytes + FRAME_PADDING_BYTES
+        frame_bytes = self.part(ServiceSettings).frame_bytes_max + FRAME_LENGTH_BYTES
+        if needed > frame_bytes:
             raise ValueError(
-                f"nettyMaxFrameSizeBytes {self.max_frame_size_bytes} cannot carry a message of maxMessageSize "
-                f"{self.max_message_size_bytes}; it needs {needed}"
+                f"nettyMaxFrameSizeBytes {frame_bytes} cannot carry a message of maxMessageSize "
+                f"{message_bytes}; it needs {needed}"
             )
         if self.metadata == "local" and self.ensemble_size > self.bookies:
             raise ValueError(

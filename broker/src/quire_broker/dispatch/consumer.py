@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from quire_broker.dispatch.delivery import ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.permits import MessagesPerEntry, granted
-from quire_broker.dispatch.settings import PERMITS_MAX
 from quire_broker.managed_ledger.position import Position
 from quire_broker.sampling import Rate
+from quire_broker.settings.dispatch import PERMITS_MAX
 
 
 class Pending(NamedTuple):

@@ -17,9 +17,9 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
-from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.sampling import Rate
+from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.entry import EntrySummary, peek
 
 log = logging.getLogger("quire.broker.dispatch")

@@ -9,10 +9,10 @@ on the replay set (look-ahead) prevents that a slow consumer makes the broker re
 from quire_bookie.env.clock import WallClock
 from quire_broker.dispatch.consumer import Consumer, Pending
 from quire_broker.dispatch.delivery import EntryCursor, EntryLedger, KeyShared
-from quire_broker.dispatch.settings import KNOWN_KEY_BYTES_MAX, KNOWN_KEYS_MAX, DispatchSettings
 from quire_broker.dispatch.shared import Handout, SharedDispatcher
 from quire_broker.dispatch.slots import HashRing, Slots, SplitRanges, StickyRanges
 from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.settings.dispatch import KNOWN_KEY_BYTES_MAX, KNOWN_KEYS_MAX, DispatchSettings
 from quire_broker.wire.entry import EntrySummary
 from quire_broker.wire.kinds import KeySharedMode
 

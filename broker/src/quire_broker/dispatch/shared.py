@@ -21,8 +21,8 @@ from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.permits import entries_to_read, entry_cost
 from quire_broker.dispatch.redelivery import NO_SLOT, RedeliveryCounts, ReplaySet, runs
 from quire_broker.dispatch.round_robin import next_turn
-from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.entry import EntrySummary
 
 log = logging.getLogger("quire.broker.dispatch")

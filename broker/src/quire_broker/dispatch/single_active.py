@@ -14,9 +14,9 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
 from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.permits import entries_to_read, entry_cost
-from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.dispatch.slots import plain_slot
 from quire_broker.managed_ledger.position import Position
+from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.murmur import key_hash
 
 

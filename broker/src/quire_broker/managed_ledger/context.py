@@ -13,8 +13,8 @@ from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.offload.tier import Tier
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 
 @dataclass(frozen=True, slots=True)

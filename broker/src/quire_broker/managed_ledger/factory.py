@@ -26,9 +26,9 @@ from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 from quire_broker.managed_ledger.retrying import retry_unavailable
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.offload.tier import Tier
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 _SEGMENTS_AT_ONCE = 50  # the same as the number of ledgers that leave a list in one transaction

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.nodes.offload_attempts import alive
 from quire_broker.managed_ledger.position import Position
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 
 def trimmable(

@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quire_bookie.crc import crc32c
-from quire_bookie.limits import MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.object_store.store import ObjectStore
 from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import (
     ATTRIBUTES,
-    BLOCK_BYTES_LIMIT,
-    BLOCK_BYTES_MAX_DEFAULT,
-    BLOCK_BYTES_MIN,
     SegmentEncoder,
     SegmentIndex,
     data_key,
@@ -26,8 +22,8 @@ from quire_broker.offload.format import (
     index_key,
 )
 from quire_broker.offload.pace import Pace
+from quire_broker.offload.settings import WriteSettings
 
-READ_BYTES = 4 * MIB
 _PARTS_MAX = 9_000  # of an upload; services take 10,000
 
 
@@ -79,28 +75,6 @@ class SourceLedger(Protocol):
     async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredEntries | None:
         """Return entries without an object for each, if a bookie serves them so; None: use `read`."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class WriteSettings:
-    """How a segment is written. `part_bytes` grows if an upload would have too many parts."""
-
-    block_bytes_max: int = BLOCK_BYTES_MAX_DEFAULT
-    part_bytes: int = 8 * MIB
-    parts_at_once: int = 4
-    read_bytes: int = READ_BYTES
-
-    def __post_init__(self) -> None:
-        """Refuse values that no service accepts."""
-        if not BLOCK_BYTES_MIN <= self.block_bytes_max <= BLOCK_BYTES_LIMIT:
-            raise OffloadError(
-                f"a block of at most {self.block_bytes_max} bytes: use {BLOCK_BYTES_MIN} to {BLOCK_BYTES_LIMIT}"
-            )
-        if self.part_bytes < BLOCK_BYTES_MIN or self.parts_at_once < 1 or self.read_bytes < 1:
-            raise OffloadError(
-                f"parts of {self.part_bytes} bytes, {self.parts_at_once} at once, read by {self.read_bytes}: "
-                f"use parts of at least {BLOCK_BYTES_MIN} bytes, and at least 1 of the others"
-            )
 
 
 @dataclass(frozen=True, slots=True)

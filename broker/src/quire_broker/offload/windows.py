@@ -10,28 +10,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from quire_bookie.env.background import Background
-from quire_bookie.errors import ConfigError, QuireError
-from quire_bookie.limits import KIB, MIB
+from quire_bookie.errors import QuireError
 from quire_bookie.model import Buffer
+from quire_broker.offload.settings import WindowSettings
 
 Fetch = Callable[[int, int], Awaitable[Buffer]]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSettings:
-    """Limits of the cache. `ahead`: windows fetched ahead of a sequential reader."""
-
-    capacity_bytes: int = 64 * MIB
-    window_bytes: int = MIB
-    ahead: int = 4
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work together."""
-        if self.window_bytes < 64 * KIB or self.ahead < 0 or self.capacity_bytes < 4 * self.window_bytes:
-            raise ConfigError(
-                f"reads of offloaded ledgers by {self.window_bytes} bytes, {self.ahead} ahead, {self.capacity_bytes} "
-                "bytes in all: use 65536 bytes or more, 0 or more, and at least 4 times as many bytes in all as by read"
-            )
 
 
 @dataclass(slots=True)

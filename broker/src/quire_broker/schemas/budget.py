@@ -5,12 +5,12 @@ product of their branches. Each step of a check is counted, and a check that nee
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from quire_bookie.env.side_thread import SideThread
 from quire_broker.errors import SchemaError, TooManyOperationsError
-from quire_broker.limits import SCHEMA_BYTES_MAX, SCHEMA_CHECK_STEPS_MAX, SCHEMA_CHECKS_WAITING_MAX
+from quire_broker.limits import SCHEMA_CHECK_STEPS_MAX
+from quire_broker.settings.schemas import SchemaBounds
 
 DEPTH_MAX = 64
 """Levels of nesting in a schema, including those through the names of records."""
@@ -45,18 +45,6 @@ class Budget:
     def spend_bytes(self, size: int) -> None:
         """Count the parsing of `size` bytes of JSON. BudgetSpentError."""
         self.spend(1 + size // _BYTES_PER_STEP)
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaBounds:
-    """The limits of a registry."""
-
-    bytes_max: int = SCHEMA_BYTES_MAX
-    """Limit of one schema, including its properties."""
-    steps_max: int = SCHEMA_CHECK_STEPS_MAX
-    """Limit of one check: a schema against itself and against all relevant stored versions."""
-    waiting_max: int = SCHEMA_CHECKS_WAITING_MAX
-    """Concurrent long checks; one runs, the others wait."""
 
 
 BOUNDS = SchemaBounds()

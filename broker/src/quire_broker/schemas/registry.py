@@ -19,9 +19,8 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_broker.errors import SchemaError
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_passwords import to_read
-from quire_broker.schemas.budget import BOUNDS, Budget, Checks, SchemaBounds
+from quire_broker.schemas.budget import BOUNDS, Budget, Checks
 from quire_broker.schemas.compatibility import Strategy, flaw_of, incompatible, same
 from quire_broker.schemas.stored import (
     Location,
@@ -34,6 +33,8 @@ from quire_broker.schemas.stored import (
     encode_locator,
     node_path,
 )
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.schemas import SchemaBounds
 
 CACHED_BYTES_MAX = 64 * 1024 * 1024
 """Bound of the cached content of versions, which never changes once stored."""

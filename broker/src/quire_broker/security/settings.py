@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from quire_bookie import limits as bookie_limits
-from quire_bookie.admin.http_limits import HttpLimits
-from quire_bookie.env.tls import TlsFiles
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.http import HttpLimits
+from quire_bookie.settings.tls import TlsFiles
+from quire_bookie.settings.tokens import TokenSettings
 from quire_broker import limits
 
 

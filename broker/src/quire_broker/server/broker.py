@@ -15,25 +15,26 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.env.connection_memory import MemorySettings
 from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import Reading
+from quire_bookie.settings.memory import MemorySettings
 from quire_broker import limits
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.settings import TierSettings
 from quire_broker.ownership.listeners import Listener
 from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
 from quire_broker.ownership.registration import Registration
-from quire_broker.schemas.budget import SchemaBounds
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
 from quire_broker.server.connection import Connection
-from quire_broker.server.parts import BrokerParts, SessionSettings
+from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened, PermissionWatch
 from quire_broker.server.ports import Ports
 from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
+from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.topic import Topic
@@ -65,9 +66,7 @@ class BrokerSettings:
     backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
     tier: TierSettings = field(default_factory=TierSettings)
     schemas: SchemaBounds = field(default_factory=SchemaBounds)
-    publish_bytes_max: int = limits.PUBLISH_BYTES_MAX
-    connections_max: int = limits.CONNECTIONS_MAX
-    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    clients: ClientLimits = field(default_factory=ClientLimits)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""
 

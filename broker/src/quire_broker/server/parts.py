@@ -6,32 +6,15 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
-from quire_broker import limits
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.policies.store import PolicyStore
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization
 from quire_broker.server.budget import PublishBudget
+from quire_broker.settings.clients import SessionSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
 from quire_broker.topic.topics import Topics
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """Limits of a connection."""
-
-    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
-    keep_alive_s: float = limits.KEEP_ALIVE_INTERVAL_S
-    pending_publishes_max: int = limits.PENDING_PUBLISHES_MAX
-    requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
-    name_characters_max: int = limits.NAME_CHARACTERS_MAX
-    server_version: str = "Quire"
-
-    @property
-    def frame_bytes_max(self) -> int:
-        """The largest frame of an admitted client."""
-        return self.message_bytes_max + limits.FRAME_PADDING_BYTES
 
 
 @dataclass(slots=True)

@@ -18,12 +18,12 @@ from quire_bookie.model import Buffer
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
-from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import LATEST, Position
 from quire_broker.names import TopicName
+from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.subscription_acks import Acknowledgements
 from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, dispatcher_for, refusal
 from quire_broker.wire.entry import peek

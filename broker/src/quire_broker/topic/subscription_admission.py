@@ -7,12 +7,12 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import ConsumerSpec, EntryCursor, EntryLedger, KeyShared
 from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
-from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.dispatch.shared import SharedDispatcher
 from quire_broker.dispatch.single_active import SingleActiveDispatcher
 from quire_broker.dispatch.slots import StickyRanges
 from quire_broker.errors import BrokerError, ConsumerAssignError, ConsumerBusyError, NotAllowedError
 from quire_broker.names import TopicName
+from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.kinds import KeySharedMode, SubscriptionType
 
 TYPE_NAMES = {

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire_bookie.cli.client_access import client_access
 from quire_bookie.cli.client_security_settings import client_security_settings
-from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.config.sources import load
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.tls import client_context
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from quire_jobs.analytics import columns
 from quire_jobs.analytics.bookie_tables import PagedQuestions
 from quire_jobs.analytics.metadata_tables import MetadataTables, read_tables
@@ -91,7 +91,7 @@ async def _clients(cluster: Cluster, where: ClusterAddress) -> AsyncIterator[Clu
     access = await ClusterAccess.open(
         cluster.metadata,
         RecoverySettings(),
-        client_settings(config, security),
+        config.part(ClientSettings, security=security),
         clock=SystemClock(),
         chance=SystemChance(),
     )

@@ -8,10 +8,10 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import LedgerError, MetadataFormatError
 from quire_broker.errors import InvalidTopicNameError
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.names import parse_topic
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import schema_id
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_jobs.source.cluster import Cluster
 
 Row = tuple[Any, ...]

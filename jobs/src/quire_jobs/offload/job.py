@@ -20,7 +20,7 @@ from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.names import TopicName
 from quire_broker.offload.format import BLOCK_BYTES_MAX_DEFAULT
-from quire_broker.offload.segment_writer import WriteSettings
+from quire_broker.offload.settings import WriteSettings
 from quire_broker.offload.target import OffloadTarget, open_target
 from quire_jobs.errors import JobOptionsError, QuireJobError
 from quire_jobs.job import JobParameters, Problem, Progress, Summary, job_name

@@ -27,8 +27,9 @@ from quire_bookie.object_store.store import ObjectStore
 from quire_broker.names import TopicName
 from quire_broker.offload.errors import OffloadError, SegmentDamagedError
 from quire_broker.offload.segment_reader import SegmentReader
-from quire_broker.offload.segment_writer import SegmentSummary, WriteSettings, delete_segment, write_segment
-from quire_broker.offload.windows import WindowCache, WindowSettings
+from quire_broker.offload.segment_writer import SegmentSummary, delete_segment, write_segment
+from quire_broker.offload.settings import WindowSettings, WriteSettings
+from quire_broker.offload.windows import WindowCache
 from quire_jobs.errors import QuireJobError, SourceUnavailableError
 from quire_jobs.offload.attempt_notes import AttemptNote, drop_note, write_note
 from quire_jobs.offload.broker_admin import Attempt, AttemptRefusedError, BrokerAdmin

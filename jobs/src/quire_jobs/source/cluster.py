@@ -14,7 +14,6 @@ from typing import Protocol
 from pydantic import Field
 
 from quire_bookie.cli.client_security_settings import client_security_settings
-from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.metadata_settings import metadata_settings
 from quire_bookie.client import LedgerClient, LedgerReader
 from quire_bookie.config.client_security import ClientSecurityConfig
@@ -35,9 +34,10 @@ from quire_bookie.errors import (
 )
 from quire_bookie.limits import METADATA_SESSION_TIMEOUT_S
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
 from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.url import EtcdLocation, parse_metadata_url
 from quire_bookie.model import LedgerId
+from quire_bookie.settings.client import ClientSettings
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.tier import Tier
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
@@ -105,7 +105,7 @@ async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = o
             closing.push_async_callback(metadata.close)
             client = await LedgerClient.open(
                 metadata,
-                client_settings(config, client_security_settings(config)),
+                config.part(ClientSettings, security=client_security_settings(config)),
                 clock=SystemClock(),
                 chance=SystemChance(),
             )

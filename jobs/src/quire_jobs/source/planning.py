@@ -71,8 +71,8 @@ async def plan_columns(options: SourceOptions) -> "TablePlan | None":
         return None
     from quire_bookie.env.chance import SystemChance
     from quire_bookie.env.clock import SystemClock
-    from quire_broker.managed_ledger.settings import ManagedLedgerSettings
     from quire_broker.schemas.registry import SchemaRegistry
+    from quire_broker.settings.managed_ledger import ManagedLedgerSettings
     from quire_jobs.decode.table import fetch_schemas, plan_table
 
     async with open_cluster(options) as cluster:

@@ -1,4 +1,4 @@
-"""Keys that the processes know. Written by scripts/k8s/known_settings.py from their own models."""
+"""Keys that the processes know. Written by scripts/generate_settings.py from their own models."""
 
 BOOKIE_KEYS = frozenset(
     (

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from quire_bookie import limits
 from quire_bookie.admin.bounded_http import BoundedHttp
-from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.admin.listening import listen, port_of
+from quire_bookie.settings.http import HttpLimits
 from tests.support.certificates import Authority
 
 SHORT = HttpLimits(header_timeout_s=0.2, connections_per_address_max=3)

@@ -15,11 +15,9 @@ import pytest
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.admin.web import BookieWeb
 from quire_bookie.cli.client_security_settings import own_client_security_settings
-from quire_bookie.cli.client_settings import client_settings
 from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.cli.serve_autorecovery import start_beside
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.config.sources import load
 from quire_bookie.env.chance import SystemChance
@@ -27,6 +25,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import EntryId
+from quire_bookie.settings.client import ClientSettings
 from tests.support.bookie_world import SETTINGS, BookieWorld
 
 SECRET = b"a secret that must never appear in a log"
@@ -63,7 +62,7 @@ async def three_bookies(configured: BookieConfig) -> AsyncIterator[list[BookieWo
 
 async def test_auto_recovery_in_a_bookies_process_repairs_on_bookies_that_require_tokens(tmp_path: Path) -> None:
     configured = config(tmp_path)
-    own = client_settings(configured, own_client_security_settings(configured))
+    own = configured.part(ClientSettings, security=own_client_security_settings(configured))
     async with three_bookies(configured) as worlds:
         store = worlds[0].session
         assert store is not None
@@ -99,7 +98,7 @@ async def test_auto_recovery_in_a_bookies_process_repairs_on_bookies_that_requir
 @pytest.mark.parametrize("with_token", [True, False])
 async def test_the_admin_server_queries_secured_bookies_with_its_own_token(tmp_path: Path, with_token: bool) -> None:
     configured = config(tmp_path)
-    own = client_settings(configured, own_client_security_settings(configured)) if with_token else None
+    own = configured.part(ClientSettings, security=own_client_security_settings(configured)) if with_token else None
     async with three_bookies(configured) as worlds:
         store, running = worlds[0].session, worlds[0].running
         assert store is not None and running is not None

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from quire_bookie.admin.security_readings import SECURITY, TLS, security_readings
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.tls import TlsContext, TlsFiles, TlsStats, certificate_end_ms, client_context
+from quire_bookie.env.tls import TlsContext, TlsStats, certificate_end_ms, client_context
 from quire_bookie.server.security.guard import Guard, SecurityStats
+from quire_bookie.settings.tls import TlsFiles
 from tests.support.certificates import Authority
 
 

@@ -10,7 +10,6 @@ from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.holdings import BookieQuestions
 from quire_bookie.backup.review import ADOPTED
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.store import MetadataStore
@@ -25,7 +24,8 @@ from quire_bookie.model import (
     Segment,
 )
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.support.bookie_world import BookieWorld
 
 PAYLOADS = [b"entry %d" % number * 3 for number in range(12)]

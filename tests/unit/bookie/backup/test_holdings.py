@@ -10,15 +10,16 @@ from quire_bookie.admin.web import BookieWeb
 from quire_bookie.backup.holdings import BookieQuestions, Held
 from quire_bookie.cli.http_tls import http_tls
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.tls import TlsFiles, client_context
+from quire_bookie.env.tls import client_context
 from quire_bookie.metadata.restoration import let_return
 from quire_bookie.model import BookieId, EntryId
 from quire_bookie.recovery.access import ClusterAccess
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
+from quire_bookie.settings.tls import TlsFiles
 from tests.support.bookie_world import SETTINGS, BookieWorld
 from tests.support.certificates import Authority
 

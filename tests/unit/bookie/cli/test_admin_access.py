@@ -12,18 +12,18 @@ import jwt
 import pytest
 
 from quire_bookie.admin.access import AdminAccess
-from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.admin.recovery_web import RecoveryWeb
 from quire_bookie.cli.admin_access import admin_access, recovery_access
 from quire_bookie.cli.security_settings import role_settings
-from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.config.sources import load
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.secret_file import SecretFiles
 from quire_bookie.errors import ConfigError
 from quire_bookie.server.security.opening import open_provider
+from quire_bookie.settings.http import HttpLimits
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 SECRET = b"s" * 32

@@ -14,11 +14,12 @@ from quire_bookie.cli.main import run
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import LedgerId
 from quire_bookie.server import BookieSettings, start_bookie
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
 from tests.support.roomy_disk import NEVER_FULL
 from tests.unit.bookie.storage.store import body_of, run_of
 
@@ -32,7 +33,7 @@ async def fill(folder: Path) -> None:
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(
         data_dir=f"{folder}/bookie",
-        disk_usage_threshold=NEVER_FULL,
+        disks=DiskRules(threshold=NEVER_FULL),
         listen="127.0.0.1",
         port=0,
         journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),

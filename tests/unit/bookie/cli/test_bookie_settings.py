@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from quire_bookie import limits
 from quire_bookie.cli.bookie_settings import bookie_settings, default_host, local_host, storage_settings
 from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
-from quire_bookie.config import BookieConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
@@ -74,10 +74,11 @@ def test_values_arrive_in_the_units_of_the_settings() -> None:
     assert settings.storage.flush_interval_s == 1.234
     assert settings.index_cache_bytes == 9 << 20
     assert settings.garbage_collection.interval_s == 4.321
-    assert (settings.disk_usage_threshold, settings.disk_usage_low_watermark) == (0.91, 0.5)
-    assert (settings.disk_usage_warn_threshold, settings.high_priority_bytes_min) == (0.85, 5 << 20)
-    assert settings.force_read_only and settings.read_only_on_any_disk_full and not settings.read_only_enabled
-    assert settings.disk_check_interval_s == settings.storage.disk_full_retry_s == 0.777
+    disks = settings.disks
+    assert (disks.threshold, disks.writable_below) == (0.91, 0.5)
+    assert (disks.almost_full_above, disks.high_priority_bytes_min) == (0.85, 5 << 20)
+    assert settings.force_read_only and disks.on_any_full and not disks.read_only_enabled
+    assert disks.interval_s == settings.storage.disk_full_retry_s == 0.777
     # BookKeeper counts the length field as part of the frame.
     assert (settings.service.frame_bytes_max, settings.service.batch_read_bytes_max) == ((1 << 20) - 4, 1 << 19)
     assert settings.metadata.session_timeout_s == 12.0
@@ -86,8 +87,8 @@ def test_values_arrive_in_the_units_of_the_settings() -> None:
 
 
 def test_a_lower_threshold_lowers_the_defaults_and_explicit_higher_values_are_refused() -> None:
-    settings = bookie_settings(bookie(disk_usage_threshold=0.7))
-    assert (settings.disk_usage_warn_threshold, settings.disk_usage_low_watermark) == (0.7, 0.7)
+    disks = bookie_settings(bookie(disk_usage_threshold=0.7)).disks
+    assert (disks.almost_full_above, disks.writable_below) == (0.7, 0.7)
     for key in ("diskUsageWarnThreshold", "diskUsageLwmThreshold"):
         with pytest.raises(ValidationError, match=key):
             bookie(**{"diskUsageThreshold": 0.7, key: 0.8})

@@ -1,14 +1,12 @@
 """Keys of garbage collection and compaction reach the settings of the bookie."""
 
 import pytest
+from pydantic import ValidationError
 
 from quire_bookie.cli.bookie_settings import storage_settings
 from quire_bookie.config.bookie import StorageConfig
-from quire_bookie.errors import ConfigError
-from quire_bookie.server.upkeep.compaction_schedule import CompactionSettings
-from quire_bookie.server.upkeep.gc_fuse import FuseSettings
-from quire_bookie.server.upkeep.over_replicated import OverReplicatedSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.settings.collection import FuseSettings, OverReplicatedSettings, QuarantineSettings
+from quire_bookie.settings.compaction import CompactionSettings
 
 
 def test_the_defaults_are_those_of_the_settings_classes() -> None:
@@ -68,6 +66,5 @@ def test_negative_values_mean_off_as_in_bookkeeper() -> None:
 
 
 def test_values_that_contradict_each_other_are_refused_by_their_keys() -> None:
-    config = StorageConfig.model_validate({"minorCompactionThreshold": 0.9})
-    with pytest.raises(ConfigError, match="minorCompactionThreshold"):
-        storage_settings(config)
+    with pytest.raises(ValidationError, match="minorCompactionThreshold"):
+        StorageConfig.model_validate({"minorCompactionThreshold": 0.9})

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.cli.open_file_shares import fit_bookie, fit_http
 from quire_bookie.server.settings import BookieSettings
+from quire_bookie.settings.http import HttpLimits
 from quire_broker.cli.open_file_shares import fit_broker, fit_standalone
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.settings.clients import ClientLimits
 from quire_broker.standalone import StandaloneSettings
 
 
@@ -32,8 +33,8 @@ def test_http_uses_an_eighth_and_one_address_half_of_that() -> None:
 
 
 def test_broker_and_bookies_of_a_standalone_share() -> None:
-    assert fit_broker(BrokerSettings()).connections_max == 384
-    assert fit_broker(BrokerSettings(connections_max=5)).connections_max == 5
+    assert fit_broker(BrokerSettings()).clients.connections_max == 384
+    assert fit_broker(BrokerSettings(clients=ClientLimits(connections_max=5))).clients.connections_max == 5
     fitted = fit_standalone(StandaloneSettings("", bookies=3))
-    assert (fitted.broker.connections_max, fitted.bookie_connections_max) == (288, 32)
+    assert (fitted.broker.clients.connections_max, fitted.bookie_connections_max) == (288, 32)
     assert fitted.broker.access.http.connections_max == 128

@@ -12,14 +12,13 @@ from quire_bookie.cli.client_security_settings import (
 )
 from quire_bookie.cli.main import run
 from quire_bookie.cli.security_settings import security_settings
-from quire_bookie.client.security import ClientSecuritySettings
 from quire_bookie.config.bookie_security import BookieSecurityConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.sources import HIDDEN, ProcessConfig, load
-from quire_bookie.env.tls import TlsFiles
 from quire_bookie.errors import ConfigError
-from quire_bookie.server.security.settings import AuthKind, SecuritySettings
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.security import AuthKind, SecuritySettings
+from quire_bookie.settings.tls import ClientSecuritySettings, TlsFiles
+from quire_bookie.settings.tokens import TokenSettings
 
 FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 ROLES = "org.apache.bookkeeper.tls.BookieAuthZFactory"

@@ -5,11 +5,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerWriter
+from quire_bookie.client import LedgerClient, LedgerWriter
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
 from quire_bookie.model import BookieId, EntryId
+from quire_bookie.settings.client import ClientSettings
 from tests.sim.loop import Node, SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.unit.bookie.client.fake_bookie import FakeBookie

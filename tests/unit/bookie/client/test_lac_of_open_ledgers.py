@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerReader, LedgerWriter
+from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
 from quire_bookie.errors import ConfigError, LedgerClosedError, NoSuchLedgerError, QuorumError
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.model import EntryId
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.messages import AddRequest, ReadLacRequest, ReadRequest, Status, WriteLacRequest
 from tests.unit.bookie.client.cluster import QUICK, Cluster, run
 from tests.unit.bookie.client.fake_bookie import FakeBookie

@@ -11,21 +11,22 @@ from typing import TypeAlias, cast
 import jwt
 import pytest
 
-from quire_bookie.client import ClientSettings
 from quire_bookie.client.links.bookie_info import BookieSpace, ask_space
 from quire_bookie.client.links.bookie_link import Purpose
 from quire_bookie.client.links.pool import ConnectionPool
-from quire_bookie.client.security import ClientSecurity, ClientSecuritySettings
+from quire_bookie.client.security import ClientSecurity
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.tls import TlsContext, TlsFiles, server_context
+from quire_bookie.env.tls import TlsContext, server_context
 from quire_bookie.errors import BookieUnavailableError, ConfigError, LedgerError
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import BookieId, Buffer
 from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.roles import CertificateRoles
-from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.server.security.tokens import TokenAuthentication
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.security import ConnectionLimitSettings
+from quire_bookie.settings.tls import ClientSecuritySettings, TlsFiles
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
 from quire_bookie.wire import server_v3
 from quire_bookie.wire.client_codec import v3_read

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerReader, LedgerWriter
+from quire_bookie.client import LedgerClient, LedgerReader, LedgerWriter
 from quire_bookie.errors import BookieIoError, ConfigError, DigestMismatchError, LedgerError, NoSuchEntryError
 from quire_bookie.model import EntryId
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
 from tests.unit.bookie.client.cluster import Cluster, run
 from tests.unit.bookie.client.fake_bookie import Asked, FakeBookie, Fault

@@ -2,9 +2,10 @@
 
 import pytest
 
-from quire_bookie.client import ClientSettings, LedgerClient
+from quire_bookie.client import LedgerClient
 from quire_bookie.client.reading.range_read import RangeReader
 from quire_bookie.model import DigestType, EntryId
+from quire_bookie.settings.client import ClientSettings
 from tests.unit.bookie.client.cluster import Cluster, run
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from quire_bookie.config import BookieConfig, load
-from quire_bookie.config.sources import HIDDEN, SECRET, ProcessConfig
+from quire_bookie.config.bookie import BookieConfig
+from quire_bookie.config.sources import HIDDEN, SECRET, ProcessConfig, load
 from quire_bookie.errors import ConfigError
 
 
@@ -25,7 +25,8 @@ def test_a_flag_overrides_the_environment_which_overrides_the_file(tmp_path: Pat
         environment={"QUIRE_PORT": "2", "QUIRE_JOURNAL_MAX_SIZE_MB": "96"},
         file=file,
     )
-    assert (loaded.config.port, loaded.config.journal_max_size_mb, loaded.config.write_cache_mb) == (3, 96, 48)
+    shown = loaded.config.shown()
+    assert (loaded.config.port, shown["journalMaxSizeMB"], shown["dbStorage_writeCacheMaxSizeMb"]) == (3, 96, 48)
     origins = {key: origin for key, _, origin, _ in loaded.rows()}
     assert origins["bookiePort"] == "flag --port"
     assert origins["journalMaxSizeMB"] == "environment QUIRE_JOURNAL_MAX_SIZE_MB"
@@ -36,7 +37,8 @@ def test_both_spellings_and_yaml_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "q.yaml"
     file.write_text("journal_max_size_mb: 64\nledgerDirectories: /a\n")
     config = load(BookieConfig, flags={}, environment={"QUIRE_gcWaitTime": "500"}, file=file).config
-    assert (config.journal_max_size_mb, config.ledger_directories, config.gc_wait_time_ms) == (64, ["/a"], 500)
+    shown = config.shown()
+    assert (shown["journalMaxSizeMB"], config.ledger_directories, shown["gcWaitTime"]) == (64, ["/a"], 500)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from quire_bookie.env.connection_account import Account, Closed
-from quire_bookie.env.connection_memory import ConnectionMemory, MemorySettings
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import LARGE_ANSWER_BYTES
+from quire_bookie.settings.memory import MemorySettings
 from tests.sim.loop import simulate
 
 MAX = 1000

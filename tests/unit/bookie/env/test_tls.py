@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from quire_bookie.env.tls import TlsContext, TlsFiles, certificate_end_ms, client_context, common_name, server_context
+from quire_bookie.env.tls import TlsContext, certificate_end_ms, client_context, common_name, server_context
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import ROLE_CHARACTERS_MAX
+from quire_bookie.settings.tls import TlsFiles
 from tests.support.certificates import Authority, Pem, move_into, replace, retouch
 
 PASSWORD = b"correct horse"

@@ -7,8 +7,9 @@ import pytest
 
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import QuireError
-from quire_bookie.journal import Journal, JournalPosition, JournalSettings
+from quire_bookie.journal import Journal, JournalPosition
 from quire_bookie.journal.format import GROUP_MAGIC
+from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimDisk, Survival
 from tests.support.journals import FOLDER, LEDGER, Answers, entries_of, open_journal, run_of
 

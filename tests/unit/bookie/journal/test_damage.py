@@ -8,9 +8,9 @@ import pytest
 
 from quire_bookie.env.disk import DiskFile
 from quire_bookie.errors import DamagedError
-from quire_bookie.journal import JournalSettings
 from quire_bookie.journal.format import DATA_START, GroupHead
 from quire_bookie.journal.scan import find_group
+from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimDisk
 from tests.support.journals import FOLDER, entries_of, open_journal, run_of
 

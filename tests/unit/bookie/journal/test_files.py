@@ -3,9 +3,9 @@
 import pytest
 
 from quire_bookie.errors import DamagedError, DiskFullError
-from quire_bookie.journal import JournalSettings
 from quire_bookie.journal.files import JournalFiles
 from quire_bookie.journal.format import FileHeader, JournalPosition, Mark, encode_header
+from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimCrashError, SimDisk
 
 UUID = bytes(16)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from quire_bookie.errors import DamagedError
-from quire_bookie.journal import JournalSettings
 from quire_bookie.journal.format import decode_header, encode_header
 from quire_bookie.journal.inspect import InspectedFile, inspect_journal
+from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimDisk
 from tests.support.journals import FOLDER, open_journal
 from tests.unit.bookie.journal.test_damage import ENTRIES, generation_files, written

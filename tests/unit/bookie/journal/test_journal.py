@@ -9,17 +9,11 @@ import pytest
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.disk import JournalFile
 from quire_bookie.errors import ConfigError, DamagedError, DiskFullError, JournalPoisonedError, StorageError
-from quire_bookie.journal import (
-    EntryRecord,
-    ExplicitLacRecord,
-    FenceRecord,
-    Journal,
-    JournalSettings,
-    MasterKeyRecord,
-)
+from quire_bookie.journal import EntryRecord, ExplicitLacRecord, FenceRecord, Journal, MasterKeyRecord
 from quire_bookie.journal.records import fence_record
 from quire_bookie.journal.writer import GroupWriter
 from quire_bookie.model import LedgerId
+from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimDisk, SimJournalFile
 from tests.support.journals import FOLDER, LEDGER, SMALL, Answers, entries_of, open_journal, run_of
 

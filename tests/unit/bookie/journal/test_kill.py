@@ -10,8 +10,9 @@ import pytest
 
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.local_disk import JournalSubmit, LocalDisk
-from quire_bookie.journal import EntryRecord, Journal, JournalRecord, JournalSettings
+from quire_bookie.journal import EntryRecord, Journal, JournalRecord
 from quire_bookie.model import EntryId, LedgerId, Run
+from quire_bookie.settings.journal import JournalSettings
 
 ROOT = Path(__file__).resolve().parents[4]
 SETTINGS = JournalSettings(file_bytes=1 << 20, group_bytes_max=1 << 18)

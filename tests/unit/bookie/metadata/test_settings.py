@@ -3,7 +3,8 @@
 import pytest
 
 from quire_bookie.errors import ConfigError
-from quire_bookie.metadata.settings import EtcdLocation, LocalLocation, MetadataSettings, parse_metadata_url
+from quire_bookie.metadata.url import EtcdLocation, LocalLocation, parse_metadata_url
+from quire_bookie.settings.metadata import MetadataSettings
 
 
 @pytest.mark.parametrize(

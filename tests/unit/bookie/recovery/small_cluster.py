@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from quire_bookie.client.ledger_entry import LedgerEntry
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.recovery_controls import RecoveryControls
@@ -20,8 +19,9 @@ from quire_bookie.recovery.fragment_check import LedgerCheck, ReplicaReport
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_repair import LedgerRepair, Result
 from quire_bookie.recovery.replica_writer import ReplicaWriter
-from quire_bookie.recovery.settings import RecoverySettings
 from quire_bookie.recovery.stats import RecoveryStats
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadataStore
 from tests.sim.world import SimBookie, SimChance, World

@@ -10,10 +10,10 @@ from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.links.bookie_link import Purpose
 from quire_bookie.client.links.bound_links import BoundLinks
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieIoError, LedgerError, TooManyRequestsError
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId
 from quire_bookie.recovery.replica_writer import ReplicaWriter
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import AddRequest
 from quire_bookie.wire.server_codec import ServerCodec

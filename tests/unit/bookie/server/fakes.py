@@ -12,7 +12,7 @@ from quire_bookie.model import NO_ENTRY, Buffer, EntryId, IdCounters, IdReport, 
 from quire_bookie.server.requests.bookie import Bookie
 from quire_bookie.server.requests.connections import Connection
 from quire_bookie.server.requests.ports import BatchDone, Done
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.storage.read_cache import Extent
 from quire_bookie.wire.client_codec import ClientCodec

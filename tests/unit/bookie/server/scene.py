@@ -3,7 +3,7 @@
 import asyncio
 
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.digest import Digest
 from quire_bookie.wire.messages import Response, Status

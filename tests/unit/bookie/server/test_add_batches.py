@@ -2,7 +2,7 @@
 
 from quire_bookie.errors import DiskFullError, JournalPoisonedError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire.messages import AddBatch, AddResponse, ReadResponse, Status
 from quire_bookie.wire.server_codec import ServerCodec
 from tests.unit.bookie.server.fakes import FakeConnection

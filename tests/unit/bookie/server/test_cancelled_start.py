@@ -12,13 +12,14 @@ import pytest
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import MIB
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server import BookieSettings, RunningBookie, start_bookie
 from quire_bookie.server.start.start_steps import StartSteps
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
 from tests.support.bookie_world import RawPeer
 from tests.support.roomy_disk import NEVER_FULL
 from tests.unit.bookie.server.scene import adds
@@ -79,7 +80,7 @@ async def test_entries_added_while_a_bookie_waited_for_its_registration_survive_
     disk, metadata = LocalDisk(), await LocalMetadataStore.open(tmp_path / "metadata")
     settings = BookieSettings(
         data_dir=f"{tmp_path}/bookie",
-        disk_usage_threshold=NEVER_FULL,
+        disks=DiskRules(threshold=NEVER_FULL),
         listen="127.0.0.1",
         port=0,
         journal=JournalSettings(file_bytes=16 * MIB, group_bytes_max=6 * MIB, reserved_bytes=0),

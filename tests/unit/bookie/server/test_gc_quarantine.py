@@ -15,8 +15,9 @@ from quire_bookie.metadata.store import SessionState
 from quire_bookie.model import LedgerId
 from quire_bookie.server.upkeep import garbage_collection
 from quire_bookie.server.upkeep.collection_doubts import CollectionHeldError, InDoubtError
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollection, GarbageCollectionSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings, due, released
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollection
+from quire_bookie.server.upkeep.quarantine_rules import due, released
+from quire_bookie.settings.collection import GarbageCollectionSettings, QuarantineSettings
 from quire_bookie.storage.ledger_quarantine import QuarantinedLedger, QuarantineState
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore

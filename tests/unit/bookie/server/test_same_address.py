@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata import layout
-from quire_bookie.server.upkeep.own_rack import RackSettings
+from quire_bookie.settings.rack import RackSettings
 from tests.sim.disk import SimDisk
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.world import World

@@ -11,7 +11,8 @@ from pathlib import Path
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.model import EntryId, LedgerId, Run
-from quire_bookie.storage import LedgerStorage, StorageSettings
+from quire_bookie.settings.storage import StorageSettings
+from quire_bookie.storage import LedgerStorage
 from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 
 MIB = 1 << 20

@@ -16,7 +16,8 @@ from quire_bookie.errors import (
 )
 from quire_bookie.limits import MIB
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.storage import LedgerStorage, StorageSettings
+from quire_bookie.settings.storage import StorageSettings
+from quire_bookie.storage import LedgerStorage
 from quire_bookie.storage.rebuilding.index_place import IndexPlace, open_index
 from tests.unit.bookie.storage.store import body_of, run_of
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from quire_bookie.model import Buffer, EntryId, LedgerId, Run
-from quire_bookie.storage import LedgerInfo, LedgerStorage, StorageSettings
+from quire_bookie.settings.storage import StorageSettings
+from quire_bookie.storage import LedgerInfo, LedgerStorage
 from tests.sim.disk import SimDisk
 from tests.sim.index_store import SimIndexStore
 

@@ -11,7 +11,8 @@ import pytest
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import DamagedError, DiskFullError, StartupError
 from quire_bookie.model import LedgerId
-from quire_bookie.storage import LedgerStorage, StorageSettings
+from quire_bookie.settings.storage import StorageSettings
+from quire_bookie.storage import LedgerStorage
 from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 from tests.unit.bookie.storage.store import body_of, run_of
 

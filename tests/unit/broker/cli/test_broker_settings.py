@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from quire_bookie.admin.http_limits import HttpLimits
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.errors import ConfigError
 from quire_bookie.model import DigestType
+from quire_bookie.settings.http import HttpLimits
 from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, metadata_url, standalone_settings
 from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig
-from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
 
 OFFLOAD = set(OffloadConfig.model_fields)
@@ -134,7 +134,7 @@ def test_values_arrive_in_the_units_of_their_packages() -> None:
     assert (ledger.retention_s, ledger.retention_bytes, ledger.trim_interval_s) == (840.0, 15 << 20, 16.0)
     assert settings.session.message_bytes_max == 2048
     assert settings.topics.topic.subscriptions.unacked_per_consumer_max == 20
-    assert settings.publish_bytes_max == 77 << 20
+    assert settings.clients.publish_bytes_max == 77 << 20
     kept = broker_settings(broker(retention_minutes=-1, retention_mb=-1)).topics.ledger
     assert (kept.retention_s, kept.retention_bytes) == (UNLIMITED, UNLIMITED)
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from quire_broker.cli.offload_settings import offload_settings, tier_settings
+from quire_broker.cli.offload_settings import offload_settings
 from quire_broker.config.offload import OffloadConfig
+from quire_broker.offload.settings import TierSettings
 
 BUCKET = {"offload_driver": "aws-s3", "offload_bucket": "ledgers"}
 CHANGES: dict[str, Any] = {
@@ -37,7 +38,7 @@ def config(**values: Any) -> OffloadConfig:
 @pytest.mark.parametrize("field", sorted(OffloadConfig.model_fields))
 def test_every_field_changes_its_setting(field: str) -> None:
     base, changed = config(**BUCKET), config(**(BUCKET | {field: CHANGES[field]}))
-    assert (offload_settings(base), tier_settings(base)) != (offload_settings(changed), tier_settings(changed))
+    assert (offload_settings(base), base.part(TierSettings)) != (offload_settings(changed), changed.part(TierSettings))
 
 
 def test_default_settings_offload_nothing() -> None:

@@ -9,9 +9,9 @@ import pytest
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, KeyShared
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
-from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.dispatch.shared import SharedDispatcher
 from quire_broker.managed_ledger.position import Position
+from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.kinds import KeySharedMode
 from tests.unit.broker.dispatch.doubles import LEDGER, Clock, Link, MemoryCursor, MemoryLedger, consumer, settle
 

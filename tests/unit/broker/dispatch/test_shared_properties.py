@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, KeyShared
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
-from quire_broker.dispatch.settings import DispatchSettings
 from quire_broker.dispatch.shared import SharedDispatcher
 from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.kinds import SubscriptionType
 from tests.unit.broker.dispatch.doubles import Clock, Link, MemoryCursor, MemoryLedger, settle, spec
 

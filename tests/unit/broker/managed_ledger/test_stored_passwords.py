@@ -6,8 +6,8 @@ import pytest
 
 from quire_bookie.errors import UnauthorizedError
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_passwords import MANAGED_LEDGER, to_read, to_recover
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from tests.unit.broker.managed_ledger.world import NAME, World, append, everything, numbered, run
 
 OPEN = LedgerMetadata(1, 1, 1, (Segment(EntryId(0), (BookieId("b"),)),), password=b"old")

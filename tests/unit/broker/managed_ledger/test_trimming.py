@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import Position
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.trimming import slowest_mark_delete, trimmable
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 NOW_MS = 1_000_000
 LEDGERS = [LedgerRecord(3, 10, 100, 1000), LedgerRecord(5, 10, 100, 900_000), LedgerRecord(9, 4, 40, 0)]

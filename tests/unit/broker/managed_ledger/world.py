@@ -6,11 +6,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from quire_bookie.errors import QuireError
-from quire_broker.managed_ledger import ManagedLedger, ManagedLedgerFactory, ManagedLedgerSettings, Position
+from quire_broker.managed_ledger import ManagedLedger, ManagedLedgerFactory, Position
 from quire_broker.managed_ledger.cursors.cursor_state import CursorNode, decode_node
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list
 from quire_broker.offload.tier import Tier
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from tests.sim.loop import Node, SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.unit.broker.managed_ledger.ledgers import FakeBookies, FakeClient

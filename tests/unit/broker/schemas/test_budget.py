@@ -10,10 +10,11 @@ import pytest
 
 from quire_broker.errors import SchemaError, TooManyOperationsError
 from quire_broker.schemas.avro_check import AvroSchema, unreadable
-from quire_broker.schemas.budget import Budget, BudgetSpentError, Checks, SchemaBounds
+from quire_broker.schemas.budget import Budget, BudgetSpentError, Checks
 from quire_broker.schemas.compatibility import Strategy, incompatible
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType
+from quire_broker.settings.schemas import SchemaBounds
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.unit.broker.managed_ledger.ledgers import FakeBookies, FakeClient

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from quire_broker.errors import SchemaError
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.schemas.compatibility import Strategy
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.unit.broker.managed_ledger.ledgers import FakeBookies, FakeClient

@@ -15,8 +15,9 @@ from quire_broker.security.authentication import Authentication
 from quire_broker.security.settings import AuthenticationSettings
 from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
-from quire_broker.server.parts import ServerStats, SessionSettings
+from quire_broker.server.parts import ServerStats
 from quire_broker.server.session import Session
+from quire_broker.settings.clients import SessionSettings
 from quire_broker.wire.frames import FrameDecoder, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from quire_broker.errors import AuthorizationError, NotAllowedError, SchemaError
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.policies.store import PolicyStore
 from quire_broker.schemas.compatibility import Strategy
@@ -23,6 +22,7 @@ from quire_broker.server.schemas import (
     schema_of,
     strategy_of,
 )
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore

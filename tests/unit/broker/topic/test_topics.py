@@ -20,9 +20,9 @@ from quire_broker.errors import (
 )
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.position import EARLIEST, Position
-from quire_broker.managed_ledger.settings import UNLIMITED, ManagedLedgerSettings
 from quire_broker.names import PERSISTENT, NamespaceName, TopicName, parse_topic, topic_of
 from quire_broker.policies.store import POLICIES, PolicyStore
+from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.topic.producers import Producer, Receipt, Refusal
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.topic.topics import Topics, TopicsSettings, ledger_settings

@@ -10,14 +10,14 @@ from quire_bookie.admin import holdings_api
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.admin.web import BookieWeb
 from quire_bookie.client import LedgerClient
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerState, Segment
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_report import Damage
-from quire_bookie.recovery.settings import RecoverySettings
+from quire_bookie.settings.client import ClientSettings
+from quire_bookie.settings.recovery import RecoverySettings
 from quire_jobs.analytics.bookie_tables import PagedQuestions, read_bookies, read_damages, read_responses, rows_of
 from tests.support.bookie_world import SETTINGS, BookieWorld
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from quire_bookie.config import BookieConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_broker.config.broker import BrokerConfig
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.bookie_spec import RESERVED_SETTINGS, JournalMode

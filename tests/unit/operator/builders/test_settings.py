@@ -5,12 +5,20 @@ from typing import Any
 
 import pytest
 
-from quire_bookie.config import BookieConfig
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.config.sources import ProcessConfig, load
 from quire_bookie.errors import ConfigError
-from quire_bookie.metadata.settings import EtcdLocation, parse_metadata_url
+from quire_bookie.metadata.url import EtcdLocation, parse_metadata_url
+from quire_bookie.settings.compaction import CompactionSettings
+from quire_bookie.settings.disks import DiskRules
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.recovery import RecoverySettings
+from quire_bookie.settings.scrubbing import ScrubbingSettings
+from quire_bookie.settings.service import ServiceSettings
+from quire_bookie.settings.storage import StorageSettings
 from quire_broker.config.broker import BrokerConfig
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.bookie_spec import ENGINE_LEAST, ENGINE_LEAST_TIMES, ENTRY_LOG_MOST, SCRUB_LEAST
 from quire_operator.api.managed_ledger import ManagedLedger
@@ -55,8 +63,8 @@ def broker_config(tmp_path: Path, pool: dict[str, Any], **spec: Any) -> BrokerCo
 def test_a_bookie_accepts_the_default_settings(tmp_path: Path) -> None:
     found = bookie_config(tmp_path)
     assert found.metadata == "etcd://etcd-0.etcd:2379,etcd-1.etcd:2379"
-    assert found.journal_sync_data
-    assert found.journal_write_data
+    journal = found.part(JournalSettings)
+    assert journal.sync_data and journal.write_data
     assert not found.acknowledge_data_loss_risk
     assert found.journal_directories == ["/var/lib/quire/journal0/0"]
     assert found.ledger_directories == ["/var/lib/quire/ledgers0/0"]
@@ -78,18 +86,15 @@ def test_a_bookie_accepts_all_settings(tmp_path: Path) -> None:
         "settings": {"longPollsMax": "500", "readOnlyModeEnabled": "false"},
     }
     found = bookie_config(tmp_path, storage=STORAGE, engine=engine, scrub={"interval": "0s"}, tls=TLS)
-    assert found.write_cache_mb == 1024
-    assert found.read_cache_mb == 512
+    storage, disks, compaction = found.part(StorageSettings), found.part(DiskRules), found.part(CompactionSettings)
+    assert (storage.write_cache_bytes, storage.read_cache_bytes) == (2**30, 512 * 2**20)
     assert found.index_cache_bytes == 256 * 2**20
-    assert found.journal_max_size_mb == 2048
-    assert found.flush_interval_ms == 30_000
-    assert found.disk_usage_threshold == 0.9
-    assert found.disk_usage_low_watermark == 0.85
-    assert found.minor_compaction_threshold == 0.3
-    assert found.minor_compaction_interval_s == 7200
-    assert found.scrub_interval_s == 0
-    assert found.long_polls_max == 500
-    assert not found.read_only_mode_enabled
+    assert found.part(JournalSettings).file_bytes == 2 * 2**30
+    assert storage.flush_interval_s == 30
+    assert (disks.threshold, disks.low_watermark, disks.read_only_enabled) == (0.9, 0.85, False)
+    assert (compaction.minor_threshold, compaction.minor_interval_s) == (0.3, 7200)
+    assert found.part(ScrubbingSettings).interval_s == 0
+    assert found.part(ServiceSettings).long_polls_max == 500
     assert found.index_directories == ["/var/lib/quire/index0/0"]
     assert found.tls_required
     assert found.tls_client_authentication
@@ -101,7 +106,8 @@ def test_risky_modes_reach_the_bookie_with_their_acknowledgement(
     tmp_path: Path, mode: str, writes: bool, syncs: bool
 ) -> None:
     found = bookie_config(tmp_path, durability={"journal": mode, "acknowledgeDataLossRisk": True})
-    assert (found.journal_write_data, found.journal_sync_data) == (writes, syncs)
+    journal = found.part(JournalSettings)
+    assert (journal.write_data, journal.sync_data) == (writes, syncs)
     assert found.acknowledge_data_loss_risk
 
 
@@ -116,8 +122,8 @@ def test_auto_recovery_accepts_its_settings(tmp_path: Path) -> None:
     resource = Bookie.model_validate(bookie(autoRecovery=spec, tls=TLS))
     found = loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource))
     assert isinstance(found, AutoRecoveryProcessConfig)
-    assert found.lost_bookie_delay_s == 90
-    assert found.replication_rate_bytes == 10 * 2**20
+    recovery = found.part(RecoverySettings)
+    assert (recovery.lost_bookie_delay_s, recovery.rate_bytes_s) == (90, 10 * 2**20)
     assert found.bookkeeper_tls_trust_certs_file_path == "/etc/quire/tls/ca.crt"
 
 
@@ -130,9 +136,9 @@ def test_a_broker_accepts_its_settings(tmp_path: Path) -> None:
         brokers={"cache": "128Mi", "settings": {"brokerDeduplicationEnabled": "true"}},
     )
     assert (found.ensemble_size, found.write_quorum, found.ack_quorum) == (5, 3, 2)
-    assert (found.max_entries_per_ledger, found.max_size_per_ledger_mb) == (1000, 100)
-    assert (found.min_rollover_minutes, found.max_rollover_minutes) == (0, 90)
-    assert found.cache_size_mb == 128
+    ledger = found.part(ManagedLedgerSettings)
+    assert (ledger.ledger_entries_max, ledger.ledger_bytes_max, ledger.cache_bytes) == (1000, 100 << 20, 128 << 20)
+    assert (ledger.rollover_age_min_s, ledger.rollover_age_max_s) == (0, 90 * 60)
     assert found.deduplication
     assert found.bookkeeper_tls_client_authentication
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire_bookie.config import BookieConfig
+from quire_bookie.config.bookie import BookieConfig
 from quire_bookie.config.sources import ProcessConfig
 from quire_broker.config.broker import BrokerConfig
 from quire_operator.api.bookie import Bookie
@@ -24,7 +24,7 @@ POOL = Bookie.model_validate(bookie())
 @pytest.mark.parametrize(("model", "keys"), [(BookieConfig, BOOKIE_KEYS), (BrokerConfig, BROKER_KEYS)])
 def test_the_known_keys_match_the_processes(model: type[ProcessConfig], keys: frozenset[str]) -> None:
     there = {model.key_of(name) for name in model.model_fields}
-    assert keys == there, "run `.venv/bin/python scripts/k8s/known_settings.py`"
+    assert keys == there, "run `make settings`"
 
 
 def test_a_misspelt_setting_is_reported_with_a_suggestion() -> None:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from quire_bookie.client.links.bookie_link import AddSink, BatchAnswer, EntryAnswer
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity, Greeting
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.own_links import Ends, OwnLinks
 from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, LedgerError, PeerProtocolError
 from quire_bookie.limits import KIB
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.client_codec import ClientCodec, v2_batch_read, v2_read
 from quire_bookie.wire.messages import AddResponse, BatchReadResponse, ReadResponse, Response, Status, error_of
 from quire_bookie.wire.packed_entries import stored_bytes

@@ -14,10 +14,10 @@ from quire_bookie.client.links.quarantine import Quarantine
 from quire_bookie.client.links.v3_connection import V3Connection
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import BookieId
+from quire_bookie.settings.client import ClientSettings
 
 _log = logging.getLogger("quire.client.pool")
 _CHECKS_PER_TIMEOUT = 8

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from quire_bookie.client.links.bookie_link import AddSink, BuildRequest, V3Answer
 from quire_bookie.client.links.connection import BookieConnection, ConnectionHooks
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.errors import BookieUnavailableError, LedgerError
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire import client_v3, v2
 from quire_bookie.wire.messages import AddResponse, AuthResponse, BatchReadResponse, Response
 

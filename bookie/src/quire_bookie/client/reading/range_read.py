@@ -12,12 +12,12 @@ from typing import TypeVar
 from quire_bookie.client.entry_read import EntryRead, ReadWay
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.reading.batch_read import Batch, BatchRead, Decode
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.client.speculation import Speculation
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import KIB
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.quorum.write_set import write_set
+from quire_bookie.settings.client import ClientSettings
 
 _Entry = TypeVar("_Entry")
 _EXPECTED_ENTRY_BYTES = 16 * KIB

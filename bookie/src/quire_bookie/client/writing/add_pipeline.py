@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from quire_bookie.client.links.bookie_link import Links, Purpose
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.client.writing.sent_runs import SentRun
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
@@ -31,6 +30,7 @@ from quire_bookie.errors import (
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import ack_tracker
 from quire_bookie.quorum.write_set import can_reach, write_sets
+from quire_bookie.settings.client import ClientSettings
 
 _WATCH_S_MIN = 0.001
 _FATAL = (LedgerFencedError, UnauthorizedError)

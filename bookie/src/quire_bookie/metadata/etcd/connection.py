@@ -29,8 +29,9 @@ from quire_bookie.errors import (
 from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S, MIB
 from quire_bookie.metadata.etcd.credentials import EtcdCertificates, user_and_password
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
-from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
 from quire_bookie.metadata.stats import MetadataStats
+from quire_bookie.metadata.url import EtcdLocation
+from quire_bookie.settings.metadata import MetadataSettings
 
 _log = logging.getLogger("quire.metadata.etcd")
 

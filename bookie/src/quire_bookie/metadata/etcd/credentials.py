@@ -13,9 +13,10 @@ import grpc
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.secret_file import read_secret
-from quire_bookie.env.tls import TlsContext, TlsFiles, client_context
+from quire_bookie.env.tls import TlsContext, client_context
 from quire_bookie.errors import ConfigError, MetadataUnavailableError
-from quire_bookie.metadata.settings import MetadataSettings
+from quire_bookie.settings.metadata import MetadataSettings
+from quire_bookie.settings.tls import TlsFiles
 
 _log = logging.getLogger("quire.metadata.etcd")
 _FILE = "file:"

@@ -41,9 +41,10 @@ from quire_bookie.metadata.etcd.connection import (
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.etcd.session import EtcdSession
 from quire_bookie.metadata.etcd.watching import EtcdWatch
-from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
 from quire_bookie.metadata.stats import MetadataStats
 from quire_bookie.metadata.store import ABSENT, Check, Node, Operation, Put, SessionState
+from quire_bookie.metadata.url import EtcdLocation
+from quire_bookie.settings.metadata import MetadataSettings
 
 T = TypeVar("T")
 

@@ -29,7 +29,8 @@ from quire_bookie.server.requests.overload import Overload
 from quire_bookie.server.requests.ports import JournalPort, StoragePort
 from quire_bookie.server.requests.repeated_adds import Held, RepeatedAdds, Verdict
 from quire_bookie.server.requests.request_bound import ByteBound
-from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.wire import server_codec, server_v2
 from quire_bookie.wire.messages import AddBatch, AddRequest, Status

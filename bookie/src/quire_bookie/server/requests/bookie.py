@@ -23,7 +23,8 @@ from quire_bookie.server.requests.ledger_loading import LedgerLoading
 from quire_bookie.server.requests.long_polls import LongPolls
 from quire_bookie.server.requests.ports import JournalPort, StoragePort
 from quire_bookie.server.requests.reads import Reads
-from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import server_codec
 from quire_bookie.wire.messages import (
     AddBatch,

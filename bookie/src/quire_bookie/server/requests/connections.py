@@ -23,7 +23,8 @@ from quire_bookie.model import Buffer
 from quire_bookie.server.security.auth import Peer, subject_of
 from quire_bookie.server.security.gate import Gate
 from quire_bookie.server.security.guard import Guard
-from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import server_v3
 from quire_bookie.wire.messages import AuthRequest, Request, StartTlsRequest, Status
 from quire_bookie.wire.server_codec import ServerCodec

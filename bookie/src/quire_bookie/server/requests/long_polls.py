@@ -16,7 +16,8 @@ from quire_bookie.server.requests.connections import Connection
 from quire_bookie.server.requests.ledger_loading import LedgerLoading
 from quire_bookie.server.requests.read_answers import EndedPoll
 from quire_bookie.server.requests.reads import Reads
-from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.wire.messages import ReadRequest, Status
 

@@ -22,7 +22,7 @@ from quire_bookie.errors import (
 from quire_bookie.limits import READ_RUN_ENTRIES_PER_TURN
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.server.requests.ports import StoragePort
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.wire import availability, server_codec, server_v2, server_v3, v2
 from quire_bookie.wire.messages import (

@@ -23,7 +23,8 @@ from quire_bookie.server.requests.ports import StoragePort
 from quire_bookie.server.requests.read_answers import READ_ANSWER_BYTES, Answer, AnyRead, EndedPoll, ReadAnswers
 from quire_bookie.server.requests.read_lanes import ReadLane
 from quire_bookie.server.requests.request_bound import RequestBound
-from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire.messages import (
     BatchReadRequest,
     ListEntriesRequest,

@@ -17,7 +17,7 @@ from quire_bookie.env.unproven import Unproven
 from quire_bookie.limits import CONNECTION_REFUSED_LOG_S, TOKENS_PER_TURN
 from quire_bookie.server.security.auth import AuthProvider, Peer
 from quire_bookie.server.security.gate import Gate
-from quire_bookie.server.security.settings import ConnectionLimitSettings
+from quire_bookie.settings.security import ConnectionLimitSettings
 
 if TYPE_CHECKING:
     from quire_bookie.tokens.files import TokenFile, TokenFileStats

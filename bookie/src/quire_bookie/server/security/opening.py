@@ -9,7 +9,7 @@ from quire_bookie.env.tls import TlsContext, server_context
 from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.roles import CertificateRoles
-from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings
+from quire_bookie.settings.security import AuthKind, RoleSettings, SecuritySettings
 
 if TYPE_CHECKING:
     from quire_bookie.tokens.files import TokenFile

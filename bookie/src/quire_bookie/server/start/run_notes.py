@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from quire_bookie.crc import crc32c
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DamagedError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.server.start.storage_folders import CURRENT
+from quire_bookie.settings.journal import JournalSettings
 
 RUN_FILE = "RUN"
 UNKNOWN_BOOT = "?"

@@ -16,8 +16,9 @@ from typing import Protocol
 
 from quire_bookie import limits
 from quire_bookie.env.clock import WallClock
-from quire_bookie.errors import ConfigError, StorageError
+from quire_bookie.errors import StorageError
 from quire_bookie.server.upkeep.compaction_pace import LatencyWatch, RatePace
+from quire_bookie.settings.compaction import CompactionSettings, Kind
 from quire_bookie.storage.compaction import Pace
 from quire_bookie.storage.logs.log_usages import LogUsage
 
@@ -30,68 +31,6 @@ class DiskPressure(Enum):
     NONE = "none"
     ALMOST_FULL = "almost full"
     FULL = "full"
-
-
-class Kind(Enum):
-    """The kind of a run; see the module."""
-
-    MINOR = "minor"
-    MAJOR = "major"
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionSettings:
-    """Settings of both kinds. A log is selected if its live share is below the threshold.
-
-    A threshold or an interval of 0 turns a kind off.
-    """
-
-    minor_threshold: float = limits.MINOR_COMPACTION_THRESHOLD
-    minor_interval_s: float = limits.MINOR_COMPACTION_INTERVAL_S
-    minor_time_max_s: float = 0.0
-    """Time budget of one run; 0: unlimited."""
-    major_threshold: float = limits.MAJOR_COMPACTION_THRESHOLD
-    major_interval_s: float = limits.MAJOR_COMPACTION_INTERVAL_S
-    major_time_max_s: float = 0.0
-    throttle_by_bytes: bool = True
-    rate_bytes_s: int = limits.COMPACTION_RATE_BYTES_S
-    rate_entries_s: int = limits.COMPACTION_RATE_ENTRIES_S
-    latency_max_s: float = limits.COMPACTION_LATENCY_MAX_S
-    """Compaction pauses while the p99 of adds or reads is above this; 0: never."""
-    force_when_no_space: bool = True
-    """Whether a full disk starts a compaction instead of suspending it."""
-
-    def __post_init__(self) -> None:
-        for name in ("minor", "major"):
-            if not 0.0 <= self.threshold(Kind(name)) < 1.0:
-                raise ConfigError(f"{name}CompactionThreshold is {self.threshold(Kind(name))}; use 0 to below 1")
-        if self.enabled(Kind.MINOR) and self.enabled(Kind.MAJOR):
-            if self.minor_threshold >= self.major_threshold:
-                raise ConfigError(
-                    f"minorCompactionThreshold {self.minor_threshold} is not below majorCompactionThreshold "
-                    f"{self.major_threshold}; lower it, as a major compaction must select more logs than a minor one"
-                )
-            if self.minor_interval_s >= self.major_interval_s:
-                raise ConfigError(
-                    f"minorCompactionInterval {self.minor_interval_s:g} is not below majorCompactionInterval "
-                    f"{self.major_interval_s:g}; lower it, as a major compaction must run less often"
-                )
-
-    def threshold(self, kind: Kind) -> float:
-        """Return the live share below which a log is selected."""
-        return self.minor_threshold if kind is Kind.MINOR else self.major_threshold
-
-    def interval_s(self, kind: Kind) -> float:
-        """Return the time between two runs."""
-        return self.minor_interval_s if kind is Kind.MINOR else self.major_interval_s
-
-    def time_max_s(self, kind: Kind) -> float:
-        """Return the time budget of a run; 0: unlimited."""
-        return self.minor_time_max_s if kind is Kind.MINOR else self.major_time_max_s
-
-    def enabled(self, kind: Kind) -> bool:
-        """Whether this kind runs at intervals."""
-        return self.threshold(kind) > 0 and self.interval_s(kind) > 0
 
 
 class CompactableStorage(Protocol):

@@ -10,35 +10,15 @@ anything.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
-from quire_bookie import limits
 from quire_bookie.env.disk import Disk, DiskUsage
 from quire_bookie.env.space_reserve import SpaceReserves
 from quire_bookie.errors import StartupError, StorageError
+from quire_bookie.settings.disks import DiskRules
 from quire_bookie.storage.logs.log_directories import LogDirectories, LogDirectory
 
 _log = logging.getLogger("quire.server.disk")
 _FAILED_CHECKS_MAX = 2
-
-
-@dataclass(frozen=True, slots=True)
-class DiskRules:
-    """Shares of a disk in use, 0 to 1; `interval_s` between checks."""
-
-    threshold: float = limits.DISK_USAGE_THRESHOLD
-    """A folder above it is full."""
-    warn_threshold: float = limits.DISK_USAGE_WARN_THRESHOLD
-    """A folder above it is almost full, which suspends major compaction."""
-    low_watermark: float = limits.DISK_USAGE_LOW_WATERMARK
-    """A full folder becomes writable again below it."""
-    interval_s: float = limits.DISK_CHECK_INTERVAL_S
-    high_priority_bytes_min: int = limits.ENTRY_LOG_BYTES_MAX
-    """A read-only bookie accepts adds with high priority while a folder has at least this much free space."""
-    on_any_full: bool = False
-    """Whether the bookie turns read-only as soon as one folder is full."""
-    read_only_enabled: bool = True
-    """False: a bookie without space ends instead of turning read-only."""
 
 
 def used_share(usage: DiskUsage) -> float:
@@ -55,9 +35,9 @@ def full_folders(usages: Sequence[DiskUsage], full_before: Sequence[bool], rules
     shares = [used_share(usage) for usage in usages]
     if all(full_before):
         together = used_share(sum_of(usages))
-        return [share > rules.threshold or together >= rules.low_watermark for share in shares]
+        return [share > rules.threshold or together >= rules.writable_below for share in shares]
     return [
-        share >= rules.low_watermark if before else share > rules.threshold
+        share >= rules.writable_below if before else share > rules.threshold
         for share, before in zip(shares, full_before, strict=True)
     ]
 
@@ -98,6 +78,8 @@ class DiskMonitor:
         self._disk = disk
         self._directories = directories
         self._rules = rules
+        assert rules.high_priority_bytes_min is not None, "filled in by BookieSettings.disk_rules"
+        self._high_priority_bytes_min = rules.high_priority_bytes_min
         self._set_read_only = set_read_only
         self._journal_folders = tuple(dict.fromkeys(journal_folders))
         self._journal_needs_bytes = journal_needs_bytes
@@ -128,14 +110,14 @@ class DiskMonitor:
     @property
     def any_almost_full(self) -> bool:
         """Whether a ledger folder is above the warning threshold."""
-        return any(used_share(folder.usage) > self._rules.warn_threshold for folder in self.folders)
+        return any(used_share(folder.usage) > self._rules.almost_full_above for folder in self.folders)
 
     @property
     def excess_bytes(self) -> int:
         """Bytes in use above the warning threshold, over all file systems of the ledger folders; while read-only, at
         least the bytes that its reserve and its next journal file lack."""
         usages = {folder.usage.file_system or -1 - at: folder.usage for at, folder in enumerate(self.folders)}
-        share = 1.0 - self._rules.warn_threshold
+        share = 1.0 - self._rules.almost_full_above
         excess = sum(max(0, int(usage.total_bytes * share) - usage.free_bytes) for usage in usages.values())
         lacking = self._reserves.missing_bytes + self._journal_needs_bytes - self.free_bytes if self.read_only else 0
         return max(excess, lacking)
@@ -192,7 +174,7 @@ class DiskMonitor:
         usages = [folder.usage for folder in folders]
         total = sum_of(usages)
         self.total_bytes, self.free_bytes = total.total_bytes, total.free_bytes
-        spacious = any(usage.free_bytes >= self._rules.high_priority_bytes_min for usage in usages)
+        spacious = any(usage.free_bytes >= self._high_priority_bytes_min for usage in usages)
         self.accepts_high_priority = spacious or self._can_flush()
         fulls = full_folders(usages, [_is_full(folder) for folder in folders], self._rules)
         for folder, full in zip(folders, fulls, strict=True):

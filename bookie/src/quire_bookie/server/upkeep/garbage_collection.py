@@ -24,15 +24,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quire_bookie.errors import DamagedError, MetadataError, StorageError
-from quire_bookie.limits import GC_INTERVAL_S, GC_QUARANTINE_LEDGERS_MAX
+from quire_bookie.limits import GC_QUARANTINE_LEDGERS_MAX
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import LedgerId
 from quire_bookie.server.upkeep.collection_doubts import CollectionDoubts, CollectionHeldError
-from quire_bookie.server.upkeep.gc_fuse import FuseSettings, GcFuse
-from quire_bookie.server.upkeep.over_replicated import OverReplicatedCopies, OverReplicatedSettings
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings, due, released
+from quire_bookie.server.upkeep.gc_fuse import GcFuse
+from quire_bookie.server.upkeep.over_replicated import OverReplicatedCopies
+from quire_bookie.server.upkeep.quarantine_rules import due, released
+from quire_bookie.settings.collection import GarbageCollectionSettings
 from quire_bookie.storage.ledger_quarantine import QuarantinedLedger
 
 _log = logging.getLogger("quire.server.garbage_collection")
@@ -83,16 +84,6 @@ class CollectableStorage(Protocol):
     async def drop_dead_logs(self) -> int:
         """Remove entry logs without a live ledger; return the bytes freed."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class GarbageCollectionSettings:
-    """The interval of rounds in seconds, and the settings of fuse, quarantine and superfluous copies."""
-
-    interval_s: float = GC_INTERVAL_S
-    fuse: FuseSettings = field(default_factory=FuseSettings)
-    quarantine: QuarantineSettings = field(default_factory=QuarantineSettings)
-    over_replicated: OverReplicatedSettings = field(default_factory=OverReplicatedSettings)
 
 
 @dataclass(slots=True)

@@ -13,33 +13,14 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from quire_bookie import limits
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
-from quire_bookie.errors import ConfigError, DamagedError
+from quire_bookie.errors import DamagedError
+from quire_bookie.settings.collection import FuseSettings
 
 _log = logging.getLogger("quire.server.garbage_collection")
 _HEAD = "quire gc 1"
 FILE_NAME: Final = "gc.state"
-
-
-@dataclass(frozen=True, slots=True)
-class FuseSettings:
-    """When the fuse blows. `share`: of the stored ledgers, 0 to 1; 1 turns the fuse off.
-
-    It never blows with fewer than `ledgers_min` missing ledgers.
-    """
-
-    share: float = limits.GC_FUSE_SHARE
-    ledgers_min: int = limits.GC_FUSE_LEDGERS_MIN
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.share <= 1.0:
-            raise ConfigError(f"gcFuseShare is {self.share}; use more than 0 and at most 1")
-
-    def blows(self, missing: int, held: int) -> bool:
-        """Whether too many of the stored ledgers are missing."""
-        return missing >= self.ledgers_min and missing > self.share * held
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,14 @@ A deletion leaves a tombstone that a recovery add removes again, since the clust
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
-from quire_bookie import limits
 from quire_bookie.errors import MetadataError, MetadataFormatError, NoSuchLedgerError, QuireError
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import ReplicationLocks
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.settings.collection import OverReplicatedSettings
 from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
@@ -58,14 +57,6 @@ class CopyStorage(Protocol):
     async def delete_copy(self, ledger: LedgerId, unchanged: Unchanged, /) -> bool:
         """Delete a ledger that may be revived. False: entries were put since."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class OverReplicatedSettings:
-    """`interval_s` between two searches (0: never), and the number of ledgers checked concurrently."""
-
-    interval_s: float = limits.GC_OVER_REPLICATED_INTERVAL_S
-    at_once: int = limits.GC_OVER_REPLICATED_AT_ONCE
 
 
 def is_superfluous(metadata: LedgerMetadata, bookie: BookieId) -> bool:

@@ -7,7 +7,6 @@ written once the pod is assigned to a node, possibly after the process began: th
 import asyncio
 import logging
 import re
-from dataclasses import dataclass
 from functools import partial
 
 from quire_bookie import limits
@@ -17,23 +16,10 @@ from quire_bookie.errors import MetadataFormatError, StartupError
 from quire_bookie.metadata.rack_map import RACK_MAP, change_rack_map, decode_rack_map, with_place
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
+from quire_bookie.settings.rack import RackSettings
 
 _log = logging.getLogger("quire.server.rack")
 _LINE = re.compile(r'([^=\s]+)="((?:[^"\\]|\\.)*)"')
-
-
-@dataclass(frozen=True, slots=True)
-class RackSettings:
-    """The source of a bookie's rack; with neither rack nor file it publishes none."""
-
-    rack: str = ""
-    """`/zone/rack`, or a rack alone."""
-    annotations_path: str = ""
-    """File with a line `key="value"` for each annotation of the pod; counts when `rack` is empty."""
-    annotation: str = limits.RACK_ANNOTATION
-    """Key of the annotation with the rack; an empty value means that the Kubernetes node has no rack."""
-    wait_s: float = limits.RACK_WAIT_S
-    """Longest wait for the annotation."""
 
 
 def place_of(rack: str) -> str | None:

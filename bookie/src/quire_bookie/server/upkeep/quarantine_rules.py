@@ -7,35 +7,10 @@ administrator has passed.
 """
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
-from quire_bookie import limits
-from quire_bookie.errors import ConfigError
 from quire_bookie.model import LedgerId
+from quire_bookie.settings.collection import QuarantineSettings
 from quire_bookie.storage.ledger_quarantine import QuarantinedLedger
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantineSettings:
-    """Seconds in quarantine, and the minimum on a disk that is almost full. `keep_s` 0: no quarantine."""
-
-    keep_s: float = limits.GC_QUARANTINE_S
-    keep_min_s: float = limits.GC_QUARANTINE_MIN_S
-
-    def __post_init__(self) -> None:
-        for name, value in (("gcQuarantineSeconds", self.keep_s), ("gcQuarantineMinSeconds", self.keep_min_s)):
-            if value < 0:
-                raise ConfigError(f"{name} is {value}; use 0 or more")
-
-    @property
-    def keep_ms(self) -> int:
-        """Milliseconds in quarantine."""
-        return int(self.keep_s * 1000)
-
-    @property
-    def keep_min_ms(self) -> int:
-        """Minimum milliseconds in quarantine, never more than `keep_ms`."""
-        return min(int(self.keep_min_s * 1000), self.keep_ms)
 
 
 def due(

@@ -19,7 +19,6 @@ from quire_bookie import limits
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import (
-    ConfigError,
     DigestMismatchError,
     MetadataError,
     MetadataFormatError,
@@ -31,6 +30,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import DigestType, EntryId, LedgerId
 from quire_bookie.server.upkeep.damage_marks import DamageMarks
 from quire_bookie.server.upkeep.damage_report import DamageReport
+from quire_bookie.settings.scrubbing import ScrubbingSettings
 from quire_bookie.storage.ledger_storage import LedgerStorage
 from quire_bookie.storage.scrub import Damage, Scrub, ScrubPosition, ScrubStats
 from quire_bookie.wire.digest import Digest, master_key
@@ -41,21 +41,6 @@ DIGESTS_MAX: Final = 1024
 SAVE_EVERY_BYTES: Final = 64 * limits.MIB
 
 _log = logging.getLogger("quire.server.scrubbing")
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubbingSettings:
-    """Interval and rate of the scrub. ConfigError for impossible values."""
-
-    interval_s: float = limits.SCRUB_INTERVAL_S
-    """From the end of one round to the start of the next; 0 turns it off."""
-    bytes_per_second: int = limits.SCRUB_BYTES_PER_SECOND
-
-    def __post_init__(self) -> None:
-        if self.interval_s < 0:
-            raise ConfigError(f"scrubIntervalSeconds is {self.interval_s}; it must not be negative")
-        if self.bytes_per_second <= 0:
-            raise ConfigError(f"scrubBytesPerSecond is {self.bytes_per_second}; it must be positive")
 
 
 @dataclass(slots=True)

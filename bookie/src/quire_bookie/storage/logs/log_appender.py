@@ -22,7 +22,7 @@ from quire_bookie.storage.formats.index_keys import log_key
 from quire_bookie.storage.formats.log_catalog import LogState, encode_log_state
 from quire_bookie.storage.logs.entry_log import LogWriter
 from quire_bookie.storage.logs.log_directories import LogDirectories
-from quire_bookie.storage.settings import StorageStats
+from quire_bookie.storage.stats import StorageStats
 
 _log = logging.getLogger("quire.storage.logs")
 _ORIGINS_MAX: Final = 64

@@ -24,7 +24,7 @@ from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES, check_r
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.storage.logs.log_set import EntryLogs
 from quire_bookie.storage.read_cache import Extent, ReadCache
-from quire_bookie.storage.settings import StorageStats
+from quire_bookie.storage.stats import StorageStats
 
 _log = logging.getLogger("quire.storage.reads")
 

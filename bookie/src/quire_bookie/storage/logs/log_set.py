@@ -15,6 +15,7 @@ from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, StartupError
 from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.storage.formats import log_format
 from quire_bookie.storage.formats.index_keys import LOGS_END, LOGS_START, log_key, log_of_key
 from quire_bookie.storage.formats.log_ages import AgeRun, AgeTable, LogAges
@@ -25,7 +26,7 @@ from quire_bookie.storage.logs.entry_log import LogFiles, LogWriter, log_path
 from quire_bookie.storage.logs.log_appender import LogAppender
 from quire_bookie.storage.logs.log_directories import LogDirectories
 from quire_bookie.storage.logs.quarantine import Quarantine
-from quire_bookie.storage.settings import StorageSettings, StorageStats
+from quire_bookie.storage.stats import StorageStats
 
 _log = logging.getLogger("quire.storage.logs")
 

@@ -41,7 +41,7 @@ from quire_broker.managed_ledger.ledger_port import Payload, Writer
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.reading.entry_cache import sizes
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 

@@ -21,8 +21,8 @@ from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.appending.rollover import RollConditions, may_roll
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.stored_passwords import MANAGED_LEDGER, to_recover
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _AWAY_S = 5.0  # after a failed call the metadata store counts as unavailable for this time
 

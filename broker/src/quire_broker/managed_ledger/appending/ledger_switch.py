@@ -28,7 +28,7 @@ from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from quire_broker.limits import LEDGER_ENTRIES_MAX, LEDGER_OVERGROWTH_MAX
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 
 class RollReason(Enum):

@@ -18,8 +18,8 @@ from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.tiers import OffloadedReadError, TieredReader
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.offload.tier import Tier
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 READ_BYTES_MAX = 5 * 1024 * 1024
 """Bytes that one call returns if its caller gives no bound."""

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from quire_bookie.client import ClientSettings
 from quire_bookie.client.links.bookie_link import Purpose
 from quire_bookie.client.links.connection import BookieConnection
 from quire_bookie.client.links.pool import ConnectionPool
 from quire_bookie.errors import BookieUnavailableError, LedgerError, LedgerFencedError, NoSuchLedgerError
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, DigestType, EntryId, LedgerId
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.client_codec import v2_adds
 from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import AddRequest, ReadRequest, Status

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from quire_bookie.client import ClientSettings
 from quire_bookie.client.links.bookie_link import BuildRequest, Purpose
 from quire_bookie.client.links.connection import BookieConnection
 from quire_bookie.client.links.pool import ConnectionPool
@@ -11,6 +10,7 @@ from quire_bookie.client.links.v3_connection import V3Connection
 from quire_bookie.errors import BookieUnavailableError, LedgerError
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.client_codec import v2_adds, v3_force, v3_read, v3_read_lac
 from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerEntry, LedgerReader, LedgerWriter
+from quire_bookie.client import LedgerClient, LedgerEntry, LedgerReader, LedgerWriter
 from quire_bookie.client.reading import ledger_reader
 from quire_bookie.errors import (
     BookieIoError,
@@ -23,6 +23,7 @@ from quire_bookie.errors import (
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.model import EntryId, LedgerState, Segment
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.messages import AddRequest, BatchReadRequest, ReadRequest, Status
 from tests.unit.bookie.client.cluster import Cluster, run
 from tests.unit.bookie.client.fake_bookie import FakeBookie

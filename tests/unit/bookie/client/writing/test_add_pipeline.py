@@ -7,7 +7,6 @@ import pytest
 
 from quire_bookie.client.links.bookie_link import AddSink, BatchAnswer, EntryAnswer, Purpose, V3Link
 from quire_bookie.client.replica_health import ReplicaHealth
-from quire_bookie.client.settings import ClientSettings
 from quire_bookie.client.writing.add_frames import AddFrames
 from quire_bookie.client.writing.add_pipeline import AddPipeline
 from quire_bookie.errors import (
@@ -19,6 +18,7 @@ from quire_bookie.errors import (
     TooManyRequestsError,
 )
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import AddRequest
 from quire_bookie.wire.server_codec import ServerCodec

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire_bookie.client import ClientSettings, LedgerClient, LedgerWriter, WriterState
+from quire_bookie.client import LedgerClient, LedgerWriter, WriterState
 from quire_bookie.errors import (
     LedgerClosedError,
     LedgerError,
@@ -15,6 +15,7 @@ from quire_bookie.errors import (
     QuorumError,
 )
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerState
+from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.messages import AddRequest, Status
 from tests.unit.bookie.client.cluster import QUICK, Cluster, Listener, run
 from tests.unit.bookie.client.fake_bookie import Asked

@@ -18,8 +18,9 @@ from quire_bookie.metadata.etcd.connection import (
     classify,
     refusal,
 )
-from quire_bookie.metadata.settings import EtcdLocation, MetadataSettings
 from quire_bookie.metadata.stats import MetadataStats
+from quire_bookie.metadata.url import EtcdLocation
+from quire_bookie.settings.metadata import MetadataSettings
 
 Code = grpc.StatusCode
 

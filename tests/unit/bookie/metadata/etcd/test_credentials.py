@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from quire_bookie.metadata.etcd.credentials import EtcdCertificates
-from quire_bookie.metadata.settings import MetadataSettings
+from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.certificates import Authority
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 from quire_bookie.errors import DamagedError, DiskFullError, JournalPoisonedError
 from quire_bookie.model import EntryId, LedgerId
-from quire_bookie.server.settings import ServiceSettings
 from quire_bookie.server.start.replaying import ReplayTarget
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import AddResponse, Status

@@ -7,8 +7,9 @@ import pytest
 
 from quire_bookie.server.requests.connections import PAUSED_BY_ADDS, PAUSED_BY_REQUESTS, Connection, OpenConnections
 from quire_bookie.server.security.guard import Guard
-from quire_bookie.server.security.settings import ConnectionLimitSettings
-from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.security import ConnectionLimitSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire.messages import ReadRun, Request
 from tests.sim.loop import simulate
 

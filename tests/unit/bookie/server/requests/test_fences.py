@@ -5,7 +5,7 @@ import asyncio
 from quire_bookie.errors import DiskFullError
 from quire_bookie.limits import MASTER_KEY_BYTES_MAX
 from quire_bookie.model import NO_ENTRY, EntryId
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import ReadResponse, Status
 from quire_bookie.wire.server_codec import ServerCodec

@@ -10,7 +10,7 @@ import pytest
 from quire_bookie.errors import DamagedError
 from quire_bookie.limits import LONG_POLL_S_MAX
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import ReadResponse, Response, Status
 from tests.unit.bookie.server.fakes import FakeConnection

@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.errors import DamagedError, StorageError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.availability import decode
 from quire_bookie.wire.messages import BatchReadResponse, ListEntriesResponse, ReadLacResponse, ReadResponse, Status

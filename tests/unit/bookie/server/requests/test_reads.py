@@ -7,7 +7,7 @@ from itertools import accumulate
 from quire_bookie.errors import DamagedError
 from quire_bookie.limits import READ_RUN_ENTRIES_PER_TURN
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.storage.read_cache import Extent
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import BatchReadResponse, ReadResponse, ReadRun, Status

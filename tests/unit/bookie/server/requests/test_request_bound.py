@@ -4,7 +4,7 @@ import asyncio
 
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.requests.connections import PAUSED_BY_LOADING, PAUSED_BY_REQUESTS
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import Request, Status
 from quire_bookie.wire.server_codec import ServerCodec

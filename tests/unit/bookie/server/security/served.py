@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.requests.connections import Connection, OpenConnections
 from quire_bookie.server.security.guard import Guard
-from quire_bookie.server.settings import BookieStats, ServiceSettings
+from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import client_codec, client_v3, server_codec, server_v3
 from quire_bookie.wire.messages import (
     AddBatch,

@@ -9,13 +9,14 @@ import jwt
 import pytest
 
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.tls import TlsContext, TlsFiles, client_context, server_context
+from quire_bookie.env.tls import TlsContext, client_context, server_context
 from quire_bookie.server.security.auth import AuthProvider
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.roles import CertificateRoles
-from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.server.security.tokens import TokenAuthentication
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.security import ConnectionLimitSettings
+from quire_bookie.settings.service import ServiceSettings
+from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
 from quire_bookie.wire import client_v3
 from quire_bookie.wire.client_codec import v2_auth

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from quire_bookie.server.requests.connections import Connection, OpenConnections
 from quire_bookie.server.security.guard import Guard
-from quire_bookie.server.security.settings import ConnectionLimitSettings
 from quire_bookie.server.security.tokens import TokenAuthentication
-from quire_bookie.server.settings import ServiceSettings
+from quire_bookie.settings.security import ConnectionLimitSettings
+from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.tokens.checks import OpaqueTokens
 from quire_bookie.wire import client_codec, client_v3
 from tests.unit.bookie.server.security.served import FIRST, LEDGER, Agreeable, start_tls, v2_add, v2_read

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.tls import TlsContext, TlsFiles, client_context, server_context
+from quire_bookie.env.tls import TlsContext, client_context, server_context
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.server.requests.connections import PAUSED_BY_ADDS
 from quire_bookie.server.security.guard import Guard
-from quire_bookie.server.security.settings import ConnectionLimitSettings
+from quire_bookie.settings.security import ConnectionLimitSettings
+from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.wire import client_v3
 from quire_bookie.wire.messages import AddResponse, ReadResponse, Status
 from quire_bookie.wire.proto import bookkeeper_pb2 as pb

@@ -11,10 +11,10 @@ from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.errors import ConfigError
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
-from quire_bookie.server.security.settings import AuthKind, RoleSettings, SecuritySettings
+from quire_bookie.settings.security import AuthKind, RoleSettings, SecuritySettings
+from quire_bookie.settings.tokens import TokenSettings
 from quire_bookie.tokens.checks import OpaqueTokens, TokenError, parse_tokens
 from quire_bookie.tokens.files import TokenFile
-from quire_bookie.tokens.settings import TokenSettings
 from quire_bookie.wire.client_codec import v2_auth
 from quire_bookie.wire.messages import AddResponse, AuthResponse, Status
 from tests.unit.bookie.server.security.served import Client, Port, served, v2_add

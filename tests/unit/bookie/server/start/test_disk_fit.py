@@ -6,7 +6,7 @@ from quire_bookie.errors import ConfigError, StartupError
 from quire_bookie.limits import MIB
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.start.disk_fit import fit_to_disk, fitted, make_first_reserves, open_reserves
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.disk import SimDisk
 
 GIB = 1024 * MIB

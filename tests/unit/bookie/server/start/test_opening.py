@@ -21,7 +21,6 @@ from quire_bookie.errors import (
     StartupError,
     UnknownLedgerStateError,
 )
-from quire_bookie.journal import JournalSettings
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import EntryId, LedgerId, Run
@@ -30,7 +29,8 @@ from quire_bookie.server.start.opening import BookieData, open_data
 from quire_bookie.server.start.run_notes import RUN_FILE
 from quire_bookie.server.start.storage_folders import StorageFolders
 from quire_bookie.server.start.storage_identity import ClaimOptions, claim_storage
-from quire_bookie.storage.settings import StorageSettings
+from quire_bookie.settings.journal import JournalSettings
+from quire_bookie.settings.storage import StorageSettings
 from tests.sim.disk import SimCrashError, SimDisk, Survival
 from tests.sim.index_store import SimIndexStore
 from tests.sim.metadata import SimMetadata, SimMetadataStore

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.errors import DamagedError
-from quire_bookie.journal.settings import JournalSettings
 from quire_bookie.server.start.run_notes import UNKNOWN_BOOT, RunNote, RunNotes, decode_note, encode_note, judge
+from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimDisk
 
 NO_SYNC, NO_JOURNAL = JournalSettings(sync_data=False), JournalSettings(write_data=False)

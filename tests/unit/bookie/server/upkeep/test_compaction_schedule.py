@@ -9,13 +9,8 @@ from quire_bookie import limits
 from quire_bookie.errors import ConfigError, StorageError
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.server.upkeep.compaction_pace import LatencyWatch
-from quire_bookie.server.upkeep.compaction_schedule import (
-    CompactionSchedule,
-    CompactionSettings,
-    DiskPressure,
-    Kind,
-    chosen_logs,
-)
+from quire_bookie.server.upkeep.compaction_schedule import CompactionSchedule, DiskPressure, chosen_logs
+from quire_bookie.settings.compaction import CompactionSettings, Kind
 from quire_bookie.storage.compaction import Pace
 from quire_bookie.storage.logs.log_usages import LogUsage
 from tests.sim.loop import SimLoop, simulate

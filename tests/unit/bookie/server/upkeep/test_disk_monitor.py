@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from quire_bookie.env.disk import DiskUsage
 from quire_bookie.errors import StartupError, StorageError
-from quire_bookie.server.upkeep.disk_monitor import DiskMonitor, DiskRules, full_folders, sum_of, used_share
+from quire_bookie.server.upkeep.disk_monitor import DiskMonitor, full_folders, sum_of, used_share
+from quire_bookie.settings.disks import DiskRules
 from quire_bookie.storage.logs.log_directories import LogDirectories
 from tests.sim.disk import SimDisk
 
@@ -53,7 +54,7 @@ def test_no_folder_above_the_threshold_is_writable_and_none_below_the_watermark_
     for usage, full in zip(usages, after, strict=True):
         if used_share(usage) > RULES.threshold:
             assert full
-        if used_share(usage) < RULES.low_watermark and not all(before):
+        if used_share(usage) < RULES.writable_below and not all(before):
             assert not full
     assert full_folders(usages, after, RULES) == after or all(before), "a second check changes nothing"
 

@@ -11,9 +11,9 @@ from quire_bookie.errors import ConfigError, DamagedError, MetadataError, Metada
 from quire_bookie.metadata.collection_hold import release_collection_hold, set_collection_hold
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import LedgerId
-from quire_bookie.server.upkeep.garbage_collection import GarbageCollection, GarbageCollectionSettings
-from quire_bookie.server.upkeep.gc_fuse import FuseSettings, GcFuse
-from quire_bookie.server.upkeep.quarantine_rules import QuarantineSettings
+from quire_bookie.server.upkeep.garbage_collection import GarbageCollection
+from quire_bookie.server.upkeep.gc_fuse import GcFuse
+from quire_bookie.settings.collection import FuseSettings, GarbageCollectionSettings, QuarantineSettings
 from quire_bookie.storage.ledger_quarantine import QuarantinedLedger, QuarantineState
 from tests.sim.disk import SimDisk
 from tests.sim.metadata import SimMetadata, SimMetadataStore

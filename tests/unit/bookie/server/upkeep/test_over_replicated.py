@@ -11,7 +11,8 @@ from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.metadata.under_replication import ReplicationLocks, lock_path, mark_path
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
-from quire_bookie.server.upkeep.over_replicated import OverReplicatedCopies, OverReplicatedSettings, is_superfluous
+from quire_bookie.server.upkeep.over_replicated import OverReplicatedCopies, is_superfluous
+from quire_bookie.settings.collection import OverReplicatedSettings
 from quire_bookie.storage.deletion import Unchanged
 from quire_bookie.storage.entry_ranges import EntryRange
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo

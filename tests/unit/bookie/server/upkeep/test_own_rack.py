@@ -10,7 +10,8 @@ import pytest
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.model import BookieId
-from quire_bookie.server.upkeep.own_rack import RackSettings, annotation_in, place_of, publish_rack
+from quire_bookie.server.upkeep.own_rack import annotation_in, place_of, publish_rack
+from quire_bookie.settings.rack import RackSettings
 from tests.sim.disk import SimDisk
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore

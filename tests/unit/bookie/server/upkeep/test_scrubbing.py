@@ -11,7 +11,8 @@ from quire_bookie.limits import SCRUB_ENTRIES_PER_SECOND, SCRUB_RETRY_S
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
-from quire_bookie.server.upkeep.scrubbing import POSITION_NAME, Scrubbing, ScrubbingSettings
+from quire_bookie.server.upkeep.scrubbing import POSITION_NAME, Scrubbing
+from quire_bookie.settings.scrubbing import ScrubbingSettings
 from quire_bookie.storage.scrub import ScrubPosition
 from quire_bookie.wire.digest import Digest, master_key
 from tests.sim.loop import SimLoop

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from quire_bookie.errors import NoSuchEntryError, NoSuchLedgerError, QuireError
 from quire_bookie.model import LedgerId
-from quire_bookie.storage import LedgerStorage, StorageSettings
+from quire_bookie.settings.storage import StorageSettings
+from quire_bookie.storage import LedgerStorage
 from quire_bookie.storage.formats.index_keys import DELETIONS_END, DELETIONS_START, block_key, deletion_key, state_key
 from quire_bookie.storage.ledgers.tombstones import decode_deletion, encode_deletion
 from tests.sim.disk import SimDisk

@@ -13,7 +13,7 @@ from quire_broker.managed_ledger.appending.rollover import (
     may_roll,
     reason_to_roll,
 )
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 SETTINGS = ManagedLedgerSettings(
     ledger_entries_max=100, ledger_bytes_max=1000, rollover_age_min_s=60, rollover_age_max_s=3600

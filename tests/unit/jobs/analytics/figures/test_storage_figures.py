@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import Position
-from quire_broker.managed_ledger.settings import ManagedLedgerSettings
 from quire_broker.managed_ledger.trimming import trimmable
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_jobs.analytics import columns
 from quire_jobs.analytics.figures import audit, cost, retention
 from tests.unit.jobs.analytics.small_tables import NOON, NOON_S, TOPIC, found, ledgers, one, table

@@ -1,13 +1,14 @@
-"""The settings of a bookie for TLS, authentication and limits on connections. Never reads a file."""
+"""Declares the settings of a bookie for TLS, authentication and limits on connections."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from quire_bookie import limits
-from quire_bookie.env.tls import TlsFiles
 from quire_bookie.errors import ConfigError
-from quire_bookie.tokens.settings import TokenSettings
+from quire_bookie.settings.declared import MILLISECONDS, setting
+from quire_bookie.settings.tls import TlsFiles
+from quire_bookie.settings.tokens import TokenSettings
 
 
 class AuthKind(Enum):
@@ -32,11 +33,39 @@ class ServerTlsSettings:
 class ConnectionLimitSettings:
     """Bounds on connections. 0 removes a bound, except those of the frame size and the handshake timeout."""
 
-    connections_max: int = limits.CONNECTIONS_MAX
-    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
-    unauthenticated_s: float = limits.UNAUTHENTICATED_S
-    unauthenticated_frame_bytes_max: int = limits.UNAUTHENTICATED_FRAME_BYTES_MAX
-    handshake_timeout_s: float = limits.TLS_HANDSHAKE_TIMEOUT_S
+    connections_max: int = setting(
+        limits.CONNECTIONS_MAX, "maxConnections", "connections at once; 0: no limit", short="max_connections", ge=0
+    )
+    connections_per_address_max: int = setting(
+        limits.CONNECTIONS_PER_ADDRESS_MAX,
+        "maxConnectionsPerAddress",
+        "connections at once of one client address; 0: no limit",
+        short="max_connections_per_address",
+        ge=0,
+    )
+    unauthenticated_s: float = setting(
+        limits.UNAUTHENTICATED_S,
+        "unauthenticatedTimeoutMs",
+        "time after which an unauthenticated connection is closed, in ms; 0: never",
+        short="unauthenticated_timeout_ms",
+        unit=MILLISECONDS,
+        ge=0,
+    )
+    unauthenticated_frame_bytes_max: int = setting(
+        limits.UNAUTHENTICATED_FRAME_BYTES_MAX,
+        "unauthenticatedMaxFrameSizeBytes",
+        "largest frame before authentication, in bytes",
+        short="unauthenticated_frame_bytes",
+        ge=1024,
+    )
+    handshake_timeout_s: float = setting(
+        limits.TLS_HANDSHAKE_TIMEOUT_S,
+        "tlsHandshakeTimeoutMs",
+        "time limit of a TLS handshake, in ms",
+        short="tls_handshake_timeout_ms",
+        unit=MILLISECONDS,
+        ge=100,
+    )
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values that cannot work."""

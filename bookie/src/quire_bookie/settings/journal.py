@@ -1,9 +1,10 @@
-"""Settings of the journal, with defaults from `limits`. Never reads files: `config` does that."""
+"""Declares the settings of the journal."""
 
 from dataclasses import dataclass
 
 from quire_bookie import limits
 from quire_bookie.errors import ConfigError
+from quire_bookie.settings.declared import MEBIBYTES, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +17,48 @@ class JournalSettings:
     `reserved_bytes` free: on a shared disk the journal must not take the space of the flushes that free journal files.
     """
 
-    file_bytes: int = limits.JOURNAL_FILE_BYTES
-    group_bytes_max: int = limits.JOURNAL_GROUP_BYTES_MAX
-    group_entries_max: int = limits.JOURNAL_GROUP_ENTRIES_MAX
+    file_bytes: int = setting(
+        limits.JOURNAL_FILE_BYTES,
+        "journalMaxSizeMB",
+        "size of a journal file in MiB; files are recycled",
+        short="journal_max_size_mb",
+        unit=MEBIBYTES,
+        ge=32,
+    )
+    group_bytes_max: int = setting(
+        limits.JOURNAL_GROUP_BYTES_MAX,
+        "journalBufferedWritesThreshold",
+        "most bytes of one journal group; default: 8 MiB, and a group contains all queued entries",
+        short="journal_group_bytes_max",
+        kind=int | None,
+        key_default=None,
+        read=lambda value: min(value or limits.JOURNAL_GROUP_BYTES_MAX, limits.JOURNAL_GROUP_BYTES_MAX),
+        ge=1,
+    )
+    group_entries_max: int = setting(
+        limits.JOURNAL_GROUP_ENTRIES_MAX,
+        "journalBufferedEntriesThreshold",
+        "most entries of one journal group; 0: 32768",
+        short="journal_group_entries_max",
+        key_default=0,
+        read=lambda value: value or limits.JOURNAL_GROUP_ENTRIES_MAX,
+        ge=0,
+    )
     queue_bytes_max: int = limits.JOURNAL_QUEUE_BYTES_MAX
     spare_files_max: int = limits.JOURNAL_SPARE_FILES_MAX
     reserved_bytes: int = limits.JOURNAL_RESERVED_BYTES
-    sync_data: bool = True
-    """False: a group is acknowledged once written, before it is durable. A power loss loses acknowledged entries."""
-    write_data: bool = True
-    """False: nothing is written, only replayed. Any end except a clean stop loses acknowledged entries."""
+    sync_data: bool = setting(
+        True,
+        "journalSyncData",
+        "false: adds are answered once written, not once durable; needs acknowledgeDataLossRisk",
+        short="journal_sync_data",
+    )
+    write_data: bool = setting(
+        True,
+        "journalWriteData",
+        "false: adds are answered from memory, without a journal; needs acknowledgeDataLossRisk",
+        short="journal_write_data",
+    )
 
     @property
     def short_file_bytes(self) -> int:

@@ -1,22 +1,49 @@
-"""Settings and counters of the storage. Owns no behaviour beyond checking that the settings are consistent."""
+"""Declares the settings of the storage."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quire_bookie import limits
 from quire_bookie.errors import ConfigError
-from quire_bookie.metrics import LatencyHistogram
+from quire_bookie.settings.declared import MEBIBYTES, MILLISECONDS, setting
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
     """The settings of one storage. Raises ConfigError if the values contradict each other."""
 
-    write_cache_bytes: int = limits.WRITE_CACHE_BYTES
-    """The size of both halves together."""
-    read_cache_bytes: int = limits.READ_CACHE_BYTES
+    write_cache_bytes: int = setting(
+        limits.WRITE_CACHE_BYTES,
+        "dbStorage_writeCacheMaxSizeMb",
+        "both halves of the write cache together, in MiB",
+        short="write_cache_mb",
+        unit=MEBIBYTES,
+        ge=24,
+    )
+    read_cache_bytes: int = setting(
+        limits.READ_CACHE_BYTES,
+        "dbStorage_readAheadCacheMaxSizeMb",
+        "read cache in MiB",
+        short="read_cache_mb",
+        unit=MEBIBYTES,
+        ge=1,
+    )
     read_ahead_bytes: int = limits.READ_AHEAD_BYTES
-    entry_log_bytes_max: int = limits.ENTRY_LOG_BYTES_MAX
-    flush_interval_s: float = limits.FLUSH_INTERVAL_S
+    entry_log_bytes_max: int = setting(
+        limits.ENTRY_LOG_BYTES_MAX,
+        "logSizeLimit",
+        "an entry log is sealed at this size in bytes",
+        short="entry_log_size_bytes",
+        ge=2 * limits.FRAME_BYTES_MAX,
+        le=1024 * limits.MIB,
+    )
+    flush_interval_s: float = setting(
+        limits.FLUSH_INTERVAL_S,
+        "flushInterval",
+        "the write cache is flushed at least this often, in ms",
+        short="flush_interval_ms",
+        unit=MILLISECONDS,
+        ge=10,
+    )
     ledger_states_max: int = limits.LEDGER_STATES_MAX
     changed_states_max: int = limits.CHANGED_LEDGER_STATES_MAX
     """This many changed states of ledgers (new, fenced, explicit LAC) start a flush, regardless of the entries."""
@@ -27,8 +54,12 @@ class StorageSettings:
     reserve_bytes: int = 0
     """Allocated in advance for a full disk: at least the write cache, so that its content always fits; 0: none."""
     disk_full_retry_s: float = limits.DISK_CHECK_INTERVAL_S
-    deleted_ledger_memory_s: float = limits.DELETED_LEDGER_MEMORY_S
-    """How long a deleted ledger refuses late writers before its tombstone is removed."""
+    deleted_ledger_memory_s: float = setting(
+        limits.DELETED_LEDGER_MEMORY_S,
+        "deletedLedgerMemorySeconds",
+        "time for which a deleted ledger refuses late writers, in s",
+        ge=0,
+    )
     open_logs_max: int = limits.OPEN_LOGS_MAX
 
     def __post_init__(self) -> None:
@@ -48,30 +79,3 @@ class StorageSettings:
         for name in sizes:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
-
-
-@dataclass(slots=True)
-class StorageStats:
-    """Counters since the start, for the metrics collector."""
-
-    entries_put: int = 0
-    bytes_put: int = 0
-    puts_rejected: int = 0
-    reads: int = 0
-    write_cache_hits: int = 0
-    read_cache_hits: int = 0
-    log_reads: int = 0
-    log_bytes_read: int = 0
-    reads_joined: int = 0
-    reads_damaged: int = 0
-    flushes: int = 0
-    flush_seconds: LatencyHistogram = field(default_factory=LatencyHistogram)
-    flushes_failed: int = 0
-    entries_flushed: int = 0
-    bytes_flushed: int = 0
-    index_blocks_written: int = 0
-    logs_sealed: int = 0
-    logs_dropped: int = 0
-    logs_damaged: int = 0
-    ledgers_deleted: int = 0
-    tombstones_expired: int = 0

@@ -1,4 +1,4 @@
-"""Settings of token verification. Values only."""
+"""Declares the settings of token verification."""
 
 from dataclasses import dataclass, field
 

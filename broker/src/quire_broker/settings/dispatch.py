@@ -1,14 +1,13 @@
-"""The settings of dispatch with their defaults. Comments give Pulsar's names of the settings."""
+"""Declares the settings of dispatch. Comments give Pulsar's names of those that are constants here."""
 
 from dataclasses import dataclass
 
 from quire_bookie.limits import MIB
+from quire_bookie.settings.declared import setting
 
 READ_BATCH_ENTRIES = 100  # dispatcherMaxReadBatchSize
 READ_BATCH_BYTES = 5 * MIB  # dispatcherMaxReadSizeBytes
 ROUND_ROBIN_MESSAGES = 20  # dispatcherMaxRoundRobinBatchSize
-UNACKED_PER_CONSUMER_MAX = 50_000  # maxUnackedMessagesPerConsumer
-UNACKED_PER_SUBSCRIPTION_MAX = 200_000  # maxUnackedMessagesPerSubscription
 FAILOVER_DELAY_S = 1.0  # activeConsumerFailoverDelayTimeMillis
 DELAYED_TICK_MS = 1000  # delayedDeliveryTickTimeMillis
 DELAYED_ENTRIES_MAX = 500_000  # above it no new entries are read until some are due
@@ -29,8 +28,20 @@ class DispatchSettings:
     read_batch_entries: int = READ_BATCH_ENTRIES
     read_batch_bytes: int = READ_BATCH_BYTES
     round_robin_messages: int = ROUND_ROBIN_MESSAGES
-    unacked_per_consumer_max: int = UNACKED_PER_CONSUMER_MAX
-    unacked_per_subscription_max: int = UNACKED_PER_SUBSCRIPTION_MAX
+    unacked_per_consumer_max: int = setting(
+        50_000,
+        "maxUnackedMessagesPerConsumer",
+        "delivery pauses above it; 0: no limit",
+        short="max_unacked_per_consumer",
+        ge=0,
+    )
+    unacked_per_subscription_max: int = setting(
+        200_000,
+        "maxUnackedMessagesPerSubscription",
+        "delivery pauses above it; 0: no limit",
+        short="max_unacked_per_subscription",
+        ge=0,
+    )
     failover_delay_s: float = FAILOVER_DELAY_S
     delayed_tick_ms: int = DELAYED_TICK_MS
     delayed_entries_max: int = DELAYED_ENTRIES_MAX
@@ -38,6 +49,6 @@ class DispatchSettings:
     look_ahead_max: int = LOOK_AHEAD_MAX
     chunked_messages_max: int = CHUNKED_MESSAGES_MAX
     key_shared_consistent_hashing: bool = True
-    batch_index_acks: bool = False
+    batch_index_acks: bool = setting(False, "acknowledgmentAtBatchIndexLevelEnabled", "remember acks inside batches")
     read_retry_first_s: float = READ_RETRY_FIRST_S
     read_retry_max_s: float = READ_RETRY_MAX_S

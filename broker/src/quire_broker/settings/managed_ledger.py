@@ -1,13 +1,11 @@
-"""Bounds and timings of managed ledgers, with Pulsar's defaults.
-
-The settings that fill them begin with `managedLedger`. Names here end with their unit.
-"""
+"""Declares the settings of managed ledgers, with Pulsar's defaults."""
 
 from dataclasses import dataclass, field
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import FRAME_BYTES_MAX, KIB, METADATA_VALUE_BYTES_MAX, MIB
 from quire_bookie.model import DigestType
+from quire_bookie.settings.declared import MEBIBYTES, MINUTES, setting
 from quire_broker.offload.settings import OffloadSettings
 
 NOTHING_KEPT = 0
@@ -30,10 +28,37 @@ class ManagedLedgerSettings:
     password: bytes = field(default=b"", repr=False)
     """Password of new ledgers; earlier ledgers open with their own."""
 
-    ledger_entries_max: int = 50_000
-    ledger_bytes_max: int = 2048 * MIB
-    rollover_age_max_s: float = 240 * 60.0
-    rollover_age_min_s: float = 10 * 60.0
+    ledger_entries_max: int = setting(
+        50_000,
+        "managedLedgerMaxEntriesPerLedger",
+        "entries after which a ledger rolls over",
+        short="max_entries_per_ledger",
+        ge=1,
+    )
+    ledger_bytes_max: int = setting(
+        2048 * MIB,
+        "managedLedgerMaxSizePerLedgerMbytes",
+        "MiB after which a ledger rolls over",
+        short="max_size_per_ledger_mb",
+        unit=MEBIBYTES,
+        ge=1,
+    )
+    rollover_age_min_s: float = setting(
+        10 * 60.0,
+        "managedLedgerMinLedgerRolloverTimeMinutes",
+        "a ledger younger than this does not roll over, whatever the other limits",
+        short="min_rollover_minutes",
+        unit=MINUTES,
+        ge=0,
+    )
+    rollover_age_max_s: float = setting(
+        240 * 60.0,
+        "managedLedgerMaxLedgerRolloverTimeMinutes",
+        "a ledger older than this rolls over",
+        short="max_rollover_minutes",
+        unit=MINUTES,
+        ge=1,
+    )
     degraded_rollover_interval_s: float = 10.0
     """The minimum time between replacements of ledgers that miss a replica."""
 
@@ -41,23 +66,67 @@ class ManagedLedgerSettings:
     cursor_ledger_age_max_s: float = 4 * 3600.0
     cursor_persist_acks: int = 100
     cursor_persist_interval_s: float = 1.0
-    unacked_ranges_max: int = 10_000
+    unacked_ranges_max: int = setting(
+        10_000,
+        "managedLedgerMaxUnackedRangesToPersist",
+        "ranges of individual acks written for a cursor; the highest beyond are delivered again",
+        short="max_unacked_ranges_to_persist",
+        ge=1,
+    )
     unacked_ranges_in_node_max: int = 1_000
     batch_acks_max: int = 10_000
-    batch_masks_bytes_max: int = 16 * MIB
-    """What one cursor may hold in memory about partly acknowledged batches."""
+    batch_masks_bytes_max: int = setting(
+        16 * MIB,
+        "batchIndexAcksMaxMbPerSubscription",
+        "memory of a subscription for acks inside batches, MiB; batches beyond it are delivered again",
+        short="batch_index_acks_max_mb",
+        unit=MEBIBYTES,
+        ge=1,
+        le=1024,
+    )
 
     cursor_state_bytes_max: int = FRAME_BYTES_MAX - _STATE_HEADROOM_BYTES
     cursor_node_bytes_max: int = METADATA_VALUE_BYTES_MAX // 2
     persist_batch_acks: bool = True
 
-    retention_s: float = NOTHING_KEPT
-    retention_bytes: int = NOTHING_KEPT
-    trim_interval_s: float = 120.0
+    retention_s: float = setting(
+        NOTHING_KEPT,
+        "defaultRetentionTimeInMinutes",
+        "time to keep consumed ledgers; -1: forever",
+        short="retention_minutes",
+        kind=int,
+        read=lambda minutes: UNLIMITED if minutes < 0 else minutes * 60.0,
+        key_default=NOTHING_KEPT,
+        ge=-1,
+    )
+    retention_bytes: int = setting(
+        NOTHING_KEPT,
+        "defaultRetentionSizeInMB",
+        "consumed data to keep per topic; -1: everything",
+        short="retention_mb",
+        read=lambda mebibytes: UNLIMITED if mebibytes < 0 else mebibytes * MIB,
+        key_default=NOTHING_KEPT,
+        ge=-1,
+    )
+    trim_interval_s: float = setting(
+        120.0,
+        "retentionCheckIntervalInSeconds",
+        "pause between trimming rounds, in s",
+        short="retention_check_interval_s",
+        kind=int,
+        ge=1,
+    )
 
     offload: OffloadSettings = field(default_factory=OffloadSettings)
 
-    cache_bytes: int = 64 * MIB
+    cache_bytes: int = setting(
+        64 * MIB,
+        "managedLedgerCacheSizeMB",
+        "cache of recent entries for tail reads, all topics, MiB",
+        short="cache_size_mb",
+        unit=MEBIBYTES,
+        ge=1,
+    )
     """For all managed ledgers of a factory together; the factory's own settings are used."""
 
     cache_age_max_s: float = 30.0
@@ -89,8 +158,8 @@ class ManagedLedgerSettings:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.rollover_age_min_s > self.rollover_age_max_s:
             raise ConfigError(
-                f"minimum rollover time of {self.rollover_age_min_s} s is above the maximum "
-                f"of {self.rollover_age_max_s} s"
+                f"managedLedgerMinLedgerRolloverTimeMinutes {self.rollover_age_min_s / 60:g} is above "
+                f"managedLedgerMaxLedgerRolloverTimeMinutes {self.rollover_age_max_s / 60:g}"
             )
         if self.retention_s < UNLIMITED or self.retention_bytes < UNLIMITED:
             raise ConfigError("a retention is -1 (unlimited), 0 or positive")

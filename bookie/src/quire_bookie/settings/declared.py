@@ -1,0 +1,128 @@
+"""Declares a configurable field of a settings dataclass: its key, unit, range and description.
+
+    file_bytes: int = setting(64 * MIB, "journalMaxSizeMB", "size of a journal file in MiB", unit=MEBIBYTES)
+
+The field has the unit that the code needs, bytes or seconds. The key has the unit of BookKeeper or Pulsar.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from os.path import abspath
+from typing import Any, Final, TypeVar, get_type_hints
+
+T = TypeVar("T")
+_METADATA = "setting"
+_DERIVED: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of a key: one is `times / over` units of its field."""
+
+    times: int = 1
+    over: int = 1
+
+    def of_field(self, value: Any) -> Any:
+        """Convert a field's value to this unit."""
+        return value if self == PLAIN else int(value * self.over / self.times)
+
+    def to_field(self, value: Any) -> Any:
+        """Convert a key's value to the unit of the field."""
+        return value * self.times / self.over if self.over > 1 else value * self.times if self.times > 1 else value
+
+
+PLAIN = Unit()
+MEBIBYTES = Unit(times=1 << 20)
+MILLISECONDS = Unit(over=1000)
+MINUTES = Unit(times=60)
+PERCENT = Unit(over=100)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Describes one key. Ranges are in the unit of the key."""
+
+    key: str
+    """Name in BookKeeper or Pulsar, or ours in the same style."""
+    short: str
+    """Second spelling, also that of flags and environment variables."""
+    description: str
+    default: Any
+    """In the unit of the key."""
+    kind: Any
+    """Type of the key's value."""
+    secret: bool
+    range: dict[str, Any]
+    """`ge`, `gt`, `le`: smallest and largest values."""
+    to_field: Callable[[Any], Any]
+    """Converts a value of the key to one of the field."""
+
+
+def setting(
+    default: T,
+    key: str,
+    description: str,
+    *,
+    short: str = "",
+    unit: Unit = PLAIN,
+    kind: Any = None,
+    key_default: Any = _DERIVED,
+    read: Callable[[Any], T] | None = None,
+    secret: bool = False,
+    **range_: Any,
+) -> T:
+    """Declare a field with this default.
+
+    `short` defaults to the name of the field; `kind` to its type, or to int for a key with a unit of its own.
+    `read` converts what is more than a change of unit; then `key_default` is the key's default.
+    """
+    made = _Declared(key, description, short, unit, kind, key_default, read, secret, range_)
+    return dataclasses.field(default=default, metadata={_METADATA: made}, repr=not secret)
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """Arguments of `setting`, kept until name and type of the field are known."""
+
+    key: str
+    description: str
+    short: str
+    unit: Unit
+    kind: Any
+    key_default: Any
+    read: Callable[[Any], Any] | None
+    secret: bool
+    range: dict[str, Any]
+
+    def of(self, name: str, hint: Any, default: Any) -> Setting:
+        """Return the setting of a field."""
+        kind = self.kind or (hint if self.unit == PLAIN else int)
+        shown = self.unit.of_field(default) if self.key_default is _DERIVED else self.key_default
+        return Setting(
+            key=self.key,
+            short=self.short or name,
+            description=self.description,
+            default=int(shown) if kind is int else shown,
+            kind=kind,
+            secret=self.secret,
+            range=self.range,
+            to_field=self.read or self.unit.to_field,
+        )
+
+
+@cache
+def settings_of(declaring: type) -> Mapping[str, Setting]:
+    """Return the setting of each configurable field of a settings dataclass, by the field's name."""
+    hints = get_type_hints(declaring)
+    return {
+        each.name: each.metadata[_METADATA].of(each.name, hints[each.name], each.default)
+        for each in dataclasses.fields(declaring)
+        if _METADATA in each.metadata
+    }
+
+
+def absolute(path: str) -> str:
+    """Return the absolute path, or "" if it is not set."""
+    return abspath(path) if path else ""

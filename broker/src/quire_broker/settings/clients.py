@@ -1,0 +1,78 @@
+"""Declares the limits of clients: of one connection, and of all together."""
+
+from dataclasses import dataclass
+
+from quire_bookie.limits import MIB
+from quire_bookie.settings.declared import MEBIBYTES, setting
+from quire_broker import limits
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Limits of a connection."""
+
+    message_bytes_max: int = setting(
+        limits.MESSAGE_BYTES_MAX,
+        "maxMessageSize",
+        "largest message, in bytes",
+        short="max_message_size_bytes",
+        ge=1024,
+        le=limits.MESSAGE_BYTES_MAX,
+    )
+    keep_alive_s: float = setting(
+        limits.KEEP_ALIVE_INTERVAL_S,
+        "keepAliveIntervalSeconds",
+        "PING after this time without traffic, in s",
+        short="keep_alive_interval_s",
+        kind=int,
+        ge=1,
+    )
+    pending_publishes_max: int = setting(
+        limits.PENDING_PUBLISHES_MAX,
+        "maxPendingPublishRequestsPerConnection",
+        "reading pauses above it",
+        short="max_pending_publishes_per_connection",
+        ge=1,
+    )
+    requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
+    name_characters_max: int = setting(
+        limits.NAME_CHARACTERS_MAX,
+        "nameMaxCharacters",
+        "longest name of a subscription, a producer or a consumer",
+        ge=64,
+        le=8192,
+    )
+    server_version: str = "Quire"
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame of an admitted client."""
+        return self.message_bytes_max + limits.FRAME_PADDING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Limits of all connections together. 0: no limit of connections."""
+
+    connections_max: int = setting(
+        limits.CONNECTIONS_MAX,
+        "brokerMaxConnections",
+        "concurrent connections of the Pulsar protocol; 0: no limit",
+        short="max_connections",
+        ge=0,
+    )
+    connections_per_address_max: int = setting(
+        limits.CONNECTIONS_PER_ADDRESS_MAX,
+        "brokerMaxConnectionsPerIp",
+        "the same of one client address; 0: no limit",
+        short="max_connections_per_address",
+        ge=0,
+    )
+    publish_bytes_max: int = setting(
+        limits.PUBLISH_BYTES_MAX,
+        "maxMessagePublishBufferSizeInMB",
+        "unstored messages of all connections, in MiB",
+        short="publish_buffer_mb",
+        unit=MEBIBYTES,
+        ge=limits.CONNECTION_PUBLISH_BYTES_MAX // MIB,
+    )
