@@ -174,7 +174,9 @@ class AutoRecovery(ApiModel):
         "10m", description="How long a bookie may be absent before its ledgers are restored elsewhere."
     )
     bytes_per_second: Quantity = Field("64Mi", description="Bytes that one process copies per second.")
-    resources: Resources = section(Resources, "cpu and memory of each process.")
+    resources: Resources = section(
+        Resources, "CPU and memory of each process. Default: 256Mi requested, 512Mi at most."
+    )
 
 
 class Scrub(ApiModel):

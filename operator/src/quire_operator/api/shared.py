@@ -16,7 +16,10 @@ SettingValue = Annotated[str, StringConstraints(max_length=1024)]
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 IMAGE_HELP = "Container image. Default: the image that the operator was installed with."
-RESOURCES_HELP = "CPU and memory of each pod. Set memory to at least the sum of the caches plus 170 MiB."
+RESOURCES_HELP = (
+    "CPU and memory of each pod. Default: requests for the caches and the process, and twice that as the limit of "
+    "memory; none for a resource that you name. Set memory to at least the sum of the caches plus 170 MiB."
+)
 TEMPLATE_HELP = (
     "Pod template that is merged over the generated one with the semantics of `kubectl patch`: lists of containers, "
     "volumes and variables by name. The main container is `quire`. Privileges on the node, user 0 and other "

@@ -21,6 +21,7 @@ from quire_operator.builders.settings import (
     is_https_only,
     recovery_settings,
 )
+from quire_operator.builders.sizing import auto_recovery_resources
 from quire_operator.builders.toml import toml_text
 
 GRACE_S = 30
@@ -53,11 +54,11 @@ def deployment(resource: Bookie, default_image: str) -> Manifest:
     arguments = ["autorecovery", "--name", "$(POD_NAME)"]
     image = spec.image or default_image
     ports, https = {"http": RECOVERY_HTTP_PORT}, is_https_only(spec.tls)
-    main = container(image, arguments, ports, spec.auto_recovery.resources, "/readyz", tls=https)
+    main = container(image, arguments, ports, auto_recovery_resources(spec), "/readyz", tls=https)
     account = child_name(meta.name, BOOKIE)
     pod = pod_spec(main, child_name(meta.name, AUTO_RECOVERY), account, GRACE_S)
     match, scheduling = selector(meta.name, AUTO_RECOVERY), _scheduling(spec.pod_template)
-    pod = with_secrets(pod | spread(match, (), 1, enforce=False), spec.metadata, spec.tls)
+    pod = with_secrets(pod | spread(match, spec.placement.topology_keys, 1, enforce=False), spec.metadata, spec.tls)
     pod = with_pool_tokens(pod, spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)
     return child("Deployment", "apps/v1", "Bookie", meta, AUTO_RECOVERY) | {
         "spec": {

@@ -29,6 +29,7 @@ from quire_operator.builders.settings import (
     bookie_settings,
     is_https_only,
 )
+from quire_operator.builders.sizing import bookie_resources
 from quire_operator.builders.toml import toml_text
 
 GRACE_S = 120
@@ -119,7 +120,7 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     name, match = child_name(meta.name, BOOKIE), selector(meta.name, BOOKIE)
     arguments = ["bookie", "start", "--advertise", bookie_host(meta, "$(POD_NAME)")]
     ports, https = {"bookie": BOOKIE_PORT, "http": BOOKIE_HTTP_PORT}, is_https_only(spec.tls)
-    main = container(spec.image or facts.default_image, arguments, ports, spec.resources, "/readyz", tls=https)
+    main = container(spec.image or facts.default_image, arguments, ports, bookie_resources(spec), "/readyz", tls=https)
     claims = volume_claims(resource, facts)
     mounts = [{"name": claim["metadata"]["name"], "mountPath": _mount(claim)} for claim in claims]
     main["volumeMounts"] = [*main["volumeMounts"], *mounts]

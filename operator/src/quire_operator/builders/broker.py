@@ -29,6 +29,7 @@ from quire_operator.builders.settings import (
     broker_ports,
     broker_settings,
 )
+from quire_operator.builders.sizing import broker_resources
 from quire_operator.builders.toml import toml_text
 
 HEADLESS = "brokers"
@@ -146,10 +147,10 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
     headless = child_name(meta.name, HEADLESS)
     arguments = ["broker", "start", "--advertise", f"$(POD_NAME).{headless}.{meta.namespace}.svc"]
     ports, image = broker_ports(spec.brokers), spec.brokers.image or facts.default_image
-    main = container(image, arguments, ports, spec.brokers.resources, "/healthz", tls="http" not in ports)
+    main = container(image, arguments, ports, broker_resources(spec.brokers), "/healthz", tls="http" not in ports)
     # `/healthz` depends on the metadata store: a restart would not help while etcd is unavailable.
     main["livenessProbe"] = {"tcpSocket": {"port": next(iter(ports))}, "periodSeconds": 10, "failureThreshold": 6}
-    pod = pod_spec(main, name, name, GRACE_S) | spread(match, (), 1, enforce=False)
+    pod = pod_spec(main, name, name, GRACE_S) | spread(match, pool.placement.topology_keys, 1, enforce=False)
     pod = with_pool_tokens(with_secrets(pod, pool.metadata, pool.tls), pool.authentication, BROKER_TOKEN)
     tls, authentication = spec.brokers.tls, spec.brokers.authentication
     if tls is not None and tls.secret_name is not None and "https" in ports:
