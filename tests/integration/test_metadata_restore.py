@@ -22,7 +22,7 @@ from quire_bookie.client.writing.ledger_writer import LedgerWriter
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import MetadataOutdatedError
-from quire_bookie.metadata.collection_hold import release_collection_hold
+from quire_bookie.metadata.collection_hold import HOLD_PATH
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import RESTORATION
 from quire_bookie.model import BookieId, EntryId, LedgerId
@@ -317,7 +317,7 @@ async def test_without_hold_and_note_only_quarantine_keeps_newer_ledgers(
         code, _ = await metadata_command("restore", "--from", past.place, "--metadata", etcd.url, "--yes")
         assert code == 0
         store = await open_metadata_store(etcd.url, MetadataSettings())
-        await release_collection_hold(store)
+        await store.delete(HOLD_PATH)
         await store.delete(RESTORATION)
         await store.close()
         bookies = past.bookies

@@ -13,7 +13,7 @@ from quire_bookie.errors import ObjectStoreError
 from quire_bookie.limits import KIB
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.object_store.store import ObjectStore
-from quire_broker.offload.errors import SegmentMissingError
+from quire_broker.errors import SegmentMissingError
 from quire_broker.offload.format import BLOCK_BYTES_MIN, data_key, index_key
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import delete_segment, write_segment

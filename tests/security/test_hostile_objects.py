@@ -15,8 +15,8 @@ from quire_bookie.errors import NoSuchEntryError, QuireError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.object_store.opening import open_object_store
 from quire_bookie.object_store.store import ObjectStore
+from quire_broker.errors import SegmentDamagedError
 from quire_broker.offload import segment_reader
-from quire_broker.offload.errors import SegmentDamagedError
 from quire_broker.offload.format import BLOCK_BYTES_MIN, data_key, index_key
 from quire_broker.offload.segment_reader import SCAN_BYTES, SegmentReader
 from quire_broker.offload.segment_writer import write_segment

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from quire_bookie.client import LedgerWriter
 from quire_bookie.errors import LedgerError, QuireError
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.collection_hold import set_collection_hold
+from quire_bookie.metadata.collection_hold import HOLD_PATH
 from quire_bookie.metadata.ledger_ids import LedgerIds
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
@@ -275,7 +275,7 @@ class Scene:
     async def operator(self) -> None:
         """Hold garbage collection, since it is unknown which ledgers the snapshot lacks, and raise the epoch."""
         store = SimMetadataStore(self.world.metadata)
-        await set_collection_hold(store, "an older snapshot was put back")
+        await store.put(HOLD_PATH, b"an older snapshot was put back")
         epoch = await raise_epoch(store, self.world.clock.now_ms())
         self.world.loop.note(f"the epoch is {epoch}")
         await store.close()

@@ -20,8 +20,7 @@ from quire_bookie.metadata.local.change_log import LogFile
 from quire_bookie.metadata.local.database import Database
 from quire_bookie.metadata.local.look import Rows, connect_read_only
 from quire_bookie.metadata.local.worker import DatabaseThread, _Job
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import Event
+from quire_bookie.metadata.store import Event, MetadataStats
 
 FILES = ("metadata.db", "metadata.db-wal", "metadata.db-shm", "metadata.log")
 Content = dict[bytes, Value]

@@ -29,6 +29,9 @@ QuireError
    |- ProducerFencedError       25  an exclusive producer took over; this one is finished
    |- ConflictError              0  of the admin API: the thing exists, or is in use
    |- NotFoundError              0  of the admin API: a tenant, namespace or cluster that does not exist
+   |- OffloadError               0  this ledger or these settings cannot be offloaded; the text has the remedy
+      |- SegmentMissingError     0  an object of the segment is missing; no retry; the bookies may have the ledger
+      |- SegmentDamagedError     0  an object does not match its ledger or index; never data; no retry
 """
 
 from enum import IntEnum
@@ -172,6 +175,18 @@ class ConflictError(BrokerError):
 
 class NotFoundError(BrokerError):
     """Of the admin API: a cluster, tenant, namespace or ledger that does not exist."""
+
+
+class OffloadError(BrokerError):
+    """A ledger is not offloaded. A retry helps only after the remedy in the text."""
+
+
+class SegmentMissingError(OffloadError):
+    """An object of an offloaded ledger is missing: it was deleted, or never created."""
+
+
+class SegmentDamagedError(OffloadError):
+    """An object of an offloaded ledger does not hold the expected content."""
 
 
 SERVER_ERRORS: dict[type[BaseException], ServerError] = {

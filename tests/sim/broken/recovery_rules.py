@@ -10,7 +10,7 @@ from quire_bookie.client.reading.lac_read import read_lac
 from quire_bookie.client.writing.closing import close_ledger
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.ledgers import LedgerNodes
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.quorum.recovery_plan import EntrySearch
 from quire_bookie.wire.digest import Digest

@@ -10,7 +10,7 @@ from quire_bookie.errors import BadVersionError, LedgerError, MetadataUnavailabl
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.metadata.ledgers import LedgerNodes
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import AckTracker, PrefixAckTracker, StripedAckTracker, ack_tracker
 from quire_bookie.quorum.ensemble_change import with_replacements

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, flag
 from quire_bookie.admin.routes import Need, Route
-from quire_bookie.client.links.bookie_info import BookieSpace
+from quire_bookie.client.links.single_requests import BookieSpace
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.layout import ROOT

@@ -20,7 +20,7 @@ from quire_bookie.backup.review import ADOPTED, missing
 from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import LedgerError, NoSuchLedgerError, UnauthorizedError
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import (
     LEDGER_TOKEN,
     NO_ENTRY,

@@ -41,8 +41,7 @@ from quire_bookie.metadata.restoration import (
     encode_restoration,
     read_restoration,
 )
-from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put, Versioned
 from quire_bookie.object_store.store import ObjectStore
 
 TRANSACTION_BYTES: Final = 512 * KIB

@@ -31,8 +31,7 @@ from quire_bookie.metadata.restoration import (
     forget_returns,
     read_restoration,
 )
-from quire_bookie.metadata.store import Check, Delete, MetadataStore
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Check, Delete, MetadataStore, Versioned
 from quire_bookie.model import BookieId, LedgerId
 
 PUTS_MAX: Final = 100_000

@@ -10,7 +10,7 @@ from quire_bookie.cli.metadata_settings import metadata_settings
 from quire_bookie.cli.own_address import ANY_ADDRESS
 from quire_bookie.cli.security_settings import security_settings
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
-from quire_bookie.env.machine_memory import machine_memory_bytes
+from quire_bookie.env.machine import machine_memory_bytes
 from quire_bookie.errors import ConfigError
 from quire_bookie.model import BookieId
 from quire_bookie.server.settings import BookieSettings

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from quire_bookie.backup.holdings import BookieQuestions
     from quire_bookie.backup.restore import Found, StoreState
     from quire_bookie.metadata.restoration import Restoration
-    from quire_bookie.metadata.store import MetadataStore
-    from quire_bookie.metadata.versioned import Versioned
+    from quire_bookie.metadata.store import MetadataStore, Versioned
     from quire_bookie.recovery.access import ClusterAccess
     from quire_bookie.settings.tls import ClientSecuritySettings
 

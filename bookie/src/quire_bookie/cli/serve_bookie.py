@@ -21,7 +21,7 @@ from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.local_disk import LocalDisk
-from quire_bookie.env.process_age import process_age_s
+from quire_bookie.env.machine import process_age_s
 from quire_bookie.env.tls import ServedContext
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore

@@ -6,7 +6,7 @@ A bookie that does not respond keeps its last value; a bookie that is no longer 
 import asyncio
 import logging
 
-from quire_bookie.client.links.bookie_info import ask_space
+from quire_bookie.client.links.single_requests import ask_space
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.env.background import start_background
 from quire_bookie.errors import LedgerError

@@ -32,9 +32,8 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
-from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.store import MetadataStore, Versioned
 from quire_bookie.metadata.under_replication import UnderReplication
-from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import LEDGER_TOKEN, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.quorum.wanted_copies import missing_copies, narrowed, wanted_mark

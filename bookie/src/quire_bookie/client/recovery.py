@@ -31,7 +31,7 @@ from quire_bookie.client.writing.add_pipeline import AddPipeline
 from quire_bookie.client.writing.closing import close_ledger, recovery_conflict
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchEntryError
 from quire_bookie.limits import KIB, RECOVERY_READS_FIRST, RECOVERY_SETTLE_S
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.ensemble_change import with_replacements
 from quire_bookie.quorum.late_joiners import behind, late_joiners

@@ -5,12 +5,33 @@ import contextlib
 import os
 from pathlib import Path
 
+from quire_bookie.errors import ConfigError
+
+_FILE = "file:"
 _OWNER_ONLY = 0o600
 
 
 async def read_secret(path: str) -> bytes:
     """Return the content without surrounding white space. OSError."""
     return (await asyncio.to_thread(Path(path).read_bytes)).strip()
+
+
+async def secret_text(value: str, key: str) -> bytes:
+    """Return a secret of the settings: its text, or the content, stripped, of the file that a `file:` URL names.
+
+    ConfigError if the file is empty or unreadable. `key` names the setting.
+    """
+    if not value.startswith(_FILE):
+        return value.encode()
+    path = value.removeprefix(_FILE)
+    path = path.removeprefix("//") if path.startswith("//") else path
+    try:
+        found = await read_secret(path)
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read: {error.strerror}") from error
+    if not found:
+        raise ConfigError(f"{key}: {path} is empty; write the secret into it, or remove the setting")
+    return found
 
 
 async def write_secret(path: str, content: bytes) -> None:

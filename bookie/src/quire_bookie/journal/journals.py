@@ -8,12 +8,14 @@ The number of journals may have grown since the records were written, so a ledge
 replay may deliver its key after its entries. Therefore no mark moves until every journal has been read (a flush in
 between captures the old marks), and `replay` reads all journals a second time if the receiver of the records asks.
 
-Without `write_data` the journals are only replayed; appends are acknowledged in the next loop step, unwritten.
+Without `write_data` the journals are only replayed; appends are acknowledged in the next loop step, unwritten. The next
+start must then detect that the process did not stop cleanly (`server.start.run_notes`).
 """
 
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk
@@ -22,11 +24,50 @@ from quire_bookie.errors import DiskFullError
 from quire_bookie.journal.format import JournalPosition
 from quire_bookie.journal.journal import Journal
 from quire_bookie.journal.replay import Deliver, ReplaySummary
-from quire_bookie.journal.unwritten import Unwritten
-from quire_bookie.journal.writer import BatchDone, Done, JournalStats
+from quire_bookie.journal.writer import BatchDone, Done, JournalStats, run_dones
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 from quire_bookie.settings.journal import JournalSettings
+
+
+class Unwritten:
+    """Acknowledges appends without writing them, never from inside an append. Event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._dones: list[Done | None] = []
+
+    def append_run(self, run: Run, done: Done | None) -> None:
+        """Call `done` in the next loop step; the run itself is in the write cache."""
+        self.append_force(done)
+
+    def append_batch(self, batch: RunBatch, done: BatchDone) -> None:
+        """Call `done` in the next loop step."""
+        self.append_force(partial(done, batch))
+
+    def append_master_key(self, ledger: LedgerId, key: bytes, done: Done | None = None, token: bytes = b"") -> None:
+        """Call `done` in the next loop step."""
+        self.append_force(done)
+
+    def append_fence(self, ledger: LedgerId, done: Done | None) -> None:
+        """Call `done` in the next loop step."""
+        self.append_force(done)
+
+    def append_explicit_lac(self, ledger: LedgerId, packet: Buffer, done: Done | None) -> None:
+        """Call `done` in the next loop step."""
+        self.append_force(done)
+
+    def append_force(self, done: Done | None) -> None:
+        """Call `done` in the next loop step, in the order of the calls: there is nothing to force."""
+        if not self._dones:
+            self._loop.call_soon(self._run_dones)
+        self._dones.append(done)
+
+    def _run_dones(self) -> None:
+        dones, self._dones = self._dones, []
+        assert dones, "a call is scheduled by the first append"
+        run_dones(iter(dones), None)
+
 
 JournalPositions = tuple[JournalPosition, ...]
 """One position per journal, in the order of the folders."""

@@ -18,8 +18,7 @@ from quire_bookie.errors import (
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.proto import nodes_pb2
-from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Versioned
 from quire_bookie.model import BookieId
 
 COOKIE_VERSION = 5

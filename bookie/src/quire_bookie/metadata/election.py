@@ -18,7 +18,7 @@ from quire_bookie.errors import (
     NodeMissingError,
 )
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S
-from quire_bookie.metadata.following import watch_with_retries
+from quire_bookie.metadata.retrying import watch_with_retries
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Watch
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION
 

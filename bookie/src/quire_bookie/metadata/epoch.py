@@ -11,8 +11,7 @@ import json
 from typing import Final
 
 from quire_bookie.errors import MetadataFormatError
-from quire_bookie.metadata.store import ABSENT, MetadataStore, Put
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Put, Versioned
 
 EPOCH_PATH: Final = "/quire/epoch"
 EPOCH_NONE: Final = 0

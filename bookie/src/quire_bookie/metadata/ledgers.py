@@ -18,8 +18,7 @@ from quire_bookie.errors import (
 from quire_bookie.limits import METADATA_PAGE_KEYS, METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from quire_bookie.metadata.store import ABSENT, MetadataStore, Node
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, Versioned
 from quire_bookie.model import LedgerId, LedgerMetadata
 
 

@@ -17,7 +17,7 @@ from quire_bookie.env.background import start_background
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import BadVersionError, MetadataFormatError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, RACK_MAP_CONFLICTS_MAX
-from quire_bookie.metadata.following import with_retries
+from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Watch
 from quire_bookie.model import BookieId
 

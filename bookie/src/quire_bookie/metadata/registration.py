@@ -13,7 +13,7 @@ from functools import partial
 from quire_bookie.env.background import start_background
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.following import with_retries
+from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, decode_service_info
 from quire_bookie.metadata.store import Event, EventKind, MetadataStore, Node, Watch
 from quire_bookie.model import BookieId

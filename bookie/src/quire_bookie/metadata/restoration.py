@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 
 from quire_bookie.errors import MetadataFormatError, NodeMissingError
-from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import MetadataStore, Versioned
 from quire_bookie.model import BookieId, LedgerId
 
 RESTORATION = "/quire/restoration"

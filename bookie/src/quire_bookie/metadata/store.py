@@ -12,8 +12,9 @@ store refuses permanently, is a plain `MetadataError`. A write whose caller was 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
+T = TypeVar("T")
 ABSENT = -1
 """As an expected version: the node must not exist."""
 
@@ -27,6 +28,14 @@ class Node:
     version: int
     ephemeral: bool = False
     owned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[T]):
+    """The decoded value of a node at one version, for compare-and-set."""
+
+    value: T
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +157,18 @@ class MetadataStore(Protocol):
     async def close(self) -> None:
         """End the session (its ephemeral nodes are removed) and release everything."""
         ...
+
+
+@dataclass(slots=True)
+class MetadataStats:
+    """Counts the operations of a store since it was opened, for metrics. A counter that it does not have stays 0."""
+
+    calls: int = 0
+    writes: int = 0
+    commits: int = 0
+    unknown_writes: int = 0
+    failovers: int = 0
+    leases_granted: int = 0
+    sessions_lost: int = 0
+    watches_reopened: int = 0
+    certificates_renewed: int = 0

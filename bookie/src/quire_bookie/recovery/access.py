@@ -6,11 +6,9 @@ import contextlib
 from quire_bookie.client.bookie_choice import BookieChoice
 from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.hole_marks import HoleMarks
-from quire_bookie.client.id_report import ask_id_report
 from quire_bookie.client.ledger_handle import LedgerHandle
-from quire_bookie.client.links.bookie_info import BookieSpace, ask_space, ask_token
-from quire_bookie.client.links.entry_list import ask_entries
 from quire_bookie.client.links.pool import ConnectionPool
+from quire_bookie.client.links.single_requests import BookieSpace, ask_entries, ask_id_report, ask_space, ask_token
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock

@@ -22,21 +22,21 @@ from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, METADATA_RETRY_BACKOFF_S
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.election import Election
-from quire_bookie.metadata.following import watch_with_retries
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, CheckKind, MissingGivenUp, RecoveryControls
+from quire_bookie.metadata.retrying import watch_with_retries
 from quire_bookie.metadata.store import EventKind, Node
 from quire_bookie.metadata.under_replication import MARKS, UNDER_REPLICATION
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.wanted_copies import wanted_copies
 from quire_bookie.recovery.access import ClusterAccess
+from quire_bookie.recovery.bookie_absences import LostBookies
 from quire_bookie.recovery.bookie_status import lost_after_s
 from quire_bookie.recovery.copies import fewest_copies
 from quire_bookie.recovery.drainage import Drainage, SetReadOnly
 from quire_bookie.recovery.fragment_check import Health, LedgerCheck
 from quire_bookie.recovery.fragments import closed_fragments
 from quire_bookie.recovery.ledger_folders import ledger_folders
-from quire_bookie.recovery.lost_bookies import LostBookies
 from quire_bookie.recovery.narrow_check import NarrowCheck
 from quire_bookie.recovery.placement_check import PlacementCheck
 from quire_bookie.recovery.stats import RecoveryStats

@@ -22,10 +22,10 @@ from quire_bookie.limits import AUDITOR_MARKS_AT_ONCE, DRAIN_MARKS_MAX, DRAIN_TI
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import CookieInUseError, Cookies
 from quire_bookie.metadata.drains import DRAINS, Drain, Drains, Wish, decode_drains, leaving
-from quire_bookie.metadata.following import watch_with_retries
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.metadata.rack_map import change_rack_map, without_place
 from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.retrying import watch_with_retries
 from quire_bookie.metadata.store import Check, Node
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import BookieId, LedgerId

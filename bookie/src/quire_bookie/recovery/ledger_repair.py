@@ -40,9 +40,9 @@ from quire_bookie.errors import (
 from quire_bookie.limits import OPEN_TAIL_PAUSE_S
 from quire_bookie.metadata.damage_notes import DamageNotes
 from quire_bookie.metadata.recovery_controls import RecoveryControls
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.metadata.under_replication import Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
-from quire_bookie.metadata.versioned import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.quorum.wanted_copies import missing_copies
 from quire_bookie.recovery.access import ClusterAccess

@@ -6,7 +6,7 @@ from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.model import BookieId, LedgerMetadata
-from quire_bookie.quorum.misplacement import best_move, lack_of_spread
+from quire_bookie.quorum.placement import best_move, lack_of_spread
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health, ReplicaReport
 from quire_bookie.recovery.fragments import closed_fragments

@@ -11,8 +11,8 @@ import logging
 from quire_bookie.env.backoff import Backoff, pause_after
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
-from quire_bookie.metadata.following import watch_with_retries, with_retries
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, MissingGivenUp, RecoveryControls
+from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import EventKind
 from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers

@@ -22,9 +22,8 @@ from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, object_of
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, topic_name_of
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import AuthorizationError, NotAllowedError, NotFoundError
+from quire_broker.errors import AuthorizationError, NotAllowedError, NotFoundError, OffloadError
 from quire_broker.offload import policies as offload_policies
-from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import uuid_halves
 from quire_broker.offload.target import OffloadTarget
 from quire_broker.policies.store import Json

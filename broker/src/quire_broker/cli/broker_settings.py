@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from quire_bookie.cli.bookie_settings import default_host, local_host, storage_settings
 from quire_bookie.cli.connection_memory import memory_settings
 from quire_bookie.cli.own_address import ANY_ADDRESS
-from quire_bookie.env.machine_memory import machine_memory_bytes
+from quire_bookie.env.machine import machine_memory_bytes
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import BATCH_READ_BYTES_MAX, FRAME_BYTES_MAX, KIB
 from quire_bookie.metadata.url import EtcdLocation, parse_metadata_url

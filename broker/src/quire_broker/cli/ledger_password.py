@@ -2,8 +2,7 @@
 
 from quire_bookie.cli.data_folder import LEDGER_PASSWORD_FILE
 from quire_bookie.env.chance import Chance
-from quire_bookie.env.secret_file import SecretFiles, write_secret
-from quire_bookie.env.secret_text import secret_text
+from quire_bookie.env.secret_file import SecretFiles, secret_text, write_secret
 from quire_bookie.errors import StartupError
 from quire_broker.config.broker import ManagedLedgerConfig
 

@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from quire_bookie.env.clock import WallClock
+from quire_broker.dispatch.choice import next_turn
 from quire_broker.dispatch.consumer import Consumer, Pending
 from quire_broker.dispatch.delayed import DelayedQueue
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
 from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.permits import entries_to_read, entry_cost
 from quire_broker.dispatch.redelivery import NO_SLOT, RedeliveryCounts, ReplaySet, runs
-from quire_broker.dispatch.round_robin import next_turn
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.entry import EntrySummary

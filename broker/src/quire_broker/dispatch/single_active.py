@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from quire_bookie.env.clock import WallClock
-from quire_broker.dispatch.active_consumer import active_index
+from quire_broker.dispatch.choice import active_index
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
 from quire_broker.dispatch.dispatcher import Dispatcher

@@ -10,6 +10,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
+from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
@@ -24,7 +25,6 @@ from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_
 from quire_broker.managed_ledger.nodes.offload_attempts import unreferenced_objects
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.reading.entry_cache import EntryCache
-from quire_broker.managed_ledger.retrying import retry_unavailable
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.offload.tier import Tier

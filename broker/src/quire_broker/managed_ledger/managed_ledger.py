@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import Enum
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
+from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.appending.append_queue import AppendDone, AppendStats
 from quire_broker.managed_ledger.appending.appender import Appender
@@ -31,9 +32,7 @@ from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
-from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader
-from quire_broker.managed_ledger.reading.search import find_first
-from quire_broker.managed_ledger.retrying import retry_unavailable
+from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader, find_first
 from quire_broker.managed_ledger.trimming import trimmable
 
 _log = logging.getLogger("quire.managed_ledger")

@@ -24,7 +24,7 @@ from quire_bookie.errors import (
     QuireError,
 )
 from quire_bookie.model import EntryId, LedgerId
-from quire_broker.errors import ConflictError
+from quire_broker.errors import ConflictError, OffloadError, SegmentDamagedError, SegmentMissingError
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.list_store import ListStore
@@ -33,7 +33,6 @@ from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.stored_passwords import to_read
-from quire_broker.offload.errors import OffloadError, SegmentDamagedError, SegmentMissingError
 from quire_broker.offload.format import new_uuid
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import SegmentSummary, write_segment

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.ledger_metadata import decode_kept_metadata, encode_kept_metadata
 from quire_bookie.model import Buffer, LedgerMetadata, LedgerState
-from quire_broker.offload.errors import OffloadError, SegmentDamagedError
+from quire_broker.errors import OffloadError, SegmentDamagedError
 
 HEADER_BYTES: Final = 128
 ENTRY_HEAD_BYTES: Final = 12

@@ -15,7 +15,7 @@ from quire_bookie.errors import NoSuchEntryError, ObjectMissingError
 from quire_bookie.limits import MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.object_store.store import ObjectStore
-from quire_broker.offload.errors import SegmentDamagedError, SegmentMissingError
+from quire_broker.errors import SegmentDamagedError, SegmentMissingError
 from quire_broker.offload.format import (
     ENTRY_HEAD_BYTES,
     HEADER_BYTES,
@@ -26,7 +26,7 @@ from quire_broker.offload.format import (
     entry_head,
     index_key,
 )
-from quire_broker.offload.pace import Pace
+from quire_broker.offload.segment_writer import Pace
 from quire_broker.offload.windows import WindowCache
 
 SCAN_BYTES = 4 * MIB

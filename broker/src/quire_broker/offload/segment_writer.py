@@ -5,14 +5,14 @@ The index is written last, so a reader that finds it finds all data. Memory: the
 `parts_at_once + 1` parts.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from quire_bookie.crc import crc32c
 from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.object_store.store import ObjectStore
-from quire_broker.offload.errors import OffloadError
+from quire_broker.errors import OffloadError
 from quire_broker.offload.format import (
     ATTRIBUTES,
     SegmentEncoder,
@@ -21,10 +21,11 @@ from quire_broker.offload.format import (
     encode_index,
     index_key,
 )
-from quire_broker.offload.pace import Pace
 from quire_broker.offload.settings import WriteSettings
 
 _PARTS_MAX = 9_000  # of an upload; services take 10,000
+Pace: TypeAlias = Callable[[int], Awaitable[None]]
+"""Awaited with the number of bytes just read, before reading continues: a rate limit waits here."""
 
 
 class SourceEntry(Protocol):

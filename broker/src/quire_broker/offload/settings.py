@@ -7,7 +7,7 @@ from typing import Literal
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.settings.declared import MEBIBYTES, setting
-from quire_broker.offload.errors import OffloadError
+from quire_broker.errors import OffloadError
 from quire_broker.offload.format import BLOCK_BYTES_LIMIT, BLOCK_BYTES_MAX_DEFAULT, BLOCK_BYTES_MIN
 from quire_broker.offload.target import OffloadTarget
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from quire_bookie.errors import ObjectStoreError
 from quire_bookie.model import LedgerId
 from quire_bookie.object_store.store import ObjectStore
-from quire_broker.offload.errors import SegmentDamagedError
+from quire_broker.errors import SegmentDamagedError
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import delete_segment
 from quire_broker.offload.settings import TierSettings

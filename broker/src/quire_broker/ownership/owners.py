@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
-from quire_bookie.metadata.following import watch_with_retries, with_retries
+from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import ABSENT, Event, EventKind, MetadataStore, Node, SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName, TopicName

@@ -16,6 +16,7 @@ from quire_broker.errors import (
     ConflictError,
     NotAllowedError,
     NotFoundError,
+    OffloadError,
     ServiceNotReadyError,
     TooManyOperationsError,
     TopicNotFoundError,
@@ -24,7 +25,6 @@ from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
-from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.policies import with_policies
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings

@@ -24,8 +24,8 @@ from quire_bookie.errors import NoSuchLedgerError, QuireError
 from quire_bookie.limits import MIB
 from quire_bookie.model import LedgerId
 from quire_bookie.object_store.store import ObjectStore
+from quire_broker.errors import OffloadError, SegmentDamagedError
 from quire_broker.names import TopicName
-from quire_broker.offload.errors import OffloadError, SegmentDamagedError
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import SegmentSummary, delete_segment, write_segment
 from quire_broker.offload.settings import WindowSettings, WriteSettings

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Iterable
 
 from quire_bookie.errors import ConfigError, ObjectStoreError
+from quire_broker.errors import OffloadError
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
-from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.target import OffloadTarget
 from quire_broker.offload.tier import Tier
 from quire_jobs.errors import JobOptionsError, SourceUnavailableError

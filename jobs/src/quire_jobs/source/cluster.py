@@ -22,7 +22,7 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.sources import SECRET, load
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
-from quire_bookie.env.secret_text import secret_text
+from quire_bookie.env.secret_file import secret_text
 from quire_bookie.errors import (
     ConfigError,
     MetadataFormatError,

@@ -15,10 +15,10 @@ from quire_bookie.client import LedgerReader
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError
 from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.wire.packed_entries import PackedEntries
+from quire_broker.errors import SegmentMissingError
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.managed_ledger.reading.tiers import TieredReader
-from quire_broker.offload.errors import SegmentMissingError
 from quire_broker.offload.settings import OffloadSettings, ReadFirst
 from quire_jobs.errors import DataLossError
 from quire_jobs.source.cluster import Cluster

@@ -13,7 +13,7 @@ from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
 from quire_bookie.cli.main import run
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import UNDELETE_FOR_S_MAX, UNDELETE_LEDGERS_MAX
-from quire_bookie.metadata.collection_hold import set_collection_hold
+from quire_bookie.metadata.collection_hold import HOLD_PATH
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import EntryId, LedgerId
 from tests.unit.bookie.admin.test_web import Admin, admin
@@ -90,7 +90,7 @@ async def test_the_holdings_include_ledgers_in_quarantine(admin: Admin) -> None:
 
 async def test_a_doubt_is_included_in_the_list(admin: Admin) -> None:
     await quarantined(admin, 1)
-    await set_collection_hold(admin.metadata, "a restore")
+    await admin.metadata.put(HOLD_PATH, b"a restore")
     with pytest.raises(Exception, match="a restore"):
         await admin.bookie.garbage_collection.run_round()
     assert (await admin.get(LIST))["doubt"] == "on hold: a restore"

@@ -11,7 +11,7 @@ from quire_bookie.backup.settling import release, under_review
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.collection_hold import read_collection_hold, set_collection_hold
+from quire_bookie.metadata.collection_hold import HOLD_PATH, read_collection_hold
 from quire_bookie.metadata.epoch import read_epoch
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.ledger_ids import LedgerIds
@@ -48,7 +48,7 @@ def test_later_epoch_or_higher_counter_of_the_same_epoch_shows_older_metadata() 
 
 async def test_epoch_hold_review_and_reserved_ids_come_in_one_transaction(tmp_path: Path) -> None:
     store = await older(tmp_path)
-    await set_collection_hold(store, "of the operator")
+    await store.put(HOLD_PATH, b"of the operator")
     writes = FailingStore(store, 1, done=False)
     with pytest.raises(MetadataUnavailableError):
         await begin_review(writes, memories(LATER), name="one", now_ms=5_000_000)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ async def test_long_ids_known_to_the_copy_or_a_bookie_are_not_issued_again(tmp_p
 
 async def test_concurrent_write_is_noticed(tmp_path: Path) -> None:
     store = await older(tmp_path)
-    racing = FailingStore(store, 1, done=False, before=lambda: set_collection_hold(store, "another operator"))
+    racing = FailingStore(store, 1, done=False, before=lambda: store.put(HOLD_PATH, b"another operator"))
     with pytest.raises(BackupError, match="another process wrote"):
         await begin_review(racing, memories(LATER), name="one", now_ms=0)  # type: ignore[arg-type]
     assert await store.get(RESTORATION) is None and await read_epoch(store) == 0

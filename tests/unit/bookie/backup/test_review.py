@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire_bookie.backup.holdings import Held, Holdings
 from quire_bookie.backup.review import ADOPTED, Kind, missing, review
 from quire_bookie.errors import BookieUnavailableError
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from quire_bookie.storage.entry_ranges import EntryRange, join_ranges
 

@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.cli.connection_memory import memory_settings
 from quire_bookie.config.connections import ConnectionMemoryConfig
-from quire_bookie.env.machine_memory import machine_memory_bytes
+from quire_bookie.env.machine import machine_memory_bytes
 from quire_bookie.limits import CONNECTION_MEMORY_FRAMES_MIN, FRAME_BYTES_MAX, MIB
 
 GIB = 1024 * MIB

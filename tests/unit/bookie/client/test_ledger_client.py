@@ -9,7 +9,7 @@ from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.errors import ConfigError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import LEDGER_TOKEN, BookieId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.settings.client import ClientSettings
 from tests.unit.bookie.client.cluster import Cluster, run

@@ -11,9 +11,9 @@ from typing import TypeAlias, cast
 import jwt
 import pytest
 
-from quire_bookie.client.links.bookie_info import BookieSpace, ask_space
 from quire_bookie.client.links.bookie_link import Purpose
 from quire_bookie.client.links.pool import ConnectionPool
+from quire_bookie.client.links.single_requests import BookieSpace, ask_space
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.tls import TlsContext, server_context

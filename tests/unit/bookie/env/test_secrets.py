@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.env.secret_file import read_secret, write_secret
-from quire_bookie.env.secret_text import secret_text
+from quire_bookie.env.secret_file import read_secret, secret_text, write_secret
 from quire_bookie.errors import ConfigError
 
 

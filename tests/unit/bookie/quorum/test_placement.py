@@ -1,4 +1,4 @@
-"""Tests the choice of ensembles and replacements."""
+"""Tests the choice of ensembles, of replacements, and of moves that correct misplaced ensembles."""
 
 import random
 
@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import NotEnoughBookiesError
 from quire_bookie.model import BookieId
-from quire_bookie.quorum.placement import Cluster, SpreadRules, choose_ensemble, choose_replacements, is_spread
+from quire_bookie.quorum.placement import (
+    Cluster,
+    SpreadRules,
+    best_move,
+    choose_ensemble,
+    choose_replacements,
+    is_spread,
+    lack_of_spread,
+)
+from tests.sim.world import SimChance
 
 
 class _Seeded:
@@ -185,3 +194,48 @@ def test_a_bookie_of_unknown_space_counts_as_the_median_and_a_full_one_is_rarely
     turns = [choose_ensemble(_bookies("a", "b", "c", "d"), 1, chance, cluster=cluster)[0] for _ in range(3000)]
     assert 0.28 < turns.count(_D) / len(turns) < 0.38
     assert turns.count(_B) < 30
+
+
+BOOKIES = [BookieId(f"b{number}") for number in range(8)]
+RACKS = Cluster({bookie: f"/zone{number % 2}/rack{number % 4}" for number, bookie in enumerate(BOOKIES)})
+
+
+@given(
+    members=st.permutations(BOOKIES),
+    size=st.integers(1, 5),
+    quorum=st.integers(1, 5),
+    places=st.lists(st.sampled_from(["/x/a", "/x/b", "/y/a", "/c"]), min_size=8, max_size=8),
+    racks=st.integers(1, 3),
+    zones=st.integers(1, 2),
+    seed=st.integers(0, 9),
+)
+def test_each_move_reduces_the_missing_racks_and_zones_until_none_helps(
+    members: list[BookieId], size: int, quorum: int, places: list[str], racks: int, zones: int, seed: int
+) -> None:
+    quorum = min(quorum, size)
+    cluster = Cluster(dict(zip(BOOKIES, places, strict=True)))
+    rules = SpreadRules(racks, zones)
+    ensemble = tuple(members[:size])
+    lack = lack_of_spread(ensemble, quorum, cluster, rules)
+    assert (lack == 0) == is_spread(ensemble, quorum, cluster, rules)
+    for _ in range(40):
+        move = best_move(ensemble, quorum, BOOKIES, SimChance(seed), cluster, rules)
+        if move is None:
+            break
+        position, bookie = move
+        assert bookie not in ensemble
+        ensemble = (*ensemble[:position], bookie, *ensemble[position + 1 :])
+        left = lack_of_spread(ensemble, quorum, cluster, rules)
+        assert left < lack
+        lack = left
+    else:
+        raise AssertionError("the moves do not end")
+
+
+def test_equally_good_moves_are_spread_over_the_bookies() -> None:
+    rules = SpreadRules(racks_min=2)
+    ensemble = (BOOKIES[0], BOOKIES[4])
+    chosen = {best_move(ensemble, 2, BOOKIES, SimChance(seed), RACKS, rules) for seed in range(40)}
+    assert len(chosen) > 4
+    assert best_move(ensemble, 2, ensemble, SimChance(1), RACKS, rules) is None, "no bookie is free"
+    assert best_move((BOOKIES[0], BOOKIES[1]), 2, BOOKIES, SimChance(1), RACKS, rules) is None, "it is spread"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quire_bookie.client.links.entry_list import ask_entries
+from quire_bookie.client.links.single_requests import ask_entries
 from quire_bookie.errors import NoEntryListError
 from quire_bookie.limits import NO_ENTRY_LIST_S
 from quire_bookie.metadata.service_info import BookieAddress

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire_bookie.errors import ConfigError, MetadataError, MetadataUnavailableError
-from quire_bookie.metadata.collection_hold import release_collection_hold, set_collection_hold
+from quire_bookie.metadata.collection_hold import HOLD_PATH
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
 from quire_bookie.metadata.store import SessionState
@@ -138,10 +138,10 @@ async def test_time_on_either_side_of_a_failed_listing_does_not_count() -> None:
 async def test_a_hold_stops_the_time() -> None:
     rounds = Rounds(1)
     await rounds.after(0.0, 1.0)
-    await set_collection_hold(rounds.store, "metadata is checked")
+    await rounds.store.put(HOLD_PATH, b"metadata is checked")
     await asyncio.sleep(1000.0)
     await rounds.fails(CollectionHeldError, "metadata is checked")
-    await release_collection_hold(rounds.store)
+    await rounds.store.delete(HOLD_PATH)
     assert await rounds.after(1000.0, 99.0) == []
     assert await rounds.after(2.0) == [1]
 

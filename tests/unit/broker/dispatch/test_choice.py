@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire_broker.dispatch.active_consumer import active_index
-from quire_broker.dispatch.round_robin import next_turn
+from quire_broker.dispatch.choice import active_index, next_turn
 
 
 def test_the_ring_gives_the_captured_active_consumer() -> None:

@@ -8,14 +8,13 @@ import pytest
 
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import LedgerId
-from quire_broker.errors import ConflictError
+from quire_broker.errors import ConflictError, OffloadError
 from quire_broker.managed_ledger import ManagedLedger, ManagedLedgerState, Position
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.node_codec import decode_list, encode_list
 from quire_broker.managed_ledger.nodes.offload_attempts import OffloadRefusedError
 from quire_broker.managed_ledger.reading.tiers import OffloadedReadError
-from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.format import data_key, index_key
 from quire_broker.offload.segment_writer import write_segment
 from quire_broker.offload.settings import OffloadSettings, ReadFirst

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from quire_bookie.metadata.ledger_metadata import decode_kept_metadata
-from quire_broker.offload.errors import OffloadError, SegmentDamagedError
+from quire_broker.errors import OffloadError, SegmentDamagedError
 from quire_broker.offload.format import (
     Block,
     SegmentEncoder,

@@ -9,7 +9,7 @@ from quire_bookie.errors import NoSuchEntryError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.object_store.opening import open_object_store
 from quire_bookie.object_store.store import ObjectStore
-from quire_broker.offload.errors import OffloadError, SegmentDamagedError, SegmentMissingError
+from quire_broker.errors import OffloadError, SegmentDamagedError, SegmentMissingError
 from quire_broker.offload.format import BLOCK_BYTES_MIN, data_key, index_key
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import delete_segment, write_segment

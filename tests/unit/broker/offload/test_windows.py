@@ -6,7 +6,7 @@ import pytest
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import KIB
-from quire_broker.offload.errors import SegmentMissingError
+from quire_broker.errors import SegmentMissingError
 from quire_broker.offload.settings import WindowSettings
 from quire_broker.offload.windows import WindowCache
 

@@ -10,7 +10,7 @@ from enum import Enum
 
 from quire_bookie.errors import BadVersionError, LedgerClosedError, LedgerError, LedgerFencedError
 from quire_bookie.metadata.ledgers import LedgerNodes
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 
 _ATTEMPTS_MAX = 10

@@ -21,7 +21,7 @@ from quire_bookie.client.writing.add_pipeline import AddPipeline
 from quire_bookie.client.writing.ledger_writer import LedgerWriter, WriterState
 from quire_bookie.errors import BookieUnavailableError, LedgerError
 from quire_bookie.limits import DEFERRED_CLOSE_WAIT_S
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import ack_tracker
 from quire_bookie.wire.client_codec import v3_force

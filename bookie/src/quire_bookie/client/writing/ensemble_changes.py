@@ -27,7 +27,7 @@ from quire_bookie.errors import (
     QuorumError,
 )
 from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, SHUN_RETURNED_BOOKIE_S
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.quorum.ensemble_change import AfterLostChange, after_lost_change, with_replacements
 

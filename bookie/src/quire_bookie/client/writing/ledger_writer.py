@@ -32,7 +32,7 @@ from quire_bookie.client.writing.closing import close_ledger, writer_conflict
 from quire_bookie.client.writing.ensemble_changes import EnsembleChanges
 from quire_bookie.client.writing.explicit_lac import ExplicitLacs
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError, QuireError
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import (
     ENTRY_HEADER_BYTES,
     NO_ENTRY,

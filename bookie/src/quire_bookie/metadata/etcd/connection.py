@@ -29,7 +29,7 @@ from quire_bookie.errors import (
 from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S, MIB
 from quire_bookie.metadata.etcd.credentials import EtcdCertificates, user_and_password
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
-from quire_bookie.metadata.stats import MetadataStats
+from quire_bookie.metadata.store import MetadataStats
 from quire_bookie.metadata.url import EtcdLocation
 from quire_bookie.settings.metadata import MetadataSettings
 

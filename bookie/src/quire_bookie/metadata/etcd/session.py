@@ -22,8 +22,7 @@ from quire_bookie.metadata.etcd.connection import (
     LeaseGoneError,
 )
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import SessionState
+from quire_bookie.metadata.store import MetadataStats, SessionState
 
 _log = logging.getLogger("quire.metadata.etcd")
 _LOST_AFTER = 5 / 6

@@ -41,8 +41,7 @@ from quire_bookie.metadata.etcd.connection import (
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.etcd.session import EtcdSession
 from quire_bookie.metadata.etcd.watching import EtcdWatch
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import ABSENT, Check, Node, Operation, Put, SessionState
+from quire_bookie.metadata.store import ABSENT, Check, MetadataStats, Node, Operation, Put, SessionState
 from quire_bookie.metadata.url import EtcdLocation
 from quire_bookie.settings.metadata import MetadataSettings
 

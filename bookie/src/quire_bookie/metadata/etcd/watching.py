@@ -16,8 +16,7 @@ from quire_bookie.metadata.contract import prefix_end
 from quire_bookie.metadata.etcd.connection import WATCH, EtcdConnection, EtcdStream
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.event_queue import EventQueue
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import Event, EventKind
+from quire_bookie.metadata.store import Event, EventKind, MetadataStats
 
 _REVISION_MAX = (1 << 63) - 1
 _log = logging.getLogger("quire.metadata.etcd")

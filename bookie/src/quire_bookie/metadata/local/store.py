@@ -16,8 +16,7 @@ from quire_bookie.metadata.contract import check_key, check_transaction, check_v
 from quire_bookie.metadata.event_queue import EventQueue
 from quire_bookie.metadata.local.change_log import sync_folder
 from quire_bookie.metadata.local.worker import DatabaseThread
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import Check, Event, Node, Operation, SessionState
+from quire_bookie.metadata.store import Check, Event, MetadataStats, Node, Operation, SessionState
 
 _LOCK_NAME = "LOCK"
 

@@ -19,8 +19,7 @@ from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, 
 from quire_bookie.metadata.local.database import Database
 from quire_bookie.metadata.local.opening import open_database
 from quire_bookie.metadata.local.space import MetadataReserve
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import Event
+from quire_bookie.metadata.store import Event, MetadataStats
 
 _log = logging.getLogger("quire.metadata.local")
 _GROUP_JOBS_MAX = 512

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from quire_bookie.metadata.cookies import Cookie, Cookies
 from quire_bookie.metadata.restoration import has_returned, may_return
-from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import MetadataStore, Versioned
 
 
 async def returned(

@@ -24,8 +24,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import DirectoryLock, Disk
 from quire_bookie.errors import BadVersionError, StartupError
 from quire_bookie.metadata.cookies import Cookie, Cookies
-from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import MetadataStore, Versioned
 from quire_bookie.model import BookieId
 from quire_bookie.server.start.returning import returned
 from quire_bookie.server.start.storage_folders import (

@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRange, AckRanges
 from quire_broker.managed_ledger.cursors.ack_set import unacked_mask, words_of
-from quire_broker.managed_ledger.nodes.compressed_value import plain_value
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
+from quire_broker.managed_ledger.nodes.node_codec import plain_value
 from quire_broker.managed_ledger.nodes.proto import managed_ledger_pb2 as pb
 from quire_broker.managed_ledger.position import Position
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote_plus, unquote_plus
 
 from quire_bookie.errors import BadVersionError
+from quire_bookie.metadata.retrying import retry_unavailable
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.cursors.cursor_fix import aligned
@@ -14,7 +15,6 @@ from quire_broker.managed_ledger.errors import CursorMissingError, CursorStateEr
 from quire_broker.managed_ledger.list_store import ListStore, node_path
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.managed_ledger.reading.reader import EntryReader
-from quire_broker.managed_ledger.retrying import retry_unavailable
 from quire_broker.managed_ledger.trimming import slowest_mark_delete
 
 _LOADS_AT_ONCE = 16

@@ -2,16 +2,16 @@
 
 The ledger being written is read through its writer, which knows the confirmed entries. Closed ledgers are opened
 without recovery, from the bookies or a bucket (`tiers`). Their handles are kept; the least recently used are closed.
-Simultaneous reads of the same range share one read.
+Simultaneous reads of the same range share one read. `find_first` searches by reading, for seek by time.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
-from quire_bookie.model import EntryId, LedgerId
+from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_broker.managed_ledger.errors import ManagedLedgerClosedError
 from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
@@ -164,3 +164,30 @@ class EntryReader:
         while self._readers:
             _, reader = self._readers.popitem()
             await reader.close()
+
+
+async def find_first(ledgers: LedgerList, reader: EntryReader, predicate: Callable[[Buffer], bool]) -> Position | None:
+    """Return the first entry for which `predicate` holds, or None. It must hold for every later entry too.
+
+    Searches the entries that exist at the beginning. For entries that are trimmed meanwhile it counts as false.
+    """
+    spans = [(record.ledger_id, record.entries) for record in ledgers.counted() if record.entries]
+    low, high = 0, sum(entries for _, entries in spans)
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        position = _nth(spans, middle)
+        found = await reader.read(position, 1)
+        if found and found[0].position == position and predicate(found[0].data):
+            high = middle
+        else:
+            low = middle + 1
+    return None if low == end else _nth(spans, low)
+
+
+def _nth(spans: list[tuple[int, int]], index: int) -> Position:
+    for ledger_id, entries in spans:
+        if index < entries:
+            return Position(ledger_id, index)
+        index -= entries
+    raise IndexError(index)

@@ -11,10 +11,10 @@ from enum import Enum
 
 from quire_bookie.errors import ConfigError, LedgerClosedError, LedgerError, MetadataError, ObjectStoreError, QuireError
 from quire_bookie.model import EntryId, LedgerId
+from quire_broker.errors import OffloadError
 from quire_broker.managed_ledger.ledger_port import Entry, Ledgers, Reader
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.stored_passwords import to_read
-from quire_broker.offload.errors import OffloadError
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.settings import OffloadSettings, ReadFirst
 from quire_broker.offload.tier import Tier

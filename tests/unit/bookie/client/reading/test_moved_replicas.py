@@ -10,7 +10,7 @@ from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.reading.moved_replicas import read_where_stored
 from quire_bookie.errors import NoSuchEntryError, QuorumError
-from quire_bookie.metadata.versioned import Versioned
+from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, Segment
 
 

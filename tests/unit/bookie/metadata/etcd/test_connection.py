@@ -18,7 +18,7 @@ from quire_bookie.metadata.etcd.connection import (
     classify,
     refusal,
 )
-from quire_bookie.metadata.stats import MetadataStats
+from quire_bookie.metadata.store import MetadataStats
 from quire_bookie.metadata.url import EtcdLocation
 from quire_bookie.settings.metadata import MetadataSettings
 

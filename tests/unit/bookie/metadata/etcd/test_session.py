@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.etcd.session import EtcdSession
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import SessionState
+from quire_bookie.metadata.store import MetadataStats, SessionState
 from tests.sim.loop import SimLoop
 from tests.unit.bookie.metadata.etcd.fake_connection import FakeConnection, FakeStream
 

@@ -8,8 +8,7 @@ import pytest
 from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.etcd.watching import EtcdWatch
-from quire_bookie.metadata.stats import MetadataStats
-from quire_bookie.metadata.store import Event, EventKind
+from quire_bookie.metadata.store import Event, EventKind, MetadataStats
 from tests.sim.loop import SimLoop
 from tests.unit.bookie.metadata.etcd.fake_connection import FakeConnection, FakeStream
 

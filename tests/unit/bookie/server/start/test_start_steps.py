@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quire_bookie.env.process_age import process_age_s
+from quire_bookie.env.machine import process_age_s
 from quire_bookie.server.start.start_steps import StartSteps
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from quire_bookie.errors import ConfigError, DamagedError, MetadataError, MetadataUnavailableError, StorageError
-from quire_bookie.metadata.collection_hold import release_collection_hold, set_collection_hold
+from quire_bookie.metadata.collection_hold import HOLD_PATH
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.model import LedgerId
 from quire_bookie.server.upkeep.garbage_collection import GarbageCollection
@@ -411,15 +411,14 @@ async def test_a_hold_on_the_cluster_stops_a_running_round(server: SimMetadata, 
 
     async def delete_ledger(ledger_id: LedgerId, /) -> bool:
         assert await original(ledger_id)
-        await set_collection_hold(store, "a restore")
+        await store.put(HOLD_PATH, b"a restore")
         return True
 
     storage.delete_ledger = delete_ledger  # type: ignore[method-assign]
     with pytest.raises(MetadataError, match="a restore"):
         await collection.run_round()
     assert storage.held == {2}
-    await release_collection_hold(store)
-    await release_collection_hold(store)
+    await store.delete(HOLD_PATH)
     await collection.run_round()
     assert await collection.run_round() == [2]
 
