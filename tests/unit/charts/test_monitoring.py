@@ -92,6 +92,14 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> Non
     assert rule["expr"].count("{") == rule["expr"].count("}")
 
 
+def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
+    text = (ROOT / "docs" / "kubernetes" / "alerts.md").read_text()
+    assert re.findall(r"^### (\w+)$", text, flags=re.MULTILINE) == [rule["alert"] for rule in alerts()]
+    for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
+        for part in ("**Means** ", "**Check** ", "**Do** "):
+            assert part in section, section.splitlines()[0]
+
+
 def test_no_two_alerts_have_a_name_and_no_two_panels_a_place() -> None:
     names = [rule["alert"] for rule in alerts()]
     assert len(set(names)) == len(names)
