@@ -5,14 +5,15 @@ import os
 import signal
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.etcd_server import EtcdServer
 from tests.support.ports import free_ports
+from tests.support.scrapes import ACCEPT_OPENMETRICS, check_formats
 from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
 ANY_PORTS = ("--broker-port", "0", "--http-port", "0", "--bookie-port", "0")
@@ -53,7 +54,12 @@ def test_it_says_where_it_listens_and_how_to_connect(server: StandaloneProcess) 
 
 def test_metrics_are_those_of_bookie_and_broker(server: StandaloneProcess) -> None:
     quire("produce", "measured", "-", stdin="one\ntwo\n", server=server)
-    families = {family.name: family for family in text_string_to_metric_families(server.text("/metrics"))}
+    texts = []
+    for accept in ("*/*", ACCEPT_OPENMETRICS):
+        request = urllib.request.Request(server.http + "/metrics", headers={"Accept": accept})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            texts.append(answer.read().decode())
+    families = check_formats(*texts)
     assert families["bookie_SERVER_STATUS"].samples[0].value == 1
     assert families["bookie_journal_JOURNAL_ADD_ENTRY_count"].samples[0].value >= 2
     samples = families["pulsar_in_messages"].samples

@@ -179,13 +179,13 @@ def begun_send(sent_bytes: int, announced_bytes: int) -> bytes:
 
 def held_bytes(metrics: str) -> dict[str, float]:
     """Return what connections hold, by class, from the text of /metrics."""
-    found = re.findall(r'^quire_connection_memory_bytes\{.*class="(\w+)"\} (\S+)$', metrics, re.MULTILINE)
+    found = re.findall(r'^quire_connection_memory_bytes\{.*class="(\w+)".*\} (\S+)$', metrics, re.MULTILINE)
     return {name: float(value) for name, value in found}
 
 
 def closed_for_memory(metrics: str, kind: str) -> float:
     """Return how many connections were closed for memory, by what they did, from the text of /metrics."""
-    pattern = rf'^quire_connections_closed_for_memory(?:_total)?\{{.*reason="\w+_{kind}"\}} (\S+)$'
+    pattern = rf'^quire_connections_closed_for_memory(?:_total)?\{{.*reason="\w+_{kind}".*\}} (\S+)$'
     return sum(map(float, re.findall(pattern, metrics, re.MULTILINE)))
 
 

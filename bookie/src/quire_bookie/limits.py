@@ -155,6 +155,8 @@ ACCEPT_PAUSE_S = 0.2  # after a connection could not be accepted, for instance f
 HTTP_ANSWER_BYTES_MAX = 64 * MIB  # of one response that our HTTP clients read; a page of holdings has 3 MiB
 HTTP_ANSWER_LINE_BYTES_MAX = 1 * MIB  # of one line of a response that is read line by line
 HTTP_CONNECTIONS_PER_ADDRESS_MAX = 1_000  # of one client address at a time, on the HTTP ports of a process
+SCRAPE_SLICE_S = 0.002  # of a scrape until the event loop runs in between, which happens after the next piece
+SCRAPE_PIECE_SAMPLES = 50  # of a large family that are collected and encoded at once: half a millisecond
 
 # Client
 ADD_TIMEOUT_S = 30.0

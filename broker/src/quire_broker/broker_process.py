@@ -36,13 +36,7 @@ from quire_broker.topic.topics import Topics
 
 if TYPE_CHECKING:
     from quire_bookie.admin.routes import Route
-
-
-def _open_http(broker: RunningBroker) -> HttpServer:
-    # Imported here: loading its library takes a third of the time to the first message.
-    from quire_broker.admin.web import WebServer
-
-    return WebServer(broker)
+    from quire_bookie.exposition.rendering import Collector
 
 
 class _Building:
@@ -136,20 +130,28 @@ async def start_broker(
     clock: WallClock,
     chance: Chance,
     more_routes: "Callable[[], Iterable[Route]]" = tuple,
+    more_collectors: "Callable[[], Iterable[Collector]]" = tuple,
     memory: ConnectionMemory | None = None,
 ) -> RunningBroker:
     """Return a serving broker. StartupError if a port is in use. The caller closes metadata and client.
 
-    `more_routes`: HTTP routes of other services in this process; only super users may use them. `memory`: that of
-    connections, if others in the process share it.
+    `more_routes`: HTTP routes of other services in this process; only super users may use them. `more_collectors`:
+    metrics of those services. `memory`: that of connections, if others in the process share it.
     """
+
+    def open_http(broker: RunningBroker) -> HttpServer:
+        # Imported here: loading its library takes a third of the time to the first message.
+        from quire_broker.admin.web import WebServer
+
+        return WebServer(broker, more_collectors())
+
     building = _Building(settings, metadata, ledger_client, clock, chance, memory)
     broker: RunningBroker | None = None
     serves = False
     try:
         opened, parts = await building.open()
         broker = RunningBroker(settings, metadata, ledger_client, opened, parts, more_routes)
-        await broker.serve(_open_http)
+        await broker.serve(open_http)
         serves = True
     finally:
         if not serves:

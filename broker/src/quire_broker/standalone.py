@@ -39,6 +39,7 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 if TYPE_CHECKING:
     from quire_bookie.admin.routes import Route
+    from quire_bookie.exposition.rendering import Collector
 
 RESTART_PAUSE_S = 1.0
 log = logging.getLogger("quire.standalone")
@@ -122,6 +123,7 @@ class RunningStandalone:
             clock=self._clock,
             chance=self._chance,
             more_routes=self._cluster_routes,
+            more_collectors=self._collectors,
             memory=self.memory,
         )
 
@@ -131,6 +133,12 @@ class RunningStandalone:
         from quire_broker.admin.cluster_paths import cluster_routes
 
         return cluster_routes(self.metadata, self._clock, self._open_access)
+
+    def _collectors(self) -> "list[Collector]":
+        """Return the metrics of the bookies, which share the memory of connections with the broker."""
+        from quire_bookie.admin.bookie_collector import BookieCollector
+
+        return [BookieCollector(lambda: self.bookies, own_memory=False)]
 
     async def _open_access(self) -> ClusterAccess:
         async with self._access_lock:

@@ -142,7 +142,7 @@ def test_throughput_equals_the_published_messages(analyses: Analyses) -> None:
     # The same results for programs, monitoring and users.
     assert summary.outputs[0] == f"file://{analyses.output}/throughput/throughput-1/report.html"
     assert json.loads(analyses.text("throughput", "summary.json"))["counts"] == summary.counts
-    assert f"quire_analytics_throughput_messages {MESSAGES}\n" in analyses.text("throughput", "metrics.prom")
+    assert f"quire_analytics_throughput_messages {MESSAGES}.0\n" in analyses.text("throughput", "metrics.prom")
     report = analyses.text("throughput", "report.html")
     assert "<svg" in report and "analysed" in report
     assert report == analyses.text("throughput", "throughput-1/report.html")

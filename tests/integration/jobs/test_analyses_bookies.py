@@ -178,8 +178,8 @@ def test_each_difference_between_metadata_and_bookies_is_found(
     sizes = {"ledgers": 5, "replicas": 10, "bookies_silent": 0, "objects": 0, "ledgers_read_through": 0}
     assert summary.counts == sizes | {"findings_lost": 1, "findings_at_risk": 7, "findings_waste": 3}
     metrics = (tmp_path / "audit/metrics.prom").read_text()
-    assert 'quire_analytics_audit_findings{kind="missing replica"} 3\n' in metrics
-    assert 'quire_analytics_audit_findings{kind="damaged replica"} 0\n' in metrics
+    assert 'quire_analytics_audit_findings{kind="missing replica"} 3.0\n' in metrics
+    assert 'quire_analytics_audit_findings{kind="damaged replica"} 0.0\n' in metrics
 
 
 def test_a_deep_audit_reads_every_replica(spark: SparkSession, bookies: Bookies, tmp_path: Path) -> None:

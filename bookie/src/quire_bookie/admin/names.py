@@ -1,9 +1,6 @@
 """Tables of the metric names of a bookie: BookKeeper's if it has one, otherwise `quire_*`."""
 
-from quire_bookie.metrics import Kind
-
-Names = dict[str, tuple[str, Kind, str]]
-"""Attribute of a Stats object: name, kind, help text."""
+from quire_bookie.exposition.families import Names
 
 SERVER: Names = {
     "add_entries": ("bookkeeper_server_ADD_ENTRY_count", "counter", "entries added"),

@@ -4,14 +4,14 @@
 should not choose this bookie for new ledgers. A read-only bookie is healthy but not ready.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
 
-from quire_bookie.admin.readings import BookieReadings
+from quire_bookie.admin.bookie_collector import BookieCollector
 from quire_bookie.admin.routes import Need, Route
-from quire_bookie.metrics import CONTENT_TYPE, render
+from quire_bookie.admin.scraping import scraped
+from quire_bookie.exposition.rendering import Exposition
 from quire_bookie.server.process import BookieState, RunningBookie
 
 CurrentBookie = Callable[[], RunningBookie | None]
@@ -23,7 +23,8 @@ class Probes:
 
     def __init__(self, bookie: CurrentBookie) -> None:
         self._bookie = bookie
-        self._readings = BookieReadings()
+        self._exposition = Exposition()
+        self._exposition.registry.register(BookieCollector(self._running, own_memory=True))
 
     def routes(self) -> list[Route]:
         """Return the routes with their permissions."""
@@ -54,11 +55,9 @@ class Probes:
             return web.Response(text=text)
         return web.Response(status=503, text=f"{'starting' if state is None else state.value}\n")
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    def _running(self) -> tuple[RunningBookie, ...]:
         bookie = self._bookie()
-        now_s = asyncio.get_running_loop().time()
-        text = ""
-        if bookie is not None:
-            labels = {"bookie": str(bookie.bookie_id)}
-            text = render(self._readings.of(bookie, now_s) + bookie.memory.readings(labels))
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        return () if bookie is None else (bookie,)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return await scraped(self._exposition, request)

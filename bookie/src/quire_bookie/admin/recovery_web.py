@@ -1,7 +1,6 @@
 """The HTTP server of an auto-recovery process: health, metrics, and the cluster's under-replication."""
 
 import socket
-from dataclasses import asdict
 
 from aiohttp import web
 
@@ -12,16 +11,18 @@ from quire_bookie.admin.drain_api import DrainApi
 from quire_bookie.admin.ledger_care import LedgerCare
 from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.recovery_api import RecoveryApi
+from quire_bookie.admin.recovery_collector import RecoveryCollector
 from quire_bookie.admin.routes import ROUTES, Need, Route, register
+from quire_bookie.admin.scraping import scraped
 from quire_bookie.admin.serving import HttpServing
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.tls import ServedContext
+from quire_bookie.exposition.rendering import Exposition
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery import RunningAutoRecovery
 from quire_bookie.recovery.access import ClusterAccess
 
 _STOP_TIMEOUT_S = 2.0
-_PREFIX = "quire_autorecovery_"
 
 
 class RecoveryWeb:
@@ -32,6 +33,8 @@ class RecoveryWeb:
     ) -> None:
         """`access`: the access rules; the default serves only this machine."""
         self._running = running
+        self._exposition = Exposition()
+        self._exposition.registry.register(RecoveryCollector(running))
         access = access or AdminAccess()
         checked = access.middleware()
         app = self.app = web.Application(middlewares=[errors, from_no_other_site, checked])
@@ -64,14 +67,5 @@ class RecoveryWeb:
             return failure(503, f"auto-recovery failed: {self._running.failed.result()}")
         return web.Response(text="ok\n")
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        """Return counters since the start of the process, and the gauges of the last check of the marks."""
-        auditor = self._running.auditor
-        values = asdict(self._running.stats) | {
-            "auditor": int(auditor is not None and auditor.leads),
-            "ledgers_in_progress": len(self._running.workers.busy),
-            "speculative_reads": self._running.access.pool.health.speculative_reads,
-            "foreign_ledger_answers": self._running.access.pool.health.foreign_answers,
-        }
-        text = "".join(f"{_PREFIX}{name} {value}\n" for name, value in values.items())
-        return web.Response(text=text, content_type="text/plain")
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return await scraped(self._exposition, request)

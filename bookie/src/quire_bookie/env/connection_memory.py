@@ -36,7 +36,6 @@ from typing import Final
 
 from quire_bookie import limits
 from quire_bookie.env.connection_account import Account, Closed, Holder, Waiter
-from quire_bookie.metrics import Reading
 from quire_bookie.settings.memory import MemorySettings
 
 _log = logging.getLogger("quire.connections")
@@ -390,23 +389,3 @@ class ConnectionMemory:
         else:
             self._unlogged += 1
             account.holder.close_at_once("")
-
-    def readings(self, labels: dict[str, str]) -> list[Reading]:
-        """Return the readings for /metrics."""
-        held = (
-            ("receiving", self.receiving_bytes),
-            ("requests", self.request_bytes),
-            ("reads", self.read_bytes),
-            ("unsent", self.unsent_bytes),
-        )
-        name, text = "quire_connection_memory_bytes", "bytes that connections hold, by class"
-        found = [Reading(name, "gauge", text, value, {**labels, "class": each}) for each, value in held]
-        name, text = "quire_connection_memory_max_bytes", "limit of the bytes that connections hold"
-        found.append(Reading(name, "gauge", text, self.bytes_max, labels))
-        name, text = "quire_connection_memory_waits", "sockets and reads that waited for memory"
-        found.append(Reading(name, "counter", text, self.waits, labels))
-        name, text = "quire_connections_closed_for_memory", "connections closed because they held memory, by reason"
-        found += [
-            Reading(name, "counter", text, count, {**labels, "reason": why.value}) for why, count in self.closed.items()
-        ]
-        return found

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
+from quire_bookie.admin.scraping import scraped
 from quire_bookie.errors import MetadataError
-from quire_bookie.metrics import CONTENT_TYPE, render
+from quire_bookie.exposition.rendering import Exposition
 from quire_broker import __version__
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.counters import counters
-from quire_broker.admin.readings import broker_readings
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.topic.topic import Topic
+
+EXPOSITION: web.AppKey[Exposition] = web.AppKey("exposition", Exposition)
 
 
 def routes() -> Iterator[Route]:
@@ -44,12 +46,8 @@ async def readyz(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Return Prometheus text: this broker, and other services of the process (`RunningBroker.more_readings`)."""
-    broker = broker_of(request)
-    readings = broker_readings(broker)
-    for more in broker.more_readings:
-        readings += more()
-    return web.Response(body=render(readings).encode(), headers={"Content-Type": CONTENT_TYPE})
+    """Return the metrics of this broker, and of other services of the process."""
+    return await scraped(request.app[EXPOSITION], request)
 
 
 def _row(topic: Topic) -> str:

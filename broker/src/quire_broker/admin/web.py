@@ -2,13 +2,14 @@
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from aiohttp import web
 
 from quire_bookie.admin.bounded_http import BoundedHttp
 from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.routes import register
+from quire_bookie.exposition.rendering import Collector, Exposition
 from quire_broker.admin import (
     backlog_quotas,
     brokers,
@@ -25,6 +26,7 @@ from quire_broker.admin import (
 )
 from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
+from quire_broker.admin.broker_collector import BrokerCollector
 from quire_broker.admin.context import BROKER
 from quire_broker.admin.routes import ROUTES, Need, Route
 from quire_broker.server.broker import RunningBroker
@@ -51,11 +53,14 @@ def all_routes() -> Iterator[Route]:
         yield from part.routes()
 
 
-def make_app(broker: RunningBroker) -> web.Application:
-    """Return an application with all routes, for one broker."""
+def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web.Application:
+    """Return an application with all routes of a broker. `collectors`: metrics of other services in this process."""
     checks = [errors_as_json, from_no_other_site, authorized]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
+    app[status.EXPOSITION] = exposition = Exposition()
+    for collector in (BrokerCollector(broker), *collectors):
+        exposition.registry.register(collector)
     of_others = (Route(one.method, one.path, one.handler, Need.SUPER_USER) for one in broker.more_routes())
     register(app, ROUTES, [*all_routes(), *of_others])
     return app
@@ -64,8 +69,8 @@ def make_app(broker: RunningBroker) -> web.Application:
 class WebServer:
     """Serves HTTP on a port that was bound before."""
 
-    def __init__(self, broker: RunningBroker) -> None:
-        self._runner = web.AppRunner(make_app(broker), access_log=None, shutdown_timeout=2.0)
+    def __init__(self, broker: RunningBroker, collectors: Iterable[Collector] = ()) -> None:
+        self._runner = web.AppRunner(make_app(broker, collectors), access_log=None, shutdown_timeout=2.0)
         self._bounds = broker.settings.access.http
         self._bounded: BoundedHttp | None = None
 

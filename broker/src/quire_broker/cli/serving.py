@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from quire_bookie.admin.readings import BookieReadings
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder, warn_of_open_folders
 from quire_bookie.cli.metadata_settings import metadata_settings, shared_metadata_url
@@ -53,10 +52,6 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
         running = await unless_stopped(_start_standalone(config, settings.data, disk, undo), stop)
         if running is None:
             return 0
-        readings, loop = BookieReadings(), asyncio.get_running_loop()
-        running.broker.more_readings.append(
-            lambda: [reading for bookie in running.bookies for reading in readings.of(bookie, loop.time())]
-        )
         where = f"{settings.data}/metadata" if config.metadata == LOCAL else config.metadata
         bookies = [(str(bookie.bookie_id), bookie.port) for bookie in running.bookies]
         print(

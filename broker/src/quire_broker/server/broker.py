@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol
 from quire_bookie.client import LedgerClient
 from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.metrics import Reading
 from quire_bookie.settings.memory import MemorySettings
 from quire_broker import limits
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
@@ -119,8 +118,6 @@ class RunningBroker:
         self.owners, self.factory = opened.owners, opened.factory
         self._registration = opened.registration
         self.started_ms = self.clock.now_ms()
-        self.more_readings: list[Callable[[], list[Reading]]] = []
-        """Metrics of other services in this process."""
         self.more_routes = more_routes
         self._http: HttpServer | None = None
         self._stopped = False

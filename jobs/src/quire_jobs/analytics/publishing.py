@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from quire_bookie.metrics import Reading
-from quire_bookie.metrics import render as render_metrics
+from quire_bookie.exposition.families import Families
+from quire_bookie.exposition.rendering import classic_text
 from quire_jobs.analytics.output import Output
 from quire_jobs.analytics.report.page import Page, render
 from quire_jobs.job import Problem, Progress, Summary
@@ -81,13 +81,12 @@ def publish(output: Output, findings: Findings, progress: Progress) -> Summary:
 def metrics_text(kind: str, gauges: Sequence[Gauge], now_s: float) -> str:
     """Return Prometheus text, without gauges that have no value. `..._made_seconds` shows the age of the file."""
     prefix = f"quire_analytics_{kind.replace('-', '_')}"
-    readings = [Reading(f"{prefix}_made_seconds", "gauge", "Time of the analysis, in seconds since 1970.", now_s)]
-    readings += [
-        Reading(f"{prefix}_{one.name}", "gauge", one.text, float(one.value), one.labels)
-        for one in gauges
-        if one.value is not None
-    ]
-    return render_metrics(readings)
+    families = Families()
+    families.add(f"{prefix}_made_seconds", "gauge", "Time of the analysis, in seconds since 1970.", now_s, {})
+    for one in gauges:
+        if one.value is not None:
+            families.add(f"{prefix}_{one.name}", "gauge", one.text, float(one.value), one.labels)
+    return classic_text(families)
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], label: str, column: str, name: str, text: str) -> list[Gauge]:

@@ -1,20 +1,29 @@
 """Counts reconciliations and their errors, and keeps the state of resources as last listed, for metrics.
 
 Bounded by the number of resources. Times are the event loop's, except those of operations, which are from resources.
+A scrape reads the counts and builds metric families of `prometheus_client` from them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from quire_operator.monitoring.prometheus import Family, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
 from quire_operator.plan.operations import seconds_of
 
+PASS_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""A reconciliation without changes takes about 50 ms; one that waits for unresponsive ports takes seconds."""
 HANGS_AFTER_S = 600.0
 """All requests of a reconciliation have timeouts, so one that takes this long hangs."""
 _TRUTHS = {"True": 1.0, "False": 0.0}
 UNKNOWN = -1.0
+
+
+_RESOURCE = ("kind", "namespace", "name")
+_JOB = ("namespace", "name", "job", "kind")
 
 
 class AboutResource(Protocol):
@@ -52,6 +61,28 @@ class ResourceState:
     """When the operation began, in seconds since the epoch."""
     step_since_s: float | None = None
     jobs: tuple[JobState, ...] = ()
+
+
+@dataclass(slots=True)
+class Histogram:
+    """A histogram of durations."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(PASS_BOUNDS_S) + 1))
+    """Counts by bucket, not cumulative; the last is for durations above every bound."""
+    sum_s: float = 0.0
+
+    def observe(self, took_s: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(PASS_BOUNDS_S, took_s)] += 1
+        self.sum_s += took_s
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return each bound with the number of durations up to it."""
+        found, below = [], 0
+        for bound, count in zip((*map(repr, PASS_BOUNDS_S), "+Inf"), self.counts, strict=True):
+            below += count
+            found.append((bound, float(below)))
+        return found
 
 
 @dataclass(slots=True)
@@ -93,82 +124,70 @@ class Measurements:
         """Return the age of the oldest running reconciliation; 0 if there is none."""
         return max((now_s - began_s for began_s in self._under_way.values()), default=0.0)
 
-    def families(self, now_s: float, wall_s: float) -> list[Family]:
-        """Return all metrics. `now_s` is by the event loop, `wall_s` since the epoch."""
-        passes = tuple(({"kind": kind}, histogram) for kind, histogram in sorted(self.passes.items()))
-        errors = tuple(
-            ({"kind": kind, "error": error}, float(count)) for (kind, error), count in sorted(self.errors.items())
+    def families(self, now_s: float, wall_s: float) -> Iterator[Metric]:
+        """Yield all metrics. `now_s` is by the event loop, `wall_s` since the epoch."""
+        text = "Duration of reconciliations."
+        passes = HistogramMetricFamily("quire_operator_reconcile_seconds", text, labels=["kind"])
+        for kind, histogram in sorted(self.passes.items()):
+            passes.add_metric([kind], histogram.buckets(), histogram.sum_s)
+        text = "Failed reconciliations."
+        errors = CounterMetricFamily("quire_operator_reconcile_errors_total", text, labels=["kind", "error"])
+        for (kind, error), count in sorted(self.errors.items()):
+            errors.add_metric([kind, error], count)
+        yield passes
+        yield errors
+        yield GaugeMetricFamily("quire_operator_passes_under_way", "Running reconciliations.", len(self._under_way))
+        yield GaugeMetricFamily(
+            "quire_operator_longest_pass_seconds",
+            "Age of the oldest running reconciliation.",
+            self.longest_pass_s(now_s),
         )
-        return [
-            Family("quire_operator_reconcile_seconds", "histogram", "Duration of reconciliations.", passes),
-            Family("quire_operator_reconcile_errors_total", "counter", "Failed reconciliations.", errors),
-            _gauge("quire_operator_passes_under_way", "Running reconciliations.", len(self._under_way)),
-            _gauge(
-                "quire_operator_longest_pass_seconds",
-                "Age of the oldest running reconciliation.",
-                self.longest_pass_s(now_s),
-            ),
-            *self._of_resources(wall_s),
-        ]
+        yield from self._of_jobs()
+        yield from self._of_resources(wall_s)
 
-    def _of_resources(self, wall_s: float) -> list[Family]:
-        phases, conditions, steps, ages, step_ages = [], [], [], [], []
-        for (kind, namespace, name), state in sorted(self.resources.items()):
-            who = {"kind": kind, "namespace": namespace, "name": name}
-            phases.append(({**who, "phase": state.phase}, 1.0))
-            conditions += [({**who, "type": about}, value) for about, value in sorted(state.conditions.items())]
+    def _of_resources(self, wall_s: float) -> Iterator[Metric]:
+        phases = _gauges("quire_operator_resource_phase", "1 for the current phase of a resource.", *_RESOURCE, "phase")
+        text = "Conditions of resources: 1 true, 0 false, -1 unknown."
+        conditions = _gauges("quire_operator_resource_condition", text, *_RESOURCE, "type")
+        steps = _gauges(
+            "quire_operator_operation", "1 for the current step of an operation.", *_RESOURCE, "type", "step"
+        )
+        ages = _gauges("quire_operator_operation_seconds", "Age of an operation.", *_RESOURCE, "type")
+        text = "Age of the current step of an operation."
+        step_ages = _gauges("quire_operator_operation_step_seconds", text, *_RESOURCE, "type")
+        for who, state in sorted(self.resources.items()):
+            phases.add_metric([*who, state.phase], 1.0)
+            for about, value in sorted(state.conditions.items()):
+                conditions.add_metric([*who, about], value)
             if state.operation is None:
                 continue
-            what = {**who, "type": state.operation[0]}
-            steps.append(({**what, "step": state.operation[1]}, 1.0))
+            operation, step = state.operation
+            steps.add_metric([*who, operation, step], 1.0)
             if state.since_s is not None:
-                ages.append((what, max(0.0, wall_s - state.since_s)))
+                ages.add_metric([*who, operation], max(0.0, wall_s - state.since_s))
             if state.step_since_s is not None:
-                step_ages.append((what, max(0.0, wall_s - state.step_since_s)))
-        return [
-            *self._of_jobs(),
-            Family("quire_operator_resource_phase", "gauge", "1 for the current phase of a resource.", tuple(phases)),
-            Family(
-                "quire_operator_resource_condition",
-                "gauge",
-                "Conditions of resources: 1 true, 0 false, -1 unknown.",
-                tuple(conditions),
-            ),
-            Family("quire_operator_operation", "gauge", "1 for the current step of an operation.", tuple(steps)),
-            Family("quire_operator_operation_seconds", "gauge", "Age of an operation.", tuple(ages)),
-            Family(
-                "quire_operator_operation_step_seconds",
-                "gauge",
-                "Age of the current step of an operation.",
-                tuple(step_ages),
-            ),
-        ]
+                step_ages.add_metric([*who, operation], max(0.0, wall_s - state.step_since_s))
+        yield from (phases, conditions, steps, ages, step_ages)
 
-    def _of_jobs(self) -> list[Family]:
-        """Return the metrics of jobs, by resource and job."""
-        states, successes, lengths = [], [], []
+    def _of_jobs(self) -> Iterator[Metric]:
+        """Yield the metrics of jobs, by resource and job."""
+        states = _gauges("quire_operator_job_state", "1 for the current state of a job.", *_JOB, "state")
+        text = "When a run last succeeded, in seconds since the epoch."
+        successes = _gauges("quire_operator_job_last_success_timestamp_seconds", text, *_JOB)
+        lengths = _gauges("quire_operator_job_run_seconds", "Duration of the latest ended run.", *_JOB)
         for (_, namespace, name), resource in sorted(self.resources.items()):
             for job in resource.jobs:
-                who = {"namespace": namespace, "name": name, "job": job.name, "kind": job.kind}
-                states.append(({**who, "state": job.state}, 1.0))
+                who = [namespace, name, job.name, job.kind]
+                states.add_metric([*who, job.state], 1.0)
                 if job.last_success_s is not None:
-                    successes.append((who, job.last_success_s))
+                    successes.add_metric(who, job.last_success_s)
                 if job.took_s is not None:
-                    lengths.append((who, job.took_s))
-        return [
-            Family("quire_operator_job_state", "gauge", "1 for the current state of a job.", tuple(states)),
-            Family(
-                "quire_operator_job_last_success_timestamp_seconds",
-                "gauge",
-                "When a run last succeeded, in seconds since the epoch.",
-                tuple(successes),
-            ),
-            Family("quire_operator_job_run_seconds", "gauge", "Duration of the latest ended run.", tuple(lengths)),
-        ]
+                    lengths.add_metric(who, job.took_s)
+        yield from (states, successes, lengths)
 
 
-def _gauge(name: str, text: str, value: float) -> Family:
-    return Family(name, "gauge", text, (({}, float(value)),))
+def _gauges(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=labels)
 
 
 def _state(item: Mapping[str, Any]) -> ResourceState:

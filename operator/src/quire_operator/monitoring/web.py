@@ -8,16 +8,19 @@ two replicas completes.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aiohttp import http_exceptions, web
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from quire_operator.errors import OperatorError
 from quire_operator.monitoring.bounded import BoundedHttp, HttpBounds
 from quire_operator.monitoring.measurements import HANGS_AFTER_S, Measurements
-from quire_operator.monitoring.prometheus import CONTENT_TYPE, Family, rendered
 
 _log = logging.getLogger("quire.operator")
 SILENT_AFTER_S = 60.0
@@ -60,29 +63,32 @@ class OperatorHealth:
             return f"the API server last responded {now_s - answered_s:.0f} s ago"
         return None
 
-    def families(self, now_s: float) -> list[Family]:
-        """Return all metrics."""
-        leads, waiting = float(self.lease.held.is_set()), float(self.queue_length())
-        return [
-            Family("quire_operator_leader", "gauge", "1 if this process holds the lease.", (({}, leads),)),
-            Family("quire_operator_queue_length", "gauge", "Resources in the work queue.", (({}, waiting),)),
-            Family(
-                "process_resident_memory_bytes",
-                "gauge",
-                "Resident memory size in bytes.",
-                tuple(({}, float(size)) for size in resident_bytes()),
-            ),
-            *self.measurements.families(now_s, self.wall_s()),
-        ]
+    def families(self, now_s: float) -> Iterator[Metric]:
+        """Yield all metrics but those of the process."""
+        leads = self.lease.held.is_set()
+        yield GaugeMetricFamily("quire_operator_leader", "1 if this process holds the lease.", leads)
+        yield GaugeMetricFamily("quire_operator_queue_length", "Resources in the work queue.", self.queue_length())
+        yield from self.measurements.families(now_s, self.wall_s())
 
 
-def resident_bytes() -> list[int]:
-    """Return the resident memory of this process; empty if the system does not provide it."""
+class _HealthCollector:
+    """Collects the metrics at each scrape, on the event loop."""
+
+    def __init__(self, health: OperatorHealth) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Metric]:
+        return self._health.families(asyncio.get_running_loop().time())
+
+
+def _negotiated(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Return encoder and content type: OpenMetrics if the Accept header asks for it, else classic text."""
     try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            return [int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:")]
-    except OSError:
-        return []
+        encode, content_type = choose_encoder(accept)
+    except TypeError:  # the library cannot compare a version such as `abc`
+        return choose_encoder("")
+    # The library repeats the version that the client sent.
+    return (encode, content_type) if content_type.isascii() else choose_encoder("")
 
 
 def application(health: OperatorHealth) -> web.Application:
@@ -95,9 +101,13 @@ def application(health: OperatorHealth) -> web.Application:
 
         return answer
 
-    async def metrics(_: web.Request) -> web.Response:
-        text = rendered(health.families(asyncio.get_running_loop().time()))
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+    registry = CollectorRegistry()
+    registry.register(_HealthCollector(health))
+    ProcessCollector(registry=registry)
+
+    async def metrics(request: web.Request) -> web.Response:
+        encode, content_type = _negotiated(",".join(request.headers.getall("Accept", ())))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
     async def last(_: web.Request, response: web.StreamResponse) -> None:
         response.force_close()  # see `bounded`

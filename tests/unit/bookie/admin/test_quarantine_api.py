@@ -55,9 +55,9 @@ async def test_ledgers_in_quarantine_are_listed_in_pages_with_the_remaining_time
     assert [row["ledger"] for row in second["ledgers"]] == ledgers[2:] and second["next"] is None
     text = await admin.get("/metrics")
     label = f'{{bookie="{admin.bookie.bookie_id}"}}'
-    assert f"quire_gc_quarantine_ledgers{label} 3" in text
-    assert f"quire_gc_quarantine_bytes{label} {3 * row['bytes']}" in text
-    assert f"quire_gc_ledgers_quarantined_total{label} 3" in text or f"quire_gc_ledgers_quarantined{label} 3" in text
+    assert f"quire_gc_quarantine_ledgers{label} 3.0\n" in text
+    assert f"quire_gc_quarantine_bytes{label} {3.0 * row['bytes']}\n" in text
+    assert f"quire_gc_ledgers_quarantined{label} 3.0\n" in text
 
 
 async def test_an_undeleted_ledger_is_read_and_survives_further_rounds(admin: Admin) -> None:

@@ -21,6 +21,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.process import BookieState, RunningBookie
 from tests.support.bookie_world import BookieWorld
+from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,21 @@ async def test_metrics_name_the_bookie_and_show_the_latency_of_adds(admin: Admin
     admin.web.serve(admin.bookie)
     await admin.ledger(b"one", b"two")
     text = await admin.get("/metrics")
-    assert f'bookie_SERVER_STATUS{{bookie="{admin.bookie.bookie_id}"}} 1' in text
+    assert f'bookie_SERVER_STATUS{{bookie="{admin.bookie.bookie_id}"}} 1.0\n' in text
     assert f'quire_bookie_start_seconds{{bookie="{admin.bookie.bookie_id}",step="replay"}}' in text
+
+
+async def test_metrics_are_parsed_in_both_formats(admin: Admin) -> None:
+    admin.web.serve(admin.bookie)
+    await admin.ledger(b"one", b"two")
+    texts = []
+    for accept, content_type in (("*/*", CLASSIC), (ACCEPT_OPENMETRICS, OPENMETRICS)):
+        async with admin.session.get(admin.url + "/metrics", headers={"Accept": accept}) as answer:
+            assert answer.headers["Content-Type"].startswith(content_type)
+            texts.append(await answer.text())
+    found = check_formats(*texts)
+    assert found["quire_bookie_add_seconds"].type == "histogram"
+    assert found["quire_connection_memory_bytes"].type == "gauge"
 
 
 async def test_a_ledger_is_listed_shown_read_and_deleted(admin: Admin) -> None:

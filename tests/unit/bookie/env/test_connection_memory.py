@@ -300,15 +300,6 @@ def test_a_budget_that_a_few_frames_fill_is_refused() -> None:
     MemorySettings(80).check(10)
 
 
-async def test_its_readings_show_held_bytes_and_reasons_of_closed_connections() -> None:
-    memory = ConnectionMemory(SETTINGS)
-    memory.hold(7)
-    values = {(each.name, *each.labels.values()): each.value for each in memory.readings({})}
-    assert values["quire_connection_memory_bytes", "requests"] == 7
-    assert values["quire_connection_memory_max_bytes",] == MAX
-    assert values["quire_connections_closed_for_memory", "stalled_frame"] == 0
-
-
 def test_a_waiter_within_a_frame_is_not_closed_while_a_read_holds_the_memory() -> None:
     async def scenario() -> None:
         memory = ConnectionMemory(SETTINGS)

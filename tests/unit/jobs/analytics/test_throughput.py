@@ -49,7 +49,7 @@ def test_a_run_writes_tables_summary_metrics_and_report(spark: SparkSession, tab
     assert json.loads((run / "summary.json").read_text())["counts"] == summary.counts
     for name in ("report.html", "summary.json", "metrics.prom"):
         assert (run / name).read_text() == (tmp_path / "out/throughput" / name).read_text()
-    assert re.search(r'^quire_analytics_throughput_topic_size_p99{topic=".*orders"} 200$', metrics(run), re.MULTILINE)
+    assert re.search(r'^quire_analytics_throughput_topic_size_p99{topic=".*orders"} 200.0$', metrics(run), re.MULTILINE)
     assert progress.units == 4 + 3
 
 

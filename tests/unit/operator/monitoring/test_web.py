@@ -9,8 +9,9 @@ import pytest
 
 from quire_operator.errors import OperatorError
 from quire_operator.monitoring.bounded import HttpBounds
-from quire_operator.monitoring.measurements import Measurements
-from quire_operator.monitoring.web import OperatorHealth, resident_bytes, serving
+from quire_operator.monitoring.measurements import Histogram, Measurements
+from quire_operator.monitoring.web import OperatorHealth, serving
+from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
 from tests.support.unreadable_requests import check_refusals, sent
 
 
@@ -39,10 +40,40 @@ async def test_a_running_operator_responds_on_its_three_paths() -> None:
         assert await ask("/readyz") == (200, "ok\n")
         status, text = await ask("/metrics")
         assert status == 200
-        assert "quire_operator_leader 0\n" in text
-        assert "quire_operator_queue_length 3\n" in text
+        assert "quire_operator_leader 0.0\n" in text
+        assert "quire_operator_queue_length 3.0\n" in text
         lease.held.set()
-        assert "quire_operator_leader 1\n" in (await ask("/metrics"))[1]
+        assert "quire_operator_leader 1.0\n" in (await ask("/metrics"))[1]
+
+
+async def scraped(health: OperatorHealth, accept: str) -> tuple[str, str]:
+    """Return content type and text."""
+    async with serving(health, 0, "127.0.0.1") as port, aiohttp.ClientSession() as session:
+        url, headers = f"http://127.0.0.1:{port}/metrics", {"Accept": accept}
+        async with session.get(url, headers=headers) as answer:
+            assert answer.status == 200
+            return answer.headers["Content-Type"], await answer.text()
+
+
+async def test_metrics_are_parsed_in_both_formats() -> None:
+    health = health_of(Lease())
+    health.measurements.passes["Bookie"] = Histogram()
+    health.measurements.errors["Bookie", "KubeError"] = 2
+    item = {"metadata": {"namespace": "ns", "name": 'a"b\\c\nd'}, "status": {"phase": "Ready"}}
+    health.measurements.note_resources("Bookie", [item])
+    classic, openmetrics = await scraped(health, "*/*"), await scraped(health, ACCEPT_OPENMETRICS)
+    assert classic[0] == CLASSIC and openmetrics[0].startswith(OPENMETRICS)
+    found = check_formats(classic[1], openmetrics[1])
+    assert found["quire_operator_reconcile_errors"].type == "counter"
+    assert found["quire_operator_reconcile_seconds"].type == "histogram"
+    assert found["quire_operator_resource_phase"].samples[0].labels["name"] == 'a"b\\c\nd'
+    assert found["process_resident_memory_bytes"].samples[0].value > 10 * 2**20
+
+
+async def test_a_malformed_accept_header_gets_the_classic_format() -> None:
+    for version in ("abc", "2.\N{DEGREE SIGN}"):
+        accept = f"application/openmetrics-text;version={version}"
+        assert (await scraped(health_of(Lease()), accept))[0] == CLASSIC
 
 
 async def test_an_invalid_http_request_shows_and_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
@@ -79,10 +110,6 @@ async def test_a_port_in_use_is_an_error() -> None:
         with pytest.raises(OperatorError, match="--metrics-port"):
             async with serving(health_of(Lease()), port, "127.0.0.1"):
                 raise AssertionError("two listen on one port")
-
-
-def test_the_memory_of_this_process_is_measured() -> None:
-    assert all(size > 10 * 2**20 for size in resident_bytes())
 
 
 async def test_a_connection_has_a_deadline_and_an_address_a_limit() -> None:

@@ -1,11 +1,15 @@
-"""Collects the metrics of a bookie, under the names of BookKeeper's dashboards.
+"""Collects the metrics of bookies, under the names of BookKeeper's dashboards.
 
 Latencies are reported twice: as summaries in milliseconds, under BookKeeper's names, with the quantiles of the last
 minute, and as histograms in seconds, which can be added up over bookies. Metrics without a counterpart in BookKeeper
 are named `quire_bookie_*`.
 """
 
+import asyncio
 import dataclasses
+from collections.abc import Callable, Iterable
+
+from prometheus_client.metrics_core import Metric
 
 from quire_bookie.admin.names import (
     COLLECTION,
@@ -19,24 +23,36 @@ from quire_bookie.admin.names import (
     SERVER,
     STORAGE,
 )
-from quire_bookie.admin.security_readings import security_readings
-from quire_bookie.metrics import LatencyHistogram, LatencyWindow, Reading, of_histogram, of_stats, of_window
+from quire_bookie.admin.security_metrics import add_security
+from quire_bookie.exposition.connection_memory import add_connection_memory
+from quire_bookie.exposition.families import Families
+from quire_bookie.metrics import LatencyHistogram, LatencyWindow
 from quire_bookie.server.process import BookieState, RunningBookie
 from quire_bookie.server.upkeep.read_only import ReadOnlyReason
 
 _STATUS = {BookieState.WRITABLE: 1, BookieState.READ_ONLY: 0, BookieState.POISONED: -1, BookieState.STOPPED: -1}
 
 
-class BookieReadings:
-    """Collects metrics of bookies, labelled with their ids. Keeps the latency windows between two scrapes."""
+class BookieCollector:
+    """Collects the metrics of bookies, labelled with their ids. Keeps the latency windows between two scrapes."""
 
-    def __init__(self) -> None:
+    def __init__(self, bookies: Callable[[], Iterable[RunningBookie]], *, own_memory: bool) -> None:
+        """`bookies`: those that run now. `own_memory`: no other part of the process shares the connections' memory."""
+        self._bookies = bookies
+        self._own_memory = own_memory
         self._windows: dict[tuple[str, str], LatencyWindow] = {}
 
-    def of(self, bookie: RunningBookie, now_s: float) -> list[Reading]:
-        """Return all readings of one bookie; `now_s` is the time of a monotonic clock."""
+    def collect(self) -> Iterable[Metric]:
+        """Return all families. Called on the event loop."""
+        families, now_s = Families(), asyncio.get_running_loop().time()
+        for bookie in self._bookies():
+            self._add(families, bookie, now_s)
+        return families
+
+    def _add(self, families: Families, bookie: RunningBookie, now_s: float) -> None:
         labels = {"bookie": str(bookie.bookie_id)}
-        readings = _gauges(bookie, labels) + security_readings(bookie.guard, labels)
+        _add_gauges(families, bookie, labels)
+        add_security(families, bookie.guard, labels)
         for stats, names in (
             (bookie.bookie.stats, SERVER),
             (bookie.journal.stats, JOURNAL),
@@ -48,12 +64,12 @@ class BookieReadings:
             (bookie.scrubbing.damage.stats, DAMAGE),
             (bookie.registration.stats, REGISTRATION),
         ):
-            readings += of_stats(stats, names, labels)
-            readings += self._latencies(stats, labels, now_s)
-        return readings
+            families.add_stats(stats, names, labels)
+            self._add_latencies(families, stats, labels, now_s)
+        if self._own_memory:
+            add_connection_memory(families, bookie.memory, labels)
 
-    def _latencies(self, stats: object, labels: dict[str, str], now_s: float) -> list[Reading]:
-        found: list[Reading] = []
+    def _add_latencies(self, families: Families, stats: object, labels: dict[str, str], now_s: float) -> None:
         assert dataclasses.is_dataclass(stats)
         for attribute in (field.name for field in dataclasses.fields(stats)):
             histogram = getattr(stats, attribute)
@@ -61,12 +77,11 @@ class BookieReadings:
                 summary, name, text = LATENCIES[attribute]
                 window = self._windows.setdefault((labels["bookie"], attribute), LatencyWindow())
                 counts = window.look(histogram, now_s)
-                found += of_window(histogram, counts, summary, f"{text}, in ms", {**labels, "success": "true"})
-                found += of_histogram(histogram, name, text, labels)
-        return found
+                families.add_window(histogram, counts, summary, f"{text}, in ms", {**labels, "success": "true"})
+                families.add_histogram(histogram, name, text, labels)
 
 
-def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
+def _add_gauges(families: Families, bookie: RunningBookie, labels: dict[str, str]) -> None:
     monitor = bookie.disk_monitor
     total, free, writable = (
         (0, 0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes, monitor.writable_folders)
@@ -94,18 +109,16 @@ def _gauges(bookie: RunningBookie, labels: dict[str, str]) -> list[Reading]:
         ("quire_bookie_disk_total_bytes", "size of the ledgers' file systems", total),
         ("quire_bookie_disk_free_bytes", "free bytes of the ledgers' file systems", free),
     )
-    readings = [Reading(name, "gauge", text, float(value), labels) for name, text, value in values]
+    for name, text, value in values:
+        families.add(name, "gauge", text, value, labels)
     for reason in ReadOnlyReason:
-        given = float(reason in bookie.read_only_mode.reasons)
-        readings.append(
-            Reading("quire_bookie_read_only", "gauge", "1: a reason applies", given, {**labels, "reason": reason.value})
-        )
+        name, text, given = "quire_bookie_read_only", "1: a reason applies", reason in bookie.read_only_mode.reasons
+        families.add(name, "gauge", text, given, {**labels, "reason": reason.value})
     for step, took_s in bookie.start_steps.seconds.items():
         text = "duration of a step of the last start; steps may overlap"
-        readings.append(Reading("quire_bookie_start_seconds", "gauge", text, took_s, {**labels, "step": step}))
+        families.add("quire_bookie_start_seconds", "gauge", text, took_s, {**labels, "step": step})
     for folder in () if monitor is None else monitor.folders:
         if folder.usage.total_bytes:
             used = 100.0 * (1.0 - folder.usage.free_bytes / folder.usage.total_bytes)
             name, text = "bookie_ledger_dir_usage", "share of a ledger folder's disk in use, in percent"
-            readings.append(Reading(name, "gauge", text, used, {**labels, "ledgerDir": folder.path}))
-    return readings
+            families.add(name, "gauge", text, used, {**labels, "ledgerDir": folder.path})

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from quire_bookie.metrics import Kind, Reading, of_stats
+from quire_bookie.exposition.families import Families, Names
 from quire_bookie.server.security.guard import Guard
 
-SECURITY: dict[str, tuple[str, Kind, str]] = {
+SECURITY: Names = {
     "connections_refused": ("quire_bookie_connections_refused", "counter", "connections above a limit, closed at once"),
     "tls_connections_open": ("quire_bookie_tls_connections", "gauge", "open connections with TLS"),
     "tls_handshakes": ("quire_bookie_tls_handshakes", "counter", "TLS handshakes started"),
@@ -20,24 +20,23 @@ SECURITY: dict[str, tuple[str, Kind, str]] = {
     ),
     "withdrawn": ("quire_bookie_tokens_withdrawn", "counter", "connections closed because their token was withdrawn"),
 }
-TOKENS: dict[str, tuple[str, Kind, str]] = {
+TOKENS: Names = {
     "loads": ("quire_bookie_token_file_loads", "counter", "loads of the file with the token key or list"),
     "load_failures": ("quire_bookie_token_file_load_failures", "counter", "failed loads of the token file"),
 }
-TLS: dict[str, tuple[str, Kind, str]] = {
+TLS: Names = {
     "loads": ("quire_bookie_tls_certificate_loads", "counter", "loads of the certificate files"),
     "load_failures": ("quire_bookie_tls_certificate_load_failures", "counter", "failed loads of new certificate files"),
 }
 
 
-def security_readings(guard: Guard, labels: Mapping[str, str]) -> list[Reading]:
-    """Return all metrics; those of the certificate only if there is one."""
-    readings = of_stats(guard.stats, SECURITY, labels)
+def add_security(families: Families, guard: Guard, labels: Mapping[str, str]) -> None:
+    """Add all metrics; those of the certificate only if there is one."""
+    families.add_stats(guard.stats, SECURITY, labels)
     tls = guard.stats.tls
     if tls is not None:
-        readings += of_stats(tls, TLS, labels)
+        families.add_stats(tls, TLS, labels)
         name, text = "quire_bookie_tls_certificate_end_seconds", "when the certificate expires, in s since the epoch"
-        readings.append(Reading(name, "gauge", text, tls.certificate_end_ms / 1000, labels))
+        families.add(name, "gauge", text, tls.certificate_end_ms / 1000, labels)
     if guard.token_stats is not None:
-        readings += of_stats(guard.token_stats, TOKENS, labels)
-    return readings
+        families.add_stats(guard.token_stats, TOKENS, labels)

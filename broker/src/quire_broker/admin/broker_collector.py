@@ -1,0 +1,116 @@
+"""Collects the metrics of a broker, under the names that operators of Pulsar have in their dashboards.
+
+Only existing values are exported. The monitoring system computes rates from the totals. Metrics without a Pulsar
+counterpart are named `quire_broker_*`.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from quire_bookie.exposition.connection_memory import add_connection_memory
+from quire_bookie.exposition.families import Families, Names
+from quire_broker.admin.topic_families import topic_families
+from quire_broker.server.broker import RunningBroker
+
+SERVER: Names = {
+    "connections_opened": ("pulsar_connection_created_total_count", "counter", "connections opened"),
+    "connections_closed": ("pulsar_connection_closed_total_count", "counter", "connections closed"),
+    "messages_in": ("pulsar_broker_in_messages_total", "counter", "messages stored"),
+    "bytes_in": ("pulsar_broker_in_bytes_total", "counter", "bytes of stored messages"),
+    "messages_out": ("pulsar_broker_out_messages_total", "counter", "messages delivered"),
+    "bytes_out": ("pulsar_broker_out_bytes_total", "counter", "bytes of delivered messages"),
+    "requests": ("quire_broker_requests_total", "counter", "requests of clients that expect an answer"),
+    "requests_failed": ("quire_broker_requests_failed_total", "counter", "requests answered with an error"),
+    "lookups": ("pulsar_broker_lookup_answers", "counter", "lookups answered"),
+    "authentications": ("quire_broker_authentications_total", "counter", "clients that authenticated"),
+    "authentications_failed": ("quire_broker_authentication_failures_total", "counter", "failed authentications"),
+}
+CACHE: Names = {
+    "hits": ("quire_broker_cache_hits_total", "counter", "reads that the entry cache answered"),
+    "misses": ("quire_broker_cache_misses_total", "counter", "reads that went to the bookies"),
+    "inserted": ("pulsar_ml_cache_inserted_entries_total", "counter", "entries inserted into the cache"),
+    "evicted": ("pulsar_ml_cache_evicted_entries_total", "counter", "entries evicted from the cache"),
+}
+OFFLOAD: Names = {
+    "offloaded_ledgers": ("quire_broker_offloaded_ledgers_total", "counter", "ledgers whose offload completed"),
+    "offloaded_bytes": ("quire_broker_offloaded_bytes_total", "counter", "bytes of those ledgers"),
+    "offload_failures": ("quire_broker_offload_failures_total", "counter", "offloads of this broker that failed"),
+    "reads": ("quire_broker_offload_reads_total", "counter", "reads of offloaded ledgers from their bucket"),
+    "read_failures": ("quire_broker_offload_read_failures_total", "counter", "failed reads from buckets"),
+    "fallbacks": ("quire_broker_offload_fallbacks_total", "counter", "reads that the other copy of a ledger answered"),
+    "bookie_copies_deleted": (
+        "quire_broker_offload_bookie_copies_deleted_total",
+        "counter",
+        "copies of offloaded ledgers deleted from bookies",
+    ),
+    "segments_deleted": ("quire_broker_offload_segments_deleted_total", "counter", "ledgers deleted from buckets"),
+}
+WINDOWS: Names = {
+    "hits": ("quire_broker_offload_cache_hits_total", "counter", "ranges of objects read from the cache"),
+    "fetched": ("quire_broker_offload_range_requests_total", "counter", "ranges fetched"),
+    "fetched_bytes": ("quire_broker_offload_range_bytes_total", "counter", "bytes of those ranges"),
+    "failed": ("quire_broker_offload_range_failures_total", "counter", "ranges that could not be fetched"),
+}
+
+
+class BrokerCollector:
+    """Collects the metrics of a broker: its own, then those of each loaded topic."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families. The loop may run between two of them, so that topics come, change and go."""
+        yield from _families(self._broker)
+        yield from topic_families(self._broker.topics.loaded, self._broker.settings.cluster)
+
+
+def _families(broker: RunningBroker) -> Families:
+    families, labels = Families(), {"cluster": broker.settings.cluster}
+    cache = broker.factory.cache
+    health = broker.ledger_client.replica_health
+    for name, text, value in (
+        ("pulsar_active_connections", "open connections", len(broker.sessions)),
+        ("pulsar_broker_topics_count", "loaded topics", len(broker.topics.loaded)),
+        ("pulsar_ml_cache_used_size", "bytes in the entry cache", cache.size_bytes),
+        ("quire_broker_publish_pending_bytes", "bytes received and not yet stored", broker.budget.used_bytes),
+        ("quire_broker_bundles_owned", "bundles that this broker owns", len(broker.owners.held)),
+    ):
+        families.add(name, "gauge", text, value, labels)
+    add_connection_memory(families, broker.memory, labels)
+    _add_tls(families, broker, labels)
+    families.add_stats(broker.parts.stats, SERVER, labels)
+    families.add_stats(cache.stats, CACHE, labels)
+    families.add_stats(broker.factory.tier.stats, OFFLOAD, labels)
+    families.add_stats(broker.factory.tier.windows.stats, WINDOWS, labels)
+    for name, text, value in (
+        ("quire_broker_publish_pauses_total", "times reading paused", broker.budget.pauses),
+        ("quire_broker_background_failures_total", "background tasks that failed", broker.background.failures),
+        (
+            "quire_broker_speculative_reads_total",
+            "reads sent to a further bookie because one was slow",
+            health.speculative_reads,
+        ),
+        (
+            "quire_broker_foreign_ledger_answers_total",
+            "unused answers of bookies that hold another ledger under the id",
+            health.foreign_answers,
+        ),
+    ):
+        families.add(name, "counter", text, value, labels)
+    return families
+
+
+def _add_tls(families: Families, broker: RunningBroker, labels: dict[str, str]) -> None:
+    """Add the metrics of the certificate in use; none without TLS."""
+    tls = broker.access.tls
+    if tls is None:
+        return
+    name, text = "quire_broker_tls_certificate_end_seconds", "expiry of the certificate in use, in s since the epoch"
+    families.add(name, "gauge", text, tls.stats.certificate_end_ms // 1000, labels)
+    name, text = (
+        "quire_broker_tls_certificate_load_failures_total",
+        "changed certificates that could not be used",
+    )
+    families.add(name, "counter", text, tls.stats.load_failures, labels)

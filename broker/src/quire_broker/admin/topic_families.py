@@ -1,0 +1,140 @@
+"""Metrics of topics and their subscriptions, in pieces: there may be hundreds of thousands of values."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from prometheus_client.metrics_core import Metric
+
+from quire_bookie.exposition.families import Kind, pieces
+from quire_broker.policies.backlog_quota import NO_LIMIT
+from quire_broker.topic.subscription import Subscription
+from quire_broker.topic.topic import Topic
+
+
+def _consumers(topic: Topic) -> int:
+    return sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+
+
+def _offloaded(topic: Topic) -> int:
+    return sum(record.size_bytes for record in topic.ledger.ledgers if record.offloaded)
+
+
+def _size_limit(topic: Topic) -> float:
+    quota = topic.backlog.quotas.size
+    return NO_LIMIT if quota is None else quota.limit
+
+
+def _age_limit(topic: Topic) -> float:
+    quota = topic.backlog.quotas.age
+    return NO_LIMIT if quota is None else quota.limit
+
+
+def _unacked(subscription: Subscription) -> int:
+    return sum(consumer.unacked for consumer in subscription.consumers)
+
+
+class TopicMetric(NamedTuple):
+    """A metric of each topic. `total`: name of its sum over the broker; empty: not published."""
+
+    name: str
+    kind: Kind
+    text: str
+    value: Callable[[Topic], float]
+    total: str = ""
+
+
+TOPIC = (
+    TopicMetric("pulsar_in_messages_total", "counter", "messages stored", lambda topic: topic.stats.messages_in),
+    TopicMetric("pulsar_in_bytes_total", "counter", "bytes of stored messages", lambda topic: topic.stats.bytes_in),
+    TopicMetric(
+        "quire_topic_duplicates_total",
+        "counter",
+        "sends that deduplication dropped",
+        lambda topic: topic.stats.duplicates,
+    ),
+    TopicMetric(
+        "quire_topic_checksum_errors_total",
+        "counter",
+        "sends refused for a wrong checksum",
+        lambda topic: topic.stats.checksum_errors,
+    ),
+    TopicMetric(
+        "pulsar_storage_size",
+        "gauge",
+        "bytes kept",
+        lambda topic: topic.ledger.size_bytes,
+        total="pulsar_broker_storage_size",
+    ),
+    TopicMetric("pulsar_storage_offloaded_size", "gauge", "bytes kept in a bucket", _offloaded),
+    TopicMetric(
+        "pulsar_storage_backlog_size",
+        "gauge",
+        "bytes behind the slowest subscription",
+        lambda topic: topic.backlog.size_bytes,
+    ),
+    TopicMetric("pulsar_storage_backlog_quota_limit", "gauge", "limit of these bytes", _size_limit),
+    TopicMetric("pulsar_storage_backlog_quota_limit_time", "gauge", "limit of the age in s", _age_limit),
+    TopicMetric(
+        "pulsar_producers_count",
+        "gauge",
+        "connected producers",
+        lambda topic: len(topic.producers),
+        total="pulsar_broker_producers_count",
+    ),
+    TopicMetric(
+        "pulsar_subscriptions_count",
+        "gauge",
+        "subscriptions",
+        lambda topic: len(topic.subscriptions),
+        total="pulsar_broker_subscriptions_count",
+    ),
+    TopicMetric(
+        "pulsar_consumers_count",
+        "gauge",
+        "connected consumers",
+        _consumers,
+        total="pulsar_broker_consumers_count",
+    ),
+)
+"""Backlogs and their limits are those of the last check; limit -1: none."""
+EVICTIONS = "pulsar_storage_backlog_quota_exceeded_evictions_total"
+SUBSCRIPTION: tuple[tuple[str, Kind, str, Callable[[Subscription], float]], ...] = (
+    ("pulsar_subscription_back_log", "gauge", "entries to deliver", lambda subscription: subscription.cursor.backlog),
+    ("pulsar_subscription_unacked_messages", "gauge", "delivered, not acknowledged", _unacked),
+    ("pulsar_subscription_consumers_count", "gauge", "connected", lambda subscription: len(subscription.consumers)),
+)
+"""Name, kind, help text and value of each subscription."""
+
+
+def topic_families(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
+    """Yield the families of these topics. Topics and subscriptions may change or be closed in between."""
+
+    @cache
+    def labels(topic: Topic) -> tuple[str, str, str]:
+        return cluster, str(topic.name.namespace), str(topic.name)
+
+    names = ("cluster", "namespace", "topic")
+    for name, kind, text, value, total in TOPIC:
+        rows = ((labels(topic), value(topic)) for topic in topics)
+        if not total:
+            yield from pieces(name, kind, text, names, rows)
+            continue
+        found = 0.0
+        for family in pieces(name, kind, text, names, rows):
+            found += sum(sample.value for sample in family.samples)
+            yield family
+        yield from pieces(total, kind, text, ("cluster",), [((cluster,), found)])
+    evictions = (
+        ((*labels(topic), quota), count)
+        for topic in topics
+        for quota, count in (("size", topic.backlog.stats.size_evictions), ("time", topic.backlog.stats.age_evictions))
+    )
+    yield from pieces(EVICTIONS, "counter", "evictions of messages", (*names, "quota_type"), evictions)
+    for name, kind, text, value_of in SUBSCRIPTION:
+        owned = (
+            ((*labels(topic), subscription), value_of(found))
+            for topic in topics
+            for subscription, found in tuple(topic.subscriptions.items())
+        )
+        yield from pieces(name, kind, text, (*names, "subscription"), owned)

@@ -1,0 +1,79 @@
+"""The metrics of a running broker, over its HTTP port: names, both formats, topics that go during a scrape."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from quire_broker.admin.broker_collector import BrokerCollector
+from quire_broker.admin.topic_families import topic_families
+from quire_broker.names import parse_topic
+from quire_broker.server.broker import RunningBroker
+from quire_broker.topic.topic import Topic
+from tests.support.broker_world import running_brokers
+from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    async with running_brokers(tmp_path, 1) as world:
+        yield world.brokers[0]
+
+
+async def topic_of(broker: RunningBroker, local: str, *subscriptions: str) -> Topic:
+    name = parse_topic(f"public/default/{local}")
+    assert await broker.parts.lookups.find(name) is not None
+    topic = await broker.topics.get(name, create=True)
+    for subscription in subscriptions:
+        await topic.subscription(subscription, create=True)
+    return topic
+
+
+async def test_metrics_are_parsed_in_both_formats(broker: RunningBroker) -> None:
+    await topic_of(broker, "orders", "s", "t")
+    await topic_of(broker, "lonely")
+    texts = []
+    async with aiohttp.ClientSession() as session:
+        for accept, content_type in (("*/*", CLASSIC), (ACCEPT_OPENMETRICS, OPENMETRICS)):
+            url = f"http://127.0.0.1:{broker.http_port}/metrics"
+            async with session.get(url, headers={"Accept": accept}) as answer:
+                assert answer.headers["Content-Type"].startswith(content_type)
+                texts.append(await answer.text())
+    found = check_formats(*texts)
+    labels = {"cluster": "standalone", "namespace": "public/default", "topic": "persistent://public/default/orders"}
+    assert found["pulsar_broker_topics_count"].samples[0].value == 2
+    assert found["pulsar_broker_subscriptions_count"].samples[0].value == 2
+    assert found["pulsar_in_messages"].samples[0].labels == labels
+    assert {s.labels["topic"].rpartition("/")[2] for s in found["pulsar_storage_size"].samples} == {"orders", "lonely"}
+    backlogs = [sample.labels for sample in found["pulsar_subscription_back_log"].samples]
+    assert backlogs == [{**labels, "subscription": name} for name in ("s", "t")]
+    evictions = found["pulsar_storage_backlog_quota_exceeded_evictions"].samples
+    assert {sample.labels["quota_type"] for sample in evictions} == {"size", "time"}
+    assert {sample.value for sample in found["pulsar_storage_backlog_quota_limit"].samples} == {-1}
+    assert found["quire_connection_memory_max_bytes"].samples[0].labels == {"cluster": "standalone"}
+
+
+async def test_a_name_has_one_family(broker: RunningBroker) -> None:
+    await topic_of(broker, "orders", "s")
+    names = [family.name for family in BrokerCollector(broker).collect()]
+    assert len(names) == len(set(names)), "few topics: a piece each"
+
+
+async def test_a_subscription_that_is_created_during_a_scrape_does_not_end_it(broker: RunningBroker) -> None:
+    first, second = await topic_of(broker, "first", "a", "b"), await topic_of(broker, "second", "a")
+    shown: dict[str, int] = {}
+    for family in topic_families([first, second], "c"):
+        shown[family.name] = len(family.samples)
+        if family.name == "pulsar_subscription_back_log":
+            await first.subscription("later", create=True)
+    assert shown["pulsar_subscription_back_log"] == 3
+    assert shown["pulsar_subscription_consumers_count"] == 4
+
+
+async def test_a_topic_that_is_unloaded_during_a_scrape_does_not_end_it(broker: RunningBroker) -> None:
+    topics = [await topic_of(broker, "first", "a"), await topic_of(broker, "second", "a")]
+    found = topic_families(topics, "c")
+    next(found)
+    await broker.topics.unload(topics[1].name)
+    assert [len(family.samples) for family in found if family.name == "pulsar_subscription_back_log"] == [1]
