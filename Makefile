@@ -12,6 +12,8 @@ SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
+# Also where Python must not write bytecode, pytest keeps its rewritten tests: to rewrite them takes each process 15 s.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: bytecode
 	$(UV) run --no-sync pytest $(SIDE_BY_SIDE) $(ARGS)
 
