@@ -154,8 +154,8 @@ async def test_a_lease_that_ran_out_is_replaced_and_the_bookie_registers_again(
     await registration.start()
     assert await next_event(watch) == Event(EventKind.CREATED, "/ledgers/available/b1")
     await proxy.cut(refuse=True)
-    assert await next_event(watch) == Event(EventKind.DELETED, "/ledgers/available/b1")
     await sessions.wait_for(SessionState.LOST)
+    assert await next_event(watch) == Event(EventKind.DELETED, "/ledgers/available/b1")
     assert not registration.registered
     await proxy.open()
     assert await next_event(watch) == Event(EventKind.CREATED, "/ledgers/available/b1")

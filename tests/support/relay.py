@@ -32,6 +32,7 @@ class Relay:
         self._passes = {way: asyncio.Event() for way in Way}
         self._delay_s = dict.fromkeys(Way, 0.0)
         self._torn: set[Way] = set()
+        self._cuts = 0
 
     async def open(self) -> None:
         """Start forwarding, on the same port every time."""
@@ -63,6 +64,7 @@ class Relay:
 
     async def cut(self, *, refuse: bool = False) -> None:
         """Cut every connection; with `refuse`, accept no new one until `heal`."""
+        self._cuts += 1
         if refuse and self._server is not None:
             self._server.close()
             self._server = None
@@ -77,10 +79,16 @@ class Relay:
         await self.cut(refuse=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cuts = self._cuts
         try:
             there, back = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:
             writer.transport.abort()
+            return
+        if self._cuts != cuts or self._server is None:
+            # Cut before it was complete: `cut` did not see it.
+            writer.transport.abort()
+            back.transport.abort()
             return
         pair = {writer, back}
         self._writers |= pair
