@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 from quire_bookie.metadata.local.change_format import read_log
-from quire_bookie.metadata.local.look import look_at
+from quire_bookie.metadata.local.inspection import inspect_database
 from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
 TOPICS = 6
@@ -123,7 +123,7 @@ def metadata_command(server: StandaloneProcess, *arguments: str) -> "subprocess.
 def lose_commits(folder: Path) -> int:
     """Lose the write-ahead log, and one of the commits in the change log that would replace it; its number."""
     (folder / "metadata.db-wal").unlink()
-    seen = look_at(folder).seen
+    seen = inspect_database(folder).seen
     assert seen is not None
     data = bytearray((folder / "metadata.log").read_bytes())
     commits = read_log(bytes(data), keep=True).commits

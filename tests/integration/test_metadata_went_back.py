@@ -75,7 +75,7 @@ async def wait_counter_read(bookie: RunningBookie, ledger: int) -> None:
     one."""
     while bookie.storage.id_marks.seen.short < ledger:
         bookie.metadata_doubt._compared_s = float("-inf")
-        assert await bookie.metadata_doubt.look() is None
+        assert await bookie.metadata_doubt.check() is None
 
 
 async def prepare_older_copy(tmp_path: Path) -> tuple[EtcdServer, int]:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from quire_bookie.metadata.local.change_format import read_log
-from quire_bookie.metadata.local.look import look_at
+from quire_bookie.metadata.local.inspection import inspect_database
 from tests.integration.test_metadata_damage import MESSAGES, ledgers_of, metadata_command, read, repair, write
 from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
@@ -18,7 +18,7 @@ def attach(server: StandaloneProcess, topic: str, *ledgers: int) -> "subprocess.
 def lose_last_run(folder: Path) -> None:
     """Lose the write-ahead log, and the first commit in the change log that would replace it."""
     (folder / "metadata.db-wal").unlink()
-    seen = look_at(folder).seen
+    seen = inspect_database(folder).seen
     assert seen is not None
     data = bytearray((folder / "metadata.log").read_bytes())
     commits = read_log(bytes(data), keep=True).commits

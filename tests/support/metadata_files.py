@@ -18,7 +18,7 @@ from quire_bookie.metadata.local import change_log
 from quire_bookie.metadata.local.change_format import Value
 from quire_bookie.metadata.local.change_log import LogFile
 from quire_bookie.metadata.local.database import Database
-from quire_bookie.metadata.local.look import Rows, connect_read_only
+from quire_bookie.metadata.local.inspection import Rows, connect_read_only
 from quire_bookie.metadata.local.worker import DatabaseThread, _Job
 from quire_bookie.metadata.store import Event, MetadataStats
 

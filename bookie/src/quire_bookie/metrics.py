@@ -66,7 +66,7 @@ class LatencyWindow:
         self._span_s = span_s
         self._copies: deque[tuple[float, list[int]]] = deque()
 
-    def look(self, histogram: LatencyHistogram, now_s: float) -> list[int]:
+    def counts(self, histogram: LatencyHistogram, now_s: float) -> list[int]:
         """Return the counts of the window that ends now: since the newest copy at least `span_s` old, else all."""
         if self._copies and any(count < 0 for count in histogram.since(self._copies[-1][1])):
             self._copies.clear()  # the histogram was replaced by a new one

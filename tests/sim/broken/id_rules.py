@@ -35,7 +35,7 @@ def _conflicting_add_taken() -> tuple[Any, ...]:
     def broken(self: RepeatedAdds, *_: Any) -> Verdict:
         return Verdict.REPEATED
 
-    return (replaced(RepeatedAdds, "judge", broken),)
+    return (replaced(RepeatedAdds, "compare", broken),)
 
 
 def _epoch_lost_at_a_restart() -> tuple[Any, ...]:

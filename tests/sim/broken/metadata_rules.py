@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from quire_bookie.metadata.local import look, opening, repair
+from quire_bookie.metadata.local import inspection, opening, repair
 from quire_bookie.metadata.local.agreement import Agreement, DatabaseSeen, Verdict
 from quire_bookie.metadata.local.change_format import LogContent
 from quire_bookie.metadata.local.change_log import ChangeLog
@@ -44,15 +44,15 @@ def _log_before_the_database() -> tuple[Any, ...]:
 
 
 def _digest_ignored() -> tuple[Any, ...]:
-    look_at = look.look_at
+    inspect_database = inspection.inspect_database
 
-    def trusting(folder: Path) -> look.Look:
-        found = look_at(folder)
+    def trusting(folder: Path) -> inspection.Inspection:
+        found = inspect_database(folder)
         if found.seen is not None:
             found.problem = ""
         return found
 
-    return (replaced(opening, "look_at", trusting), replaced(repair, "look_at", trusting))
+    return (replaced(opening, "inspect_database", trusting), replaced(repair, "inspect_database", trusting))
 
 
 METADATA_RULES = (

@@ -42,25 +42,25 @@ def test_without_events_there_is_no_quantile() -> None:
 def test_a_window_drops_counts_older_than_its_span() -> None:
     histogram, window = LatencyHistogram(), LatencyWindow(60.0)
     histogram.observe(5.0)
-    assert sum(window.look(histogram, 0.0)) == 1  # everything, without an earlier copy
+    assert sum(window.counts(histogram, 0.0)) == 1  # everything, without an earlier copy
     histogram.observe(0.001)
-    assert sum(window.look(histogram, 30.0)) == 2
+    assert sum(window.counts(histogram, 30.0)) == 2
     histogram.observe(0.001)
-    assert sum(window.look(histogram, 65.0)) == 2  # since second 0
-    assert sum(window.look(histogram, 95.0)) == 1  # since second 30
-    assert sum(window.look(histogram, 1000.0)) == 0
+    assert sum(window.counts(histogram, 65.0)) == 2  # since second 0
+    assert sum(window.counts(histogram, 95.0)) == 1  # since second 30
+    assert sum(window.counts(histogram, 1000.0)) == 0
 
 
 def test_often_scraped_windows_keep_few_copies() -> None:
     histogram, window = LatencyHistogram(), LatencyWindow(60.0)
     for tenth in range(10_000):
-        window.look(histogram, tenth / 10)
+        window.counts(histogram, tenth / 10)
     assert len(window._copies) <= 12
 
 
 def test_a_window_restarts_with_another_histogram() -> None:
     window, old, new = LatencyWindow(60.0), LatencyHistogram(), LatencyHistogram()
     old.observe(0.1, 10)
-    window.look(old, 0.0)
+    window.counts(old, 0.0)
     new.observe(0.1, 2)
-    assert sum(window.look(new, 100.0)) == 2
+    assert sum(window.counts(new, 100.0)) == 2

@@ -76,7 +76,7 @@ class BookieCollector:
             if isinstance(histogram, LatencyHistogram):
                 summary, name, text = LATENCIES[attribute]
                 window = self._windows.setdefault((labels["bookie"], attribute), LatencyWindow())
-                counts = window.look(histogram, now_s)
+                counts = window.counts(histogram, now_s)
                 families.add_window(histogram, counts, summary, f"{text}, in ms", {**labels, "success": "true"})
                 families.add_histogram(histogram, name, text, labels)
 

@@ -48,7 +48,7 @@ class RecoveryApi:
             Route("PUT", f"{_ROOT}/trigger_audit", self._audit, Need.CHANGE),
             Route("GET", f"{_ROOT}/lost_bookie_recovery_delay", self._delay, Need.READ),
             Route("PUT", f"{_ROOT}/lost_bookie_recovery_delay", self._set_delay, Need.CHANGE),
-            Route("GET", "/api/v1/quire/under-replication", self._standing, Need.READ),
+            Route("GET", "/api/v1/quire/under-replication", self._count, Need.READ),
             Route("GET", "/api/v1/quire/narrow-ledgers", self._narrow, Need.READ),
             Route("GET", "/api/v1/quire/unrecoverable", self._unrecoverable, Need.READ),
         ]
@@ -83,10 +83,10 @@ class RecoveryApi:
             raise RefusedError(404, "No under replicated ledgers found")
         return web.json_response(found if flag(request, "print_missing_replica") else [int(key) for key in found])
 
-    async def _standing(self, _: web.Request) -> web.Response:
+    async def _count(self, _: web.Request) -> web.Response:
         """Count the ledgers that lack replicas, without accepted losses; cheap regardless of their number."""
         notes = [note async for page in self._notes.pages() for note in page]
-        found = await self._marks.standing(note.ledger for note in notes if note.accepted_ms is not None)
+        found = await self._marks.summary(note.ledger for note in notes if note.accepted_ms is not None)
         return web.json_response({"count": found.count, "oldest_ms": found.oldest_ms})
 
     async def _narrow(self, _: web.Request) -> web.Response:

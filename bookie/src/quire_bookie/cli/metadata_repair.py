@@ -64,7 +64,7 @@ async def _repair(root: Path | None, place: Path, *, dry_run: bool) -> tuple[dic
     from quire_bookie.env.clock import SystemClock
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.metadata.local.change_log import LOG_NAME
-    from quire_bookie.metadata.local.look import FILE_NAME
+    from quire_bookie.metadata.local.inspection import FILE_NAME
     from quire_bookie.metadata.local.repair import carry_out, describe, plan_repair
     from quire_bookie.metadata.local.store import lock_folder
 

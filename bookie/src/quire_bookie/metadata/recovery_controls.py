@@ -44,7 +44,7 @@ class MissingGivenUp:
         self._store = store
         self._known: Node | None = None
 
-    async def said(self) -> bool:
+    async def was_requested(self) -> bool:
         """Return whether it happened since the last call; the first only reads the delay. MetadataUnavailableError."""
         before, self._known = self._known, await self._store.get(LOST_BOOKIE_DELAY)
         if before is None or self._known is None:

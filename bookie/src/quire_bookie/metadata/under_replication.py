@@ -81,7 +81,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MarkSummary:
     """Summary of all marks."""
 
     count: int
@@ -169,7 +169,7 @@ class UnderReplication:
             if found:
                 yield found
 
-    async def standing(self, accepted: Iterable[LedgerId]) -> Standing:
+    async def summary(self, accepted: Iterable[LedgerId]) -> MarkSummary:
         """Count the ledgers that lack replicas, without reading them all. MetadataUnavailableError.
 
         `accepted`: ledgers whose loss the operator accepted; they stay marked but are not counted.
@@ -186,7 +186,7 @@ class UnderReplication:
             async for page in pages:
                 times = [mark.marked_ms for mark in page if mark.ledger not in given_up and mark.marked_ms is not None]
                 break
-        return Standing(max(0, found), min(times, default=None))
+        return MarkSummary(max(0, found), min(times, default=None))
 
     async def _versions(self, ledgers: Iterable[LedgerId]) -> dict[LedgerId, int]:
         """Return the versions of the marks that exist."""

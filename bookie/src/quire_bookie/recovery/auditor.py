@@ -149,10 +149,10 @@ class Auditor:
         watch = await watch_with_retries(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
         given_up = MissingGivenUp(self._access.metadata)
         try:
-            await given_up.said()
+            await given_up.was_requested()
             async for event in watch:
                 if event.key == LOST_BOOKIE_DELAY or event.kind is EventKind.RESYNC:
-                    self._at_once |= await given_up.said()
+                    self._at_once |= await given_up.was_requested()
                     self._wake.set()
                 elif event.key.startswith(f"{UNDER_REPLICATION}/d"):
                     self._wake.set()

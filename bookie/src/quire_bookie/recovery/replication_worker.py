@@ -120,7 +120,7 @@ class ReplicationWorkers:
         """Wake the workers when the marks or the auto-recovery switch change."""
         watch = await watch_with_retries(self._access.metadata, f"{UNDER_REPLICATION}/", _log.warning)
         try:
-            await with_retries(self._given_up.said, "read the lost bookie delay", _log.warning)
+            await with_retries(self._given_up.was_requested, "read the lost bookie delay", _log.warning)
             async for event in watch:
                 if event.key == LOST_BOOKIE_DELAY or event.kind is EventKind.RESYNC:
                     await with_retries(self._delay_changed, "read which bookies are missing", _log.warning)
@@ -135,7 +135,7 @@ class ReplicationWorkers:
         If the administrator gave up on the missing bookies, they are not waited for at all.
         """
         present = await self._access.registered_in_store()
-        if await self._given_up.said():
+        if await self._given_up.was_requested():
             self._access.absences.give_up(present)
         self._attempts.retry_soon(asyncio.get_running_loop().time())
 

@@ -117,7 +117,7 @@ class RunningBookie:
             settings,
         )
         self.metadata_doubt = MetadataDoubt(self.storage, metadata, parts.data.identity.instance_id)
-        self.garbage_collection.doubts.add(self.metadata_doubt.look)
+        self.garbage_collection.doubts.add(self.metadata_doubt.check)
         self.compaction = compaction_of(self.storage, bookie.stats, lambda: self.disk_monitor, parts.clock, settings)
         marks = DamageMarks(metadata, parts.clock, self.bookie_id)
         self.scrubbing = Scrubbing(self.storage, metadata, parts.disk, parts.clock, settings.scrubbing, marks)

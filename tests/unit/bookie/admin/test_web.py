@@ -274,7 +274,7 @@ async def test_a_hold_is_set_with_its_reason_and_lifted(admin: Admin) -> None:
 async def test_a_fuse_is_shown_and_can_only_be_reset(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     assert await admin.get("/api/v1/bookie/gc/fuse") == {"blown": False}
-    await admin.bookie.garbage_collection.fuse.judge(90, 100)
+    await admin.bookie.garbage_collection.fuse.check(90, 100)
     blown = await admin.get("/api/v1/bookie/gc/fuse")
     assert (blown["blown"], blown["missing"], blown["held"]) == (True, 90, 100)
     assert (await admin.ask("PUT", "/api/v1/bookie/gc/fuse", {"reset": False}))[0] == 400

@@ -53,8 +53,8 @@ async def test_an_accepted_loss_marked_meanwhile_hides_no_other_ledger(server: S
     store.marks_first = marks_first
     marks = UnderReplication(store, _Clock())
     await marks.mark(LedgerId(1), [BookieId("a")])
-    assert (await marks.standing([LedgerId(2)])).count >= 1, "1 lacks replicas all the time"
-    assert (await UnderReplication(SimMetadataStore(server), _Clock()).standing([LedgerId(2)])).count == 1
+    assert (await marks.summary([LedgerId(2)])).count >= 1, "1 lacks replicas all the time"
+    assert (await UnderReplication(SimMetadataStore(server), _Clock()).summary([LedgerId(2)])).count == 1
 
 
 def test_the_paths_are_those_of_bookkeeper() -> None:

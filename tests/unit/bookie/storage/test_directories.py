@@ -364,7 +364,7 @@ async def _directories(sizes: list[int], numbers: list[int], reserved_bytes: int
 
     disk.usage = usage  # type: ignore[method-assign]
     directories = LogDirectories(disk, folders, reserved_bytes)
-    await directories.look()
+    await directories.refresh()
     return directories
 
 

@@ -32,7 +32,7 @@ from quire_bookie.metadata.local.change_format import (
     hash_of,
 )
 from quire_bookie.metadata.local.change_log import ChangeLog, LogWriter, write_log
-from quire_bookie.metadata.local.look import FILE_NAME, Rows, history_checksum, read_history
+from quire_bookie.metadata.local.inspection import FILE_NAME, Rows, history_checksum, read_history
 from quire_bookie.metadata.store import ABSENT, Check, Event, EventKind, Node, Operation, Put
 
 _log = logging.getLogger("quire.metadata.local")

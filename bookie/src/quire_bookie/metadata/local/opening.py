@@ -17,14 +17,14 @@ from quire_bookie.metadata.local.agreement import DatabaseSeen, Verdict, compare
 from quire_bookie.metadata.local.change_format import LogContent, Position, first_chain, read_log
 from quire_bookie.metadata.local.change_log import LOG_NAME, NEW_LOG_NAME, ChangeLog, load_log, write_log
 from quire_bookie.metadata.local.database import Database, connect, write_history
-from quire_bookie.metadata.local.look import (
+from quire_bookie.metadata.local.inspection import (
     APPLICATION_ID,
     FILE_NAME,
     FORMAT_VERSION,
     FORMAT_WITHOUT_LOG,
-    Look,
+    Inspection,
     Rows,
-    look_at,
+    inspect_database,
 )
 from quire_bookie.metadata.local.space import MetadataReserve
 
@@ -54,29 +54,29 @@ def open_database(folder: Path, new_id: Callable[[], bytes] = random_store_id) -
 
 def _open(folder: Path, new_id: Callable[[], bytes]) -> Database:
     (folder / NEW_LOG_NAME).unlink(missing_ok=True)  # left by a rewrite that a crash interrupted
-    look = look_at(folder)
+    inspection = inspect_database(folder)
     data = load_log(folder)
     log = None if data is None else read_log(data)
     del data
-    if look.format is None and not look.problem:
-        return _create(folder, look, log, new_id)
-    if look.foreign and (log is None or log.last is None):
-        raise StartupError(look.foreign)
-    if look.problem:
-        raise refusal(folder, f"{folder / FILE_NAME} is damaged: {look.problem}")
-    if look.format == FORMAT_WITHOUT_LOG:
-        return _upgrade(folder, look, log, new_id)
+    if inspection.format is None and not inspection.problem:
+        return _create(folder, inspection, log, new_id)
+    if inspection.foreign and (log is None or log.last is None):
+        raise StartupError(inspection.foreign)
+    if inspection.problem:
+        raise refusal(folder, f"{folder / FILE_NAME} is damaged: {inspection.problem}")
+    if inspection.format == FORMAT_WITHOUT_LOG:
+        return _upgrade(folder, inspection, log, new_id)
     if log is None:
         raise refusal(folder, f"the change log {folder / LOG_NAME} is missing; without it metadata.db is not proved")
-    assert look.seen is not None
-    agreement = compare(look.seen, log)
+    assert inspection.seen is not None
+    agreement = compare(inspection.seen, log)
     if agreement.verdict is Verdict.REFUSE:
         raise refusal(folder, agreement.why)
     if agreement.verdict is Verdict.REWRITE_LOG:
         _log.info("a crash came between the last commit and the change log: writing the change log again")
-        return _with_new_log(folder, look.seen)
+        return _with_new_log(folder, inspection.seen)
     opened = ChangeLog.open(folder, base_end=log.base_end, end=log.end)
-    return _database(folder, opened, look.seen)
+    return _database(folder, opened, inspection.seen)
 
 
 def refusal(folder: Path, why: str) -> StartupError:
@@ -88,14 +88,14 @@ def refusal(folder: Path, why: str) -> StartupError:
     )
 
 
-def _create(folder: Path, look: Look, log: LogContent | None, new_id: Callable[[], bytes]) -> Database:
+def _create(folder: Path, inspection: Inspection, log: LogContent | None, new_id: Callable[[], bytes]) -> Database:
     if log is None:
         store = new_id()
         write_log(folder, store, (), Position(0, first_chain(store), 0)).close()
     elif log.base is None or log.last is None:
         raise refusal(folder, f"{FILE_NAME} has no content, and {LOG_NAME} is damaged: {log.problem}")
     elif log.last.sequence > 0 or log.seen_beyond > 0 or log.last.digest:
-        what = "is missing" if not look.exists else "has no content"
+        what = "is missing" if not inspection.exists else "has no content"
         lost = missing_commits(0, max(log.last.sequence, log.seen_beyond))
         raise refusal(folder, f"{FILE_NAME} {what}: {lost}")
     else:
@@ -131,15 +131,15 @@ def _make_history(connection: sqlite3.Connection, seen: DatabaseSeen) -> None:
     write_history(connection, seen)
 
 
-def _upgrade(folder: Path, look: Look, log: LogContent | None, new_id: Callable[[], bytes]) -> Database:
+def _upgrade(folder: Path, inspection: Inspection, log: LogContent | None, new_id: Callable[[], bytes]) -> Database:
     """Add the history to a store of format 1. Its nodes are accepted unchanged: nothing can prove them."""
     if log is not None and (log.last is None or log.last.sequence > 0 or log.seen_beyond > 0):
         lost = log.problem if log.last is None else missing_commits(0, max(log.last.sequence, log.seen_beyond))
         raise refusal(folder, f"{FILE_NAME} predates an upgrade, and {LOG_NAME} has later commits: {lost}")
-    if log is not None and log.last is not None and log.last.digest != look.digest:
+    if log is not None and log.last is not None and log.last.digest != inspection.digest:
         raise refusal(folder, f"{FILE_NAME} has changed since its upgrade to format {FORMAT_VERSION} began")
     store = new_id() if log is None else log.store
-    seen = DatabaseSeen(store, Position(0, first_chain(store), look.digest), b"")
+    seen = DatabaseSeen(store, Position(0, first_chain(store), inspection.digest), b"")
     connection = connect(folder / FILE_NAME)
     try:
         if log is None:

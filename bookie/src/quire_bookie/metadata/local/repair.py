@@ -28,15 +28,15 @@ from quire_bookie.metadata.local.change_format import (
 )
 from quire_bookie.metadata.local.change_log import LOG_NAME, load_log, sync_folder, write_log
 from quire_bookie.metadata.local.database import connect
-from quire_bookie.metadata.local.look import (
+from quire_bookie.metadata.local.inspection import (
     FILE_NAME,
     FORMAT_VERSION,
     SHM_NAME,
     WAL_NAME,
-    Look,
+    Inspection,
     Rows,
     connect_read_only,
-    look_at,
+    inspect_database,
 )
 from quire_bookie.metadata.local.opening import make_tables, random_store_id
 
@@ -96,19 +96,19 @@ class _Candidate:
 
 def plan_repair(folder: Path) -> RepairPlan:
     """Inspect the files of a store that no process uses. StartupError: they belong to another program. OSError."""
-    look = look_at(folder)
+    inspection = inspect_database(folder)
     data = load_log(folder)
     log = None if data is None else read_log(data, keep=True)
-    if look.foreign and (log is None or log.last is None):
-        raise StartupError(look.foreign)
-    plan = RepairPlan(problem=_problem(folder, look, log))
+    if inspection.foreign and (log is None or log.last is None):
+        raise StartupError(inspection.foreign)
+    plan = RepairPlan(problem=_problem(folder, inspection, log))
     if not plan.problem:
         return plan
-    plan.store = look.seen.store if look.seen is not None else (log.store if log is not None else b"")
+    plan.store = inspection.seen.store if inspection.seen is not None else (log.store if log is not None else b"")
     if log is not None:
         plan.highest_logged = max(-1 if log.last is None else log.last.sequence, log.seen_beyond)
-    plan.highest_seen = max(0 if look.seen is None else look.seen.last.sequence, plan.highest_logged)
-    candidates = [*_from_log(log), *_from_database(folder, look, data or b"")]
+    plan.highest_seen = max(0 if inspection.seen is None else inspection.seen.last.sequence, plan.highest_logged)
+    candidates = [*_from_log(log), *_from_database(folder, inspection, data or b"")]
     if candidates:
         best = max(candidates, key=lambda each: each.last.sequence)
         plan.nodes, plan.last, plan.source = best.nodes, best.last, best.source
@@ -118,21 +118,21 @@ def plan_repair(folder: Path) -> RepairPlan:
     return plan
 
 
-def _problem(folder: Path, look: Look, log: LogContent | None) -> str:
-    if look.problem:
-        return f"metadata.db is damaged: {look.problem}"
-    if look.format == FORMAT_VERSION and look.seen is not None:
+def _problem(folder: Path, inspection: Inspection, log: LogContent | None) -> str:
+    if inspection.problem:
+        return f"metadata.db is damaged: {inspection.problem}"
+    if inspection.format == FORMAT_VERSION and inspection.seen is not None:
         if log is None:
             return f"{LOG_NAME} is missing"
-        agreement = compare(look.seen, log)
+        agreement = compare(inspection.seen, log)
         return agreement.why if agreement.verdict is Verdict.REFUSE else ""
     if log is None:
         return ""  # format 1, or no store
     if log.last is None:
         return f"{LOG_NAME} is damaged: {log.problem}"
-    if log.last.sequence == 0 and log.seen_beyond < 0 and log.last.digest == look.digest:
+    if log.last.sequence == 0 and log.seen_beyond < 0 and log.last.digest == inspection.digest:
         return ""  # a crash while the store was created or upgraded
-    what = "predates an upgrade" if look.exists and look.format is not None else "is missing or empty"
+    what = "predates an upgrade" if inspection.exists and inspection.format is not None else "is missing or empty"
     return f"{folder / FILE_NAME} {what}, and {LOG_NAME} has commit {log.last.sequence}"
 
 
@@ -142,15 +142,15 @@ def _from_log(log: LogContent | None) -> list[_Candidate]:
     return [_Candidate(log.nodes, log.last, f"{LOG_NAME} up to commit {log.last.sequence}")]
 
 
-def _from_database(folder: Path, look: Look, log: bytes) -> list[_Candidate]:
-    if look.problem or look.seen is None:
+def _from_database(folder: Path, inspection: Inspection, log: bytes) -> list[_Candidate]:
+    if inspection.problem or inspection.seen is None:
         return []
     connection = connect_read_only(folder / FILE_NAME)
     try:
         nodes: Nodes = {key: (version, value) for key, version, value in Rows(connection)}
     finally:
         connection.close()
-    first = last = look.seen.last
+    first = last = inspection.seen.last
     for position, changes in commits_after(log, last):
         apply(nodes, changes)
         last = position

@@ -377,7 +377,7 @@ class Adds:
     def _compare(self, connection: Connection, request: AddRequest, info: LedgerInfo, held: Held | None) -> bool:
         """As `_refuses_normal_add`, for a run that begins at or below the last stored entry. See `repeated_adds`."""
         run = request.run
-        verdict = self._repeats.judge(info, run, held)
+        verdict = self._repeats.compare(info, run, held)
         if verdict is Verdict.UNKNOWN:
             held_bytes = run.size_bytes + _LOADING_BYTES
             self._held.count_in(connection, held_bytes)

@@ -36,7 +36,7 @@ class Verdict(Enum):
     """The entries must be read from the disk first."""
 
 
-def judge(info: LedgerInfo, run: Run, find: Callable[[EntryId], Buffer | None], held: Held | None) -> Verdict:
+def compare(info: LedgerInfo, run: Run, find: Callable[[EntryId], Buffer | None], held: Held | None) -> Verdict:
     """Compare a run with stored entries. Pure.
 
     `find` returns an entry if it is in memory; None from it means unknown. `held`: entries read from disk, if any.
@@ -60,9 +60,9 @@ class RepeatedAdds:
         self._storage = storage
         self._loading = loading
 
-    def judge(self, info: LedgerInfo, run: Run, held: Held | None) -> Verdict:
-        """Compare a run with entries in memory and in `held`; see the function `judge`."""
-        return judge(info, run, partial(self._storage.read_cached, info), held)
+    def compare(self, info: LedgerInfo, run: Run, held: Held | None) -> Verdict:
+        """Compare a run with entries in memory and in `held`; see the function `compare`."""
+        return compare(info, run, partial(self._storage.read_cached, info), held)
 
     def read(
         self,

@@ -30,7 +30,7 @@ from quire_bookie.model import LedgerId
 from quire_bookie.server.settings import BookieSettings
 from quire_bookie.server.start.limbo_bounds import existing_bounds
 from quire_bookie.server.start.replaying import JournalMarks, ReplayTarget
-from quire_bookie.server.start.run_notes import Judgement, RunNotes, judge
+from quire_bookie.server.start.run_notes import Assessment, RunNotes, assess
 from quire_bookie.server.start.start_steps import StartSteps
 from quire_bookie.server.start.storage_identity import StorageIdentity
 from quire_bookie.storage.ledger_storage import LedgerStorage
@@ -123,27 +123,27 @@ class _Opening:
     async def run(self) -> None:
         settings, data, disk = self.settings, self.data, self.disk
         data.run = run = await RunNotes.open(disk, settings.ledger_paths[0])
-        judgement = judge(run.note, disk.boot_id())
+        assessment = assess(run.note, disk.boot_id())
         lost = data.identity.lost
         if settings.ledger_paths[0] in lost:
             # The note was lost with the folder: the journals may be those of a run without syncs.
-            judgement = replace(judgement, salvage=True, sync_first=False)
-        if lost or judgement.limbo:
+            assessment = replace(assessment, salvage=True, sync_first=False)
+        if lost or assessment.limbo:
             # Before any change: without the metadata the start fails, and the folders stay unchanged.
             self.bounds = await existing_bounds(self.metadata)
-        if judgement.sync_first:
+        if assessment.sync_first:
             for path in settings.journal_paths:
                 await sync_files(disk, path)
         marks = JournalMarks()
-        if judgement.salvage:
+        if assessment.salvage:
             storage = await self._open_storage(marks)
-            journals = await self._open_salvaged(storage, judgement)
+            journals = await self._open_salvaged(storage, assessment)
             await self._begin_run(storage, journals, marks)
         else:
             try:
                 # Storage and journals are independent: open both at once.
                 storage, journals = await _both(self._open_storage(marks), self._open_journals())
-                await self._enter_limbo(storage, judgement)
+                await self._enter_limbo(storage, assessment)
                 await self._begin_run(storage, journals, marks)
             except JournalDamagedError as error:
                 if not settings.accept_lost_volumes or data.storage is None:
@@ -163,8 +163,8 @@ class _Opening:
         with self.steps.step("replay"):
             await self._replay(storage, journals)
 
-    async def _open_salvaged(self, storage: LedgerStorage[JournalPositions], judgement: Judgement) -> Journals:
-        await self._enter_limbo(storage, judgement)
+    async def _open_salvaged(self, storage: LedgerStorage[JournalPositions], assessment: Assessment) -> Journals:
+        await self._enter_limbo(storage, assessment)
         with self.steps.step("salvage"):
             await self._salvage(storage)
         return await self._open_journals()
@@ -180,8 +180,8 @@ class _Opening:
         if damaged is not None:
             await damaged.close()
         self.bounds = self.bounds or await existing_bounds(self.metadata)
-        judgement = Judgement(f"its journal was damaged: {error.path}", salvage=True)
-        journals = await self._open_salvaged(storage, judgement)
+        assessment = Assessment(f"its journal was damaged: {error.path}", salvage=True)
+        journals = await self._open_salvaged(storage, assessment)
         await self._begin_run(storage, journals, marks)
 
     async def _open_journals(self) -> Journals:
@@ -247,16 +247,16 @@ class _Opening:
             each.what if each.path in each.what else f"{each.path}: {each.what}" for each in report.damage
         ]
 
-    async def _enter_limbo(self, storage: LedgerStorage[JournalPositions], judgement: Judgement) -> None:
+    async def _enter_limbo(self, storage: LedgerStorage[JournalPositions], assessment: Assessment) -> None:
         lost = self.data.identity.lost
-        if not lost and judgement.limbo is None:
+        if not lost and assessment.limbo is None:
             return
-        why = ", ".join([f"{folder} was lost" for folder in lost] + ([judgement.limbo] if judgement.limbo else []))
+        why = ", ".join([f"{folder} was lost" for folder in lost] + ([assessment.limbo] if assessment.limbo else []))
         if self.bounds:
             await storage.enter_limbo(self.bounds)
         # Limbo is durable: only now may the note that requires it be cleared.
         assert self.data.run is not None
-        if not judgement.salvage:
+        if not assessment.salvage:
             await self.data.run.write(self.data.run.note.settled())
         self.data.found.append(
             f"in limbo up to ledger {max(self.bounds, default=-1)} ({why}): missing entries are unknown until recovered"

@@ -60,7 +60,7 @@ def _with(modes: tuple[str, ...], mode: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Assessment:
     """The consequences of the last risky run for this start."""
 
     limbo: str | None = None
@@ -71,16 +71,16 @@ class Judgement:
     """The journal may be only in the machine's page cache: sync it before anything else."""
 
 
-def judge(note: RunNote, boot: str | None) -> Judgement:
+def assess(note: RunNote, boot: str | None) -> Assessment:
     """Assess the note given the current boot of the machine. An unknown boot, None, counts as a different one."""
     if note.unsynced_boot is None:
         why = "its last run wrote no journal and did not end cleanly" if note.unwritten else None
-        return Judgement(why)
+        return Assessment(why)
     same_boot = boot is not None and note.unsynced_boot == boot
     if same_boot and not note.unwritten:
-        return Judgement(sync_first=True)
+        return Assessment(sync_first=True)
     why = "its last run did not sync its journal, did not end cleanly, and the machine restarted since"
-    return Judgement(why, salvage=not same_boot, sync_first=same_boot)
+    return Assessment(why, salvage=not same_boot, sync_first=same_boot)
 
 
 def encode_note(note: RunNote) -> bytes:

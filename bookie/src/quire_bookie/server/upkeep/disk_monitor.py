@@ -140,7 +140,7 @@ class DiskMonitor:
         self._on_look()
         return self.read_only
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the folders once, and adjust the mode."""
         wanted = await self._wanted()
         self._on_look()
@@ -161,7 +161,7 @@ class DiskMonitor:
         self._reported.clear()
         if self._relieve is not None:
             await self._relieve()
-        await self._directories.look()
+        await self._directories.refresh()
         self._check_errors()
         self._evaluate([folder for folder in self.folders if folder.error is None])
         if self._journal_full:
@@ -219,7 +219,7 @@ class DiskMonitor:
                     await self._reported.wait()
             except TimeoutError:
                 pass
-            await self.look()
+            await self.check()
             if self.read_only:
                 # A full disk reports itself with every write: one check per interval is enough.
                 await asyncio.sleep(self._rules.interval_s)

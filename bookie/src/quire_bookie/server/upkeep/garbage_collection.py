@@ -250,7 +250,7 @@ class GarbageCollection:
         assessed = self._accepted | (missing & {one.ledger for one in known})
         held = self.stats.ledgers_held
         assert len(assessed) <= len(missing) <= held, "only ledgers that are stored can be missing"
-        blown = await self.fuse.judge(len(missing - assessed), held - len(assessed))
+        blown = await self.fuse.check(len(missing - assessed), held - len(assessed))
         self.stats.fuse_blown = int(blown is not None)
         return blown is not None
 

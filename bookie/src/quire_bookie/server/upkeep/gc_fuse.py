@@ -61,7 +61,7 @@ class GcFuse:
             self._parse((await self._disk.read_file(self._path)).decode("utf-8", "replace"))
         self._loaded = True
 
-    async def judge(self, missing: int, held: int) -> BlownFuse | None:
+    async def check(self, missing: int, held: int) -> BlownFuse | None:
         """Update the fuse after a listing; return it if blown. OSError if it cannot be saved."""
         await self.load()
         if self.blown is None:

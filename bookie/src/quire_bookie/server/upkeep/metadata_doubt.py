@@ -60,7 +60,7 @@ class MetadataDoubt:
         """Compare at intervals until cancelled. A failure is logged, and the next comparison tries again."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except (MetadataError, StorageError, OSError) as error:
                 _log.info("could not check whether the metadata went back in time: %s", error)
             await asyncio.sleep(METADATA_CHECK_PAUSE_S)
@@ -70,7 +70,7 @@ class MetadataDoubt:
             except TimeoutError:
                 continue
 
-    async def look(self) -> str | None:
+    async def check(self) -> str | None:
         """Read and compare, unless that was done a moment ago; return the reason for doubt.
 
         MetadataError, StorageError, OSError: unknown, `reason` stays.

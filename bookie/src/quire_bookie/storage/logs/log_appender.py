@@ -140,7 +140,7 @@ class LogAppender:
         self._age = age
         self._floor_bytes = 0 if spend_floor else self._floor_at_most_bytes
         self._excluded.clear()
-        await self._directories.look()
+        await self._directories.refresh()
         lanes = [lane for lane in self._lanes if lane.writer is not None]
         wanted = self._directories.equally_good(self._floor_bytes) if self._parallel else 1
         self._lanes = lanes + [_Lane() for _ in range(max(1, wanted) - len(lanes))]
@@ -246,7 +246,7 @@ class LogAppender:
         await self._book.sync_directories(folders)
         found_full, self._found_full = self._found_full, False
         if found_full:
-            await self._directories.look()
+            await self._directories.refresh()
         return found_full
 
     def bytes_since(self, log: int, offset: int) -> int | None:

@@ -66,7 +66,7 @@ class LogDirectories:
         """The first folder of the configuration."""
         return self.all[0]
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read the free space of every folder. A folder whose space cannot be read is not used until it can be."""
         free: dict[object, int] = {}
         for directory in self.all:

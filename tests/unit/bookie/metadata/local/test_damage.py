@@ -11,7 +11,7 @@ import pytest
 from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, StartupError
 from quire_bookie.metadata.local import change_log, database, repair
 from quire_bookie.metadata.local.change_format import LogContent, read_log
-from quire_bookie.metadata.local.look import look_at
+from quire_bookie.metadata.local.inspection import inspect_database
 from quire_bookie.metadata.local.opening import open_database
 from quire_bookie.metadata.local.repair import carry_out, describe, plan_repair
 from tests.support.metadata_files import (
@@ -231,7 +231,7 @@ async def test_commits_that_no_file_has_are_reported(tmp_path: Path) -> None:
     log = read_log(bytes(data), keep=True)
     last = log.commits[-1][0].sequence
     # Of the commits that the database lacks, the third is damaged: only the two before it can be used.
-    lacked = look_at(folder).seen
+    lacked = inspect_database(folder).seen
     assert lacked is not None
     third = data.index(encode_frame_start(log, lacked.last.sequence + 3))
     data[third + 40] ^= 1

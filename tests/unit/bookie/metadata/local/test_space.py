@@ -9,7 +9,7 @@ import pytest
 from quire_bookie.errors import StartupError
 from quire_bookie.limits import METADATA_RESERVE_FILE_BYTES, METADATA_RESERVE_FILES
 from quire_bookie.metadata.local import opening, space
-from quire_bookie.metadata.local.look import Look, look_at
+from quire_bookie.metadata.local.inspection import Inspection, inspect_database
 from quire_bookie.metadata.local.space import MetadataReserve
 
 
@@ -38,13 +38,13 @@ def test_a_start_that_finds_no_space_uses_the_reserve(tmp_path: Path, monkeypatc
         reserve.before_commit()
     calls: list[Path] = []
 
-    def full(folder: Path) -> Look:
+    def full(folder: Path) -> Inspection:
         calls.append(folder)
         if len(calls) < 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return look_at(folder)
+        return inspect_database(folder)
 
-    monkeypatch.setattr(opening, "look_at", full)
+    monkeypatch.setattr(opening, "inspect_database", full)
     opening.open_database(tmp_path).close()
     assert len(list(tmp_path.glob("reserve.*"))) == METADATA_RESERVE_FILES - 2
     calls.clear()

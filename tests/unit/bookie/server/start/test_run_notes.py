@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_bookie.errors import DamagedError
-from quire_bookie.server.start.run_notes import UNKNOWN_BOOT, RunNote, RunNotes, decode_note, encode_note, judge
+from quire_bookie.server.start.run_notes import UNKNOWN_BOOT, RunNote, RunNotes, assess, decode_note, encode_note
 from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimDisk
 
@@ -21,40 +21,40 @@ NOTES = st.builds(
 def test_a_run_that_syncs_leaves_no_risk() -> None:
     note = RunNote().begun(JournalSettings(), "boot")
     assert note == RunNote() and not note.risks
-    assert judge(note, "another") == judge(note, None)
-    assert judge(note, "boot").limbo is None
+    assert assess(note, "another") == assess(note, None)
+    assert assess(note, "boot").limbo is None
 
 
 def test_a_run_without_syncs_lost_nothing_if_the_machine_did_not_restart() -> None:
     note = RunNote().begun(NO_SYNC, "boot")
-    judgement = judge(note, "boot")
-    assert (judgement.limbo, judgement.salvage, judgement.sync_first) == (None, False, True)
+    assessment = assess(note, "boot")
+    assert (assessment.limbo, assessment.salvage, assessment.sync_first) == (None, False, True)
 
 
 @pytest.mark.parametrize(("then", "now"), [("boot", "another"), ("boot", None), (None, "boot"), (None, None)])
 def test_a_run_without_syncs_may_have_lost_anything_if_the_machine_may_have_restarted(
     then: str | None, now: str | None
 ) -> None:
-    judgement = judge(RunNote().begun(NO_SYNC, then), now)
-    assert judgement.limbo is not None and judgement.salvage and not judgement.sync_first
+    assessment = assess(RunNote().begun(NO_SYNC, then), now)
+    assert assessment.limbo is not None and assessment.salvage and not assessment.sync_first
 
 
 def test_a_run_without_a_journal_may_have_lost_anything_even_if_the_machine_did_not_restart() -> None:
-    judgement = judge(RunNote().begun(NO_JOURNAL, "boot"), "boot")
-    assert judgement.limbo is not None and not judgement.salvage
+    assessment = assess(RunNote().begun(NO_JOURNAL, "boot"), "boot")
+    assert assessment.limbo is not None and not assessment.salvage
 
 
 def test_both_risks_at_once_are_assessed() -> None:
     note = RunNote("boot", unwritten=True)
-    assert judge(note, "boot").sync_first and judge(note, "boot").limbo
-    assert judge(note, "another").salvage and judge(note, "another").limbo
+    assert assess(note, "boot").sync_first and assess(note, "boot").limbo
+    assert assess(note, "another").salvage and assess(note, "another").limbo
 
 
 def test_earlier_modes_stay_noted_when_nothing_is_at_risk_any_more() -> None:
     note = RunNote().begun(NO_SYNC, "boot").settled().begun(NO_JOURNAL, "boot").settled()
     assert not note.risks
     assert note.modes == ("no-journal", "no-sync")
-    assert judge(note, "another").limbo is None
+    assert assess(note, "another").limbo is None
 
 
 def test_a_note_that_was_not_assessed_cannot_be_overwritten() -> None:

@@ -109,15 +109,15 @@ async def test_one_full_folder_is_not_used_and_the_bookie_turns_read_only_when_a
     assert (world.monitor.writable_folders, world.monitor.any_full, world.monitor.any_almost_full) == (1, True, True)
     assert (world.monitor.total_bytes, world.monitor.free_bytes) == (200, 94)
     await world.fill(96, 96)
-    await world.monitor.look()
-    await world.monitor.look()
+    await world.monitor.check()
+    await world.monitor.check()
     assert world.modes == [True] and world.monitor.writable_folders == 0
     assert not world.monitor.accepts_high_priority, "4 bytes free, 8 are needed"
     await world.fill(96, 92)
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.modes == [True] and world.monitor.accepts_high_priority
     await world.fill(60, 92)
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.modes == [True, False]
     assert not world.monitor.any_full and world.monitor.any_almost_full
 
@@ -127,7 +127,7 @@ async def test_with_the_setting_for_any_full_disk_one_full_folder_is_enough() ->
     await world.fill(96, 10)
     assert await world.monitor.first_look()
     await world.fill(20, 10)
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.modes == [False]
 
 
@@ -135,7 +135,7 @@ async def test_a_bookie_that_may_not_be_read_only_ends_instead() -> None:
     world = await _World(replace(RULES, read_only_enabled=False)).make()
     await world.monitor.first_look()
     await world.fill(96, 97)
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.modes == [] and isinstance(world.failures[0], StorageError)
     with pytest.raises(StartupError, match="readOnlyModeEnabled"):
         await world.monitor.first_look()
@@ -145,14 +145,14 @@ async def test_a_journal_without_space_turns_read_only_until_another_file_fits()
     world = await _World().make()
     assert not await world.monitor.first_look()
     await world.disk.replace_file("/data/journal/file", bytes(50))
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.modes == [], "journals have no threshold"
     world.monitor.disk_full()
-    await world.monitor.look()
-    await world.monitor.look()
+    await world.monitor.check()
+    await world.monitor.check()
     assert world.modes == [True]
     await world.disk.remove("/data/journal/file")
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.modes == [True, False]
 
 
@@ -160,18 +160,18 @@ async def test_a_write_without_space_turns_read_only_until_the_next_check_even_i
     world = await _World().make()
     await world.monitor.first_look()
     world.monitor.disk_full()
-    await world.monitor.look()
-    await world.monitor.look()
+    await world.monitor.check()
+    await world.monitor.check()
     assert world.modes == [True, False]
 
 
 async def test_while_storage_finds_no_space_the_bookie_stays_read_only_even_if_the_disk_has_space() -> None:
     world = await _World().make()
     world.storage_full = True
-    await world.monitor.look()
-    await world.monitor.look()
+    await world.monitor.check()
+    await world.monitor.check()
     world.storage_full = False
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.modes == [True, False]
 
 
@@ -180,10 +180,10 @@ async def test_a_folder_whose_writes_found_no_space_is_writable_again_once_a_che
     await world.fill(85, 10)
     await world.monitor.first_look()
     world.directories.note_out_of_space(FOLDERS[0])
-    await world.monitor.look()
+    await world.monitor.check()
     assert world.directories[FOLDERS[0]].out_of_space
     await world.fill(20, 10)
-    await world.monitor.look()
+    await world.monitor.check()
     assert not world.directories[FOLDERS[0]].out_of_space and world.modes == []
 
 
@@ -192,7 +192,7 @@ async def test_a_folder_that_cannot_be_checked_gets_no_logs_and_fails_the_bookie
     await world.monitor.first_look()
     for checks, failed in ((1, False), (2, True)):
         world.disk.fail_next("usage", FOLDERS[1], OSError(5, "Input/output error"))
-        await world.monitor.look()
+        await world.monitor.check()
         assert bool(world.failures) is failed, checks
         assert world.directories.choose(1) == FOLDERS[0]
     assert FOLDERS[1] in str(world.failures[0]) and world.modes == []
@@ -202,8 +202,8 @@ async def test_a_single_failed_check_is_ignored_after_a_successful_one() -> None
     world = await _World().make()
     for _ in range(3):
         world.disk.fail_next("usage", FOLDERS[1], OSError(5, "Input/output error"))
-        await world.monitor.look()
-        await world.monitor.look()
+        await world.monitor.check()
+        await world.monitor.check()
     assert world.failures == [] and world.monitor.writable_folders == 2
 
 
@@ -212,5 +212,5 @@ async def test_the_monitor_calls_back_after_each_check() -> None:
     world = await _World().make()
     monitor = DiskMonitor(world.disk, world.directories, RULES, world._set, on_look=lambda: seen.append(True))
     await monitor.first_look()
-    await monitor.look()
+    await monitor.check()
     assert seen == [True, True]

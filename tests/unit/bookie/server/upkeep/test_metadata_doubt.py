@@ -72,27 +72,27 @@ async def test_an_older_copy_is_detected_even_after_a_restart_until_it_is_restor
     for _ in range(9):
         await LedgerIds(metadata).next_id()
     store = await open_store()
-    assert await (await doubt_of(store, metadata)).look() is None
+    assert await (await doubt_of(store, metadata)).check() is None
     store = await store.restart()
     doubt = await doubt_of(store, old)
-    reason = await doubt.look()
+    reason = await doubt.check()
     assert reason is not None and "is at 3 and was at 9" in reason and "backup.md" in reason
     assert doubt.reason == reason
     collection = GarbageCollection(
         store.storage, old, await read_instance_id(old) or "", GcFuse(SimDisk(), "/data", _Clock())
     )
     await collection.check()
-    collection.doubts.add(doubt.look)
+    collection.doubts.add(doubt.check)
     with pytest.raises(InDoubtError, match="went back in time"):
         await collection.check()
     # The marks stay until the epoch rises; the current store is still trusted.
     assert store.storage.id_marks.seen == IdCounters(0, 9, -1)
-    assert await (await doubt_of(store, metadata)).look() is None
-    assert await doubt.look() is not None
+    assert await (await doubt_of(store, metadata)).check() is None
+    assert await doubt.check() is not None
     epoch = await raise_epoch(old, 0)
-    assert await doubt.look() is None and store.storage.id_marks.seen == IdCounters(epoch, 3, -1)
+    assert await doubt.check() is None and store.storage.id_marks.seen == IdCounters(epoch, 3, -1)
     await collection.check()
-    assert "epoch is 0 and was 1" in str(await (await doubt_of(store, metadata)).look())
+    assert "epoch is 0 and was 1" in str(await (await doubt_of(store, metadata)).check())
     await store.storage.close()
     await old.close()
 
@@ -100,10 +100,10 @@ async def test_an_older_copy_is_detected_even_after_a_restart_until_it_is_restor
 async def test_a_foreign_store_is_ignored(metadata: LocalMetadataStore, tmp_path: Path) -> None:
     store = await open_store()
     await LedgerIds(metadata).next_id()
-    await (await doubt_of(store, metadata)).look()
+    await (await doubt_of(store, metadata)).check()
     doubt = MetadataDoubt(store.storage, metadata, "another cluster")
     await LedgerIds(metadata).next_id()
-    assert await doubt.look() is None and store.storage.id_marks.seen.short == 1
+    assert await doubt.check() is None and store.storage.id_marks.seen.short == 1
     await store.storage.close()
 
 
@@ -112,7 +112,7 @@ async def test_an_epoch_that_cannot_be_read_proves_nothing(metadata: LocalMetada
     doubt = await doubt_of(store, metadata)
     await metadata.put(EPOCH_PATH, b"?")
     with pytest.raises(MetadataFormatError):
-        await doubt.look()
+        await doubt.check()
     assert doubt.reason is None
     await store.storage.close()
 
@@ -122,7 +122,7 @@ async def test_a_ledger_above_the_counters_triggers_a_comparison(metadata: Local
     doubt = await doubt_of(store, metadata)
     for _ in range(5):
         await LedgerIds(metadata).next_id()
-    await doubt.look()
+    await doubt.check()
     assert not doubt._wanted.is_set()
     await store.put_ids(5, range(1))
     assert not doubt._wanted.is_set()

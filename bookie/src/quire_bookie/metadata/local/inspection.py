@@ -26,7 +26,7 @@ HistoryRow = tuple[bytes, int, bytes, bytes, bytes, bytes]
 
 
 @dataclass(slots=True)
-class Look:
+class Inspection:
     """The findings. `format`: None if there are no tables, or they cannot be read."""
 
     exists: bool = True
@@ -57,19 +57,19 @@ class Rows:
             yield row
 
 
-def look_at(folder: Path) -> Look:
+def inspect_database(folder: Path) -> Inspection:
     """Read the whole database. Damage is a finding, never an error."""
     path = folder / FILE_NAME
     if not path.exists():
-        return Look(exists=False, problem="it is missing" if (folder / WAL_NAME).exists() else "")
+        return Inspection(exists=False, problem="it is missing" if (folder / WAL_NAME).exists() else "")
     try:
         connection = connect_read_only(path)
     except sqlite3.Error as error:
-        return Look(problem=str(error))
+        return Inspection(problem=str(error))
     try:
-        return _look(connection, path)
+        return _inspect(connection, path)
     except (sqlite3.Error, TypeError, ValueError, struct.error) as error:  # damaged rows have columns of any type
-        return Look(problem=str(error))
+        return Inspection(problem=str(error))
     finally:
         connection.close()
 
@@ -79,32 +79,34 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, isolation_level=None)
 
 
-def _look(connection: sqlite3.Connection, path: Path) -> Look:
+def _inspect(connection: sqlite3.Connection, path: Path) -> Inspection:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        return Look()
+        return Inspection()
     if application != APPLICATION_ID:
         return _foreign(f"{path} is a database of another program; choose another folder")
     if version not in (FORMAT_VERSION, FORMAT_WITHOUT_LOG):
         return _foreign(f"{path} has format {version}; this version of Quire reads {FORMAT_VERSION}")
-    look = Look(format=version)
+    inspection = Inspection(format=version)
     if version == FORMAT_VERSION:
-        look.seen = read_history(connection)
+        inspection.seen = read_history(connection)
     structure = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     rows = Rows(connection)
-    look.digest = digest_of(rows)
-    look.nodes = rows.count
-    look.problem = "" if structure == "ok" else str(structure).partition("\n")[2] or str(structure)
-    if version == FORMAT_VERSION and look.seen is None:
-        look.problem = look.problem or "its row of the last commit is damaged"
-    elif look.seen is not None and look.digest != look.seen.last.digest:
-        look.problem = look.problem or (f"its nodes do not match commit {look.seen.last.sequence}: a page is damaged")
-    return look
+    inspection.digest = digest_of(rows)
+    inspection.nodes = rows.count
+    inspection.problem = "" if structure == "ok" else str(structure).partition("\n")[2] or str(structure)
+    if version == FORMAT_VERSION and inspection.seen is None:
+        inspection.problem = inspection.problem or "its row of the last commit is damaged"
+    elif inspection.seen is not None and inspection.digest != inspection.seen.last.digest:
+        inspection.problem = inspection.problem or (
+            f"its nodes do not match commit {inspection.seen.last.sequence}: a page is damaged"
+        )
+    return inspection
 
 
-def _foreign(why: str) -> Look:
-    return Look(problem=why, foreign=why)
+def _foreign(why: str) -> Inspection:
+    return Inspection(problem=why, foreign=why)
 
 
 def read_history(connection: sqlite3.Connection) -> DatabaseSeen | None:
