@@ -121,19 +121,22 @@ class EtcdSession:
         """Keep the lease alive or grant another; return once there is one."""
         backoff = self._connection.backoff(self._ttl_s / 6)
         while True:
+            lease = self._lease
             try:
-                if self._lease == 0:
+                if lease == 0:
                     async with self._granting:
                         if self._lease == 0:
                             await self._grant()
-                    self._set_state(SessionState.RENEWED)
                 else:
-                    await self._keep_alive()
+                    await self._keep_alive(lease)
+                    if self._lease != lease:
+                        continue  # a write has replaced it meanwhile
                     self._set_state(SessionState.CONNECTED)
                 return
             except LeaseGoneError:
-                self._lease = 0
-                self._set_state(SessionState.LOST)
+                if self._lease == lease:
+                    self._lease = 0
+                    self._set_state(SessionState.LOST)
             except MetadataError as error:
                 _log.warning("could not renew the session with etcd, will try again: %s", error)
                 self._check_lost()
@@ -148,8 +151,11 @@ class EtcdSession:
         self._lease = answer.ID
         self._heard_at = sent_at
         self._stats.leases_granted += 1
+        if self._state is SessionState.LOST:
+            # Here and not in `_renew`: a write that needs a lease may be the one that replaces it.
+            self._set_state(SessionState.RENEWED)
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, lease: int) -> None:
         """Renew once, on a separate stream, with a time limit so that LOST is detected in time."""
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
@@ -159,7 +165,7 @@ class EtcdSession:
         try:
             async with asyncio.timeout(timeout_s):
                 stream = await self._connection.stream(LEASE_KEEP_ALIVE, timeout_s=timeout_s)
-                await stream.send(rpc.LeaseKeepAliveRequest(ID=self._lease))
+                await stream.send(rpc.LeaseKeepAliveRequest(ID=lease))
                 answer = await stream.receive()
         except TimeoutError as error:
             if stream is not None:
@@ -169,7 +175,7 @@ class EtcdSession:
             if stream is not None:
                 stream.cancel()
         if answer.TTL <= 0:
-            raise LeaseGoneError(f"the lease {self._lease:x} expired")
+            raise LeaseGoneError(f"the lease {lease:x} expired")
         self._heard_at = sent_at
 
     def _check_lost(self) -> None:

@@ -164,6 +164,25 @@ def test_a_write_with_an_expired_lease_replaces_it_at_once() -> None:
     play(script)
 
 
+def test_a_lease_that_a_write_replaces_during_an_outage_is_announced_as_renewed() -> None:
+    """A broker registers again only then: CONNECTED would mean that its node is still there."""
+
+    async def script(scenario: Scenario) -> None:
+        lease = await scenario.session.ensure()
+        scenario.silent = True
+        await asyncio.sleep(TTL_S)
+        assert [state for state, _ in scenario.states] == [LOST]
+        scenario.alive.clear()
+        scenario.session.lease_gone(lease)
+        assert await scenario.session.ensure() == 2
+        scenario.silent = False
+        await asyncio.sleep(TTL_S)
+        assert [state for state, _ in scenario.states] == [LOST, RENEWED]
+        assert scenario.session.lease == 2
+
+    play(script)
+
+
 def test_close_revokes_and_tolerates_an_unreachable_cluster() -> None:
     async def script(scenario: Scenario) -> None:
         await scenario.session.ensure()
