@@ -10,7 +10,8 @@ MEMBERS = ("bookie", "broker", "operator", "jobs")
 OTHER_SUBJECTS = {"audit": "scripts/audit", "charts": "charts", "images": "images"}
 """Folders of tests/unit whose subject is not a member, with the folder of their subject."""
 TESTED_ELSEWHERE = {
-    "broker/config": "its values pass through the command line: tests/unit/broker/cli and test_configuration_docs.py"
+    "broker/config": "read by the command line: tests/unit/broker/cli and test_configuration_docs.py",
+    "broker/settings": "read by the command line: tests/unit/broker/cli and test_configuration_docs.py",
 }
 """Folders of the source without a folder of unit tests, with the reason. Folders of generated code need none."""
 
