@@ -28,12 +28,13 @@ from quire_bookie.metadata.local.store import LocalMetadataStore
 from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
 from quire_bookie.model import BookieId, EntryId
 from quire_bookie.server import BookieSettings, start_bookie
-from quire_bookie.wire.messages import AddRequest, Status
+from quire_bookie.wire import server_v3
+from quire_bookie.wire.messages import AddRequest, BookieInfoRequest, BookieInfoResponse, Status
 from quire_bookie.wire.server_codec import ServerCodec, encode_adds
 
 
 class _Null(asyncio.Protocol):
-    """Answers every add at once and stores nothing."""
+    """Answers every add at once and stores nothing; to the other requests of a new ledger it knows no answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -41,8 +42,12 @@ class _Null(asyncio.Protocol):
         self._codec = ServerCodec()
 
     def data_received(self, data: bytes) -> None:
-        answers = [encode_adds(r, Status.OK) for r in self._codec.feed(data) if isinstance(r, AddRequest)]
-        self._transport.write(b"".join(answers))
+        for request in self._codec.feed(data):
+            if isinstance(request, AddRequest):
+                self._transport.write(encode_adds(request, Status.OK))
+            elif isinstance(request, BookieInfoRequest):
+                unknown = BookieInfoResponse(Status.OK, None, None, request.origin.transaction, None, None)
+                self._transport.write(server_v3.encode_info(unknown))
 
 
 async def _serve(pipe: Pipe, folder: str, null: bool) -> None:
