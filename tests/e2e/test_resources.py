@@ -80,7 +80,7 @@ def test_kubectl_quire_shows_the_state_of_everything(stack: Stack, tmp_path: Pat
 def test_a_paused_pool_is_not_changed_until_it_is_resumed(stack: Stack) -> None:
     before = _runs(stack, BOOKIE_PODS)
     stack.change_pool(paused=True)
-    until("it is paused", lambda: _reason(stack, "Progressing") == "Paused", PUT_BACK_S)
+    until("it is paused", lambda: _reason(stack, "Reconciling") == "Paused", PUT_BACK_S)
     stack.change_pool(replicas=4, podTemplate={"metadata": {"annotations": {"quire.dev/e2e-paused": "never"}}})
     stack.cluster.merge(*BUDGET, {"spec": {"maxUnavailable": 2}})
     deadline_s = time.monotonic() + QUIET_S

@@ -23,6 +23,7 @@ from quire_operator.plan.actions import Apply, SetFinalizer, SetReplicas, StartR
 from quire_operator.plan.bookie import lacks_replicas, plan_bookie
 from quire_operator.plan.jobs import REFUSED_S
 from quire_operator.plan.managed_ledger import plan_managed_ledger
+from quire_operator.plan.rejections import rejection_events, rejection_of
 
 
 async def reconcile_bookie(
@@ -42,7 +43,8 @@ async def reconcile_bookie(
     `memory`: state of former reconciliations; without it every child is applied again. `certificates`: maintains
     generated certificates; None if the operator generates none. `any_template`: see `plan_bookie`. The status is
     written under the resourceVersion that was read. Raises ConflictError if that has changed: the actions were right
-    for the observed state, and the next reconciliation observes the change. Raises OperatorError for other failures.
+    for the observed state, and the next reconciliation observes the change. A rejected write is reported in the status
+    and as an event, then raised. Raises OperatorError for other failures.
     """
     memory, path = memory or Memory(), bookie_path(namespace, name)
     observed = await observe_pool(kube, http, namespace, name, now_s, memory, generated=certificates is not None)
@@ -53,7 +55,18 @@ async def reconcile_bookie(
     effective = effective_bookie(observed.resource, certificates is not None)
     observed = replace(observed, resource=effective, certificate_fault=fault)
     found = plan_bookie(observed, default_image, any_template=any_template)
-    await PoolActions(kube, http, observed.resource, observed.hosts, now_s, memory.applied).perform(found.actions)
+    actions = PoolActions(kube, http, observed.resource, observed.hosts, now_s, memory.applied)
+    try:
+        await actions.perform(found.actions)
+    except KubeError as error:
+        rejected = rejection_of(error)
+        if rejected is None:
+            raise
+        found = plan_bookie(replace(observed, rejected=rejected), default_image, any_template=any_template)
+        if found.status != observed.resource.status:
+            await _write_status(kube, observed.resource, found.status)
+        await actions.perform(rejection_events(observed.resource.status.conditions, rejected))
+        raise
     if any(isinstance(action, SetFinalizer | SetReplicas) for action in found.actions):
         return 0.0  # this changed the resourceVersion; the next reconciliation begins at once and writes the status
     if found.status != observed.resource.status:
@@ -118,13 +131,15 @@ async def reconcile_managed_ledger(
         memory.refusals[path] = stay | actions.refused
     if refusal is not None or actions.refused:
         jobs = replace(observed.jobs, refused=memory.refusals[path])
-        observed = replace(observed, jobs=jobs, refused=None if refusal is None else str(refusal))
+        rejected = None if refusal is None else rejection_of(refusal)
+        observed = replace(observed, jobs=jobs, rejected=rejected)
         found = plan_managed_ledger(observed, default_image, jobs_image, any_template=any_template)
     if refusal is None and any(isinstance(action, SetFinalizer) for action in found.actions):
         return 0.0
     if found.status != observed.resource.status:
         await _write_status(kube, observed.resource, found.status)
     if refusal is not None:
+        await actions.perform(rejection_events(observed.resource.status.conditions, observed.rejected))
         raise refusal
     quiet = found.status == observed.resource.status and _only_applies(found.actions)
     return memory.paces.next_s(path, found.requeue_s, quiet=quiet)

@@ -9,10 +9,11 @@ import pytest
 
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.kube import Kube
-from quire_operator.errors import ConflictError
+from quire_operator.errors import ConflictError, KubeError
 from quire_operator.reconcile import reconcile_bookie
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.kube_resources import BOOKIE, changed
+from tests.support.status_judges import kstatus
 
 pytestmark = pytest.mark.slow
 NOW_S = 1_900_000_000.0
@@ -117,6 +118,35 @@ async def test_a_status_is_not_written_over_what_was_not_seen(
     kube.merge(f"{path(namespace)}/pool", {"metadata": {"labels": {"a": "b"}}}).expect()
     with pytest.raises(ConflictError):
         await operator.kube.replace(f"{path(namespace)}/pool/status", made | {"status": {"phase": "Running"}})
+
+
+async def test_a_rejected_stateful_set_is_in_the_status_and_in_one_event_until_it_is_accepted(
+    operator: Operator, kube: KubeApi, namespace: str
+) -> None:
+    kube.create(path(namespace), BOOKIE).expect()
+    await operator.passes(2)
+    more_than_the_limit = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+    template = {"spec": {"containers": [{"name": "quire", "resources": more_than_the_limit}]}}
+    kube.merge(f"{path(namespace)}/pool", {"spec": {"podTemplate": template}}).expect()
+    for _ in range(2):
+        with pytest.raises(KubeError, match="must be less than or equal to cpu limit"):
+            await operator.passes(1)
+    pool = kube.get(f"{path(namespace)}/pool").expect()
+    assert pool["status"]["observedGeneration"] == pool["metadata"]["generation"]
+    for kind in ("WriteRejected", "Ready", "Stalled"):
+        found = condition(pool, kind)
+        assert (found["status"], found["reason"]) == ("False" if kind == "Ready" else "True", "Invalid")
+        assert "must be less than or equal to cpu limit" in found["message"]
+    assert kstatus(pool) == "Failed"
+    events = kube.get(f"/api/v1/namespaces/{namespace}/events").expect()["items"]
+    assert [(one["reason"], one["type"]) for one in events if one["involvedObject"]["name"] == "pool"] == [
+        ("Invalid", "Warning")
+    ]
+    kube.merge(f"{path(namespace)}/pool", {"spec": {"podTemplate": None}}).expect()
+    await operator.passes(1)
+    pool = kube.get(f"{path(namespace)}/pool").expect()
+    assert condition(pool, "WriteRejected")["status"] == condition(pool, "Stalled")["status"] == "False"
+    assert kstatus(pool) == "InProgress"
 
 
 async def test_a_deleted_pool_gives_up_its_finalizer(operator: Operator, kube: KubeApi, namespace: str) -> None:

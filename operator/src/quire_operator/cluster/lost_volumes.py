@@ -1,4 +1,4 @@
-"""Finds why a pod does not start: lost volumes, and the termination message of its process. Reads only."""
+"""Finds why a pod does not start: lost volumes, its last words, and what blocks it. Reads only."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,9 +7,12 @@ from quire_operator.builders import Manifest
 from quire_operator.builders.naming import CONTAINER
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import object_path
+from quire_operator.plan.observation import UNSCHEDULABLE
 
 HOST_LABEL = "kubernetes.io/hostname"
+MESSAGE_MAX = 1000
 _NODES = "/api/v1/nodes"
+_STARTING = ("ContainerCreating", "PodInitializing")
 
 
 async def volumes_gone(kube: Kube, pods: list[Manifest], claims: list[Manifest]) -> dict[str, str]:
@@ -59,9 +62,22 @@ def last_words(pod: Manifest) -> str | None:
         message = _last_line(ended.get("message", "").splitlines())
         return message or f"its process exited with code {ended.get('exitCode')} ({ended.get('reason', 'no reason')})"
     waiting = mine.get("state", {}).get("waiting") or {}
-    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+    if waiting.get("reason") in (None, *_STARTING):
         return None
     return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+
+
+def what_blocks(pod: Manifest) -> tuple[str, str] | None:
+    """Return why a pod cannot run, as the reason and the message of Kubernetes; None if nothing blocks it."""
+    status = pod.get("status", {})
+    for one in status.get("conditions", ()):
+        if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == UNSCHEDULABLE:
+            return UNSCHEDULABLE, str(one.get("message", ""))[:MESSAGE_MAX]
+    for one in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        waiting = one.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, *_STARTING):
+            return str(waiting["reason"]), str(waiting.get("message", ""))[:MESSAGE_MAX]
+    return None
 
 
 def _last_line(lines: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ from quire_operator.builders.naming import (
 from quire_operator.builders.settings import POOL_SECRET_KEYS
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.lost_volumes import last_words, volumes_gone
+from quire_operator.cluster.lost_volumes import last_words, volumes_gone, what_blocks
 from quire_operator.cluster.memory import Cache, Memory
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, object_path
@@ -285,6 +285,7 @@ def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
         zone=zones.get(node) if node is not None else None,
         zone_annotation=annotations.get(ZONE_ANNOTATION),
         failure=last_words(pod),
+        blocked=what_blocks(pod),
         replace_asked=REPLACE_ANNOTATION in annotations,
     )
 

@@ -13,15 +13,19 @@ from quire_operator.builders import ReadManifest
 from quire_operator.kubectl.tables import duration
 
 _GOOD_WHEN_FALSE = frozenset(
-    {"Degraded", "DiskPressure", "ScaleDownBlocked", "ReplaceBlocked", "NotYetServed", "BookiesUnguarded"}
+    {
+        *("Degraded", "Stalled", "WriteRejected", "PodsBlocked", "DiskPressure", "ScaleDownBlocked"),
+        *("ReplaceBlocked", "NotYetServed", "BookiesUnguarded"),
+    }
 )
-_QUIET = frozenset({"Progressing", "Quiesced"})
-_STANDS = frozenset({"Stuck", "VolumesCannotGrow"})
-"""Reasons of conditions that do not improve without intervention."""
+_QUIET = frozenset({"Reconciling", "Quiesced"})
+"""Conditions about work that is under way: other conditions and the operation report problems."""
 EVENTS_SHOWN = 5
 _REMEDIES = {
     "FullyReplicated": "auto-recovery copies them: `kubectl quire under-replicated` lists the remaining ledgers",
     "MetadataReachable": "check etcd and its NetworkPolicies; nothing is replaced meanwhile",
+    "WriteRejected": "correct the field that the API server names, or the quota or webhook that rejects the object",
+    "PodsBlocked": "`kubectl describe pod` has all of its events; free capacity, or correct the image or the mounts",
     "DiskPressure": "raise storage.ledgers.size, or replicas",
     "ScaleDownBlocked": "the message has the remedy; a drain is never forced",
     "ReplaceBlocked": "the message has what it waits for, and the annotation that skips the wait",
@@ -78,8 +82,11 @@ def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[
     found = []
     if generation is not None and status.get("observedGeneration") not in (None, generation):
         found.append(Reason(Severity.UNKNOWN, "the operator has not observed the latest change of its spec yet"))
-    for condition in status.get("conditions", ()):
-        found += _of_condition(condition)
+    conditions = status.get("conditions", ())
+    explained = {one.get("message") for one in conditions if one["type"] in _REMEDIES and _of_condition(one)} - {""}
+    for condition in conditions:
+        if condition["type"] in _REMEDIES or condition.get("message") not in explained:
+            found += _of_condition(condition)
     for row in status.get("bookies", ()):
         if row.get("state") not in (None, "Writable"):
             why = row.get("reason") or "no reason given"
@@ -98,7 +105,7 @@ def _of_condition(condition: ReadManifest) -> list[Reason]:
     kind, status = condition["type"], condition["status"]
     text = f"{kind} is {status} ({condition.get('reason', '?')}): {condition.get('message') or 'no message'}"
     if kind in _QUIET:
-        return [_wrong(text, _REMEDIES.get(kind, ""))] if condition.get("reason") in _STANDS else []
+        return []
     if status == "Unknown":
         return [Reason(Severity.UNKNOWN, text, _REMEDIES.get(kind, ""))]
     good = "False" if kind in _GOOD_WHEN_FALSE else "True"

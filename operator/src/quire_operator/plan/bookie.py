@@ -12,7 +12,7 @@ from quire_operator.api.quantities import duration_s
 from quire_operator.builders import Manifest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children, volume_claims
-from quire_operator.plan import autoscale, drain, expand, replace, roll
+from quire_operator.plan import autoscale, drain, expand, rejections, replace, roll
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -26,7 +26,7 @@ from quire_operator.plan.bookie_conditions import Decisions
 from quire_operator.plan.bookie_status import capacity, render_status
 from quire_operator.plan.deletion import FINALIZER, needed_by_others, plan_deletion
 from quire_operator.plan.observation import PoolObservation
-from quire_operator.plan.operations import Move, seconds_of
+from quire_operator.plan.operations import Move, seconds_of, waiting
 from quire_operator.plan.pod_rules import bookie_template_faults
 from quire_operator.plan.replicas import allowed_replicas
 from quire_operator.plan.spec_checks import bookie_faults, not_served_by_bookies
@@ -52,6 +52,8 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     """Return the plan. `any_template`: pod templates may request privileges (`pod_rules`)."""
     spec, operation = observed.resource.spec, observed.resource.status.operation
     held = needed_by_others(observed)
+    if observed.rejected is not None:
+        return _rejected(observed, held)
     if observed.resource.meta.deletion_timestamp is not None and held is None:
         leaving = plan_deletion(observed)
         at = Decisions(leaving.operation, deletion_held=leaving.held)
@@ -77,6 +79,7 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     ]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += [*_events(observed, operation, move.operation), *_holding(observed, held)]
+    actions += rejections.blocked_events(observed.resource.status.conditions, observed.pods)
     # The next operation begins in the next reconciliation: a pool that removes several bookies is not quiet in between.
     work_left = _work_left(observed) or (operation is not None and move.operation is None)
     idle = not work_left and operation is None and move.operation is None and blocker is None
@@ -90,6 +93,16 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     else:
         requeue_s = LACKING_REQUEUE_S if lacks_replicas(observed) else IDLE_REQUEUE_S
     return PoolPlan(tuple(actions), render_status(observed, at), requeue_s)
+
+
+def _rejected(observed: PoolObservation, held: str | None) -> PoolPlan:
+    """Return the plan after a rejected write: no actions. The operation stays where it is, and says why."""
+    operation = observed.resource.status.operation
+    if operation is not None and observed.rejected is not None:
+        operation = waiting(operation, f"waiting until the API server accepts a write: {observed.rejected.message}")
+    not_served = tuple(not_served_by_bookies(observed.resource))
+    at = Decisions(operation, (), not_served, work_left=_work_left(observed), deletion_held=held)
+    return PoolPlan((), render_status(observed, at), BUSY_REQUEUE_S)
 
 
 def lacks_replicas(observed: PoolObservation) -> bool:

@@ -1,14 +1,22 @@
-"""Derives the conditions of a `Bookie`, with reasons, from an observation. Pure.
+"""Derives the phase and the conditions of a `Bookie`, with reasons, from one observation. Pure.
 
-If a fact could not be observed, the condition is Unknown; it never repeats an earlier value.
+If a fact could not be observed, the condition is Unknown; it never repeats an earlier value. `Reconciling` and
+`Stalled` are those of kstatus, by which Flux, Argo CD and kpt judge a resource. `judged` computes all of them together,
+so that these invariants hold (the table of `test_conditions_agree` enumerates them):
+
+* Ready=True implies Writable=True, Degraded=False, Stalled=False, WriteRejected=False and PodsBlocked=False.
+* Ready is not True implies Reconciling=True or Stalled=True, unless the pool is paused.
+* Reconciling=True and Stalled=True exclude each other, and so do Stalled=True and Quiesced=True.
+* The phase Running implies Ready=True; the phase Degraded implies Degraded=True.
+* Each condition, like the status, names the generation that was observed.
 """
 
 from dataclasses import dataclass
 
-from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity
+from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity, Phase
 from quire_operator.api.conditions import Finding, Truth
-from quire_operator.api.operations import Operation, Step
-from quire_operator.plan import replace, roll
+from quire_operator.api.operations import Operation, OperationType, Step
+from quire_operator.plan import rejections, replace, roll
 from quire_operator.plan.observation import PoolObservation
 
 METADATA_SILENT = "the metadata store is unreachable, or no bookie and no auto-recovery pod responds"
@@ -30,14 +38,29 @@ class Decisions:
     """Why the resource cannot be deleted yet."""
 
 
-def conditions(
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The phase and all conditions, which never contradict each other."""
+
+    phase: Phase
+    conditions: tuple[Finding, ...]
+
+
+def judged(
     observed: PoolObservation, rows: tuple[BookieStatusRow, ...], space: Capacity | None, at: Decisions
-) -> list[Finding]:
-    """Return all conditions."""
+) -> Judgement:
+    """Return the phase and all conditions."""
+    writable, blocked = _writable(observed, rows), rejections.blocked(observed.pods)
+    degraded, stalled = _degraded(observed, rows, blocked, at), _stalled(observed, at)
+    ready = _ready(observed, writable, degraded, at)
     found = [
-        _ready(observed, rows, at),
-        _progressing(observed, at),
-        _degraded(observed, rows, at),
+        ready,
+        writable,
+        degraded,
+        _reconciling(observed, ready, stalled, at),
+        stalled,
+        rejections.rejected(observed.rejected),
+        blocked,
         _metadata(observed),
         _replicated(observed),
         _placement(observed, rows),
@@ -45,12 +68,38 @@ def conditions(
         _scale_down(at),
         _replace(observed),
         _cookies(observed, rows),
-        _quiesced(at),
+        _quiesced(stalled, at),
     ]
     if at.not_served:
         fields = ", ".join(at.not_served)
         found.append(Finding(type="NotYetServed", status=Truth.TRUE, reason="FieldsWithoutEffect", message=fields))
-    return found
+    return Judgement(_phase(observed, rows, ready, degraded, at), tuple(found))
+
+
+def _phase(
+    observed: PoolObservation, rows: tuple[BookieStatusRow, ...], ready: Finding, degraded: Finding, at: Decisions
+) -> Phase:
+    """Return the state in one word; the one that needs attention first wins."""
+    resource = observed.resource
+    if resource.meta.deletion_timestamp is not None:
+        return Phase.DELETING
+    if at.faults:
+        return Phase.INVALID
+    if resource.spec.paused:
+        return Phase.PAUSED
+    if at.operation is not None:
+        during = {
+            OperationType.DRAIN: Phase.SCALING,
+            OperationType.ROLL: Phase.UPDATING,
+            OperationType.REPLACE: Phase.REPLACING,
+        }
+        return during.get(at.operation.type, Phase.EXPANDING)
+    lacking = sum(row.state is BookieState.WRITABLE for row in rows) < resource.spec.replicas
+    if observed.stateful_set is None or (not observed.known_ids and lacking):
+        return Phase.CREATING
+    if degraded.status is Truth.TRUE:
+        return Phase.DEGRADED
+    return Phase.CREATING if lacking or ready.status is not Truth.TRUE else Phase.RUNNING
 
 
 def finding(kind: str, holds: bool | None, yes: str, no: str, message: str = "") -> Finding:
@@ -60,48 +109,105 @@ def finding(kind: str, holds: bool | None, yes: str, no: str, message: str = "")
     return Finding(type=kind, status=Truth.TRUE if holds else Truth.FALSE, reason=yes if holds else no, message=message)
 
 
-def _ready(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], at: Decisions) -> Finding:
+def _writable(observed: PoolObservation, rows: tuple[BookieStatusRow, ...]) -> Finding:
     """Check for enough writable bookies for the largest ensemble that is declared on them."""
-    if at.faults:
-        return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
-    if at.deletion_held is not None:
-        return finding("Ready", False, "", "DeletionHeld", at.deletion_held)
     wanted = observed.resource.spec.replicas
     writable = sum(row.state is BookieState.WRITABLE for row in rows)
     needed = min(wanted, max((namespace.ensemble for namespace in observed.namespaces), default=wanted))
     message = f"{writable} of {wanted} bookies are writable"
-    if writable < needed:
-        return finding("Ready", False, "", "TooFewWritable", f"{message}, {needed} are needed")
-    return finding("Ready", True, "Serving", "", message)
+    enough = writable >= needed
+    return finding(
+        "Writable", enough, "EnoughBookies", "TooFewBookies", message if enough else f"{message}, {needed} are needed"
+    )
 
 
-def _progressing(observed: PoolObservation, at: Decisions) -> Finding:
+def _ready(observed: PoolObservation, writable: Finding, degraded: Finding, at: Decisions) -> Finding:
+    """Check that the pool serves with the redundancy that its spec declares. The most urgent reason wins."""
+    if at.faults:
+        return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
+    if at.deletion_held is not None:
+        return finding("Ready", False, "", "DeletionHeld", at.deletion_held)
+    if observed.rejected is not None:
+        return finding("Ready", False, "", observed.rejected.reason, observed.rejected.message)
+    if writable.status is Truth.FALSE:
+        message = "; ".join(filter(None, [writable.message, degraded.message]))
+        return finding("Ready", False, "", "TooFewWritable", message)
+    if degraded.status is Truth.TRUE:
+        return finding("Ready", False, "", degraded.reason, degraded.message)
+    return finding("Ready", True, "Serving", "", writable.message)
+
+
+def _stalled(observed: PoolObservation, at: Decisions) -> Finding:
+    """Check for problems that need a change by an administrator, with the reason of the first."""
     operation = at.operation
+    if at.faults:
+        return finding("Stalled", True, "InvalidSpec", "", "; ".join(at.faults))
+    if observed.rejected is not None:
+        return finding("Stalled", True, observed.rejected.reason, "", observed.rejected.message)
     if observed.resource.spec.paused:
-        return finding("Progressing", False, "", "Paused", "spec.paused is set: no changes are made")
+        return finding("Stalled", False, "", "Paused")
     if at.expansion_blocker is not None:
-        return finding("Progressing", False, "", "VolumesCannotGrow", at.expansion_blocker)
-    if operation is None:
-        return finding("Progressing", at.work_left, "Creating", "NothingToDo")
-    stuck = operation.step in (Step.SETTLING, Step.REPLACING, Step.REJOINING) and roll.is_stuck(operation, observed)
-    what = f"{operation.type.value}: {operation.step.value}" + (f", {operation.message}" if operation.message else "")
-    return finding("Progressing", not stuck, operation.type.value, "Stuck", what)
+        return finding("Stalled", True, "VolumesCannotGrow", "", at.expansion_blocker)
+    if operation is not None and _is_stuck(operation, observed):
+        return finding("Stalled", True, "Stuck", "", _progress(operation))
+    return finding("Stalled", False, "", "NotStalled")
 
 
-def _degraded(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], at: Decisions) -> Finding:
+def _is_stuck(operation: Operation, observed: PoolObservation) -> bool:
+    waits = operation.step in (Step.SETTLING, Step.REPLACING, Step.REJOINING)
+    return waits and roll.is_stuck(operation, observed)
+
+
+def _progress(operation: Operation) -> str:
+    return f"{operation.type.value}: {operation.step.value}" + (f", {operation.message}" if operation.message else "")
+
+
+def _reconciling(observed: PoolObservation, ready: Finding, stalled: Finding, at: Decisions) -> Finding:
+    """Check whether the operator or the cluster still works towards the spec."""
+    if stalled.status is Truth.TRUE:
+        return finding("Reconciling", False, "", "Stalled")
+    if observed.resource.spec.paused:
+        return finding("Reconciling", False, "", "Paused", "spec.paused is set: no changes are made")
+    if at.operation is not None:
+        return finding("Reconciling", True, at.operation.type.value, "", _progress(at.operation))
+    if at.work_left:
+        return finding("Reconciling", True, "Creating", "", ready.message)
+    return finding("Reconciling", ready.status is not Truth.TRUE, ready.reason, "NothingToDo", ready.message)
+
+
+def _degraded(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], blocked: Finding, at: Decisions) -> Finding:
+    """Check for everything that makes the pool less than its spec declares, with the reason of the first."""
     gone, ended_by_us = (BookieState.UNREACHABLE, BookieState.LOST, BookieState.FAILING), _ended_by_us(observed, at)
     away = [
         row.pod
         for row in rows
         if row.state in gone and (row.pod != ended_by_us or row.state is not BookieState.UNREACHABLE)
     ]
-    damaged = 0 if observed.cluster is None else observed.cluster.unaccepted
-    problems = [f"{', '.join(away)} cannot be reached"] if away else []
-    problems += [f"{damaged} ledgers have entries that no replica can serve"] if damaged else []
-    failing = [f"{row.pod}: {row.reason}" for row in rows if row.state is BookieState.FAILING]
-    problems += failing
-    reason = "LedgersUnreadable" if damaged else "BookiesAway"
-    return finding("Degraded", bool(problems), reason, "Well", "; ".join(problems))
+    problems: list[tuple[str, str]] = []
+    if observed.cluster is not None and observed.cluster.unaccepted:
+        message = f"{observed.cluster.unaccepted} ledgers have entries that no replica can serve"
+        problems.append(("LedgersUnreadable", message))
+    if observed.rejected is not None:
+        problems.append((observed.rejected.reason, observed.rejected.message))
+    if blocked.status is Truth.TRUE:
+        problems.append((blocked.reason, blocked.message))
+    if away:
+        problems.append(("BookiesAway", f"{', '.join(away)} cannot be reached"))
+    problems += [("BookiesAway", f"{row.pod}: {row.reason}") for row in rows if row.state is BookieState.FAILING]
+    read_only = [f"{row.pod}: {row.reason}" for row in rows if row.state is BookieState.READ_ONLY]
+    problems += [("BookiesReadOnly", f"read-only: {', '.join(read_only)}")] if read_only else []
+    # A drain marks the ledgers that it copies; the bookie still serves them.
+    drains = at.operation is not None and at.operation.type is OperationType.DRAIN
+    if observed.cluster is not None and observed.cluster.under_replicated and not drains:
+        message = f"{observed.cluster.under_replicated} ledgers are under-replicated"
+        problems.append(("LedgersLackReplicas", message))
+    if at.expansion_blocker is not None:
+        problems.append(("VolumesCannotGrow", at.expansion_blocker))
+    if at.operation is not None and _is_stuck(at.operation, observed):
+        problems.append(("Stuck", _progress(at.operation)))
+    reason = problems[0][0] if problems else ""
+    message = "; ".join(dict.fromkeys(text for _, text in problems))
+    return finding("Degraded", bool(problems), reason, "Well", message)
 
 
 def _ended_by_us(observed: PoolObservation, at: Decisions) -> str | None:
@@ -189,6 +295,7 @@ def _cookies(observed: PoolObservation, rows: tuple[BookieStatusRow, ...]) -> Fi
     return finding("CookiesConsistent", not problems, "Consistent", "Inconsistent", "; ".join(problems))
 
 
-def _quiesced(at: Decisions) -> Finding:
-    idle = at.operation is None and not at.work_left and at.scale_down_blocker is None and not at.faults
+def _quiesced(stalled: Finding, at: Decisions) -> Finding:
+    idle = at.operation is None and not at.work_left and at.scale_down_blocker is None
+    idle = idle and stalled.status is not Truth.TRUE
     return finding("Quiesced", idle, "NothingUnderWay", "Working")

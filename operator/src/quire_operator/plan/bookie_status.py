@@ -1,7 +1,6 @@
 """Renders the status of a `Bookie` from an observation and the plan's decisions. Pure."""
 
 from quire_operator.api.bookie import (
-    Bookie,
     BookieState,
     BookieStatus,
     BookieStatusRow,
@@ -9,14 +8,12 @@ from quire_operator.api.bookie import (
     DrainProgress,
     LastScrub,
     LostBookie,
-    Phase,
     UnderReplicated,
 )
 from quire_operator.api.conditions import moved_on
-from quire_operator.api.operations import OperationType
 from quire_operator.builders.naming import BOOKIE, ordinal_of, selector_text
-from quire_operator.plan.bookie_conditions import Decisions, conditions
-from quire_operator.plan.observation import ObservedBookie, ObservedPod, PoolObservation
+from quire_operator.plan.bookie_conditions import Decisions, judged
+from quire_operator.plan.observation import UNSCHEDULABLE, ObservedBookie, ObservedPod, PoolObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
 from quire_operator.plan.replace import why_lost
 
@@ -30,11 +27,11 @@ def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
     resource, cluster = observed.resource, observed.cluster
     rows = bookie_rows(observed)
     space = capacity(observed)
-    found = conditions(observed, rows, space, at)
+    judgement = judged(observed, rows, space, at)
     states = [row.state for row in rows]
     return BookieStatus(
         observed_generation=resource.meta.generation,
-        phase=phase(observed, at, rows),
+        phase=judgement.phase,
         replicas=len(observed.pods),
         selector=selector_text(resource.meta.name, BOOKIE),
         ready=sum(row.pod in observed.bookies for row in rows),
@@ -51,7 +48,9 @@ def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
         operation=at.operation,
         lost_bookies=lost_bookies(observed),
         bookies=rows,
-        conditions=moved_on(resource.status.conditions, found, rfc3339(observed.now_s), resource.meta.generation),
+        conditions=moved_on(
+            resource.status.conditions, judgement.conditions, rfc3339(observed.now_s), resource.meta.generation
+        ),
     )
 
 
@@ -98,6 +97,8 @@ def _state(
         return (BookieState.DRAINED, "empty") if emptied else (BookieState.DRAINING, "its ledgers are being copied")
     if bookie is None and pod.ready:
         return BookieState.UNREACHABLE, "its pod is ready, but its HTTP port does not respond to the operator"
+    if bookie is None and pod.blocked is not None and pod.blocked[0] == UNSCHEDULABLE:
+        return BookieState.FAILING, f"{UNSCHEDULABLE}: {pod.blocked[1]}"
     if bookie is None and pod.failure is not None:
         return BookieState.FAILING, pod.failure
     if bookie is None and pod.started:
@@ -179,28 +180,3 @@ def _with_rate(observed: PoolObservation, now: Capacity) -> Capacity:
 def _percent(part: int, whole: int) -> int:
     """Return the percentage, rounded up, so that a nearly full disk is not reported as less full."""
     return min(100, -(-100 * part // whole))
-
-
-def phase(observed: PoolObservation, at: Decisions, rows: tuple[BookieStatusRow, ...]) -> Phase:
-    """Return the state in one word; the one that needs attention first wins."""
-    resource: Bookie = observed.resource
-    if resource.meta.deletion_timestamp is not None:
-        return Phase.DELETING
-    if at.faults:
-        return Phase.INVALID
-    if resource.spec.paused:
-        return Phase.PAUSED
-    if at.operation is not None:
-        during = {
-            OperationType.DRAIN: Phase.SCALING,
-            OperationType.ROLL: Phase.UPDATING,
-            OperationType.REPLACE: Phase.REPLACING,
-        }
-        return during.get(at.operation.type, Phase.EXPANDING)
-    writable = sum(row.state is BookieState.WRITABLE for row in rows)
-    if observed.stateful_set is None or (not observed.known_ids and writable < resource.spec.replicas):
-        return Phase.CREATING
-    lacking = observed.cluster is not None and not observed.fully_replicated
-    if lacking or writable < resource.spec.replicas:
-        return Phase.DEGRADED
-    return Phase.RUNNING

@@ -7,7 +7,7 @@ from typing import Any
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.plan.jobs_observation import JobsObservation
-from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet
+from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet, Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class LedgerObservation:
     """Why the operator cannot create the ledger passwords; an administrator must act."""
     rival: str | None = None
     """namespace/name of an older ManagedLedger with the same topics' namespace on the same cluster."""
-    refused: str | None = None
-    """What the API server or a broker refused in this reconciliation, as it reported it."""
+    rejected: Rejection | None = None
+    """The write of this reconciliation that the API server or a broker rejected."""
     pod_monitors: bool = False
     unwanted_monitors: tuple[tuple[str, str], ...] = ()
     """Name and uid of our PodMonitors that exist although monitoring is off."""

@@ -6,6 +6,7 @@ from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
 from quire_operator.builders.broker import NO_CREDENTIALS, BrokerFacts, broker_children, broker_hosts
+from quire_operator.plan import rejections
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -57,6 +58,7 @@ def plan_managed_ledger(
     facts = BrokerFacts(observed.pool, default_image, observed.pod_monitors, _credentials(observed))
     actions += [Apply(child) for child in broker_children(resource, facts)]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
+    actions += rejections.blocked_events(resource.status.conditions, observed.pods)
     wanting = [] if observed.namespace is None else missing(spec, observed.namespace, broker_hosts(resource))
     loads = [] if observed.namespace is None or wanting else to_load(spec, observed.namespace)
     against = () if observed.namespace is None else tuple(contradictions(spec, observed.namespace))

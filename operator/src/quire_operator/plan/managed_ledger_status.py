@@ -1,4 +1,13 @@
-"""Renders the status of a `ManagedLedger` from an observation and the plan's decisions. Pure."""
+"""Renders the status of a `ManagedLedger` from an observation and the plan's decisions. Pure.
+
+`judged` computes the state and all conditions together, so that these invariants hold (see `test_conditions_agree`):
+
+* Ready=True implies Writable=True, PolicyApplied=True, Degraded=False, Stalled=False, WriteRejected=False and
+  PodsBlocked=False.
+* Ready is not True implies Reconciling=True or Stalled=True, unless it is paused or has no brokers by its spec.
+* Reconciling=True and Stalled=True exclude each other.
+* The state Open implies Ready=True; the state Degraded implies Degraded=True.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +21,7 @@ from quire_operator.api.managed_ledger import (
     TopicRow,
 )
 from quire_operator.builders.broker import service_url
+from quire_operator.plan import rejections
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
 from quire_operator.plan.jobs import JobsPlan
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
@@ -40,9 +50,10 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
     declared = [topic.name for topic in resource.spec.topics]
     owners = [topic.owner for topic in topics.values()]
     generation = resource.meta.generation
+    in_one_word, conditions = judged(observed, at)
     return ManagedLedgerStatus(
         observed_generation=generation,
-        state=state(observed, at),
+        state=in_one_word,
         service_url=service_url(resource),
         replicas=len(observed.pods),
         ready=sum(pod.ready for pod in observed.pods),
@@ -52,7 +63,7 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in observed.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
         jobs=at.jobs.rows,
-        conditions=moved_on(resource.status.conditions, _conditions(observed, at), rfc3339(observed.now_s), generation),
+        conditions=moved_on(resource.status.conditions, conditions, rfc3339(observed.now_s), generation),
     )
 
 
@@ -76,29 +87,20 @@ def _row(name: str, topic: ObservedTopic) -> TopicRow:
     )
 
 
-def state(observed: LedgerObservation, at: LedgerDecisions) -> LedgerState:
-    """Return the state in one word; the one that needs attention first wins."""
-    spec = observed.resource.spec
-    if observed.resource.meta.deletion_timestamp is not None:
-        return LedgerState.DELETING
-    if at.faults:
-        return LedgerState.INVALID
-    if spec.paused:
-        return LedgerState.PAUSED
-    if spec.brokers.replicas == 0:
-        return LedgerState.STOPPED
-    if observed.stateful_set is None or (observed.namespace is None and not any(pod.ready for pod in observed.pods)):
-        return LedgerState.CREATING
-    if observed.namespace is None or observed.refused or at.contradictions or _writable(observed).status is Truth.FALSE:
-        return LedgerState.DEGRADED
-    return LedgerState.CREATING if at.missing else LedgerState.OPEN
-
-
-def _conditions(observed: LedgerObservation, at: LedgerDecisions) -> list[Finding]:
+def judged(observed: LedgerObservation, at: LedgerDecisions) -> tuple[LedgerState, list[Finding]]:
+    """Return the state and all conditions, which never contradict each other."""
+    writable, applied, blocked = _writable(observed), _applied(observed, at), rejections.blocked(observed.pods)
+    degraded, stalled = _degraded(observed, at, writable, blocked), _stalled(observed, at)
+    ready = _ready(observed, at, writable, degraded)
     found = [
-        _ready(observed, at),
-        _applied(observed, at),
-        _writable(observed),
+        ready,
+        degraded,
+        _reconciling(observed, ready, stalled),
+        stalled,
+        rejections.rejected(observed.rejected),
+        blocked,
+        applied,
+        writable,
         _replicated(observed),
         _cursors(observed),
     ]
@@ -112,7 +114,72 @@ def _conditions(observed: LedgerObservation, at: LedgerDecisions) -> list[Findin
     if at.not_served:
         fields = ", ".join(at.not_served)
         found.append(Finding(type="NotYetServed", status=Truth.TRUE, reason="FieldsWithoutEffect", message=fields))
-    return found
+    return _state(observed, at, ready, degraded), found
+
+
+def _state(observed: LedgerObservation, at: LedgerDecisions, ready: Finding, degraded: Finding) -> LedgerState:
+    """Return the state in one word; the one that needs attention first wins."""
+    spec = observed.resource.spec
+    if observed.resource.meta.deletion_timestamp is not None:
+        return LedgerState.DELETING
+    if at.faults:
+        return LedgerState.INVALID
+    if spec.paused:
+        return LedgerState.PAUSED
+    if spec.brokers.replicas == 0:
+        return LedgerState.STOPPED
+    if _is_new(observed):
+        return LedgerState.CREATING
+    if degraded.status is Truth.TRUE:
+        return LedgerState.DEGRADED
+    return LedgerState.OPEN if ready.status is Truth.TRUE else LedgerState.CREATING
+
+
+def _is_new(observed: LedgerObservation) -> bool:
+    """Return whether no broker has ever responded, as far as known."""
+    return observed.stateful_set is None or (observed.namespace is None and not any(pod.ready for pod in observed.pods))
+
+
+def _degraded(observed: LedgerObservation, at: LedgerDecisions, writable: Finding, blocked: Finding) -> Finding:
+    """Check for everything that makes it less than its spec declares, with the reason of the first."""
+    problems: list[tuple[str, str]] = []
+    if observed.rejected is not None:
+        problems.append((observed.rejected.reason, observed.rejected.message))
+    if blocked.status is Truth.TRUE:
+        problems.append((blocked.reason, blocked.message))
+    if observed.namespace is None and observed.resource.spec.brokers.replicas and not _is_new(observed):
+        problems.append(("NoBroker", NO_BROKER))
+    if at.contradictions:
+        problems.append(("Contradiction", "; ".join(at.contradictions)))
+    if writable.status is Truth.FALSE:
+        problems.append((writable.reason, writable.message))
+    reason = problems[0][0] if problems else ""
+    return finding("Degraded", bool(problems), reason, "Well", "; ".join(text for _, text in problems))
+
+
+def _stalled(observed: LedgerObservation, at: LedgerDecisions) -> Finding:
+    """Check for problems that need a change by an administrator, with the reason of the first."""
+    if at.faults:
+        return finding("Stalled", True, "InvalidSpec", "", "; ".join(at.faults))
+    if observed.rejected is not None:
+        return finding("Stalled", True, observed.rejected.reason, "", observed.rejected.message)
+    if at.contradictions:
+        return finding("Stalled", True, "Contradiction", "", "; ".join(at.contradictions))
+    return finding("Stalled", False, "", "NotStalled")
+
+
+def _reconciling(observed: LedgerObservation, ready: Finding, stalled: Finding) -> Finding:
+    """Check whether the operator or the cluster still works towards the spec."""
+    if stalled.status is Truth.TRUE:
+        return finding("Reconciling", False, "", "Stalled")
+    if observed.resource.spec.paused:
+        return finding("Reconciling", False, "", "Paused", "spec.paused is set: no changes are made")
+    if ready.reason == "Stopped":
+        return finding("Reconciling", False, "", "Stopped", ready.message)
+    rolling = observed.stateful_set is not None and not observed.stateful_set.current
+    if ready.status is Truth.TRUE and rolling:
+        return finding("Reconciling", True, "Updating", "", "the StatefulSet of the brokers changes")
+    return finding("Reconciling", ready.status is not Truth.TRUE, ready.reason, "NothingToDo", ready.message)
 
 
 def _leads_around(observed: LedgerObservation) -> bool:
@@ -123,21 +190,30 @@ def _leads_around(observed: LedgerObservation) -> bool:
     return observed.pool.spec.authentication is None and not (tls is not None and tls.client_authentication)
 
 
-def _ready(observed: LedgerObservation, at: LedgerDecisions) -> Finding:
+def _ready(observed: LedgerObservation, at: LedgerDecisions, writable: Finding, degraded: Finding) -> Finding:
+    """Check that the topics can be written and read as declared. The most urgent reason wins."""
     if at.deletion_held is not None:
         return finding("Ready", False, "", "DeletionHeld", at.deletion_held)
     if at.faults:
         return finding("Ready", False, "", "InvalidSpec", "; ".join(at.faults))
-    if observed.refused is not None:
-        return finding("Ready", False, "", "Refused", observed.refused)
+    if observed.rejected is not None:
+        return finding("Ready", False, "", observed.rejected.reason, observed.rejected.message)
     if observed.resource.spec.brokers.replicas == 0:
         return finding("Ready", False, "", "Stopped", "brokers.replicas is 0")
     if observed.namespace is None:
-        return finding("Ready", False, "", "NoBroker", NO_BROKER)
+        return finding("Ready", False, "", "NoBroker", "; ".join(dict.fromkeys([NO_BROKER, *_texts(degraded)])))
+    if degraded.status is Truth.TRUE:
+        return finding("Ready", False, "", degraded.reason, degraded.message)
     if at.missing:
         message = f"{at.missing} declared policies, topics or cursors do not exist yet"
         return finding("Ready", False, "", "NotAllThere", message)
+    if writable.status is Truth.UNKNOWN:
+        return finding("Ready", None, "", "", writable.message)
     return finding("Ready", True, "Serving", "", f"{len(observed.namespace.topics)} topics")
+
+
+def _texts(degraded: Finding) -> list[str]:
+    return degraded.message.split("; ") if degraded.message else []
 
 
 def _applied(observed: LedgerObservation, at: LedgerDecisions) -> Finding:

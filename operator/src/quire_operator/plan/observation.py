@@ -5,6 +5,19 @@ from dataclasses import dataclass, field
 from quire_operator.api.bookie import Bookie
 from quire_operator.builders import Manifest
 
+UNSCHEDULABLE = "Unschedulable"
+"""Reason of a pod that no node can take, as in its condition `PodScheduled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A write that the API server or a broker rejected."""
+
+    reason: str
+    """In CamelCase."""
+    message: str
+    """The message of the server, bounded."""
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
@@ -25,6 +38,8 @@ class ObservedPod:
     """Zone in the annotation of the pod."""
     failure: str | None = None
     """Termination message of its process, which keeps failing."""
+    blocked: tuple[str, str] | None = None
+    """Reason and message if the pod cannot be scheduled, or its container cannot start: `Unschedulable`, ..."""
     replace_asked: bool = False
     """An administrator declared its volumes lost, by annotation."""
 
@@ -170,6 +185,8 @@ class PoolObservation:
     """Why the operator cannot create the certificates; an administrator must act."""
     lacking_secret_keys: frozenset[str] = frozenset()
     """Keys that the Secret of `authentication` lacks."""
+    rejected: Rejection | None = None
+    """The write of this reconciliation that the API server rejected."""
     hosts: tuple[str, ...] = ()
     """Addresses of bookies and auto-recovery; those that reported on the metadata come first."""
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire_operator.cluster.lost_volumes import hosts_of, last_words
+from quire_operator.cluster.lost_volumes import hosts_of, last_words, what_blocks
 
 ENDED = {"terminated": {"exitCode": 1, "reason": "Error", "message": "starting\n\nquire: the folder /x is empty\n"}}
 
@@ -42,3 +42,30 @@ def test_only_a_local_volume_has_hosts() -> None:
     terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": rules}]}}
     assert hosts_of({"spec": {"nodeAffinity": terms}}) == {"n1"}
     assert hosts_of({"spec": {}}) == set()
+
+
+def conditioned(reason: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": "0/3 nodes are available"}
+    return {"status": {"conditions": [condition]}}
+
+
+def waiting(reason: str) -> dict[str, Any]:
+    return pod({"waiting": {"reason": reason, "message": "m"}})
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (conditioned("Unschedulable"), "Unschedulable"),
+        (conditioned("SchedulingGated"), None),
+        *((waiting(reason), reason) for reason in ("ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError")),
+        (waiting("CrashLoopBackOff"), "CrashLoopBackOff"),
+        (waiting("ContainerCreating"), None),
+        (pod({"running": {}}), None),
+        ({"status": {"initContainerStatuses": waiting("ErrImagePull")["status"]["containerStatuses"]}}, "ErrImagePull"),
+        ({}, None),
+    ],
+)
+def test_what_blocks_a_pod_is_the_reason_of_kubernetes(found: dict[str, Any], reason: str | None) -> None:
+    blocks = what_blocks(found)
+    assert (None if blocks is None else blocks[0]) == reason

@@ -127,7 +127,7 @@ def test_a_full_volume_grows_by_a_step_up_to_the_maximum() -> None:
     assert {action.size for action in resized} == {"180Gi"}
     at_most = observation(growing("180Gi"), 99, total=180 * GIB)
     assert not any(isinstance(action, act.ResizeClaim) for action in asked(at_most))
-    reported = next(one for one in plan_bookie(at_most, "q").status.conditions if one.type == "Progressing")
+    reported = next(one for one in plan_bookie(at_most, "q").status.conditions if one.type == "Stalled")
     assert (reported.reason, "reached max" in reported.message) == ("VolumesCannotGrow", True)
 
 
@@ -148,7 +148,7 @@ def test_a_storage_class_without_expansion_is_reported() -> None:
     world = growing()
     world.claims = {name: replace(claim, expandable=False) for name, claim in world.claims.items()}
     found = plan_bookie(observation(world, 90), "q")
-    reported = next(one for one in found.status.conditions if one.type == "Progressing")
+    reported = next(one for one in found.status.conditions if one.type == "Stalled")
     assert "does not allow expansion: add bookies" in reported.message
     assert not any(isinstance(action, act.ResizeClaim) for action in found.actions)
 

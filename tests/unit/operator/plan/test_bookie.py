@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.observation import ObservedNamespace
+from quire_operator.plan.observation import ObservedNamespace, Rejection
 from tests.support.kube_resources import bookie
 from tests.unit.operator.plan.small_world import Disk, World
 
@@ -50,7 +50,7 @@ def test_a_new_pool_starts_and_reports_that_the_data_are_safe() -> None:
         "Quiesced",
     ):
         assert world.condition(kind)["status"] == "True", kind
-    for kind in ("Progressing", "Degraded", "DiskPressure", "ScaleDownBlocked"):
+    for kind in ("Reconciling", "Degraded", "DiskPressure", "ScaleDownBlocked"):
         assert world.condition(kind)["status"] == "False", kind
     assert world.delay_s is None, "no value of the cluster is known; the auditor sets its own"
 
@@ -234,7 +234,7 @@ def test_a_roll_waits_for_full_replication_between_pods() -> None:
     world.under_replicated = 5
     world.run()
     assert world.replaced == ["pool-bookie-2"]
-    assert "5 ledgers are under-replicated" in world.condition("Progressing")["message"]
+    assert "5 ledgers are under-replicated" in world.condition("Reconciling")["message"]
     world.under_replicated = 0
     world.run()
     assert len(world.replaced) == 3
@@ -248,7 +248,7 @@ def test_a_bad_image_breaks_one_pod_and_reverting_it_repairs_that_without_waitin
     assert world.replaced == ["pool-bookie-2"]
     world.now_s += 3600
     world.run()
-    assert world.condition("Progressing")["reason"] == "Stuck"
+    assert world.condition("Stalled")["reason"] == "Stuck"
     world.under_replicated = 3
     world.change(image="quire:1")
     world.run()
@@ -304,9 +304,9 @@ def test_volumes_that_cannot_grow_are_reported_and_left_alone() -> None:
     world.change(storage=STORAGE)
     world.run()
     assert {claim.size for claim in world.claims.values()} == {"10Gi", "100Gi"}
-    progressing = world.condition("Progressing")
-    assert progressing["reason"] == "VolumesCannotGrow"
-    assert "ledgers0-pool-bookie-0" in progressing["message"]
+    stalled = world.condition("Stalled")
+    assert stalled["reason"] == "VolumesCannotGrow"
+    assert "ledgers0-pool-bookie-0" in stalled["message"]
 
 
 def test_without_the_metadata_store_nothing_is_replaced_or_scaled_down() -> None:
@@ -414,3 +414,33 @@ def test_simultaneous_changes_end_like_sequential_ones() -> None:
     assert len(world.pods) == 4
     assert all("quire:2" in pod.revision for pod in world.pods.values())
     assert {claim.size for claim in world.claims.values() if claim.template == "ledgers0"} == {"200Gi"}
+
+
+def test_an_operation_says_that_it_waits_for_a_rejected_write_and_stays_at_its_step() -> None:
+    world = running()
+    world.change(replicas=5)
+    world.run()
+    world.change(replicas=3)
+    world.reconcile()
+    before = world.status()["operation"]
+    rejection = Rejection("QuotaExceeded", "the API server refused (403): exceeded quota: compute")
+    found = plan_bookie(replace(world.observe(), rejected=rejection), "quire:1")
+    assert found.actions == ()
+    assert found.status.operation is not None
+    after = found.status.operation.plain()
+    assert after.pop("message") == f"waiting until the API server accepts a write: {rejection.message}"
+    before.pop("message", None)
+    assert after == before
+
+
+def test_a_pod_that_cannot_be_scheduled_is_reported_once_as_an_event() -> None:
+    world = running()
+    blocked = ("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu")
+    world.pods["pool-bookie-1"] = replace(world.pods["pool-bookie-1"], ready=False, node=None, blocked=blocked)
+    world.reconcile()
+    world.reconcile()
+    assert reasons(world) == ["Unschedulable"]
+    assert world.condition("PodsBlocked")["reason"] == "Unschedulable"
+    assert blocked[1] in world.condition("Ready")["message"]
+    (row,) = [one for one in world.status()["bookies"] if one["pod"] == "pool-bookie-1"]
+    assert (row["state"], row["reason"]) == ("Failing", "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu")

@@ -442,7 +442,7 @@ def stuck_behind_a_loss() -> tuple[World, str]:
 
 def test_a_replacement_waits_for_an_accepted_loss_and_ends_with_it() -> None:
     world, old = stuck_behind_a_loss()
-    message = world.condition("Progressing")["message"]
+    message = world.condition("Reconciling")["message"]
     assert f"quire cluster decommission {old} --accept-loss" in message
     world.accepted = 1
     world.run()

@@ -13,7 +13,7 @@ from quire_operator.plan import actions as act
 from quire_operator.plan.ledger_observation import LedgerObservation, NamespaceState, ObservedTopic
 from quire_operator.plan.managed_ledger import LedgerPlan, plan_managed_ledger
 from quire_operator.plan.namespace import ACTIONS_MAX, isolation, policies, retention_mb, retention_minutes
-from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet
+from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet, Rejection
 from tests.support.kube_resources import bookie, managed_ledger
 
 PERSISTENCE = {
@@ -185,7 +185,7 @@ def test_retention_is_a_policy_only_if_declared() -> None:
         ({"bookies": 2}, LedgerState.INVALID, "InvalidSpec"),
         ({"namespace": None}, LedgerState.DEGRADED, "NoBroker"),
         ({"namespace": None, "pods": ()}, LedgerState.CREATING, "NoBroker"),
-        ({"writable_bookies": 2}, LedgerState.DEGRADED, "Serving"),
+        ({"writable_bookies": 2}, LedgerState.DEGRADED, "TooFewBookies"),
     ],
 )
 def test_problems_of_the_environment_are_reported(changes: dict[str, Any], state: LedgerState, reason: str) -> None:
@@ -352,7 +352,8 @@ def test_the_younger_of_two_resources_with_one_namespace_does_nothing() -> None:
 
 
 def test_a_refusal_of_a_broker_or_the_api_server_is_reported() -> None:
-    found = plan(replace(seen(), refused="POST persistence: the broker refused (412): E is too large"))
+    message = "POST persistence: the broker refused (412): E is too large"
+    found = plan(replace(seen(), rejected=Rejection("Refused", message)))
     assert found.status.state is LedgerState.DEGRADED
     assert condition(found, "Ready").reason == "Refused"
     assert "E is too large" in condition(found, "Ready").message

@@ -152,8 +152,9 @@ def test_a_refused_template_changes_nothing_and_is_in_the_status() -> None:
     seen = PoolObservation(pool({"hostNetwork": True}), 0.0)
     found = plan_bookie(seen, "quire:1")
     assert found.actions == ()
-    (reported,) = [one for one in found.status.conditions if "hostNetwork" in one.message]
-    assert "InvalidSpec" in (reported.type, reported.reason)
+    (reported,) = [one for one in found.status.conditions if one.type == "Ready"]
+    assert "hostNetwork" in reported.message
+    assert reported.reason == "InvalidSpec"
     allowed = plan_bookie(seen, "quire:1", any_template=True)
     assert any(isinstance(one, act.Apply) for one in allowed.actions)
 

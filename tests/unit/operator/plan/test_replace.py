@@ -78,7 +78,7 @@ def test_nothing_is_released_while_a_ledger_has_no_other_replica() -> None:
         world.settle()
     assert world.claims == claims
     assert world.status()["operation"]["step"] == "Copying"
-    assert "ledgers are still on it" in world.condition("Progressing")["message"]
+    assert "ledgers are still on it" in world.condition("Reconciling")["message"]
 
 
 def test_if_no_other_bookie_can_take_its_replicas_the_annotation_is_suggested() -> None:
@@ -90,20 +90,20 @@ def test_if_no_other_bookie_can_take_its_replicas_the_annotation_is_suggested() 
     world.now_s += 700
     for _ in range(3):
         world.reconcile()
-    message = world.condition("Progressing")["message"]
+    message = world.condition("Reconciling")["message"]
     assert message.startswith(
         f"Replace: Copying, 4 ledgers are still on it; {blocked}; or annotate {LOST} with quire.dev/replace"
     )
     world.drains[old] = ObservedDrain(old, emptied=False, ledgers_left=3, blocked_by=("ledger 9 is open on it",))
     world.reconcile()
-    assert "annotate" not in world.condition("Progressing")["message"], (
+    assert "annotate" not in world.condition("Reconciling")["message"], (
         "the drain makes progress: no need to release anything"
     )
     # Ledgers that were created on the other two need a third bookie, which only a new one in its place can be.
     world.lost[old].ledgers, world.under_replicated = 0, 2
     world.drains[old] = ObservedDrain(old, emptied=True, ledgers_left=0)
     world.reconcile()
-    message = world.condition("Progressing")["message"]
+    message = world.condition("Reconciling")["message"]
     assert "2 ledgers of the cluster are under-replicated" in message and "annotate" in message
     assert world.status()["operation"]["step"] == "Copying"
 
