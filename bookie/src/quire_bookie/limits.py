@@ -172,6 +172,7 @@ SHUN_RETURNED_BOOKIE_S = 1.0  # how long a ledger does not use a bookie again af
 RACK_ANNOTATION = "quire.dev/zone"  # of a pod: the zone of its node
 RACK_WAIT_S = 300.0  # for the pod's annotation: the process that writes it may still be starting
 RACK_POLL_S = 0.25
+RACK_LATE_POLL_S = 10.0  # while it serves with its known rack: the operator may be away for long
 RACK_MAP_CONFLICTS_MAX = 250  # compare-and-set: a whole pool may write its racks at once
 ADDRESS_HANDOVER_S = 2.0  # for a new bookie at an old address: until every client has seen its registration
 PLACEMENT_RACKS_MIN = 2  # minNumRacksPerWriteQuorum: preferred; enforced only if configured

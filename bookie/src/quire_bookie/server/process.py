@@ -47,7 +47,7 @@ from quire_bookie.server.upkeep.damage_marks import DamageMarks
 from quire_bookie.server.upkeep.disk_monitor import DiskMonitor
 from quire_bookie.server.upkeep.full_disk import FullDisk
 from quire_bookie.server.upkeep.metadata_doubt import MetadataDoubt
-from quire_bookie.server.upkeep.own_rack import publish_rack
+from quire_bookie.server.upkeep.own_rack import publish_late_rack, publish_rack
 from quire_bookie.server.upkeep.read_only import ReadOnlyMode, ReadOnlyReason
 from quire_bookie.server.upkeep.scrubbing import Scrubbing
 from quire_bookie.storage.rebuilding import index_place
@@ -355,9 +355,12 @@ async def start_bookie(
         )
         running = _make_bookie(settings, parts, metadata, steps)
         answering.set_result(running.bookie)
+        rack = (settings.rack, metadata, disk, chance, running.bookie_id, settings.advertise)
         with steps.step("rack"):
-            await publish_rack(settings.rack, metadata, disk, chance, running.bookie_id, settings.advertise)
+            late = await publish_rack(*rack)
         await running._begin(before)
+        if late:
+            running._spawn(publish_late_rack(*rack), "late rack")
     except BaseException:
         # A bookie that waits for its registration already serves clients that know its address: answer their requests.
         await (_close(parts) if running is None else running.stop())

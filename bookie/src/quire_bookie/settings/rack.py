@@ -27,7 +27,7 @@ class RackSettings:
     wait_s: float = setting(
         limits.RACK_WAIT_S,
         "bookieRackWaitSeconds",
-        "time that a start waits for it, in s; then a bookie keeps its previous rack, and a new one exits",
+        "time that a bookie without a known rack waits for it, in s, before it exits",
         short="rack_wait_s",
         ge=0,
     )

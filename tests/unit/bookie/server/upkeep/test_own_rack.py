@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from quire_bookie.errors import StartupError
+from quire_bookie.limits import RACK_LATE_POLL_S
 from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.model import BookieId
-from quire_bookie.server.upkeep.own_rack import annotation_in, place_of, publish_rack
+from quire_bookie.server.upkeep.own_rack import annotation_in, place_of, publish_late_rack, publish_rack
 from quire_bookie.settings.rack import RackSettings
 from tests.sim.disk import SimDisk
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
-from tests.sim.world import SimChance
+from tests.sim.world import SimChance, World
 
 BOOKIE = BookieId("b-1")
 FILE = "/podinfo/annotations"
@@ -58,8 +59,11 @@ class Scene:
         await self.disk.make_dirs("/podinfo")
         await self.disk.replace_file(FILE, text.encode())
 
-    async def publish(self, settings: RackSettings, bookie: BookieId = BOOKIE) -> None:
-        await publish_rack(settings, self.store, self.disk, SimChance(3), bookie, f"host-of-{bookie}")
+    async def publish(self, settings: RackSettings, bookie: BookieId = BOOKIE) -> bool:
+        return await publish_rack(settings, self.store, self.disk, SimChance(3), bookie, f"host-of-{bookie}")
+
+    async def publish_late(self, settings: RackSettings) -> None:
+        await publish_late_rack(settings, self.store, self.disk, SimChance(3), BOOKIE, f"host-of-{BOOKIE}")
 
     def map(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.server.nodes[RACK_MAP].value)
@@ -109,15 +113,49 @@ def test_a_start_waits_for_a_late_annotation() -> None:
     simulate(scenario, seed=1)
 
 
-def test_without_its_annotation_a_new_bookie_fails_and_a_known_one_keeps_its_rack() -> None:
+def test_a_new_bookie_without_its_annotation_fails_after_the_wait() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        scene = Scene()
+        await scene.publish(RackSettings(rack="eu-1b"), BookieId("b-2"))
+        with pytest.raises(StartupError, match=r"quire\.dev/zone in /podinfo/annotations did not appear within 5 s"):
+            await scene.publish(RackSettings(annotations_path=FILE, wait_s=5))
+        assert loop.time() >= 5
+
+    simulate(scenario, seed=1)
+
+
+def test_a_known_bookie_starts_at_once_and_publishes_a_late_annotation() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        scene = Scene()
+        settings = RackSettings(annotations_path=FILE)
+        assert not await scene.publish(RackSettings(rack="eu-1b")), "its rack is a setting"
+        before_s = loop.time()
+        assert await scene.publish(settings), "the annotation is missing"
+        assert loop.time() - before_s < 1
+        assert scene.map()["default"]["b-1"]["rack"] == "/eu-1b"
+        late = asyncio.ensure_future(scene.publish_late(settings))
+        await asyncio.sleep(600)
+        assert not late.done()
+        await scene.annotate(TEXT)
+        await late
+        assert scene.map()["default"]["b-1"]["rack"] == "/eu-1a"
+        assert not await scene.publish(settings), "the annotation is there"
+
+    simulate(scenario, seed=1)
+
+
+def test_a_late_annotation_is_not_lost_while_the_store_is_unavailable() -> None:
     async def scenario(_: SimLoop) -> None:
         scene = Scene()
-        settings = RackSettings(annotations_path=FILE, wait_s=5)
-        with pytest.raises(StartupError, match=r"quire\.dev/zone in /podinfo/annotations did not appear within 5 s"):
-            await scene.publish(settings)
         await scene.publish(RackSettings(rack="eu-1b"))
-        await scene.publish(settings)
-        assert scene.map()["default"]["b-1"]["rack"] == "/eu-1b"
+        await scene.annotate(TEXT)
+        scene.store.cut = True
+        late = asyncio.ensure_future(scene.publish_late(RackSettings(annotations_path=FILE)))
+        await asyncio.sleep(60)
+        assert not late.done()
+        scene.store.reach()
+        await late
+        assert scene.map()["default"]["b-1"]["rack"] == "/eu-1a"
 
     simulate(scenario, seed=1)
 
@@ -138,5 +176,26 @@ def test_a_whole_pool_that_starts_at_once_is_in_the_map() -> None:
         names = [BookieId(f"b-{number}") for number in range(40)]
         await asyncio.gather(*(scene.publish(RackSettings(rack=f"r{int(name[2:]) % 3}"), name) for name in names))
         assert set(scene.map()["default"]) == set(names)
+
+    simulate(scenario, seed=1)
+
+
+def test_a_restarted_bookie_serves_without_its_annotation_and_publishes_it_later() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        world = World(loop, 1)
+        world.changes_of["b1"] = {"rack": RackSettings(rack="eu-1b")}
+        await world.start_bookies(1)
+        place = world.bookies["b1"]
+        world.kill_bookie("b1")
+        world.changes_of["b1"] = {"rack": RackSettings(annotations_path=FILE)}
+        before_s = loop.time()
+        await world.start_bookie("b1")
+        assert loop.time() - before_s < RackSettings().wait_s / 2
+        assert place.running is not None
+        await place.disk.make_dirs("/podinfo")
+        await place.disk.replace_file(FILE, TEXT.encode())
+        await asyncio.sleep(2 * RACK_LATE_POLL_S)
+        groups = json.loads(world.metadata.nodes[RACK_MAP].value)
+        assert groups["default"][place.running.bookie_id]["rack"] == "/eu-1a"
 
     simulate(scenario, seed=1)
