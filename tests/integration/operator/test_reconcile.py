@@ -12,7 +12,7 @@ from quire_operator.cluster.kube import Kube
 from quire_operator.errors import ConflictError, KubeError
 from quire_operator.reconcile import reconcile_bookie
 from tests.integration.operator.kube_api import KubeApi
-from tests.support.kube_resources import BOOKIE, changed
+from tests.support.kube_resources import BOOKIE, MANAGED_LEDGER, changed
 from tests.support.status_judges import kstatus
 
 pytestmark = pytest.mark.slow
@@ -156,3 +156,32 @@ async def test_a_deleted_pool_gives_up_its_finalizer(operator: Operator, kube: K
     await operator.passes(1)
     assert kube.get(f"{path(namespace)}/pool").status == 404
     assert await operator.passes(1) is None
+
+
+async def test_a_blocked_deletion_is_undone_by_a_second_one_that_orphans(
+    operator: Operator, kube: KubeApi, namespace: str
+) -> None:
+    made = kube.create(path(namespace), BOOKIE).expect()
+    ledgers = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/managedledgers"
+    kube.create(ledgers, MANAGED_LEDGER).expect()
+    await operator.passes(2)
+    kube.call("DELETE", f"{path(namespace)}/pool").expect()
+    await operator.passes(1)
+    held = kube.get(f"{path(namespace)}/pool").expect()
+    assert condition(held, "Ready")["reason"] == "DeletionHeld"
+    assert "--cascade=orphan" in condition(held, "Ready")["message"]
+    assert kstatus(held) == "Terminating"
+    kube.call("DELETE", f"{path(namespace)}/pool", {"propagationPolicy": "Orphan"}).expect()
+    await operator.passes(1)
+    assert kube.get(f"{path(namespace)}/pool").expect()["metadata"]["finalizers"] == ["orphan"]
+    # No garbage collector runs here: do what it does.
+    stateful = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/pool-bookie"
+    before = kube.merge(stateful, {"metadata": {"ownerReferences": None}}).expect()
+    kube.merge(f"{path(namespace)}/pool", {"metadata": {"finalizers": None}}).expect()
+    again = kube.create(path(namespace), BOOKIE).expect()
+    assert again["metadata"]["uid"] != made["metadata"]["uid"]
+    await operator.passes(2)
+    after = kube.get(stateful).expect()
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert [one["uid"] for one in after["metadata"]["ownerReferences"]] == [again["metadata"]["uid"]]
+    kube.call("DELETE", f"{ledgers}/orders").expect()

@@ -173,5 +173,11 @@ class Metadata(ApiModel):
     resource_version: str = ""
     deletion_timestamp: str | None = None
     finalizers: tuple[str, ...] = ()
+
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def keeps_children(self) -> bool:
+        """Whether Kubernetes detaches the children of this deleted object: `kubectl delete --cascade=orphan`."""
+        return self.deletion_timestamp is not None and "orphan" in self.finalizers

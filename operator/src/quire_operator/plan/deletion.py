@@ -6,6 +6,9 @@ that was found empty or was lost are removed. The auditor is requested to remove
 new Bookie resource would not know them; it does so once no ledger names them. Kubernetes collects the other children.
 There is one finalizer; while it is present, the status shows why.
 
+A deletion with `--cascade=orphan` waits for nothing that its pods would be needed for, because these keep running, and
+deletes none of them. A new Bookie of the same name adopts them: this is how a blocked deletion is undone.
+
 Ledgers of every namespace of the cluster are spread over the bookies of all its pools. While namespaces of other pools
 exist, a deleted pool keeps serving so that it can be drained: `needed_by_others`.
 """
@@ -59,9 +62,11 @@ def plan_deletion(observed: PoolObservation) -> Leaving:
     ):
         return Leaving((), f"{unrecorded}: waiting for the metadata store to record this", operation)
     users = sorted(namespace.name for namespace in observed.namespaces if namespace.uses_this_pool)
+    if observed.resource.meta.keeps_children:
+        return Leaving((*_forgotten(observed, operation), SetFinalizer(False)), None, operation)
     if users:
         why = f"ManagedLedger {', '.join(users)} still has this pool as its bookieRef: delete or change it first"
-        return Leaving((), why, operation)
+        return Leaving((), f"{why}; {_undo(observed)}", operation)
     actions, held = _going(observed, operation)
     return Leaving(actions, held, operation)
 
@@ -69,13 +74,13 @@ def plan_deletion(observed: PoolObservation) -> Leaving:
 def needed_by_others(observed: PoolObservation) -> str | None:
     """Return why a deleted pool is still reconciled as before: namespaces of other pools have ledgers on its bookies.
 
-    None if it is not being deleted, if its own ManagedLedgers hold it (which are reported first), if the cluster knows
-    none of its bookies, or if there are no other namespaces. If the metadata store is unreachable, the last known
-    bookies count.
+    None if it is not being deleted, if its children are kept, if its own ManagedLedgers hold it (which are reported
+    first), if the cluster knows none of its bookies, or if there are no other namespaces. If the metadata store is
+    unreachable, the last known bookies count.
     """
     if observed.resource.meta.deletion_timestamp is None or FINALIZER not in observed.resource.meta.finalizers:
         return None
-    if any(namespace.uses_this_pool for namespace in observed.namespaces):
+    if observed.resource.meta.keeps_children or any(one.uses_this_pool for one in observed.namespaces):
         return None
     ours = {bookie.id for bookie in observed.bookies.values()} | set(observed.known_ids.values())
     left = sorted(ours if observed.cluster is None else ours & observed.cluster.known)
@@ -85,7 +90,15 @@ def needed_by_others(observed: PoolObservation) -> str | None:
     named = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
     return (
         f"{len(left)} bookies of this pool may hold ledgers of ManagedLedger {named} of other pools with the "
-        "same etcd: set replicas to 0 to drain them, or delete these ManagedLedgers first"
+        f"same etcd: set replicas to 0 to drain them, or delete these ManagedLedgers first; {_undo(observed)}"
+    )
+
+
+def _undo(observed: PoolObservation) -> str:
+    """Return how an administrator undoes the deletion, which Kubernetes itself cannot."""
+    return (
+        f"to undo the deletion, save the resource, run `kubectl delete bookie {observed.resource.meta.name} "
+        "--cascade=orphan`, and create it again: its pods keep running"
     )
 
 
@@ -123,8 +136,7 @@ def _going(observed: PoolObservation, operation: Operation | None) -> tuple[tupl
         orphaning = operation is not None and operation.step is Step.ORPHANING
         if (observed.pods and there is None) or (there is not None and there.deleting and orphaning):
             return orphans, f"waiting for {len(observed.pods)} pods without a StatefulSet to terminate"
-        forgotten = () if observed.cluster is None else tuple(map(Decommission, _lost(observed, operation)))
-        return (*forgotten, *_released(observed, operation), SetFinalizer(False)), None
+        return (*_forgotten(observed, operation), SetFinalizer(False)), None
     if there is not None:
         stop = () if there.deleting else (DeleteStatefulSet(there.name, there.uid, orphan=False),)
         return stop, "stopping its pods"
@@ -136,6 +148,12 @@ def _going(observed: PoolObservation, operation: Operation | None) -> tuple[tupl
         )
         return claims, f"deleting {len(claims)} claims, as storage.reclaimPolicy is Delete"
     return (SetFinalizer(False),), None
+
+
+def _forgotten(observed: PoolObservation, operation: Operation | None) -> tuple[Action, ...]:
+    """Return what a new pool of this name would not know to do: remove cookies of lost bookies, and released claims."""
+    forgotten = () if observed.cluster is None else tuple(map(Decommission, _lost(observed, operation)))
+    return (*forgotten, *_released(observed, operation))
 
 
 def _released(observed: PoolObservation, operation: Operation | None) -> tuple[Action, ...]:

@@ -92,10 +92,13 @@ def _rivalry(observed: LedgerObservation) -> str | None:
 def _deletion(observed: LedgerObservation) -> tuple[tuple[Action | NamespaceAction, ...], str | None]:
     """Return the actions for a resource that is being deleted, and why it still exists.
 
-    By default topics and data stay; with `Delete` the brokers delete the namespace while they still run.
+    By default topics and data stay, and with `--cascade=orphan` the brokers, too. With `Delete` the brokers delete the
+    namespace while they still run.
     """
     if FINALIZER not in observed.resource.meta.finalizers:
         return (), None
+    if observed.resource.meta.keeps_children:
+        return (SetFinalizer(False),), None
     if observed.resource.spec.deletion_policy is DeletionPolicy.RETAIN:
         return (*_released(observed), SetFinalizer(False)), None
     if observed.rival is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quire_operator.plan.actions import SetFinalizer
 from quire_operator.plan.bookie import plan_bookie
 from quire_operator.plan.observation import ObservedNamespace, Rejection
 from tests.support.kube_resources import bookie
@@ -360,7 +361,8 @@ def test_a_deleted_pool_keeps_its_claims_and_waits_for_its_managed_ledgers() -> 
     deleting(world)
     world.run()
     assert world.resource["metadata"]["finalizers"] == ["quire.dev/bookie"]
-    assert "orders still has this pool" in world.condition("Ready")["message"]
+    message = world.condition("Ready")["message"]
+    assert "orders still has this pool" in message and "kubectl delete bookie pool --cascade=orphan" in message
     world.namespaces = ()
     world.run()
     assert world.resource["metadata"]["finalizers"] == []
@@ -444,3 +446,35 @@ def test_a_pod_that_cannot_be_scheduled_is_reported_once_as_an_event() -> None:
     assert blocked[1] in world.condition("Ready")["message"]
     (row,) = [one for one in world.status()["bookies"] if one["pod"] == "pool-bookie-1"]
     assert (row["state"], row["reason"]) == ("Failing", "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu")
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_a_blocked_deletion_is_undone_by_orphaning_and_creating_the_pool_again(policy: str) -> None:
+    world = running()
+    world.change(storage={**STORAGE, "ledgers": {"size": "100Gi"}, "reclaimPolicy": policy})
+    world.run()
+    deleting(world)
+    world.run()
+    before = (dict(world.pods), dict(world.claims), set(world.cookies))
+    world.resource["metadata"]["finalizers"].append("orphan")
+    found = world.reconcile()
+    assert found.actions == (SetFinalizer(False),)
+    assert (world.pods, world.claims, world.cookies) == before
+    world.resource = bookie(storage=world.resource["spec"]["storage"])
+    world.resource["metadata"] |= {"namespace": "ns", "uid": "u2", "generation": 1}
+    world.run()
+    assert world.status()["phase"] == "Running"
+    assert (world.pods, world.claims, world.cookies) == before
+
+
+def test_orphaning_cancels_a_drain_that_has_removed_nothing() -> None:
+    world = running(5)
+    world.change(replicas=3)
+    world.reconcile()
+    world.reconcile()
+    assert world.drains
+    deleting(world)
+    world.resource["metadata"]["finalizers"].append("orphan")
+    world.run()
+    assert not world.drains
+    assert len(world.pods) == 5

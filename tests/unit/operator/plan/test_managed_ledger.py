@@ -253,6 +253,13 @@ def test_a_deleted_resource_keeps_its_data_by_default(
     assert held is (policy == "Delete" and act.SetFinalizer(False) not in expected)
 
 
+def test_orphaning_deletes_no_topics() -> None:
+    what = deleted(seen(THERE, deletionPolicy="Delete"))
+    metadata = what.resource.metadata | {"finalizers": ["quire.dev/managedledger", "orphan"]}
+    found = plan(replace(what, resource=what.resource.model_copy(update={"metadata": metadata})))
+    assert list(found.actions) == [act.SetFinalizer(False)]
+
+
 def test_the_pattern_of_hosts_matches_the_pods() -> None:
     assert re.fullmatch(HOSTS, "orders-broker-0.orders-brokers.ns.svc")
     assert not re.fullmatch(HOSTS, "orders-broker-0.orders-brokers.ns2.svc")
