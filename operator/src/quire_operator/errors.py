@@ -3,7 +3,6 @@
 OperatorError
   KubeError             the API server refused a request: HTTP status and message; a retry may help
     ConflictError       another client wrote in between: observe again
-    GoneError           the resourceVersion from which a watch should continue is too old: list again
   UnreachableError      no response in time; the request may have taken effect
   RefusedError          a broker refused a request; repeating it does not help
 """
@@ -23,10 +22,6 @@ class KubeError(OperatorError):
 
 class ConflictError(KubeError):
     """A precondition failed: the resourceVersion or the uid differs."""
-
-
-class GoneError(KubeError):
-    """The resourceVersion is older than the history of the API server."""
 
 
 class UnreachableError(OperatorError):

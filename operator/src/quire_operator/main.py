@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -12,7 +13,9 @@ from quire_operator.errors import OperatorError
 from quire_operator.monitoring.bounded import HttpBounds
 from quire_operator.running.lease import LeaseLostError
 from quire_operator.running.log_lines import set_up_log
-from quire_operator.running.process import Images, OperatorSettings, run_operator
+from quire_operator.running.passes import Defaults, Images
+from quire_operator.running.process import OperatorSettings, WatchesEndedError, run_operator
+from quire_operator.running.reconciling import EtcdCertificates
 
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -49,20 +52,23 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     set_up_log(given.log_level)
     namespace = given.namespace or _own_namespace()
+    etcd = None
+    if given.etcd_certificates is not None:
+        etcd = EtcdCertificates(given.etcd_certificates, namespace, tuple(given.etcd_client_namespace))
     try:
-        images = Images(given.bookie_image, given.broker_image, given.jobs_image)
         settings = OperatorSettings(
             given.kubeconfig,
             namespace,
             given.identity,
-            images,
+            Defaults(
+                Images(given.bookie_image, given.broker_image, given.jobs_image),
+                generated_tls=given.tls == "generated",
+                any_template=given.pod_templates == "any",
+            ),
             given.watch_namespace,
             metrics_port=given.metrics_port,
             http=HttpBounds(given.http_timeout, given.http_connections_per_address),
-            generated_tls=given.tls == "generated",
-            any_template=given.pod_templates == "any",
-            etcd=given.etcd_certificates,
-            etcd_client_namespaces=tuple(given.etcd_client_namespace),
+            etcd=etcd,
         )
         _run(settings)
     except OperatorError as error:
@@ -74,6 +80,8 @@ def main(words: list[str] | None = None) -> int:
 def _run(settings: OperatorSettings) -> None:
     """Run until a signal. A lost lease stops all reconciliation, and the process then waits for the lease again.
 
+    If kopf ended with an error, the process releases the lease and begins again.
+
     This happens within the process: Kubernetes would delay a container that exits repeatedly by minutes, just when the
     API server is slow and reconciliations are pending.
     """
@@ -83,6 +91,9 @@ def _run(settings: OperatorSettings) -> None:
         except LeaseLostError as error:
             message = "%s: lease lost, reconciliation paused until it is re-acquired"
             logging.getLogger("quire.operator").warning(message, error)
+        except WatchesEndedError as error:
+            logging.getLogger("quire.operator").warning("%s: beginning again", error)
+        gc.collect()  # all that the former run knew, before the next reads it again
 
 
 def _own_namespace() -> str:

@@ -42,15 +42,15 @@ async def operator(
         await process.wait()
 
 
-async def until(kube: KubeApi, path: str, *keys: str, is_not: object = None) -> Any:
-    """The value at some keys of an object, once it is there and another than `is_not`."""
+async def until(kube: KubeApi, path: str, *keys: str, is_not: object = None, expected: object = None) -> Any:
+    """The value at some keys of an object, once it is there, another than `is_not`, and the expected one if given."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             answer = await asyncio.to_thread(kube.get, path)
             found: Any = answer.body if answer.ok else None
             for key in keys:
                 found = (found or {}).get(key)
-            if found not in (None, is_not):
+            if found not in (None, is_not) and expected in (None, found):
                 return found
             await asyncio.sleep(0.1)
 
@@ -92,3 +92,19 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
         async with operator(kubeconfig, namespace, "two"):
             first.kill()
             assert await until(kube, lease(namespace), "spec", "holderIdentity", is_not="one") == "two"
+
+
+async def test_an_operator_that_lost_the_lease_takes_it_again_and_goes_on(
+    kubeconfig: Path, kube: KubeApi, namespace: str
+) -> None:
+    pools = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/bookies"
+    async with operator(kubeconfig, namespace, "one") as process:
+        assert await until(kube, lease(namespace), "spec", "holderIdentity") == "one"
+        kube.create(pools, BOOKIE).expect()
+        assert await until(kube, f"{pools}/pool", "status", "observedGeneration") == 1
+        kube.merge(lease(namespace), {"spec": {"holderIdentity": "two"}}).expect()  # and never renewed
+        kube.merge(f"{pools}/pool", {"spec": {"replicas": 4}}).expect()
+        assert await until(kube, lease(namespace), "spec", "holderIdentity", is_not="two") == "one"
+        kube.merge(f"{pools}/pool", {"spec": {"replicas": 5}}).expect()
+        await until(kube, f"{pools}/pool", "status", "observedGeneration", expected=3)
+        assert process.returncode is None, "within the same process"

@@ -7,13 +7,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory, Resources
-from quire_operator.cluster.watching import Collection, Feed
 from quire_operator.reconcile import reconcile_bookie, reconcile_managed_ledger
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.kube_resources import BOOKIE, MANAGED_LEDGER
@@ -59,37 +57,15 @@ async def test_children_that_hands_changed_or_took_away_are_put_back(
         await until("the pods have their time", lambda: grace_s(kube, stateful) > 1)
 
 
-async def test_a_feed_tells_of_each_change_and_goes_on_behind_a_list(
-    kubeconfig: Path, kube: KubeApi, namespace: str
-) -> None:
-    told: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
-
-    async def tell(item: Manifest, gone: bool) -> None:
-        await told.put((item["metadata"]["name"], gone))
-
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
-    what = {"metadata": {"name": "one", "labels": {"ours": "yes"}}, "data": {"a": "1"}}
-    kube.create(path, what).expect()
-    kube.create(path, {"metadata": {"name": "others"}}).expect()
-    async with await Kube.open(str(kubeconfig)) as client:
-        feed = Feed(client, Collection(path, "ours=yes", metadata_only=True), tell)
-        task = asyncio.create_task(feed.run())
-        async with asyncio.timeout(SOON_S):
-            assert await told.get() == ("one", False)
-            kube.merge(f"{path}/one", {"data": {"a": "2"}}).expect()
-            assert await told.get() == ("one", False)
-            kube.call("DELETE", f"{path}/one").expect()
-            assert await told.get() == ("one", True)
-        task.cancel()
-
-
 async def test_a_pass_without_changes_writes_nothing_and_reads_little(
     kubeconfig: Path, kube: KubeApi, namespace: str
 ) -> None:
     resources = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}"
-    known = Resources()
-    known.put("Bookie", kube.create(f"{resources}/bookies", BOOKIE).expect())
-    known.put("ManagedLedger", kube.create(f"{resources}/managedledgers", MANAGED_LEDGER).expect())
+    pool = kube.create(f"{resources}/bookies", BOOKIE).expect()
+    ledger = kube.create(f"{resources}/managedledgers", MANAGED_LEDGER).expect()
+    known = Resources(
+        {"Bookie": {(namespace, "pool"): [pool]}, "ManagedLedger": {(namespace, "orders"): [ledger]}},
+    )
     memory = Memory(Applied(watched=True), known)
     async with await Kube.open(str(kubeconfig)) as client, aiohttp.ClientSession() as session:
 

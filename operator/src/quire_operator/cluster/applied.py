@@ -1,8 +1,8 @@
 """Remembers recently applied children, so that a reconciliation without changes writes nothing. In memory only.
 
 Each child is remembered with the version that the API server assigned. A watch that reports a later version, or a
-deletion, makes the entry stale: the next reconciliation applies it again. Entries also expire, in case a watch missed
-an event.
+deletion, makes the entry stale: the next reconciliation applies it again. A watch that had to list again may have
+missed deletions, which makes every entry stale. Entries also expire, in case a watch missed an event.
 """
 
 import hashlib
@@ -14,6 +14,8 @@ from quire_operator.cluster.paths import manifest_path
 
 KEPT_S = 600.0
 KEPT_UNWATCHED_S = 60.0
+RELISTED_S = 10.0
+"""The objects of a repeated list arrive one by one within this time."""
 _WITHOUT_GENERATION = frozenset({"ConfigMap", "Service", "ServiceAccount"})
 
 
@@ -35,6 +37,7 @@ class Applied:
         self._watched = watched
         self._known: dict[str, tuple[str, float, int]] = {}
         self._seen: dict[str, int] = {}
+        self._relisted_s: float | None = None
 
     def is_fresh(self, manifest: ReadManifest, now_s: float) -> bool:
         """Return whether the same manifest was applied recently and has not been changed since."""
@@ -59,6 +62,12 @@ class Applied:
         """Forget a child that a watch reports as deleted."""
         self._seen.pop(path, None)
         self._known.pop(path, None)
+
+    def relisted(self, now_s: float) -> None:
+        """Forget all children, once per repeated list: kopf does not report deletions that the watch missed."""
+        if self._relisted_s is None or now_s - self._relisted_s >= RELISTED_S:
+            self._relisted_s = now_s
+            self._known.clear()
 
 
 def _digest(manifest: ReadManifest) -> str:

@@ -1,14 +1,16 @@
-"""Client of the API server with plain paths and dicts. Owns the connection; credentials and TLS are from `kubernetes`.
+"""Reads and writes objects with the asynchronous `ApiClient` of `kubernetes`, with plain paths and dicts.
 
-Objects stay dicts: generated classes would drop unknown fields.
+The client builds, authenticates and sends each request; this module adds the check of the lease before each write, the
+errors, and the meaning of each request. Objects stay dicts: generated classes would drop unknown fields. Watches are
+kopf's (`running.handlers`).
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, cast
-from urllib.parse import urlencode
+from urllib.request import getproxies
 
 import aiohttp
 from kubernetes.aio import config
@@ -19,20 +21,16 @@ from quire_operator.api.shared import Metadata
 from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import FIELD_MANAGER
 from quire_operator.cluster.paths import manifest_path
-from quire_operator.errors import ConflictError, GoneError, KubeError, OperatorError, UnreachableError
+from quire_operator.errors import ConflictError, KubeError, OperatorError, UnreachableError
 
 REQUEST_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_S = 10.0
 NO_HEADERS: Mapping[str, str] = {}
 PAGE_ITEMS = 500
-WATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Limit of one event, above the size of the API server's largest object."""
 _JSON = "application/json"
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
-_PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-"""Requests only the metadata of objects, a tenth of their size."""
-_NOT_FOUND, _CONFLICT, _GONE = 404, 409, 410
-_KINDS = {_CONFLICT: ConflictError, _GONE: GoneError}
+_BEARER = ["BearerToken"]
+_NOT_FOUND, _CONFLICT = 404, 409
 
 
 class Kube:
@@ -41,7 +39,6 @@ class Kube:
     def __init__(self, client: ApiClient) -> None:
         """Wrap a client; use `open` instead."""
         self._client: Any = client  # the library's type annotations are incomplete
-        self._configuration = client.configuration
         self.requests = 0
         """Number of requests since it was opened."""
         self.before_writing: Callable[[], None] = lambda: None
@@ -50,15 +47,7 @@ class Kube:
     @classmethod
     async def open(cls, kubeconfig: str | None = None) -> "Kube":
         """Connect with a kubeconfig file, or with the pod's ServiceAccount. OperatorError if there is neither."""
-        configuration, loading = Configuration(), cast(Any, config)
-        try:
-            if kubeconfig is None:
-                loading.load_incluster_config(configuration)
-            else:
-                await loading.load_kube_config(kubeconfig, client_configuration=configuration)
-        except ConfigException as error:
-            raise OperatorError(f"no access to a cluster: {error}; give --kubeconfig outside of a pod") from error
-        return cls(ApiClient(configuration))
+        return cls(ApiClient(await access_to_cluster(kubeconfig)))
 
     async def __aenter__(self) -> "Kube":
         return self
@@ -79,50 +68,14 @@ class Kube:
 
     async def list(self, path: str, selector: str = "") -> list[Manifest]:
         """Return all objects of a collection, read page by page. Raises KubeError, UnreachableError."""
-        found, _ = await self.listed(path, selector)
-        return [*found]
-
-    async def listed(
-        self, path: str, selector: str = "", *, metadata_only: bool = False
-    ) -> tuple[Sequence[Manifest], str]:
-        """Return all objects of a collection, and the resourceVersion from which a watch continues."""
         found: list[Manifest] = []
         query = {"limit": str(PAGE_ITEMS)} | ({"labelSelector": selector} if selector else {})
-        accept = _PARTIAL.format("List") if metadata_only else _JSON
         while True:
-            page = await self._ask("GET", path, query=query, accept=accept)
+            page = await self._ask("GET", path, query=query)
             found += page.get("items") or ()
-            metadata = page.get("metadata", {})
-            if not metadata.get("continue"):
-                return found, str(metadata.get("resourceVersion", ""))
-            query["continue"] = metadata["continue"]
-
-    async def watch(
-        self, path: str, version: str, selector: str = "", *, metadata_only: bool = False, for_s: int = 240
-    ) -> AsyncGenerator[Manifest, None]:
-        """Yield events after a resourceVersion, including bookmarks: `{"type", "object"}`. Ends after `for_s`.
-
-        Raises GoneError if the version is too old, KubeError, and UnreachableError, also if the connection breaks.
-        """
-        query = {
-            "watch": "true",
-            "resourceVersion": version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(for_s),
-        }
-        query |= {"labelSelector": selector} if selector else {}
-        accept = _PARTIAL.format("") if metadata_only else _JSON
-        # The server ends the watch after `for_s`; a hanging one is aborted somewhat later.
-        timeout = aiohttp.ClientTimeout(total=for_s + REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
-        async with self._asking("GET", path, None, _JSON, query, accept, timeout) as answer:
-            if answer.status >= 300:
-                raise refusal(answer.status, f"GET {path}", await answer.read())
-            async for line in _lines(answer):
-                event = _decoded(line)
-                if event.get("type") == "ERROR":
-                    status = event.get("object", {})
-                    raise refusal(int(status.get("code", 500)), f"watch of {path}", json.dumps(status).encode())
-                yield event
+            if not (following := page.get("metadata", {}).get("continue")):
+                return found
+            query["continue"] = following
 
     async def apply(self, manifest: ReadManifest) -> Manifest:
         """Apply on the server; fields that others changed are overwritten. Raises KubeError, UnreachableError."""
@@ -171,12 +124,11 @@ class Kube:
         body: ReadManifest | None = None,
         content_type: str = _JSON,
         query: Mapping[str, str] | None = None,
-        accept: str = _JSON,
     ) -> Manifest:
         timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
         if method != "GET":
             self.before_writing()
-        async with self._asking(method, path, body, content_type, query, accept, timeout) as answer:
+        async with self._asking(method, path, body, content_type, query, _JSON, timeout) as answer:
             data = await answer.read()
             if answer.status >= 300:
                 raise refusal(answer.status, f"{method} {path}", data)
@@ -195,38 +147,43 @@ class Kube:
         more_headers: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; the response is released at the end. UnreachableError, also for a truncated body."""
-        url = f"{self._configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Content-Type": content_type, "Accept": accept, **more_headers}
-        for setting in (await self._configuration.auth_settings()).values():
-            headers[setting["key"]] = setting["value"]
+        pairs = list((query or {}).items())
         self.requests += 1
         try:
-            wrapped = await self._client.rest_client.request(method, url, headers, body, _request_timeout=timeout)
+            # Without the body, which would be copied recursively: it is plain JSON already.
+            request = await self._client.param_serialize(
+                method, path, query_params=pairs, header_params=headers, auth_settings=_BEARER
+            )
+            wrapped = await self._client.call_api(*request[:3], body, _request_timeout=timeout)
             async with wrapped.response as answer:
                 yield answer
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise UnreachableError(f"{method} {path}: {error or 'no response in time'}") from error
 
 
+async def access_to_cluster(kubeconfig: str | None) -> Configuration:
+    """Return address, TLS and credentials of a kubeconfig file, or of the pod's ServiceAccount.
+
+    OperatorError if there is neither.
+    """
+    configuration, loading = Configuration(), cast(Any, config)
+    try:
+        if kubeconfig is None:
+            loading.load_incluster_config(configuration)
+        else:
+            await loading.load_kube_config(kubeconfig, client_configuration=configuration)
+    except ConfigException as error:
+        raise OperatorError(f"no access to a cluster: {error}; give --kubeconfig outside of a pod") from error
+    # The client would look for a proxy and for ~/.netrc at each request, in two threads.
+    configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
+    return configuration
+
+
 def refusal(status: int, what: str, data: bytes) -> KubeError:
     """Return the error for a response of the API server, or of a proxy in front of it, that is not a success."""
     message = _decoded(data).get("message", data[:200])
-    return _KINDS.get(status, KubeError)(status, f"{what}: {message}")
-
-
-async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield lines, each with one event. UnreachableError for a line that is too long."""
-    rest = bytearray()
-    async for data in answer.content.iter_any():
-        *whole, last = data.split(b"\n")
-        for line in whole:
-            rest += line
-            if rest:
-                yield bytes(rest)
-            rest.clear()
-        rest += last
-        if len(rest) > WATCH_BYTES_MAX:
-            raise UnreachableError(f"watch event exceeds the limit of {WATCH_BYTES_MAX} bytes")
+    return (ConflictError if status == _CONFLICT else KubeError)(status, f"{what}: {message}")
 
 
 def _decoded(data: bytes) -> dict[str, Any]:

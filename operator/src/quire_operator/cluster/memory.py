@@ -1,9 +1,9 @@
 """State that the process keeps between reconciliations. All of it may be lost: it only saves requests.
 
-It has the resources as last reported by the watches, and recently read nodes, storage classes and installed APIs.
+It has recently read nodes, storage classes and installed APIs, and reads resources from the indices of the watches.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,23 +19,41 @@ QUIET_REQUEUE_S_MAX = 15.0
 READ_AGAIN_S = 60.0
 
 
+Indexed = Mapping[tuple[str, str], Collection[Manifest]]
+"""Resources of one kind by namespace and name, as the watches last reported them."""
+
+
 class Resources:
-    """Bookies and ManagedLedgers as last observed, by namespace and name."""
+    """Bookies and ManagedLedgers in the indices that kopf maintains.
 
-    def __init__(self) -> None:
-        self._items: dict[str, dict[tuple[str, str], Manifest]] = {"Bookie": {}, "ManagedLedger": {}}
+    kopf does not report a deletion during an interruption of a watch that is so long that kopf lists again. Such a
+    resource stays in its index: `hide` omits it once a reconciliation has found that it does not exist.
+    """
 
-    def put(self, kind: str, item: Manifest) -> None:
-        """Store a resource that was created or changed."""
-        self._items[kind][(item["metadata"]["namespace"], item["metadata"]["name"])] = item
+    def __init__(self, indices: Mapping[str, Indexed] | None = None) -> None:
+        """Read these indices by kind; none yet if omitted."""
+        self.indices: Mapping[str, Indexed] = {} if indices is None else indices
+        self._hidden: frozenset[str] = frozenset()
 
-    def drop(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """Remove a deleted resource and return it as last observed."""
-        return self._items[kind].pop((namespace, name), None)
-
-    def all(self, kind: str) -> Iterable[Manifest]:
+    def all(self, kind: str) -> list[Manifest]:
         """Return all resources of a kind."""
-        return list(self._items[kind].values())
+        return [item for item in self._indexed(kind) if item["metadata"]["uid"] not in self._hidden]
+
+    def uids(self, kind: str, namespace: str, name: str) -> frozenset[str]:
+        """Return the uids under which a resource is indexed. Read them before asking whether the resource exists."""
+        return frozenset(item["metadata"]["uid"] for item in self.indices.get(kind, {}).get((namespace, name), ()))
+
+    def hide(self, uids: frozenset[str]) -> None:
+        """Omit resources that no longer exist."""
+        if uids:
+            every = (items for index in self.indices.values() for items in index.values())
+            there = {item["metadata"]["uid"] for items in every for item in items}
+            self._hidden = (self._hidden | uids) & there
+
+    def _indexed(self, kind: str) -> Iterator[Manifest]:
+        """Yield one resource for each name: a former one may still be indexed, too."""
+        for items in self.indices.get(kind, {}).values():
+            yield max(items, key=lambda item: int(item["metadata"]["resourceVersion"]))
 
 
 class Paces:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from quire_operator.api.conditions import Condition, Finding, Truth
-from quire_operator.errors import ConflictError, GoneError, KubeError, OperatorError, RefusedError
+from quire_operator.errors import ConflictError, KubeError, OperatorError, RefusedError
 from quire_operator.plan.actions import Emit
 from quire_operator.plan.observation import ObservedPod, Rejection
 
@@ -26,7 +26,7 @@ def rejection_of(error: OperatorError) -> Rejection | None:
     message = str(error)[:MESSAGE_MAX]
     if isinstance(error, RefusedError):
         return Rejection("Refused", message)
-    if not isinstance(error, KubeError) or isinstance(error, ConflictError | GoneError):
+    if not isinstance(error, KubeError) or isinstance(error, ConflictError):
         return None
     if "admission webhook" in message or "failed calling webhook" in message:
         return Rejection("RejectedByWebhook", message)

@@ -27,6 +27,8 @@ def set_up_log(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    if level == "info":
+        logging.getLogger("kopf").setLevel(logging.WARNING)  # it reports each handler that succeeded
 
 
 def _escaped(text: str) -> str:

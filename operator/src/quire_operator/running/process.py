@@ -1,6 +1,6 @@
-"""`quire-operator run`: waits for the lease, then watches resources and their children, and reconciles them.
+"""`quire-operator run`: waits for the lease, then runs kopf and reconciles what its watches report.
 
-A change enqueues the affected resources; each reconciliation returns when to run again.
+kopf starts only once the lease is held, and a lost lease ends it together with all other tasks.
 """
 
 import asyncio
@@ -8,42 +8,28 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 import aiohttp
+import kopf
 
-from quire_operator.certificates.keeping import CertificateSecrets
-from quire_operator.certificates.users import keep_etcd
-from quire_operator.cluster.applied import Applied
-from quire_operator.cluster.bookie_http import BookieHttp
-from quire_operator.cluster.broker_rest import BrokerRest
+from quire_operator.api import API_VERSION
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.ledger_passwords import LedgerPasswords
-from quire_operator.cluster.memory import Memory, Resources
-from quire_operator.cluster.watching import Feed
 from quire_operator.errors import KubeError, OperatorError, UnreachableError
 from quire_operator.monitoring.bounded import HttpBounds
-from quire_operator.monitoring.measurements import Measurements
 from quire_operator.monitoring.web import OperatorHealth, serving
-from quire_operator.reconcile import reconcile_bookie, reconcile_managed_ledger
+from quire_operator.running.handlers import RESOURCES, register, start
 from quire_operator.running.lease import Leadership
-from quire_operator.running.wakes import KINDS, Wakes
-from quire_operator.running.work_queue import Key, WorkQueue
+from quire_operator.running.passes import Defaults
+from quire_operator.running.reconciling import EtcdCertificates, Reconciling
 
 _log = logging.getLogger("quire.operator")
-MEASURE_PAUSE_S = 5.0
-PASSES_AT_ONCE = 8
+NOT_SERVED_PAUSE_S = 5.0
+ENDED_PAUSE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
-    """Images of pods whose resource names none."""
-
-    bookie: str
-    broker: str
-    jobs: str | None = None
-    """None if each resource with jobs must name one."""
+class WatchesEndedError(OperatorError):
+    """kopf ended because of an error that its own retries did not overcome: the process begins again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +42,19 @@ class OperatorSettings:
     """Namespace of the lease."""
     identity: str
     """Name of this process in the lease."""
-    images: Images
+    defaults: Defaults
     watch_namespace: str | None = None
     """Namespace of the resources; None for all."""
     metrics_port: int = 8080
     """HTTP port of probes and metrics; 0 for any free one."""
     http: HttpBounds = field(default_factory=HttpBounds)
-    generated_tls: bool = False
-    """Generate certificates for resources without `tls`."""
-    any_template: bool = False
-    """Pod templates may request privileges on the node and other ServiceAccounts."""
-    etcd: str | None = None
-    """Name of the chart's etcd whose certificates are maintained; None for none."""
-    etcd_client_namespaces: tuple[str, ...] = ()
-    """Further namespaces that get the Secret of etcd's clients."""
+    etcd: EtcdCertificates | None = None
 
 
 async def run_operator(settings: OperatorSettings) -> None:
     """Run until SIGINT or SIGTERM. OperatorError if there is no cluster, or the lease was lost."""
     ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    _end_on_signals(ended)
     async with await Kube.open(settings.kubeconfig) as kube, aiohttp.ClientSession() as session:
         leadership = Leadership(kube, settings.namespace, settings.identity, time.time)
         kube.before_writing = leadership.check
@@ -88,6 +66,11 @@ async def run_operator(settings: OperatorSettings) -> None:
                 await leadership.give_back()
 
 
+def _end_on_signals(ended: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+
+
 async def _until(
     ended: asyncio.Event,
     leadership: Leadership,
@@ -96,14 +79,9 @@ async def _until(
     settings: OperatorSettings,
 ) -> None:
     """Run all tasks until the event is set or the first one fails."""
-    queue, measurements, resources = WorkQueue(), Measurements(), Resources()
-    memory = Memory(Applied(watched=True), resources)
-    feeds = Wakes(queue, memory, resources).feeds(kube, settings.watch_namespace)
-    health = OperatorHealth(leadership, measurements, queue.__len__, time.time)
-
-    secrets = CertificateSecrets(kube)
-    work = _work_of(kube, session, settings, memory, secrets)
-
+    reconciling = Reconciling(kube, session, settings.defaults, settings.etcd)
+    health = OperatorHealth(leadership, reconciling.measurements, reconciling.queue.__len__, time.time)
+    stop = asyncio.Event()
     try:
         async with serving(health, settings.metrics_port, bounds=settings.http), asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(leadership.run(), name="lease")]
@@ -111,20 +89,13 @@ async def _until(
             held = tasks.create_task(leadership.held.wait(), name="held")
             await asyncio.wait({held, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.is_set():
-                running += [tasks.create_task(feed.run(), name=f"watch {feed.path}") for feed in feeds]
-                running.append(tasks.create_task(measure(resources, measurements), name="readings"))
-                if settings.etcd is not None:
-                    places = (settings.etcd, settings.namespace, settings.etcd_client_namespaces)
-                    running.append(tasks.create_task(keep_etcd(secrets, *places, time.time), name="etcd-certificates"))
-                # Reconciliations use the resources that the watches reported.
-                listed = tasks.create_task(all_listed(feeds[: len(KINDS)]), name="listed")
-                running.append(listed)
-                await asyncio.wait({listed, waiting}, return_when=asyncio.FIRST_COMPLETED)
-                passes = [queue.run(measurements.measured(work)) for _ in range(PASSES_AT_ONCE)]
-                running += [tasks.create_task(each, name=f"passes-{n}") for n, each in enumerate(passes)]
+                # Before kopf: at its end it cancels every task that was created while it ran.
+                running += [tasks.create_task(each, name=name) for name, each in reconciling.tasks()]
+                tasks.create_task(_watch(kube, settings, reconciling.memo(), stop, ended), name="kopf")
             await waiting
             for task in (*running, held):
                 task.cancel()
+            stop.set()
     except ExceptionGroup as failures:
         # Not `except*`, which would wrap the raised error in a group again.
         ours, others = failures.split(OperatorError)
@@ -133,41 +104,63 @@ async def _until(
         raise _first(ours) from failures
 
 
-def _work_of(
-    kube: Kube, session: aiohttp.ClientSession, settings: OperatorSettings, memory: Memory, secrets: CertificateSecrets
-) -> Callable[[Key], Awaitable[float | None]]:
-    """Return the function that reconciles one resource. It returns the seconds until the next time, or None if gone."""
-    bookies, brokers = BookieHttp(session), BrokerRest(session)
-    certificates = secrets if settings.generated_tls else None
-    passwords = LedgerPasswords(kube)
-
-    async def work(key: Key) -> float | None:
-        where, now_s = (key.namespace, key.name), time.time()
-        if key.kind == "ManagedLedger":
-            return await reconcile_managed_ledger(
-                kube,
-                brokers,
-                *where,
-                default_image=settings.images.broker,
-                jobs_image=settings.images.jobs,
-                now_s=now_s,
-                memory=memory,
-                certificates=certificates,
-                passwords=passwords,
-                any_template=settings.any_template,
-            )
-        return await reconcile_bookie(
-            kube,
-            bookies,
-            *where,
-            default_image=settings.images.bookie,
-            now_s=now_s,
-            memory=memory,
-            certificates=certificates,
-            any_template=settings.any_template,
+async def _watch(
+    kube: Kube, settings: OperatorSettings, memo: kopf.Memo, stop: asyncio.Event, ended: asyncio.Event
+) -> None:
+    """Run kopf until `stop` is set; a signal that kopf takes sets `ended`. Raises WatchesEndedError."""
+    if not await _served(kube, stop):
+        return
+    ready = asyncio.Event()
+    registry = kopf.OperatorRegistry()
+    kopf.on.startup(registry=registry)(start)
+    register(registry, settings.kubeconfig)
+    namespaces = [] if settings.watch_namespace is None else [settings.watch_namespace]
+    taking_signals = asyncio.create_task(_take_signals_back(ready, ended))
+    try:
+        await kopf.operator(
+            registry=registry,
+            memo=memo,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            standalone=True,
+            ready_flag=ready,
+            stop_flag=stop,
         )
+    except Exception as error:  # the root of a task: kopf's own errors share no class
+        why = str(error) or type(error).__name__
+        _log.error("kopf ended: %s; beginning again in %.0f s", why, ENDED_PAUSE_S)
+        await asyncio.sleep(ENDED_PAUSE_S)
+        raise WatchesEndedError(f"the watches ended: {why}") from error
+    finally:
+        taking_signals.cancel()
+    ended.set()
 
-    return work
+
+async def _take_signals_back(ready: asyncio.Event, ended: asyncio.Event) -> None:
+    """Handle signals again as soon as kopf, which handles them while it starts, has started.
+
+    Our own order of a stop is the faster one: kopf waits seconds for tasks that are not its own.
+    """
+    await ready.wait()
+    _end_on_signals(ended)
+
+
+async def _served(kube: Kube, stop: asyncio.Event) -> bool:
+    """Wait until the CRDs are installed, as kopf finds kinds only at its start. Returns False if stopped before."""
+    while not stop.is_set():
+        try:
+            found = await kube.get(f"/apis/{API_VERSION}")
+            names = {one["name"] for one in (found or {}).get("resources", ())}
+            lacking = sorted(set(RESOURCES.values()) - names)
+            if not lacking:
+                return True
+            _log.warning("the API server does not serve %s of %s: install the CRDs", ", ".join(lacking), API_VERSION)
+        except OperatorError as error:
+            _log.warning("could not find the kinds that the API server serves: %s", error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(NOT_SERVED_PAUSE_S):
+                await stop.wait()
+    return False
 
 
 def _first(failures: ExceptionGroup[OperatorError]) -> OperatorError:
@@ -176,17 +169,3 @@ def _first(failures: ExceptionGroup[OperatorError]) -> OperatorError:
     while isinstance(found, ExceptionGroup):
         found = found.exceptions[0]
     return found
-
-
-async def all_listed(feeds: Iterable[Feed]) -> None:
-    """Wait until every feed has reported all existing objects."""
-    for feed in feeds:
-        await feed.listed.wait()
-
-
-async def measure(resources: Resources, measurements: Measurements) -> None:
-    """Update the measurements of the resources periodically, until cancelled."""
-    while True:
-        for kind in KINDS:
-            measurements.note_resources(kind, resources.all(kind))
-        await asyncio.sleep(MEASURE_PAUSE_S)

@@ -1,7 +1,10 @@
 """Queue of resources to reconcile: each key is queued once, and never processed concurrently.
 
-Bounded by the number of resources. A failed reconciliation is retried with back-off; a successful one returns when to
-run again.
+Bounded by the number of resources. A successful reconciliation returns when to run again; failures follow kopf's
+contract for handlers: TemporaryError states the delay of the retry, PermanentError is not retried before the resource
+changes or `RESYNC_S` has passed, and any other exception is retried with back-off.
+
+kopf's daemons and timers cannot take its place: docs/decisions/0009.
 """
 
 import asyncio
@@ -9,11 +12,18 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from quire_operator.errors import OperatorError
+import kopf
 
 _log = logging.getLogger("quire.operator")
 BACK_OFF_S = 0.5
 BACK_OFF_S_MAX = 60.0
+RESYNC_S = 300.0
+"""Whatever caused a permanent error may change without a watch that reports it."""
+
+
+def back_off_s(retry: int) -> float:
+    """Return the delay after this many failures in a row, 0 for the first; it doubles up to a maximum."""
+    return float(min(BACK_OFF_S_MAX, BACK_OFF_S * 2 ** min(retry, 20)))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,8 +35,11 @@ class Key:
     name: str
 
 
-Work = Callable[[Key], Awaitable[float | None]]
-"""Reconciles a resource and returns the seconds until the next time, or None if the resource is gone."""
+Work = Callable[[Key, int], Awaitable[float | None]]
+"""Reconciles a resource and returns the seconds until the next time, or None if the resource is gone.
+
+The number is that of former failures in a row, kopf's `retry`.
+"""
 
 
 @dataclass(slots=True)
@@ -40,9 +53,8 @@ class QueueStats:
 class WorkQueue:
     """Schedules keys. Call `add` from anywhere in the event loop; each task in `run` processes one key at a time."""
 
-    def __init__(self, back_off_s: float = BACK_OFF_S) -> None:
-        """Create an empty queue. `back_off_s`: delay after the first failure; it doubles."""
-        self._back_off_s = back_off_s
+    def __init__(self) -> None:
+        """Create an empty queue."""
         self.stats = QueueStats()
         self._due: dict[Key, float] = {}
         self._busy: set[Key] = set()
@@ -77,26 +89,25 @@ class WorkQueue:
 
     async def _pass(self, work: Work, key: Key) -> float | None:
         self.stats.passes += 1
+        retry, who = self._failures.get(key, 0), f"{key.kind} {key.namespace}/{key.name}"
         try:
-            again_s = await work(key)
-        except OperatorError as error:
-            back_off_s = self._failed(key)
-            _log.warning("%s %s/%s: %s; retrying in %.1f s", key.kind, key.namespace, key.name, error, back_off_s)
-            return back_off_s
+            again_s = await work(key, retry)
+        except kopf.PermanentError as error:
+            again_s = RESYNC_S
+            _log.error("%s: %s; not retried before it changes", who, error)
+        except kopf.TemporaryError as error:
+            again_s = back_off_s(retry) if error.delay is None else error.delay
+            _log.warning("%s: %s; retrying in %.1f s", who, error, again_s)
         except Exception:  # noqa: BLE001 - the root of a reconciliation
             # An unexpected state of one resource or pod must not stop the reconciliation of all others.
-            back_off_s = self._failed(key)
-            text = "%s %s/%s: unexpected error; retrying in %.1f s"
-            _log.exception(text, key.kind, key.namespace, key.name, back_off_s)
-            return back_off_s
-        self._failures.pop(key, None)
-        return again_s
-
-    def _failed(self, key: Key) -> float:
-        """Count a failure and return the seconds until the retry."""
+            again_s = back_off_s(retry)
+            _log.exception("%s: unexpected error; retrying in %.1f s", who, again_s)
+        else:
+            self._failures.pop(key, None)
+            return again_s
         self.stats.failures += 1
-        count = self._failures[key] = self._failures.get(key, 0) + 1
-        return float(min(BACK_OFF_S_MAX, self._back_off_s * 2 ** min(count - 1, 20)))
+        self._failures[key] = retry + 1
+        return again_s
 
     async def _next(self) -> Key:
         """Return the key that has been due for longest and is not being processed; mark it as busy.

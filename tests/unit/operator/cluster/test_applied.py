@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quire_operator.cluster.applied import KEPT_S, KEPT_UNWATCHED_S, Applied
+from quire_operator.cluster.applied import KEPT_S, KEPT_UNWATCHED_S, RELISTED_S, Applied
 from quire_operator.cluster.memory import QUIET_REQUEUE_S_MAX, Paces
 from quire_operator.cluster.paths import manifest_path
 
@@ -78,3 +78,14 @@ def test_a_quiet_resource_is_reconciled_at_growing_intervals() -> None:
     assert [paces.next_s("a", 2.0, quiet=True) for _ in range(4)] == [4, 8, QUIET_REQUEUE_S_MAX, QUIET_REQUEUE_S_MAX]
     assert paces.next_s("a", 2.0, quiet=False) == 2
     assert paces.next_s("a", 60.0, quiet=True) == 60, "never sooner than requested"
+
+
+def test_a_repeated_list_makes_all_stale_once() -> None:
+    applied = noted()
+    applied.relisted(1000.0)
+    assert not applied.is_fresh(manifest(), 100.0)
+    applied.note(manifest(), answer(5), 100.0)
+    applied.relisted(1000.0 + RELISTED_S / 2)  # the next object of the same list
+    assert applied.is_fresh(manifest(), 100.0)
+    applied.relisted(1000.0 + RELISTED_S)
+    assert not applied.is_fresh(manifest(), 100.0)

@@ -8,7 +8,7 @@ from quire_operator import main as command
 from quire_operator.errors import KubeError
 from quire_operator.running import process
 from quire_operator.running.lease import LeaseLostError
-from quire_operator.running.process import OperatorSettings
+from quire_operator.running.process import OperatorSettings, WatchesEndedError
 
 WORDS = ["run", "--bookie-image", "b", "--broker-image", "c", "--namespace", "here"]
 
@@ -24,6 +24,19 @@ def test_a_process_that_lost_the_lease_waits_for_it_again(monkeypatch: pytest.Mo
     monkeypatch.setattr(command, "run_operator", run)
     assert command.main(WORDS) == 0
     assert len(runs) == 3
+
+
+def test_a_process_whose_watches_ended_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[OperatorSettings] = []
+
+    async def run(settings: OperatorSettings) -> None:
+        runs.append(settings)
+        if len(runs) < 2:
+            raise WatchesEndedError("the watches ended: forbidden")
+
+    monkeypatch.setattr(command, "run_operator", run)
+    assert command.main(WORDS) == 0
+    assert len(runs) == 2
 
 
 def test_another_error_is_one_line_and_an_exit_code(
