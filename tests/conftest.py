@@ -1,6 +1,8 @@
 """What holds for every test: how hypothesis behaves, and when and in which process it runs where several share them."""
 
 import gc
+import os
+from collections.abc import Iterator
 
 import pytest
 from aiohttp import web_app
@@ -23,14 +25,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_takes_minutes, reverse=True)
 
 
-def pytest_collection_finish() -> None:
-    """Exempt the collected tests from garbage collection: they live to the end, and each full one would scan them.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_finish(session: pytest.Session) -> Iterator[None]:
+    """Report the groups of the tests to xdist's scheduler, then exempt the tests from garbage collection.
 
-    The second call makes full collections frequent: there is one when a quarter of what the last one left is new.
+    xdist 3.8 appends the group to `_nodeid`, which pytest 9.2 does not read: each test would be a group of its own.
+    The suffix is only in what the process reports here: the results, and so `--last-failed`, have the plain ids.
+
+    The tests live to the end, and each full garbage collection would scan them. The second call of `collect` makes full
+    ones frequent: there is one when a quarter of what the last one left is new.
     """
+    plain = {item: item.id for item in session.items}
+    if session.config.getoption("loadgroup", False):
+        for item in session.items:
+            group = item.get_closest_marker("xdist_group")
+            if group is not None:
+                item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+                assert item.nodeid.endswith(f"@{group.args[0]}"), "pytest keeps the ids of tests elsewhere now"
+    yield
+    for item, known in plain.items():
+        item._id = known
     gc.collect()
     gc.freeze()
     gc.collect()
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return one process more than there are cores: tests that start servers wait for them half of their time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(trylast=True)
