@@ -5,9 +5,10 @@ around each request that changes something, by the count of `SimKube`. Creations
 created a second time is a different one, and the state of the first is lost.
 """
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,14 +47,27 @@ class SimNamespace:
 
 
 @dataclass(frozen=True, slots=True)
+class SimBody:
+    """Replaces `aiohttp.StreamReader`."""
+
+    value: Any
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        """Yield the JSON in one part."""
+        yield json.dumps(self.value).encode()
+
+
+@dataclass(frozen=True, slots=True)
 class SimAnswer:
     """Replaces `aiohttp.ClientResponse`."""
 
     status: int
     body: Any
 
-    async def json(self, content_type: str | None = None) -> Any:
-        return self.body
+    @property
+    def content(self) -> SimBody:
+        """The body, to be read in parts."""
+        return SimBody(self.body)
 
 
 @dataclass
