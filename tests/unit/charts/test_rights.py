@@ -42,7 +42,7 @@ NEEDED = {
     "persistentvolumes": {"get", "patch"},
     "nodes": {"get", "list"},
     "storageclasses.storage.k8s.io": {"list"},
-    "events": {"create", "patch"},
+    "events": {"create", "patch", "list"},
     "secrets": {"get", "create", "update"},
     "leases.coordination.k8s.io": {"get", "create", "update"},
 }

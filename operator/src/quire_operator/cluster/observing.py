@@ -32,6 +32,7 @@ from quire_operator.cluster.lost_volumes import last_words, volumes_gone, what_b
 from quire_operator.cluster.memory import Cache, Memory
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, object_path
+from quire_operator.cluster.pod_creation import rejected_pod
 from quire_operator.cluster.tls_trust import TlsTrust, operator_token, trust_of, trusting_none
 from quire_operator.errors import KubeError, UnreachableError
 from quire_operator.plan.observation import (
@@ -87,7 +88,9 @@ async def observe_pool(
     return PoolObservation(
         resource,
         now_s,
-        None if there is None else observed_stateful_set(there),
+        None
+        if there is None
+        else observed_stateful_set(there, await rejected_pod(kube, memory.cache, namespace, there, len(pods), now_s)),
         tuple(observed_pod(pod, zones) for pod in pods),
         tuple(_claim(claim, classes, gone) for claim in claims),
         bookies,
@@ -308,8 +311,8 @@ def _claim(claim: Manifest, classes: frozenset[str], gone: dict[str, str]) -> Ob
     )
 
 
-def observed_stateful_set(there: Manifest) -> ObservedStatefulSet:
-    """Convert a StatefulSet for the plans."""
+def observed_stateful_set(there: Manifest, rejected: str | None = None) -> ObservedStatefulSet:
+    """Convert a StatefulSet for the plans. `rejected`: see `rejected_pod`."""
     metadata, spec, status = there["metadata"], there["spec"], there.get("status", {})
     return ObservedStatefulSet(
         metadata["name"],
@@ -320,6 +323,7 @@ def observed_stateful_set(there: Manifest) -> ObservedStatefulSet:
         current=status.get("observedGeneration") == metadata["generation"],
         deleting="deletionTimestamp" in metadata,
         credentials=((spec.get("template") or {}).get("metadata", {}).get("annotations") or {}).get(CREDENTIALS_HASH),
+        rejected_pod=rejected,
     )
 
 

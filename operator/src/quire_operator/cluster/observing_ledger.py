@@ -25,6 +25,7 @@ from quire_operator.cluster.observing import (
 from quire_operator.cluster.observing_jobs import observe_jobs
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
+from quire_operator.cluster.pod_creation import rejected_pod
 from quire_operator.cluster.tls_trust import operator_token, trust_of
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.ledger_observation import LedgerObservation, NamespaceState
@@ -63,7 +64,11 @@ async def observe_managed_ledger(
             pool,
             bookies=None if pool is None else await _bookies(kube, resource, pool, writable, memory),
             writable_bookies=writable,
-            stateful_set=None if there is None else observed_stateful_set(there),
+            stateful_set=None
+            if there is None
+            else observed_stateful_set(
+                there, await rejected_pod(kube, memory.cache, namespace, there, len(pods), now_s)
+            ),
             pods=tuple(observed_pod(pod, {}) for pod in pods),
             namespace=state,
             under_replicated=_under_replicated(pool),

@@ -79,7 +79,7 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     ]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += [*_events(observed, operation, move.operation), *_holding(observed, held)]
-    actions += rejections.blocked_events(observed.resource.status.conditions, observed.pods)
+    actions += rejections.blocked_events(observed.resource.status.conditions, observed.pods, observed.stateful_set)
     # The next operation begins in the next reconciliation: a pool that removes several bookies is not quiet in between.
     work_left = _work_left(observed) or (operation is not None and move.operation is None)
     idle = not work_left and operation is None and move.operation is None and blocker is None

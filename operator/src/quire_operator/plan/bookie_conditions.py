@@ -50,7 +50,7 @@ def judged(
     observed: PoolObservation, rows: tuple[BookieStatusRow, ...], space: Capacity | None, at: Decisions
 ) -> Judgement:
     """Return the phase and all conditions."""
-    writable, blocked = _writable(observed, rows), rejections.blocked(observed.pods)
+    writable, blocked = _writable(observed, rows), rejections.blocked(observed.pods, observed.stateful_set)
     degraded, stalled = _degraded(observed, rows, blocked, at), _stalled(observed, at)
     ready = _ready(observed, writable, degraded, at)
     found = [

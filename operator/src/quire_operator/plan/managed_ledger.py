@@ -58,7 +58,7 @@ def plan_managed_ledger(
     facts = BrokerFacts(observed.pool, default_image, observed.pod_monitors, _credentials(observed))
     actions += [Apply(child) for child in broker_children(resource, facts)]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
-    actions += rejections.blocked_events(resource.status.conditions, observed.pods)
+    actions += rejections.blocked_events(resource.status.conditions, observed.pods, observed.stateful_set)
     wanting = [] if observed.namespace is None else missing(spec, observed.namespace, broker_hosts(resource))
     loads = [] if observed.namespace is None or wanting else to_load(spec, observed.namespace)
     against = () if observed.namespace is None else tuple(contradictions(spec, observed.namespace))

@@ -89,7 +89,8 @@ def _row(name: str, topic: ObservedTopic) -> TopicRow:
 
 def judged(observed: LedgerObservation, at: LedgerDecisions) -> tuple[LedgerState, list[Finding]]:
     """Return the state and all conditions, which never contradict each other."""
-    writable, applied, blocked = _writable(observed), _applied(observed, at), rejections.blocked(observed.pods)
+    writable, applied = _writable(observed), _applied(observed, at)
+    blocked = rejections.blocked(observed.pods, observed.stateful_set)
     degraded, stalled = _degraded(observed, at, writable, blocked), _stalled(observed, at)
     ready = _ready(observed, at, writable, degraded)
     found = [

@@ -97,6 +97,8 @@ class ObservedStatefulSet:
     deleting: bool = False
     credentials: str | None = None
     """The digest of credentials in its pod template."""
+    rejected_pod: str | None = None
+    """Why its controller cannot create a missing pod, as the API server reported it."""
 
 
 @dataclass(frozen=True, slots=True)

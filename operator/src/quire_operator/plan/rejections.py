@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from quire_operator.api.conditions import Condition, Finding, Truth
 from quire_operator.errors import ConflictError, KubeError, OperatorError, RefusedError
 from quire_operator.plan.actions import Emit
-from quire_operator.plan.observation import ObservedPod, Rejection
+from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet, Rejection
 
 REJECTED, BLOCKED = "WriteRejected", "PodsBlocked"
 MESSAGE_MAX = 1000
@@ -43,8 +43,11 @@ def rejected(rejection: Rejection | None) -> Finding:
     return Finding(type=REJECTED, status=Truth.TRUE, reason=rejection.reason, message=rejection.message)
 
 
-def blocked(pods: Iterable[ObservedPod]) -> Finding:
-    """Return the condition `PodsBlocked`; its reason is that of the first blocked pod."""
+def blocked(pods: Iterable[ObservedPod], there: ObservedStatefulSet | None = None) -> Finding:
+    """Return the condition `PodsBlocked`; its reason is that of a rejected pod, or of the first blocked one."""
+    if there is not None and there.rejected_pod is not None:
+        message = f"{there.name}: {there.rejected_pod}"[:MESSAGE_MAX]
+        return Finding(type=BLOCKED, status=Truth.TRUE, reason="FailedCreate", message=message)
     found = sorted(
         (pod.name, pod.blocked) for pod in pods if pod.blocked is not None and not pod.deleting and not pod.ready
     )
@@ -62,9 +65,11 @@ def rejection_events(before: Sequence[Condition], rejection: Rejection | None) -
     return _events(before, rejected(rejection))
 
 
-def blocked_events(before: Sequence[Condition], pods: Iterable[ObservedPod]) -> list[Emit]:
+def blocked_events(
+    before: Sequence[Condition], pods: Iterable[ObservedPod], there: ObservedStatefulSet | None = None
+) -> list[Emit]:
     """Return an event for blocked pods that the former conditions did not report."""
-    return _events(before, blocked(pods))
+    return _events(before, blocked(pods, there))
 
 
 def _events(before: Sequence[Condition], found: Finding) -> list[Emit]:

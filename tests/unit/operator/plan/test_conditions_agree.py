@@ -39,6 +39,17 @@ def read_only(seen: PoolObservation) -> PoolObservation:
     return replace(seen, bookies=seen.bookies | {LAST: replace(seen.bookies[LAST], writable=False)})
 
 
+def pod_rejected(seen: PoolObservation) -> PoolObservation:
+    """Return a pool whose last pod a quota rejects."""
+    assert seen.stateful_set is not None
+    return replace(
+        seen,
+        stateful_set=replace(seen.stateful_set, rejected_pod="pods is forbidden: exceeded quota: compute"),
+        pods=tuple(pod for pod in seen.pods if pod.name != LAST),
+        bookies={name: one for name, one in seen.bookies.items() if name != LAST},
+    )
+
+
 def new(seen: PoolObservation) -> PoolObservation:
     return replace(seen, stateful_set=None, pods=(), claims=(), bookies={}, known_ids={})
 
@@ -81,6 +92,7 @@ PODS: dict[str, Change] = {
     "one cannot pull": last_pod(ready=False, started=False, failure=": ".join(PULLS), blocked=PULLS),
     "one cannot be scheduled": last_pod(ready=False, started=False, node=None, blocked=("Unschedulable", "0/3 nodes")),
     "one read-only": read_only,
+    "one rejected by a quota": pod_rejected,
     "none yet": new,
 }
 CLUSTERS: dict[str, Change] = {
@@ -173,6 +185,7 @@ def test_a_pool_never_contradicts_itself(pool: PoolObservation) -> None:
         ("one cannot pull", "replicated", "valid", "ImagePullBackOff"),
         ("one cannot be scheduled", "replicated", "valid", "Unschedulable"),
         ("one read-only", "replicated", "valid", "BookiesReadOnly"),
+        ("one rejected by a quota", "replicated", "valid", "FailedCreate"),
         ("all serve", "under-replicated", "valid", "LedgersLackReplicas"),
         ("all serve", "unreadable", "valid", "LedgersUnreadable"),
         ("all serve", "replicated", "rejected", "Invalid"),
