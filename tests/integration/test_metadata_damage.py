@@ -6,6 +6,7 @@ import subprocess
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -30,6 +31,11 @@ def cut(path: Path) -> None:
 
 def remove(path: Path) -> None:
     path.unlink()
+
+
+def _slowly(change: Callable[[Path], None]) -> Any:
+    """Leave this case out of the default run, which has another one of the same test."""
+    return pytest.param(change, marks=pytest.mark.slow, id=change.__name__)
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def read(server: StandaloneProcess, topic: str, count: int) -> list[bytes]:
     return [*found, b"more"] if more else found
 
 
-@pytest.mark.parametrize("damage", [flip, cut, remove])
+@pytest.mark.parametrize("damage", [flip, _slowly(cut), _slowly(remove)])
 def test_a_damaged_write_ahead_log_is_refused_and_repaired(
     server: StandaloneProcess, damage: Callable[[Path], None]
 ) -> None:
@@ -186,7 +192,7 @@ def ledgers_of(server: StandaloneProcess, topic: str) -> list[int]:
         return [row["ledgerId"] for row in json.load(answer)["ledgers"]]
 
 
-@pytest.mark.parametrize("lose", [spoil, vanish])
+@pytest.mark.parametrize("lose", [_slowly(spoil), vanish])
 def test_with_both_copies_unreadable_bookies_alone_bring_every_message_back(
     tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:

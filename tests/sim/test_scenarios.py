@@ -1,4 +1,4 @@
-"""A few seeds of every scenario in the default suite; CI runs more, and `make sim SEEDS=200` many."""
+"""One seed of every scenario in the default suite, twice; CI runs 20, and `make sim SEEDS=200` many."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 from tests.sim.__main__ import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = (0, 1)
+SEED = 0
 pytestmark = pytest.mark.timeout(1200)
 """Runs take minutes only if the whole suite runs at the same time."""
 EACH_IN_ONE_PROCESS = [pytest.param(name, marks=pytest.mark.xdist_group(f"sim {name}")) for name in sorted(SCENARIOS)]
@@ -83,10 +83,15 @@ def test_a_cluster_keeps_its_promises_through_crashes_and_partitions(
     scenario: str, simulators: tuple[Simulator, Simulator]
 ) -> None:
     first, _ = simulators
-    assert len({first.run(scenario, seed) for seed in SEEDS}) == len(SEEDS), "two seeds ran alike"
+    assert first.run(scenario, SEED)
 
 
 @pytest.mark.parametrize("scenario", EACH_IN_ONE_PROCESS)
 def test_a_seed_replays_the_same_run(scenario: str, simulators: tuple[Simulator, Simulator]) -> None:
     first, second = simulators
-    assert first.run(scenario, SEEDS[-1]) == second.run(scenario, SEEDS[-1])
+    assert first.run(scenario, SEED) == second.run(scenario, SEED)
+
+
+def test_seeds_of_a_scenario_differ(simulators: tuple[Simulator, Simulator]) -> None:
+    first, _ = simulators
+    assert len({first.run("ids", seed) for seed in range(3)}) == 3
