@@ -26,7 +26,7 @@ from quire_broker.config.security import BrokerSecurityConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs" / "configuration.md"
-KNOWN = ROOT / "operator" / "src" / "quire_operator" / "plan" / "known_settings.py"
+KNOWN = ROOT / "operator" / "src" / "quire_operator" / "generated" / "known_settings.py"
 WIDTH = 118
 KNOWN_HEAD = '"""Keys that the processes know. Written by scripts/generate_settings.py from their own models."""\n'
 SECTIONS: dict[str, type[ProcessConfig]] = {

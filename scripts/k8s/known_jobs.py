@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quire_jobs.main.kinds import MODULES, is_list, load_kind
 
-FILE = Path(__file__).resolve().parents[2] / "operator" / "src" / "quire_operator" / "builders" / "known_jobs.py"
+FILE = Path(__file__).resolve().parents[2] / "operator" / "src" / "quire_operator" / "generated" / "known_jobs.py"
 HEAD = '''"""Kinds of jobs and their parameters. Written by scripts/k8s/known_jobs.py from the jobs' own models."""
 
 from dataclasses import dataclass

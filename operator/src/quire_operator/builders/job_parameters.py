@@ -9,9 +9,9 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.api.jobs_spec import OFFLOAD_JOB, Analytics, Offload, OffloadFormat
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.quantities import duration_ms, quantity_bytes
-from quire_operator.builders.known_jobs import KINDS
 from quire_operator.builders.naming import BROKER, child_name
 from quire_operator.builders.settings import broker_ports, metadata_url
+from quire_operator.generated.known_jobs import KINDS
 
 JOB_FOLDER = "/etc/quire/job"
 PARAMETERS_FILE, SETTINGS_FILE = "params.json", "quire.toml"

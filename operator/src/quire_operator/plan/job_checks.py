@@ -9,7 +9,7 @@ from quire_operator.api.quantities import quantity_mib
 from quire_operator.api.shared import Resources
 from quire_operator.builders.job_parameters import SET_FOR_ANALYSES, SET_FOR_OFFLOAD, JobWanted
 from quire_operator.builders.job_runs import SET_HERE
-from quire_operator.builders.known_jobs import KINDS
+from quire_operator.generated.known_jobs import KINDS
 from quire_operator.plan.job_slots import schedule_fault
 from quire_operator.plan.jobs_observation import JobsObservation
 

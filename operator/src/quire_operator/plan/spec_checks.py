@@ -11,7 +11,7 @@ from quire_operator.api.bookie_spec import BookieAuthentication
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.managed_ledger_spec import Brokers
 from quire_operator.builders.settings import bookie_settings_of_fields, broker_settings_of_fields
-from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
+from quire_operator.generated.known_settings import BOOKIE_KEYS, BROKER_KEYS
 
 _MAY_BE_SAID = frozenset({"authorizationEnabled", "httpServerAllowedHosts"})
 """Keys that are set by fields and that `settings` may override."""

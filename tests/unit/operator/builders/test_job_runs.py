@@ -14,8 +14,8 @@ from quire_operator.builders.effective import effective_bookie, effective_manage
 from quire_operator.builders.job_access import job_access
 from quire_operator.builders.job_parameters import jobs_of, parameters
 from quire_operator.builders.job_runs import RUN_NAME_MAX, JobFacts, Slot, job_run, run_name
-from quire_operator.builders.known_jobs import KINDS
 from quire_operator.builders.spark_applications import APACHE, KUBEFLOW, application_run
+from quire_operator.generated.known_jobs import KINDS
 from tests.support.kube_resources import bookie, managed_ledger
 
 SLOT = Slot(1_900_000_020.0)

@@ -9,7 +9,7 @@ from quire_bookie.config.sources import ProcessConfig
 from quire_broker.config.broker import BrokerConfig
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.plan.known_settings import BOOKIE_KEYS, BROKER_KEYS
+from quire_operator.generated.known_settings import BOOKIE_KEYS, BROKER_KEYS
 from quire_operator.plan.spec_checks import (
     bookie_faults,
     managed_ledger_faults,
