@@ -53,6 +53,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* The namespace whose resources the operator handles; empty for all. */}}
+{{- define "quire.watched" -}}
+{{- if ne .Values.operator.watchNamespace "*" -}}{{ .Values.operator.watchNamespace | default .Release.Namespace }}{{- end -}}
+{{- end }}
+
 {{/* Host names of the members, for each other and for clients. */}}
 {{- define "quire.etcd.memberHost" -}}
 {{ include "quire.etcd" .root }}-{{ .ordinal }}.{{ include "quire.etcd" .root }}-members.{{ .root.Release.Namespace }}.svc

@@ -17,7 +17,7 @@ from tests.integration.operator import openapi_schemas
 from tests.integration.operator.kube_api import KubeApi
 from tests.integration.operator.test_running import operator, until, until_gone
 from tests.support.kube_resources import BOOKIE, MANAGED_LEDGER
-from tests.unit.charts.rendering import NO_ETCD, ONE_NAMESPACE, VALUES, Manifest, template, tool
+from tests.unit.charts.rendering import ALL_NAMESPACES, NO_ETCD, ONE_NAMESPACE, VALUES, Manifest, template, tool
 
 pytestmark = pytest.mark.slow
 WITHOUT_CRDS: Manifest = {"crds": {"install": False}}
@@ -96,11 +96,15 @@ def arguments(rendered: str) -> list[str]:
     return list(container["args"])
 
 
-@pytest.mark.parametrize("values", [WITHOUT_CRDS, {**ONE_NAMESPACE, **NO_ETCD, **WITHOUT_CRDS}], ids=["all", "one"])
+@pytest.mark.parametrize(
+    "values",
+    [WITHOUT_CRDS, {**ALL_NAMESPACES, **WITHOUT_CRDS}, {**ONE_NAMESPACE, **NO_ETCD, **WITHOUT_CRDS}],
+    ids=["its own", "all", "another"],
+)
 async def test_the_operator_can_do_all_it_does_with_the_rights_of_the_chart(
     kubeconfig: Path, kube: KubeApi, namespace: str, tmp_path: Path, values: dict[str, Any]
 ) -> None:
-    if "operator" in values:
+    if values.get("operator") == ONE_NAMESPACE["operator"]:
         values = {**values, "operator": {"watchNamespace": namespace}}
     rendered = template(values, "quire", namespace)
     kubectl(kubeconfig, rendered)

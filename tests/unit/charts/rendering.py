@@ -109,5 +109,13 @@ EVERYTHING: Manifest = {
 NO_ETCD: Manifest = {"etcd": {"enabled": False}}
 CLEAR: Manifest = {"operator": {"tls": "none"}, "etcd": {"tls": {"enabled": False}}}
 ONE_NAMESPACE: Manifest = {"operator": {"watchNamespace": "prod"}, "networkPolicies": {"enabled": False}}
-VALUES = {"default": {}, "everything": EVERYTHING, "no etcd": NO_ETCD, "clear": CLEAR, "one namespace": ONE_NAMESPACE}
+ALL_NAMESPACES: Manifest = {"operator": {"watchNamespace": "*"}}
+VALUES = {
+    "default": {},
+    "everything": EVERYTHING,
+    "no etcd": NO_ETCD,
+    "clear": CLEAR,
+    "one namespace": ONE_NAMESPACE,
+    "all namespaces": ALL_NAMESPACES,
+}
 """What must render, lint and be valid."""

@@ -12,7 +12,7 @@ from quire_operator.builders.bookie import BookieFacts, bookie_children
 from quire_operator.builders.broker import BrokerFacts, broker_children
 from quire_operator.builders.job_access import job_access
 from quire_operator.cluster.paths import collection
-from tests.unit.charts.rendering import ONE_NAMESPACE, ROOT, Manifest, objects
+from tests.unit.charts.rendering import ALL_NAMESPACES, ONE_NAMESPACE, ROOT, Manifest, objects
 from tests.unit.operator.certificates.test_keeping import bookie, managed_ledger
 
 OPERATOR = ROOT / "operator" / "src" / "quire_operator"
@@ -67,9 +67,24 @@ def given(found: dict[str, Manifest]) -> dict[str, set[str]]:
     return rights
 
 
-@pytest.mark.parametrize("values", [{}, ONE_NAMESPACE], ids=["everywhere", "one namespace"])
+@pytest.mark.parametrize("values", [{}, ONE_NAMESPACE, ALL_NAMESPACES], ids=["its own", "another", "all"])
 def test_the_account_may_do_what_is_needed_and_nothing_else(values: Manifest) -> None:
     assert given(objects(values)) == NEEDED
+
+
+@pytest.mark.parametrize("values", [{}, ONE_NAMESPACE], ids=["its own", "another"])
+def test_outside_its_namespace_the_account_only_reads_what_holds_no_secret(values: Manifest) -> None:
+    found = objects(values)
+    anywhere = given({name: each for name, each in found.items() if each["kind"].startswith("Cluster")})
+    assert anywhere == {
+        "bookies.quire.dev": {"get", "list", "watch"},
+        "managedledgers.quire.dev": {"get", "list", "watch"},
+        "nodes": {"get", "list"},
+        "persistentvolumes": {"get", "patch"},  # keeps the volumes of a deleted pool
+        "storageclasses.storage.k8s.io": {"list"},
+    }
+    namespaces = {each["metadata"]["namespace"] for each in found.values() if each["kind"] == "RoleBinding"}
+    assert namespaces <= {"quire", values.get("operator", {}).get("watchNamespace", "quire")}
 
 
 def test_without_certificates_of_its_own_it_changes_no_secret() -> None:
