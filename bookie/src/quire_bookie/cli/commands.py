@@ -66,6 +66,11 @@ class Commands:
             keys |= {spelling for name in model.model_fields for spelling in (name, model.key_of(name))}
         return frozenset(keys)
 
+    def kinds_with(self, key: str) -> list[str]:
+        """Return the kinds of process that have this key, in either spelling."""
+        self.add_others()
+        return [kind for kind in sorted(self.config_kinds) if self.config_model(kind).field_of(key) is not None]
+
 
 def new_app(help_text: str) -> typer.Typer:
     """Create a command group with plain help and plain tracebacks."""

@@ -25,7 +25,7 @@ Settings = Annotated[
 ]
 
 
-def parse_settings(model: "type[ProcessConfig]", given: list[str] | None) -> dict[str, Any]:
+def parse_settings(commands: Commands, model: "type[ProcessConfig]", given: list[str] | None) -> dict[str, Any]:
     """Parse `KEY=VALUE` strings into fields of the model. Raises ConfigError for anything else."""
     from quire_bookie.config.sources import suggestion
 
@@ -36,6 +36,11 @@ def parse_settings(model: "type[ProcessConfig]", given: list[str] | None) -> dic
         if not separator:
             raise ConfigError(f"--set {text}: expected KEY=VALUE")
         if name is None:
+            kinds = commands.kinds_with(key.strip())
+            if kinds:
+                raise ConfigError(
+                    f"--set {text}: '{key}' is not a setting of this process, but of {' and '.join(kinds)}"
+                )
             raise ConfigError(f"--set {text}: unknown setting '{key}'{suggestion(model, key.strip())}")
         fields[name] = value.strip()
     return fields
@@ -50,7 +55,7 @@ def load_settings(
     return load(
         model,
         flags=flags,
-        assigned=parse_settings(model, given),
+        assigned=parse_settings(commands, model, given),
         environment=os.environ,
         file=file,
         also_known=commands.known_keys() if file is not None else frozenset(),

@@ -56,7 +56,10 @@ def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: Format) -> str:
 
         return yaml.safe_dump(values, sort_keys=False)
     if form is Format.TOML:
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
+        # TOML has no null: what is not set is a comment, so that the text can be read back.
+        return "".join(
+            f"# {key} is not set\n" if value is None else f"{key} = {_toml(value)}\n" for key, value in values.items()
+        )
     rows = [(key, _toml(value), origin) for key, value, origin, _ in loaded.rows()]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "".join(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {origin}\n" for key, value, origin in rows)

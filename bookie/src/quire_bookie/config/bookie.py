@@ -199,7 +199,9 @@ class BookieConfig(
         return keys
 
     @model_validator(mode="after")
-    def _folders_are_distinct(self) -> "BookieConfig":
+    def _ports_and_folders_are_distinct(self) -> "BookieConfig":
+        if self.port and self.port == self.http_port:
+            raise ValueError(f"bookiePort and httpServerPort are both {self.port}; give each its own port")
         for key, value in (
             ("journalDirectories", self.journal_directories),
             ("ledgerDirectories", self.ledger_directories),

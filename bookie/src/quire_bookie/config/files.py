@@ -4,6 +4,7 @@ Does not interpret keys. In the last format every value is text, a key without a
 that ends in a backslash continues on the next one (java.util.Properties).
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,12 @@ def _parse_toml(file: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} cannot be parsed: {error}") from error
+        at = re.search(r"at line (\d+)", str(error))
+        line = text.splitlines()[int(at[1]) - 1].strip() if at and int(at[1]) <= text.count("\n") + 1 else ""
+        shown = f", in {line!r}" if line else ""
+        raise ConfigError(
+            f"{file} cannot be parsed: {error}{shown}; give each key once, as key = value, with text in quotes"
+        ) from error
 
 
 def _parse_yaml(file: Path, text: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Precedence: flag, then environment (`QUIRE_<key>`, in the spelling of the key or
 remedy.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -63,7 +64,12 @@ class ProcessConfig(BaseModel, metaclass=_WithSettings):
     SETTINGS: ClassVar[tuple[type, ...]] = ()
     # Built on first use, not at declaration: of a chain of models only the last one is used.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, validate_default=True, defer_build=True
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        validate_default=True,
+        defer_build=True,
+        allow_inf_nan=False,
     )
 
     @model_validator(mode="after")
@@ -210,6 +216,8 @@ def _from_file(
             found[name] = (value, Origin(f"file {file}"))
         elif file.suffix in PROPERTIES:
             ignored.append(key)
+        elif isinstance(value, dict):
+            raise ConfigError(f"{file}: '{key}' is a table; write its settings at the top level, without a table")
         elif key not in also_known:
             raise ConfigError(f"{file}: unknown setting '{key}'{suggestion(model, key)}")
     return found, tuple(key for key in ignored if key not in also_known)
@@ -233,6 +241,13 @@ def suggestion(model: type[ProcessConfig], key: str) -> str:
     return f"; did you mean '{close[0]}'?" if close else "; `quire config show` lists all settings"
 
 
+def _origins_in(model: type[ProcessConfig], message: str, origins: Mapping[str, Origin]) -> str:
+    """Return the origins of the settings that a message names: which of them did the user set?"""
+    words = set(re.findall(r"\w+", message))
+    found = {model.key_of(name): origins[name].text for name in model.model_fields if model.key_of(name) in words}
+    return f" ({', '.join(f'{key} is from {text}' for key, text in found.items())})" if found else ""
+
+
 def _explain(model: type[ProcessConfig], error: ValidationError, origins: Mapping[str, Origin]) -> str:
     lines = []
     for problem in error.errors():
@@ -240,7 +255,7 @@ def _explain(model: type[ProcessConfig], error: ValidationError, origins: Mappin
         name = model.field_of(key)
         message = problem["msg"].removeprefix("Value error, ")
         if name is None:
-            lines.append(message)
+            lines.append(message + _origins_in(model, message, origins))
         else:
             origin = origins[name].text
             value = HIDDEN if model.model_fields[name].json_schema_extra == SECRET else repr(problem["input"])

@@ -3,8 +3,8 @@
 /quire/epoch    JSON, {"epoch": n}; without the node the epoch is 0
 
 Bookies remember the highest epoch that they saw. Metadata with a lower one is an older copy that was put in place
-without the cluster's knowledge: see `server.metadata_doubt`. A new epoch confirms that an operator has reviewed the
-metadata, so the counters that bookies recorded under an older epoch no longer count.
+without the cluster's knowledge: see `server.upkeep.metadata_doubt`. A new epoch confirms that an operator has reviewed
+the metadata, so the counters that bookies recorded under an older epoch no longer count.
 """
 
 import json

@@ -420,7 +420,7 @@ async def _listen(settings: BookieSettings, parts: _Parts, answering: "asyncio.F
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise StartupError(
             f"port {settings.port} on {settings.listen} cannot be listened on: {reason}; "
-            "stop the other process or choose another port"
+            "stop the other process or choose another --port (of a standalone: --bookie-port)"
         ) from error
 
 

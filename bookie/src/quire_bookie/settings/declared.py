@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 T = TypeVar("T")
 _METADATA = "setting"
 _DERIVED: Final = object()
+_INTEGER_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class _Declared:
             default=int(shown) if kind is int else shown,
             kind=kind,
             secret=self.secret,
-            range=self.range,
+            range={"le": _INTEGER_MAX // self.unit.times} | self.range if kind is int else self.range,
             to_field=self.read or self.unit.to_field,
         )
 

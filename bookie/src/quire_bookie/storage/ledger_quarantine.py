@@ -3,8 +3,8 @@
 Owns one record per such ledger, and the clock that measures their time. A ledger in quarantine is *held*: its entries,
 blocks, key and state stay, reads are served, compaction and scrub treat it as any other, and only normal adds are
 refused, because the ledger is fenced. An *undeleted* ledger left quarantine at an administrator's request: it is not
-collected until the metadata names it again, or until the requested time has passed. `server.garbage_collection` decides
-when a ledger enters quarantine, leaves it or is deleted.
+collected until the metadata names it again, or until the requested time has passed. When a ledger enters quarantine,
+leaves it or is deleted, is decided by `server.upkeep.garbage_collection`.
 
 The clock counts the milliseconds in which the metadata was reliable, as measured by the collector. It is not a wall
 clock: time while the bookie is down does not count, and jumps of the wall clock have no effect.

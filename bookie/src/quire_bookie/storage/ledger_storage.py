@@ -418,7 +418,7 @@ class LedgerStorage(Generic[M]):
             info.rewrites += 1  # a read in flight must not put them into the cache again
         self._read_cache.forget(ledger, first, last)
 
-    # ---- scrub: see `scrub` and `server.scrubbing`
+    # ---- scrub: see `scrub` and `server.upkeep.scrubbing`
     def new_scrub(self, report: Callable[[Damage], None], pace: Pace, verify: Verify | None = None) -> Scrub:
         """Return a scrub of all logs and the index, at the caller's pace. `report` receives each finding."""
         return Scrub(self._disk, self._index, report, pace, verify)

@@ -1,7 +1,7 @@
 """Permissions of namespaces, topics and subscriptions, at Pulsar's paths. They are stored in the namespace's policies.
 
-Brokers read policies again every few seconds: a grant takes effect here at once, on another broker within that time.
-Open clients of a revoked role are closed a little later (`PermissionWatch`). Admins of a namespace are Quire's own:
+A grant takes effect at once on this broker. Other brokers read the policies again every few seconds. Open clients of a
+revoked role are closed a little later (`PermissionWatch`). Pulsar has no path for the admins of a namespace; ours is
 
     GET, POST /admin/quire/namespaces/{tenant}/{namespace}/admins   [role]; replaces the former list
 """

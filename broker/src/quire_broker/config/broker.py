@@ -154,14 +154,25 @@ class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityCon
 
     @model_validator(mode="after")
     def _clients_reach_it(self) -> "BrokerConfig":
-        require_a_port(self)
+        require_ports(self)
         return self
 
 
-def require_a_port(config: "BrokerConfig | StandaloneConfig") -> None:
-    """Raise ValueError if clients could not reach the broker at all."""
+def require_ports(config: "BrokerConfig | StandaloneConfig") -> None:
+    """Raise ValueError if clients could not reach the broker at all, or two services have one port."""
     if config.broker_port is None and config.broker_port_tls is None:
         raise ValueError("brokerServicePort and brokerServicePortTls are both empty: give one of them")
+    used: dict[int, str] = {}
+    for key, port in (
+        ("brokerServicePort", config.broker_port),
+        ("brokerServicePortTls", config.broker_port_tls),
+        ("webServicePort", config.http_port),
+        ("webServicePortTls", config.http_port_tls),
+    ):
+        if port and port in used:
+            raise ValueError(f"{used[port]} and {key} are both {port}; give each its own port, or 0 for a free one")
+        if port:
+            used[port] = key
 
 
 class StandaloneConfig(
@@ -207,7 +218,7 @@ class StandaloneConfig(
 
     @model_validator(mode="after")
     def _clients_reach_it(self) -> "StandaloneConfig":
-        require_a_port(self)
+        require_ports(self)
         return self
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ class Seated(Protocol):
 
 
 class Seats(Collection["Session"]):
-    """Collection of the sessions that enforces the limits of the module's docstring. 0: no limit."""
+    """Holds the sessions, and enforces the limits that the module describes. 0: no limit."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Seats(Collection["Session"]):
         return dropped
 
     def _oldest_unproven(self, address: str | None) -> Seated | None:
-        # Clients admitted since are removed from the list here, once.
+        # The list still has clients that were admitted meanwhile: skip them, which removes them.
         while (oldest := self._unproven.pop_oldest(address)) is not None and oldest.is_ready:
             continue
         return oldest

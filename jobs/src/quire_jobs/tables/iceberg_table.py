@@ -5,8 +5,8 @@ Spark's tasks write files, and one commit of the catalog adds them together with
 The snapshot's own properties repeat the mark (`quire.mark`, `quire.mark-value`) for administrators.
 
 PyIceberg retries a commit by itself after a concurrent commit. Commits of this module must check the mark again before
-a retry, so the library's retries are off for them, and only for them. A commit without a response may have happened; a
-little later the mark shows whether it has.
+a retry, so the library's retries are off for them, and only for them. The outcome of a
+commit without a response is unknown; the mark, read a little later, shows it.
 """
 
 import functools
@@ -134,7 +134,7 @@ class IcebergTable:
             properties = {"quire.mark": mark.key, "quire.mark-value": value}
             if replace and table.current_snapshot() is not None:
                 transaction.delete(AlwaysTrue(), snapshot_properties=properties)
-            # Add a snapshot even without files: its parent makes two concurrent commits exclude each other.
+            # Add a snapshot even without files: two concurrent commits with the same parent cannot both succeed.
             transaction.add_files([file.path for file in files], properties, check_duplicate_files=False)
             transaction.set_properties({PREFIX + mark.key: value})
             for key in outdated(marks):
@@ -167,8 +167,7 @@ class IcebergTable:
     def _commit(
         self, change: "Callable[[Opened], Transaction | None]", landed: Callable[[Mapping[str, str]], bool]
     ) -> str | None:
-        """Commit. `change`: returns the change, None for nothing. `landed`: whether a commit of unknown outcome is
-        present."""
+        """Commit what `change` returns; None: nothing. `landed`: did a commit without a response happen?"""
         unknown = False
         delays_s = iter(catalog_errors.RETRY_DELAYS_S)
         for _ in range(COMMIT_TRIES):

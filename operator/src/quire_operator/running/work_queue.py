@@ -1,8 +1,8 @@
 """Queue of resources to reconcile: each key is queued once, and never processed concurrently.
 
-Bounded by the number of resources. A successful reconciliation returns when to run again; failures follow kopf's
-contract for handlers: TemporaryError states the delay of the retry, PermanentError is not retried before the resource
-changes or `RESYNC_S` has passed, and any other exception is retried with back-off.
+Bounded by the number of resources. A successful reconciliation returns the seconds until the next one; failures follow
+kopf's contract for handlers: TemporaryError states the delay of the retry, PermanentError is not retried before the
+resource changes or `RESYNC_S` has passed, and any other exception is retried with back-off.
 
 kopf's daemons and timers cannot take its place: docs/decisions/0009.
 """

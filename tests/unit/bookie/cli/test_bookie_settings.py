@@ -228,3 +228,8 @@ def test_the_error_names_a_host_without_an_ipv4_address() -> None:
 def test_an_id_that_stock_clients_would_refuse_is_refused(value: str) -> None:
     with pytest.raises(ValidationError, match=r"is not an id|is reserved"):
         bookie(bookie_id=value)
+
+
+def test_bookie_and_http_need_different_ports() -> None:
+    with pytest.raises(ValidationError, match="bookiePort and httpServerPort are both 3181"):
+        bookie(http_port=3181)

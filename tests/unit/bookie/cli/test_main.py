@@ -38,6 +38,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["standalone", "--metadata", "zk://h:1"], "ZooKeeper and Oxia are not supported; use "),
         (["standalone", "--metadata", "h:1"], "has an unknown scheme"),
         (["bookie", "start", "--nonsense"], "see `quire bookie start --help`"),
+        (["standalone", "--set", "bookieRack=/a"], "'bookieRack' is not a setting of this process, but of bookie"),
         (["bookie", "start", "--set", "bookieport=1"], "unknown setting 'bookieport'; did you mean 'bookiePort'?"),
         (["standalone", "--config", "/does/not/exist.toml"], "cannot read the config file"),
         (["bookie", "start"], "--metadata (or metadataServiceUri) is missing"),

@@ -174,6 +174,16 @@ def test_settings_that_a_broker_does_not_support_are_refused_with_a_reason(keys:
         client(**keys)
 
 
+@pytest.mark.parametrize("kind", ["standalone", "bookie", "broker", "autorecovery"])
+def test_shown_settings_can_be_read_back(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("toml", "yaml"):
+        assert run(["config", "show", kind, "--format", form]) == 0
+        file = tmp_path / f"q.{form}"
+        file.write_text(capsys.readouterr().out)
+        assert run(["config", "show", kind, "--config", str(file), "--format", form]) == 0
+        assert capsys.readouterr().out == file.read_text()
+
+
 @pytest.mark.parametrize("form", ["table", "toml", "yaml", "json"])
 def test_config_show_prints_no_secret(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "quire.toml"

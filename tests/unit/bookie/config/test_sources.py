@@ -33,6 +33,35 @@ def test_a_flag_overrides_the_environment_which_overrides_the_file(tmp_path: Pat
     assert origins["dbStorage_writeCacheMaxSizeMb"] == f"file {file}"
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", f"1{'0' * 30}", "bytes"])
+def test_numbers_that_no_setting_can_have_are_refused(value: str) -> None:
+    keys = ["minorCompactionThreshold", "journalMaxSizeMB", "scrubIntervalSeconds"]
+    for key in keys[1:2] if value[0] == "1" else keys:
+        with pytest.raises(ConfigError, match=key):
+            load(BookieConfig, flags={}, environment={f"QUIRE_{key}": str(value)})
+
+
+def test_a_contradiction_names_the_origin_of_each_setting() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(BookieConfig, flags={}, environment={"QUIRE_majorCompactionInterval": "5"})
+    assert "majorCompactionInterval is from environment QUIRE_majorCompactionInterval" in str(refused.value)
+    assert "minorCompactionInterval is from default" in str(refused.value)
+
+
+def test_a_table_in_a_file_is_explained(tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text("[journal]\nsize = 3\n")
+    with pytest.raises(ConfigError, match="'journal' is a table; write its settings at the top level"):
+        load(BookieConfig, flags={}, environment={}, file=file)
+
+
+def test_a_line_that_cannot_be_parsed_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text("bookiePort = 3\njournalSubmit = auto\n")
+    with pytest.raises(ConfigError, match="in 'journalSubmit = auto'; give each key once, as key = value"):
+        load(BookieConfig, flags={}, environment={}, file=file)
+
+
 def test_both_spellings_and_yaml_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "q.yaml"
     file.write_text("journal_max_size_mb: 64\nledgerDirectories: /a\n")

@@ -81,7 +81,7 @@ async def test_appends_queued_behind_a_group_in_flight_become_the_next_group() -
         for entry in (1, 2, 3):
             journal.append_run(run_of(entry, b"x"), answers.of(entry))
         journal.append_fence(LEDGER, lambda _: finished.set())
-        assert answers.order == ["first"], "an append from a done is not acknowledged inside it"
+        assert answers.order == ["first"], "an append from a callback is not acknowledged inside it"
 
     journal.append_run(run_of(0, b"x"), chain)
     await finished.wait()
@@ -413,7 +413,7 @@ async def test_a_run_that_no_file_can_hold_is_refused_and_the_journal_continues(
     await journal.close()
 
 
-async def test_a_full_disk_after_another_journal_failed_refuses_nothing_twice() -> None:
+async def test_a_full_disk_after_another_journal_failed_refuses_an_add_once() -> None:
     def ignore(*_: object) -> None:
         pass
 

@@ -4,6 +4,7 @@ import socket
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
@@ -256,3 +257,10 @@ def test_bookies_in_a_shared_etcd_are_registered_where_they_listen(given: dict[s
 def test_metadata_is_beside_the_data_unless_a_url_is_configured() -> None:
     assert metadata_url(standalone(data="/d")) == "local:/d/metadata"
     assert metadata_url(standalone(metadata="etcd://h:1")) == "etcd://h:1"
+
+
+@pytest.mark.parametrize("model", [BrokerConfig, StandaloneConfig])
+def test_two_services_on_one_port_are_refused(model: type[BrokerConfig] | type[StandaloneConfig]) -> None:
+    with pytest.raises(ValidationError, match="brokerServicePort and webServicePort are both 7001; give each its own"):
+        model.model_validate({"broker_port": 7001, "http_port": 7001})
+    assert model.model_validate({"broker_port": 0, "http_port": 0}).http_port == 0

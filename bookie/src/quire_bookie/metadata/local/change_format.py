@@ -11,10 +11,11 @@ damaged, lost or outdated file never takes both copies.
     COMMIT = 0x03 | u64 sequence | 16 digest | change*    changes of one group commit, and the digest after it
     change = u32 bytes of the key | u32 bytes of the value (0xFFFFFFFF: node removed) | i64 version | key | value
 
-A checksum is BLAKE2b over the checksum of the preceding frame and the body. The header precedes the first ROWS or BASE;
-the `chain` of BASE precedes the first COMMIT. So the checksum of a commit depends on every commit before it, also
-across rewrites of the file: equal chains mean equal histories. The *digest* is the sum of the hashes of all persistent
-nodes modulo 2^128: their order does not matter, and a commit updates it from the nodes that it changes.
+A checksum is BLAKE2b over the checksum of the preceding frame and the body. For the first ROWS or BASE the header takes
+the place of the preceding checksum, for the first COMMIT the `chain` of BASE. So the checksum of a commit depends on
+every commit before it, also across rewrites of the file: equal chains mean equal histories. The *digest* is the sum of
+the hashes of all persistent nodes modulo 2^128: their order does not matter, and a commit updates it from the nodes
+that it changes.
 """
 
 import hashlib
@@ -55,7 +56,7 @@ class Position:
 
 @dataclass(slots=True)
 class LogContent:
-    """Content of a change log that its bytes prove.
+    """Content of a change log, as far as its checksums fit.
 
     `last` is the last commit that is intact together with everything before it; `end` is the offset after it.
     """
@@ -279,7 +280,7 @@ def commits_after(data: bytes, after: Position) -> Iterator[tuple[Position, Chan
 
 
 def _seen_from(data: bytes, offset: int, sequence: int) -> int:
-    """Return the highest sequence above `sequence` of commits after `offset` that fit their preceding frame, or -1."""
+    """Return the highest sequence of commits after `offset` whose checksum fits; -1 if none is above `sequence`."""
     highest, before = -1, b""
     at = data.find(_FRAME_MAGIC_BYTES, offset)
     while at >= 0:

@@ -1,12 +1,13 @@
-"""Marks of ids that never decrease: the highest ledger id ever held here, the highest counters and epoch ever read.
+"""Marks of ids that never decrease: the highest ledger id ever held here, and the highest epoch and id counters that
+this bookie ever read from the metadata.
 
-Owns their record. If the metadata is restored to an older copy, these marks reveal it: see `server.metadata_doubt` and
-`client.fresh_ids`. Each id space, below 2^31 and above, has its own mark of ledger ids.
+Owns their record. If the metadata is restored to an older copy, these marks reveal it: see `client.fresh_ids` and
+`server.upkeep.metadata_doubt`. Each id space, below 2^31 and above, has its own mark of ledger ids.
 
 The highest id is kept in memory; at a start it is the highest of four sources: this record, the states in the index,
-the proof beside the entry logs, and the journal, whose replay creates ledgers. An add therefore needs no write for it.
-The record only needs to cover ids that disappear from the other sources: it is written after a ledger was deleted, and
-before its tombstone expires.
+the file of the highest ledgers beside the entry logs, and the journal, whose replay creates ledgers. An add therefore
+needs no write for it. The record only needs to cover ids that disappear from the other sources: it is written after a
+ledger was deleted, and before its tombstone expires.
 
 The record is stored in the index and in its own file beside the entry logs, so that a rebuild of the index keeps it.
 The file is written first; the copy with the higher number is valid.

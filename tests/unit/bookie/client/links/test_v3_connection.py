@@ -185,7 +185,7 @@ def test_v2_frames_are_sent_as_deferred_adds_with_the_same_bytes() -> None:
     _run(scenario)
 
 
-def test_refused_deferred_adds_reach_their_sink_and_so_does_a_loss() -> None:
+def test_the_sink_of_deferred_adds_gets_refusals_and_losses() -> None:
     async def scenario(world: _World) -> None:
         sink = _Sink()
         world.bookie.fault = lambda request: Status.FENCED
