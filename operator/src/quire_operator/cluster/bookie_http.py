@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from quire_operator.builders.settings import BOOKIE_HTTP_PORT
-from quire_operator.cluster.bounded_json import IDENTITY, read_json
+from quire_operator.cluster.bounded_body import IDENTITY, read_json
 from quire_operator.cluster.tls_trust import TlsTrust, trusting_any
 from quire_operator.errors import UnreachableError
 from quire_operator.plan.observation import ObservedBookie, ObservedCluster, ObservedDrain

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 
 from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_HTTPS_PORT, CLUSTER_NAME
-from quire_operator.cluster.bounded_json import IDENTITY, read_json
+from quire_operator.cluster.bounded_body import IDENTITY, read_json
 from quire_operator.errors import RefusedError, UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic

@@ -18,10 +18,11 @@ from kubernetes.aio.config.config_exception import ConfigException
 
 from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import CONTAINER
+from quire_operator.cluster.bounded_body import read_body
 from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, NO_HEADERS, Kube, refusal
 from quire_operator.cluster.paths import collection, object_path
 from quire_operator.cluster.paths import plain as plain_name
-from quire_operator.errors import KubeError, OperatorError
+from quire_operator.errors import KubeError, OperatorError, UnreachableError
 
 PROXY_TIMEOUT_S = 70.0
 PROXIED = "Quire-Authorization"
@@ -125,7 +126,11 @@ class Cluster(Kube):
         timeout = aiohttp.ClientTimeout(total=PROXY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         shown = {**headers, **({PROXIED: f"Bearer {self.token}"} if self.token else {})}
         async with self._asking(method, path, body, "application/json", query, "*/*", timeout, shown) as answer:
-            return answer.status, await answer.read()
+            try:
+                return answer.status, await read_body(answer)
+            except ValueError as error:
+                answer.close()
+                raise UnreachableError(f"{method} {path}: {error}") from error
 
 
 def _decoded(data: bytes) -> Any:
