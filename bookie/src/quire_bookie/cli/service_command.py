@@ -53,6 +53,8 @@ def run_command(
             set_up_log(options.log_level, options.log_format)
             if loaded.ignored:
                 log.warning("%s: unknown to Quire, ignored: %s", options.config, ", ".join(loaded.ignored))
+            for variable, meant in loaded.misspelled.items():
+                log.warning("the environment variable %s has no effect; did you mean %s?", variable, meant)
             log.info("connections may take %d of %d handles (ulimit -n)", Shares.of(files_max).clients, files_max)
             module, _, name = service.partition(":")
             serve = getattr(import_module(module), name)

@@ -39,6 +39,8 @@ def register(commands: Commands) -> None:
         """Print every setting with its value and its origin."""
         model = commands.config_model(process)
         loaded = load_settings(commands, model, {}, config, set_)
+        for variable, meant in loaded.misspelled.items():
+            typer.echo(f"quire: the environment variable {variable} has no effect; did you mean {meant}?", err=True)
         typer.echo(render(loaded, format_), nl=False)
 
     # A callback keeps `show` a subcommand although it is the only one.

@@ -7,7 +7,7 @@ remedy.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -20,6 +20,8 @@ from quire_bookie.settings.declared import Setting, settings_of
 ENVIRONMENT_PREFIX = "QUIRE_"
 SECRET: dict[str, Any] = {"secret": True}
 HIDDEN = "(set, not shown)"
+_ALMOST = 0.9
+"""Similarity of a misspelled variable; QUIRE_PORT and QUIRE_HTTP_PORT have 0.8."""
 
 
 S = TypeVar("S")
@@ -154,12 +156,14 @@ DEFAULT = Origin("default")
 class Loaded(Generic[C]):
     """Holds the checked settings and the origin of each field.
 
-    `ignored`: unknown keys of a .conf file, which was written for the Java system.
+    `ignored`: unknown keys of a .conf file, which was written for the Java system. `misspelled`: environment variables
+    that are almost settings, each with the name of the setting; a variable of another program may look like that.
     """
 
     config: C
     origins: Mapping[str, Origin]
     ignored: tuple[str, ...] = ()
+    misspelled: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, Any, str, str]]:
         """Return key, displayed value, origin and description of every setting, in the model's order."""
@@ -197,7 +201,7 @@ def load(
             values[name] = value
             origins[name] = origin
     try:
-        return Loaded(model(**values), origins, ignored)
+        return Loaded(model(**values), origins, ignored, _misspelled(model, environment))
     except ValidationError as error:
         raise ConfigError(_explain(model, error, origins)) from error
 
@@ -226,10 +230,28 @@ def _from_file(
 def _from_environment(model: type[ProcessConfig], environment: Mapping[str, str]) -> dict[str, tuple[Any, Origin]]:
     found: dict[str, tuple[Any, Origin]] = {}
     for name in model.model_fields:
-        for spelling in (ENVIRONMENT_PREFIX + name.upper(), ENVIRONMENT_PREFIX + model.key_of(name)):
+        for spelling in _variables(model, name):
             if spelling in environment:
                 found[name] = (environment[spelling], Origin(f"environment {spelling}"))
     return found
+
+
+def _variables(model: type[ProcessConfig], name: str) -> tuple[str, str]:
+    """Return the environment variables of a field."""
+    return ENVIRONMENT_PREFIX + name.upper(), ENVIRONMENT_PREFIX + model.key_of(name)
+
+
+def _misspelled(model: type[ProcessConfig], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that are almost those of a setting, and the setting's."""
+    ours = [variable for variable in environment if variable.startswith(ENVIRONMENT_PREFIX)]
+    known = {spelling for name in model.model_fields for spelling in _variables(model, name)} if ours else set()
+    unknown = [variable for variable in ours if variable not in known]
+    if not unknown:
+        return {}
+    import difflib  # imported only for them
+
+    close = {variable: difflib.get_close_matches(variable, known, n=1, cutoff=_ALMOST) for variable in unknown}
+    return {variable: found[0] for variable, found in close.items() if found}
 
 
 def suggestion(model: type[ProcessConfig], key: str) -> str:
@@ -253,11 +275,13 @@ def _explain(model: type[ProcessConfig], error: ValidationError, origins: Mappin
     for problem in error.errors():
         key = str(problem["loc"][0]) if problem["loc"] else ""
         name = model.field_of(key)
-        message = problem["msg"].removeprefix("Value error, ")
+        message = problem["msg"].removeprefix("Value error, ").replace("Input should", "it must", 1)
         if name is None:
             lines.append(message + _origins_in(model, message, origins))
         else:
             origin = origins[name].text
-            value = HIDDEN if model.model_fields[name].json_schema_extra == SECRET else repr(problem["input"])
-            lines.append(f"{model.key_of(name)} = {value} (from {origin}): {message[:1].lower()}{message[1:]}")
+            info = model.model_fields[name]
+            value = HIDDEN if info.json_schema_extra == SECRET else repr(problem["input"])
+            text = f"{message[:1].lower()}{message[1:]} ({info.description})"
+            lines.append(f"{model.key_of(name)} = {value} (from {origin}): {text}")
     return "; ".join(lines)

@@ -48,6 +48,17 @@ def test_a_contradiction_names_the_origin_of_each_setting() -> None:
     assert "minorCompactionInterval is from default" in str(refused.value)
 
 
+def test_a_value_out_of_range_is_refused_with_the_meaning_of_the_setting() -> None:
+    with pytest.raises(ConfigError, match=r"journalMaxSizeMB = '5' .*: it must be greater .* 32 \(size of a journal"):
+        load(BookieConfig, flags={}, environment={"QUIRE_journalMaxSizeMB": "5"})
+
+
+def test_a_misspelled_environment_variable_is_found() -> None:
+    environment = {"QUIRE_JOURNAL_MAX_SIZ_MB": "64", "QUIRE_TOKEN": "x", "QUIRE_PORT": "3", "JOURNAL_MAX_SIZE_MB": "9"}
+    loaded = load(BookieConfig, flags={}, environment=environment)
+    assert loaded.misspelled == {"QUIRE_JOURNAL_MAX_SIZ_MB": "QUIRE_JOURNAL_MAX_SIZE_MB"}
+
+
 def test_a_table_in_a_file_is_explained(tmp_path: Path) -> None:
     file = tmp_path / "q.toml"
     file.write_text("[journal]\nsize = 3\n")
@@ -74,7 +85,7 @@ def test_both_spellings_and_yaml_are_accepted(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("q.toml", "jurnalMaxSizeMB = 3", r"unknown setting 'jurnalMaxSizeMB'; did you mean 'journalMaxSizeMB'"),
-        ("q.toml", "bookiePort = 'x'", r"bookiePort = 'x' \(from file .*q.toml\): input should be a valid integer"),
+        ("q.toml", "bookiePort = 'x'", r"bookiePort = 'x' \(from file .*q.toml\): it must be a valid integer"),
         ("q.toml", "bookiePort = ", r"q.toml cannot be parsed"),
         ("q.yaml", "- a", r"expected keys with values"),
         ("q.ini", "a=1", r"ends in .toml, .yaml, .yml, .conf or .properties"),
