@@ -18,6 +18,7 @@ from quire_operator.builders.pods import (
     spread,
     with_pool_tokens,
     with_secrets,
+    with_store,
 )
 from quire_operator.builders.settings import (
     BOOKIE_HTTP_PORT,
@@ -129,7 +130,8 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     pod = with_pool_tokens(with_secrets(pod, spec.metadata, spec.tls), spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)
     if spec.placement.topology_keys:
         pod = with_annotations(pod)
-    return child("StatefulSet", "apps/v1", "Bookie", meta, BOOKIE) | {
+    head = with_store(child("StatefulSet", "apps/v1", "Bookie", meta, BOOKIE), spec.metadata)
+    return head | {
         "spec": {
             "serviceName": name,
             "replicas": facts.replicas,

@@ -19,6 +19,7 @@ from quire_operator.builders.pods import (
     with_pool_tokens,
     with_secret,
     with_secrets,
+    with_store,
 )
 from quire_operator.builders.settings import (
     BROKER_TLS_FOLDER,
@@ -167,7 +168,8 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
     template = pod_template(meta.name, BROKER, pod, config_text(resource, facts), spec.brokers.pod_template)
     if facts.credentials is not None:
         template["metadata"]["annotations"][CREDENTIALS_HASH] = facts.credentials
-    return child("StatefulSet", "apps/v1", "ManagedLedger", meta, BROKER) | {
+    head = with_store(child("StatefulSet", "apps/v1", "ManagedLedger", meta, BROKER), pool.metadata)
+    return head | {
         "spec": {
             "serviceName": headless,
             "replicas": spec.brokers.replicas,

@@ -1,13 +1,14 @@
 """Builds the common parts of all pods: an unprivileged user, a read-only root, probes, configuration folders. Pure."""
 
 import hashlib
+import json
 from typing import Any
 
 from quire_operator.api.bookie_spec import BookieAuthentication
 from quire_operator.api.shared import MetadataStore, PodTemplate, Resources, Tls
 from quire_operator.builders import Manifest
 from quire_operator.builders.merging import merged
-from quire_operator.builders.naming import CONFIG_HASH, CONTAINER, labels
+from quire_operator.builders.naming import CONFIG_HASH, CONTAINER, METADATA_ANNOTATION, labels
 from quire_operator.builders.settings import METADATA_AUTH_FOLDER, METADATA_TLS_FOLDER, POOL_TOKEN_FOLDER, TLS_FOLDER
 
 CONFIG_FOLDER = "/etc/quire/config"
@@ -156,6 +157,13 @@ def pod_template(owner: str, part: str, spec: Manifest, config: str, wanted: Pod
         },
         "spec": merged(spec, wanted.spec),
     }
+
+
+def with_store(stateful_set: Manifest, store: MetadataStore) -> Manifest:
+    """Record the metadata store of the pods, with which a later spec is compared. No part of the pods, so no roll."""
+    text = json.dumps(store.plain(), sort_keys=True, separators=(",", ":"))
+    metadata = stateful_set["metadata"]
+    return stateful_set | {"metadata": metadata | {"annotations": {METADATA_ANNOTATION: text}}}
 
 
 def spread(match: dict[str, str], keys: tuple[str, ...], min_zones: int, enforce: bool) -> dict[str, Any]:

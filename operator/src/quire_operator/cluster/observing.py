@@ -30,11 +30,13 @@ from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.lost_volumes import last_words, volumes_gone, what_blocks
 from quire_operator.cluster.memory import Cache, Memory
+from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
 from quire_operator.cluster.tls_trust import TlsTrust, operator_token, trust_of, trusting_none
 from quire_operator.errors import KubeError, UnreachableError
+from quire_operator.plan.metadata_target import ObservedTarget
 from quire_operator.plan.observation import (
     ObservedBookie,
     ObservedClaim,
@@ -84,6 +86,9 @@ async def observe_pool(
         token, there_are = await operator_token(kube, namespace, authentication.token_key_secret)
         lacking = frozenset(POOL_SECRET_KEYS) - there_are
     http.set_trust(f"{namespace}/{name}", hosts, trusts, token)
+    target = None
+    if bool(known) or any(is_started(pod) for pod in pods):  # a pool that never served may still correct its store
+        target = await observe_target(kube, resource, namespace, child_name(name, BOOKIE), there)
     bookies, cluster, delay_s, answering = await _ask(http, resource, pods, recovery, known)
     return PoolObservation(
         resource,
@@ -95,7 +100,7 @@ async def observe_pool(
         tuple(_claim(claim, classes, gone) for claim in claims),
         bookies,
         cluster,
-        namespaces_on(resource, ledgers, pools),
+        namespaces_on(resource, ledgers, pools, target),
         known,
         delay_s,
         pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
@@ -105,6 +110,7 @@ async def observe_pool(
         recovery_ready=any(_is_ready(pod) for pod in recovery),
         hosts=answering,
         lacking_secret_keys=lacking,
+        target=target,
     )
 
 
@@ -192,13 +198,16 @@ def _of_part(pods: list[Manifest], part: str) -> list[Manifest]:
 
 
 def namespaces_on(
-    resource: Bookie, ledgers: Iterable[Manifest], pools: Iterable[Manifest]
+    resource: Bookie, ledgers: Iterable[Manifest], pools: Iterable[Manifest], target: ObservedTarget | None = None
 ) -> tuple[ObservedNamespace, ...]:
     """Return the ManagedLedgers, of all Kubernetes namespaces, whose pool is on the same etcd as this one.
 
+    `target`: while the pool uses another store than declared, those on either count: none may be overlooked.
+
     They are not parsed, and only the ensemble has a default: there may be hundreds, and every reconciliation does this.
     """
-    mine = members(resource.spec.metadata.endpoints, resource.meta.namespace)
+    present = () if target is None else target.present.endpoints
+    mine = members((*resource.spec.metadata.endpoints, *present), resource.meta.namespace)
     cluster = pools_on(mine, pools)
     found = []
     for item in ledgers:
@@ -273,6 +282,11 @@ def _is_ready(pod: Manifest) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def is_started(pod: Manifest) -> bool:
+    """Return whether the process of a pod was ready at least once since it started."""
+    return any(one.get("started") for one in pod.get("status", {}).get("containerStatuses", ()))
+
+
 def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
     """Convert a pod for the plans; `zones` by node."""
     metadata, node = pod["metadata"], pod["spec"].get("nodeName")
@@ -282,7 +296,7 @@ def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
         metadata["uid"],
         metadata.get("labels", {}).get("controller-revision-hash", ""),
         ready=_is_ready(pod),
-        started=any(one.get("started") for one in pod.get("status", {}).get("containerStatuses", ())),
+        started=is_started(pod),
         deleting="deletionTimestamp" in metadata,
         node=node,
         zone=zones.get(node) if node is not None else None,

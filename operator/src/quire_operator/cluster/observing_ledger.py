@@ -16,6 +16,7 @@ from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import (
+    is_started,
     knows_pod_monitors,
     observed_pod,
     observed_stateful_set,
@@ -23,6 +24,7 @@ from quire_operator.cluster.observing import (
     unwanted_monitors,
 )
 from quire_operator.cluster.observing_jobs import observe_jobs
+from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
@@ -57,6 +59,9 @@ async def observe_managed_ledger(
     pool = None if pool_found is None else Bookie.model_validate(pool_found)
     state, endpoint = await _ask(kube, brokers, effective_managed_ledger(resource, generated), pods)
     writable = None if state is None else state.writable_bookies
+    target = None
+    if pool is not None and (state is not None or any(is_started(pod) for pod in pods)):
+        target = await observe_target(kube, pool, namespace, child_name(name, BROKER), there)
     return (
         LedgerObservation(
             resource,
@@ -72,6 +77,7 @@ async def observe_managed_ledger(
             pods=tuple(observed_pod(pod, {}) for pod in pods),
             namespace=state,
             under_replicated=_under_replicated(pool),
+            target=target,
             pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
             unwanted_monitors=await unwanted_monitors(
                 kube, memory.cache, now_s, resource.meta, resource.spec.monitoring, (BROKER,)

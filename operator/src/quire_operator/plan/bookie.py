@@ -5,6 +5,7 @@ one operation runs at a time; an action of an operation is taken only in the ste
 """
 
 from dataclasses import dataclass
+from dataclasses import replace as changed
 
 from quire_operator.api.bookie import BookieStatus
 from quire_operator.api.operations import Operation, OperationType, Step
@@ -12,7 +13,7 @@ from quire_operator.api.quantities import duration_s
 from quire_operator.builders import Manifest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children, volume_claims
-from quire_operator.plan import autoscale, drain, expand, rejections, replace, roll
+from quire_operator.plan import autoscale, drain, expand, metadata_target, rejections, replace, roll
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -50,6 +51,8 @@ class PoolPlan:
 
 def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: bool = False) -> PoolPlan:
     """Return the plan. `any_template`: pod templates may request privileges (`pod_rules`)."""
+    # A blocked store counts as not declared: everything else follows the spec.
+    observed = changed(observed, resource=metadata_target.with_store_in_effect(observed.resource, observed.target))
     spec, operation = observed.resource.spec, observed.resource.status.operation
     held = needed_by_others(observed)
     if observed.rejected is not None:
@@ -79,6 +82,7 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     ]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += [*_events(observed, operation, move.operation), *_holding(observed, held)]
+    actions += metadata_target.blocked_events(observed.resource.status.conditions, observed.target)
     actions += rejections.blocked_events(observed.resource.status.conditions, observed.pods, observed.stateful_set)
     # The next operation begins in the next reconciliation: a pool that removes several bookies is not quiet in between.
     work_left = _work_left(observed) or (operation is not None and move.operation is None)

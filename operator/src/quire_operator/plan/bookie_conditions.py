@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity, Phase
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.operations import Operation, OperationType, Step
-from quire_operator.plan import rejections, replace, roll
+from quire_operator.plan import metadata_target, rejections, replace, roll
 from quire_operator.plan.observation import PoolObservation
 
 METADATA_SILENT = "the metadata store is unreachable, or no bookie and no auto-recovery pod responds"
@@ -146,6 +146,9 @@ def _stalled(observed: PoolObservation, at: Decisions) -> Finding:
         return finding("Stalled", True, observed.rejected.reason, "", observed.rejected.message)
     if observed.resource.spec.paused:
         return finding("Stalled", False, "", "Paused")
+    blocked = metadata_target.blocker(observed.target)
+    if blocked is not None:
+        return finding("Stalled", True, blocked[0], "", blocked[1])
     if at.expansion_blocker is not None:
         return finding("Stalled", True, "VolumesCannotGrow", "", at.expansion_blocker)
     if operation is not None and _is_stuck(operation, observed):
@@ -191,6 +194,7 @@ def _degraded(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], bloc
         problems.append((observed.rejected.reason, observed.rejected.message))
     if blocked.status is Truth.TRUE:
         problems.append((blocked.reason, blocked.message))
+    problems += filter(None, [metadata_target.blocker(observed.target)])
     if away:
         problems.append(("BookiesAway", f"{', '.join(away)} cannot be reached"))
     problems += [("BookiesAway", f"{row.pod}: {row.reason}") for row in rows if row.state is BookieState.FAILING]

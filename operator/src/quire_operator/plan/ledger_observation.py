@@ -7,6 +7,7 @@ from typing import Any
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.plan.jobs_observation import JobsObservation
+from quire_operator.plan.metadata_target import ObservedTarget
 from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet, Rejection
 
 
@@ -63,6 +64,8 @@ class LedgerObservation:
     namespace: NamespaceState | None = None
     """None if no broker responded."""
     under_replicated: int | None = None
+    target: ObservedTarget | None = None
+    """The metadata store in the spec of the pool, if the brokers use another one."""
     certificate_fault: str | None = None
     password_fault: str | None = None
     """Why the operator cannot create the ledger passwords; an administrator must act."""

@@ -1,12 +1,12 @@
 """Plans a reconciliation of a ManagedLedger: children, then topics, cursors and policies through the brokers. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
 from quire_operator.builders.broker import NO_CREDENTIALS, BrokerFacts, broker_children, broker_hosts
-from quire_operator.plan import rejections
+from quire_operator.plan import metadata_target, rejections
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -41,6 +41,8 @@ def plan_managed_ledger(
     observed: LedgerObservation, default_image: str, jobs_image: str | None = None, *, any_template: bool = False
 ) -> LedgerPlan:
     """Return the plan. The images apply to resources that name none. `any_template` as in `plan_bookie`."""
+    if observed.pool is not None:
+        observed = replace(observed, pool=metadata_target.with_store_in_effect(observed.pool, observed.target))
     resource, spec = observed.resource, observed.resource.spec
     if resource.meta.deletion_timestamp is not None:
         leaving, held = _deletion(observed)
@@ -58,6 +60,7 @@ def plan_managed_ledger(
     facts = BrokerFacts(observed.pool, default_image, observed.pod_monitors, _credentials(observed))
     actions += [Apply(child) for child in broker_children(resource, facts)]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
+    actions += metadata_target.blocked_events(resource.status.conditions, observed.target)
     actions += rejections.blocked_events(resource.status.conditions, observed.pods, observed.stateful_set)
     wanting = [] if observed.namespace is None else missing(spec, observed.namespace, broker_hosts(resource))
     loads = [] if observed.namespace is None or wanting else to_load(spec, observed.namespace)

@@ -21,7 +21,7 @@ from quire_operator.api.managed_ledger import (
     TopicRow,
 )
 from quire_operator.builders.broker import service_url
-from quire_operator.plan import rejections
+from quire_operator.plan import metadata_target, rejections
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
 from quire_operator.plan.jobs import JobsPlan
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
@@ -148,6 +148,7 @@ def _degraded(observed: LedgerObservation, at: LedgerDecisions, writable: Findin
         problems.append((observed.rejected.reason, observed.rejected.message))
     if blocked.status is Truth.TRUE:
         problems.append((blocked.reason, blocked.message))
+    problems += filter(None, [metadata_target.blocker(observed.target)])
     if observed.namespace is None and observed.resource.spec.brokers.replicas and not _is_new(observed):
         problems.append(("NoBroker", NO_BROKER))
     if at.contradictions:
@@ -164,6 +165,9 @@ def _stalled(observed: LedgerObservation, at: LedgerDecisions) -> Finding:
         return finding("Stalled", True, "InvalidSpec", "", "; ".join(at.faults))
     if observed.rejected is not None:
         return finding("Stalled", True, observed.rejected.reason, "", observed.rejected.message)
+    target = metadata_target.blocker(observed.target)
+    if target is not None and not observed.resource.spec.paused:
+        return finding("Stalled", True, target[0], "", target[1])
     if at.contradictions:
         return finding("Stalled", True, "Contradiction", "", "; ".join(at.contradictions))
     return finding("Stalled", False, "", "NotStalled")

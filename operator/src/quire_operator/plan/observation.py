@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.builders import Manifest
+from quire_operator.plan.metadata_target import ObservedTarget
 
 UNSCHEDULABLE = "Unschedulable"
 """Reason of a pod that no node can take, as in its condition `PodScheduled`."""
@@ -183,6 +184,8 @@ class PoolObservation:
     unwanted_monitors: tuple[tuple[str, str], ...] = ()
     """Name and uid of our PodMonitors that exist although monitoring is off."""
     recovery_ready: bool = False
+    target: ObservedTarget | None = None
+    """The metadata store in the spec, if the children use another one."""
     certificate_fault: str | None = None
     """Why the operator cannot create the certificates; an administrator must act."""
     lacking_secret_keys: frozenset[str] = frozenset()

@@ -9,9 +9,11 @@ import pytest
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.operations import OperationType, Step
+from quire_operator.api.shared import MetadataStore
 from quire_operator.plan.bookie import plan_bookie
 from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.managed_ledger import plan_managed_ledger
+from quire_operator.plan.metadata_target import ObservedTarget, StoreAnswer
 from quire_operator.plan.observation import ObservedNamespace, ObservedPod, PoolObservation, Rejection
 from quire_operator.plan.operations import begun
 from tests.support.status_judges import argo_health, kstatus, kubectl_waits_no_more
@@ -21,6 +23,12 @@ from tests.unit.operator.plan.test_managed_ledger import THERE, seen
 REJECTED = Rejection("Invalid", "the API server refused (422): StatefulSet pool-bookie: must be less than the limit")
 LAST = "pool-bookie-3"
 PULLS = ("ImagePullBackOff", 'Back-off pulling image "quire:typo"')
+TYPO = ObservedTarget(
+    MetadataStore.model_validate({"endpoints": ["a:2379"]}),
+    MetadataStore.model_validate({"endpoints": ["d:2379"]}),
+    {"a:2379": StoreAnswer("ours")},
+    {"d:2379": StoreAnswer(error="no route")},
+)
 Change = Callable[[PoolObservation], PoolObservation]
 LedgerChange = Callable[[LedgerObservation], LedgerObservation]
 
@@ -114,6 +122,7 @@ SPECS: dict[str, Change] = {
     "paused": lambda seen: resource(seen, {}, paused=True),
     "deleted": lambda seen: resource(seen, {"deletionTimestamp": "2030-01-01T00:00:00Z"}),
     "rejected": lambda seen: replace(seen, rejected=REJECTED),
+    "another store": lambda seen: replace(seen, target=TYPO),
     "cannot grow": lambda seen: resource(seen, {}, storage={"journal": {"size": "10Gi"}, "ledgers": {"size": "200Gi"}}),
 }
 
@@ -189,6 +198,7 @@ def test_a_pool_never_contradicts_itself(pool: PoolObservation) -> None:
         ("all serve", "under-replicated", "valid", "LedgersLackReplicas"),
         ("all serve", "unreadable", "valid", "LedgersUnreadable"),
         ("all serve", "replicated", "rejected", "Invalid"),
+        ("all serve", "replicated", "another store", "MetadataTargetUnreachable"),
         ("all serve", "replicated", "cannot grow", "VolumesCannotGrow"),
     ],
 )
@@ -222,6 +232,7 @@ LEDGER: dict[str, list[tuple[str, LedgerChange]]] = {
         ("accepted", same),
         ("rejected", lambda seen: replace(seen, rejected=REJECTED)),
         ("invalid", lambda seen: replace(seen, certificate_fault="the CA cannot be read")),
+        ("another store", lambda seen: replace(seen, target=TYPO)),
     ],
 }
 LEDGER_SPECS: dict[str, dict[str, Any]] = {
