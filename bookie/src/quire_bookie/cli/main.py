@@ -6,9 +6,11 @@ not one of ours: `quire --help` answers at once, and a bookie does not load modu
 """
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import typer
 
@@ -83,4 +85,22 @@ def main() -> None:
     # Pydantic, which also parses the command line, would search every installed distribution for plugins, which takes
     # another tenth. We have none; a user who has some sets the variable.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
-    sys.exit(run())
+    code = run()
+    if "obstore" in sys.modules:
+        _leave_at_once(code)
+    sys.exit(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    """End the process without taking the interpreter apart.
+
+    Threads of obstore's runtime outlive its last call. One that asks for the interpreter's lock while Python ends
+    aborts the process: a backup that had succeeded ended with SIGABRT.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the reader is gone, or `run` has closed the stream for that reason
+            code = code or EXIT_FAILED
+    os._exit(code)

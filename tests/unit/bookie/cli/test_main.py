@@ -119,3 +119,15 @@ def test_a_bookie_starts_without_imports_that_it_needs_only_later() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["version"], 0), (["nonsense"], 2)])
+def test_a_process_with_threads_of_obstore_ends_before_they_can_abort_it(arguments: list[str], code: int) -> None:
+    program = (
+        "import atexit, obstore, sys; atexit.register(print, 'Python ends'); "
+        f"sys.argv = ['quire', *{arguments}]; from quire_bookie.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout + done.stderr, "what the command printed is written before the end"
+    assert "Python ends" not in done.stdout
