@@ -76,6 +76,10 @@ def _code_lines(text: str, tree: ast.Module) -> frozenset[int]:
     return frozenset(lines)
 
 
+pytestmark = pytest.mark.xdist_group("shape")
+"""One process parses all sources, for all tests here."""
+
+
 @cache
 def sources() -> tuple[Source, ...]:
     """Parse each file of the product once."""
