@@ -48,7 +48,6 @@ ENTRY_LOG_STRETCH_BYTES = 1 * MIB  # records encoded, or read for compaction, in
 ENTRY_LOG_WRITE_BYTES = 4 * MIB  # one write: extending a file costs 0.2 ms of CPU regardless of size
 ENTRY_LOG_WRITES_MAX = 1  # of that size, in flight for one flush: bounds memory and disk threads
 FLUSH_INTERVAL_S = 60.0
-INDEX_BLOCK_ENTRIES = 256  # key is (ledger, entry >> 8)
 LEDGER_STATES_MAX = 100_000  # cached in memory
 CHANGED_LEDGER_STATES_MAX = 25_000  # not yet in the index; a flush begins at this number
 OPEN_LOGS_MAX = 256  # file handles kept for reads

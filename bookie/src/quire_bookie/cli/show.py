@@ -58,7 +58,7 @@ def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: Format) -> str:
 
         return yaml.safe_dump(values, sort_keys=False)
     if form is Format.TOML:
-        # TOML has no null: what is not set is a comment, so that the text can be read back.
+        # TOML has no null: a setting without a value is a comment, so that the text can be read back.
         return "".join(
             f"# {key} is not set\n" if value is None else f"{key} = {_toml(value)}\n" for key, value in values.items()
         )

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.bookie_security import BookieSecurityConfig
@@ -12,6 +12,7 @@ from quire_bookie.config.http_server import HttpServerConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
+from quire_bookie.config.roles import TextList
 from quire_bookie.settings.collection import (
     FuseSettings,
     GarbageCollectionSettings,
@@ -30,12 +31,6 @@ MIB = limits.MIB
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
 
 
-def _split(value: Any) -> Any:
-    """Split a list written with commas, as in BookKeeper; a file may also contain a real list."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-PathList = Annotated[list[str], BeforeValidator(_split)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
@@ -152,15 +147,15 @@ class BookieConfig(
         alias="useHostNameAsBookieID",
         description="the host in host:port is advertisedAddress or the host name; false: its IP address",
     )
-    journal_directories: PathList = Field(
+    journal_directories: TextList = Field(
         [],
         alias="journalDirectories",
         description="folders of the journals; ledgers are distributed over them by id; default: <data>/journal",
     )
-    ledger_directories: PathList = Field(
+    ledger_directories: TextList = Field(
         [], alias="ledgerDirectories", description="folders of the entry logs; default: <data>/ledgers"
     )
-    index_directories: PathList = Field(
+    index_directories: TextList = Field(
         [], alias="indexDirectories", description="the one folder of the index; default: the first of ledgerDirectories"
     )
     allow_storage_expansion: bool = Field(

@@ -57,6 +57,7 @@ class Setting:
     secret: bool
     range: dict[str, Any]
     """`ge`, `gt`, `le`: smallest and largest values."""
+    unit: Unit
     to_field: Callable[[Any], Any]
     """Converts a value of the key to one of the field."""
 
@@ -77,40 +78,20 @@ def setting(
     """Declare a field with this default.
 
     `short` defaults to the name of the field; `kind` to its type, or to int for a key with a unit of its own.
-    `read` converts what is more than a change of unit; then `key_default` is the key's default.
+    `read` does a conversion that is more than a change of unit; then `key_default` is the key's default.
     """
-    made = _Declared(key, description, short, unit, kind, key_default, read, secret, range_)
+    made = Setting(
+        key=key,
+        short=short,
+        description=description,
+        default=unit.of_field(default) if key_default is _DERIVED else key_default,
+        kind=kind or (None if unit == PLAIN else int),
+        secret=secret,
+        range=range_,
+        unit=unit,
+        to_field=read or unit.to_field,
+    )
     return dataclasses.field(default=default, metadata={_METADATA: made}, repr=not secret)
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """Arguments of `setting`, kept until name and type of the field are known."""
-
-    key: str
-    description: str
-    short: str
-    unit: Unit
-    kind: Any
-    key_default: Any
-    read: Callable[[Any], Any] | None
-    secret: bool
-    range: dict[str, Any]
-
-    def of(self, name: str, hint: Any, default: Any) -> Setting:
-        """Return the setting of a field."""
-        kind = self.kind or (hint if self.unit == PLAIN else int)
-        shown = self.unit.of_field(default) if self.key_default is _DERIVED else self.key_default
-        return Setting(
-            key=self.key,
-            short=self.short or name,
-            description=self.description,
-            default=int(shown) if kind is int else shown,
-            kind=kind,
-            secret=self.secret,
-            range={"le": _INTEGER_MAX // self.unit.times} | self.range if kind is int else self.range,
-            to_field=self.read or self.unit.to_field,
-        )
 
 
 @cache
@@ -118,10 +99,18 @@ def settings_of(declaring: type) -> Mapping[str, Setting]:
     """Return the setting of each configurable field of a settings dataclass, by the field's name."""
     hints = get_type_hints(declaring)
     return {
-        each.name: each.metadata[_METADATA].of(each.name, hints[each.name], each.default)
+        each.name: _completed(each.metadata[_METADATA], each.name, hints[each.name])
         for each in dataclasses.fields(declaring)
         if _METADATA in each.metadata
     }
+
+
+def _completed(made: Setting, name: str, hint: Any) -> Setting:
+    """Return the setting with the values that follow from the name and the type of its field."""
+    kind, default, range_ = made.kind or hint, made.default, made.range
+    if kind is int:
+        default, range_ = int(default), {"le": _INTEGER_MAX // made.unit.times} | range_
+    return dataclasses.replace(made, short=made.short or name, kind=kind, default=default, range=range_)
 
 
 def absolute(path: str) -> str:
