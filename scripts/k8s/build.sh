@@ -69,6 +69,8 @@ version_of() { # tool: what its cached build must have been made from
     coredns) echo "$COREDNS_VERSION" ;;
     helm) echo "$HELM_VERSION" ;;
     kubeconform) echo "$KUBECONFORM_VERSION" ;;
+    oci-registry) echo "$OCI_REGISTRY_VERSION" ;;
+    operator-verify) echo "$OPERATOR_VERIFY_VERSION" ;;
     e2e-runc | pause | node-agent | crictl) cat "$here/src/$1"/*.go | sha256sum | cut -c1-16 ;;
     *) echo "$KUBE_VERSION" ;;
   esac
@@ -81,6 +83,8 @@ build() { # tool
     coredns) build_module coredns github.com/coredns/coredns "$COREDNS_VERSION" . ;;
     helm) build_module helm helm.sh/helm/v3 "$HELM_VERSION" helm.sh/helm/v3/cmd/helm ;;
     kubeconform) build_module kubeconform github.com/yannh/kubeconform "$KUBECONFORM_VERSION" github.com/yannh/kubeconform/cmd/kubeconform ;;
+    oci-registry) build_module oci-registry github.com/google/go-containerregistry "$OCI_REGISTRY_VERSION" github.com/google/go-containerregistry/cmd/registry ;;
+    operator-verify) build_module operator-verify github.com/operator-framework/api "$OPERATOR_VERIFY_VERSION" github.com/operator-framework/api/cmd/operator-verify ;;
     e2e-runc | pause | node-agent | crictl) build_own "$1" ;;
     kube-* | kubelet | kubeadm | kubectl) build_kubernetes "$1" ;;
     *) log "unknown tool $1"; exit 2 ;;
