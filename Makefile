@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode settings lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
+.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -41,6 +41,10 @@ $(TOOLS)/bin/uv:
 # The tables of docs/configuration.md and the operator's list of keys, from the declarations of the settings.
 settings: env
 	.venv/bin/python -m scripts.generate_settings
+
+# The bundle of the Operator Lifecycle Manager in dist/olm; ARGS="--registry REGISTRY/PROJECT" (docs/kubernetes/install.md).
+bundle: env
+	.venv/bin/python -m scripts.olm_bundle $(ARGS)
 
 # The newest versions that resolve, for the environment and for the images.
 pins: env

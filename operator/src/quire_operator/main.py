@@ -29,7 +29,7 @@ def main(words: list[str] | None = None) -> int:
     text = "kubeconfig file; default: the ServiceAccount of the pod"
     run.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"), help=text)
     run.add_argument("--namespace", default=None, help="namespace of the lease; default: the namespace of the pod")
-    run.add_argument("--watch-namespace", default=None, help="only resources in this namespace; default: all")
+    run.add_argument("--watch-namespace", default="", help="only resources in this namespace; default: all")
     run.add_argument("--identity", default=socket.gethostname(), help="name in the lease; default: the host name")
     run.add_argument("--bookie-image", required=True, help="image for bookies whose resource names none")
     run.add_argument("--broker-image", required=True, help="image for brokers whose resource names none")
@@ -65,7 +65,7 @@ def main(words: list[str] | None = None) -> int:
                 generated_tls=given.tls == "generated",
                 any_template=given.pod_templates == "any",
             ),
-            given.watch_namespace,
+            given.watch_namespace or None,
             metrics_port=given.metrics_port,
             http=HttpBounds(given.http_timeout, given.http_connections_per_address),
             etcd=etcd,

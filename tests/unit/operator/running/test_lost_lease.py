@@ -50,6 +50,20 @@ def test_another_error_is_one_line_and_an_exit_code(
     assert "leases may not be read" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("given", "watched"), [("", None), ("prod", "prod")])
+def test_an_empty_namespace_to_watch_means_all(
+    monkeypatch: pytest.MonkeyPatch, given: str, watched: str | None
+) -> None:
+    runs: list[OperatorSettings] = []
+
+    async def run(settings: OperatorSettings) -> None:
+        runs.append(settings)
+
+    monkeypatch.setattr(command, "run_operator", run)
+    assert command.main([*WORDS, f"--watch-namespace={given}"]) == 0
+    assert [settings.watch_namespace for settings in runs] == [watched]
+
+
 def test_an_error_is_found_in_nested_groups() -> None:
     lost = LeaseLostError("gone")
     inner: Any = ExceptionGroup("inner", [lost])
