@@ -51,6 +51,7 @@ READS = (
     "GET /api/v1/bookie/list_bookie_info",
     "GET /api/v1/bookie/list_bookies",
     "GET /api/v1/bookie/list_disk_file",
+    "GET /api/v1/bookie/load",
     "GET /api/v1/bookie/quarantine",
     "GET /api/v1/bookie/scrub",
     "GET /api/v1/bookie/state",

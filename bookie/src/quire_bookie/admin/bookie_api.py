@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, json_object, truth
+from quire_bookie.admin.load_window import Counters, LoadWindow
 from quire_bookie.admin.routes import Need, Route
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.disk import Disk
+from quire_bookie.env.machine import process_cpu_s
 from quire_bookie.errors import QuireError
 from quire_bookie.model import EntryId
 from quire_bookie.server.process import BookieState, RunningBookie
@@ -28,6 +30,7 @@ class BookieApi:
         self._bookie = bookie
         self._disk = disk
         self._open_client = open_client
+        self._window = LoadWindow()
 
     def routes(self) -> list[Route]:
         """Return the routes with their permissions."""
@@ -36,6 +39,7 @@ class BookieApi:
             Route("GET", "/api/v1/bookie/state", self._state, Need.READ),
             Route("GET", "/api/v1/bookie/state/readonly", self._read_only, Need.READ),
             Route("PUT", "/api/v1/bookie/state/readonly", self._set_read_only, Need.CHANGE),
+            Route("GET", "/api/v1/bookie/load", self._load, Need.READ),
             Route("GET", "/api/v1/bookie/sanity", self._sanity, Need.CHANGE),
             Route("GET", "/api/v1/bookie/last_log_mark", self._mark, Need.READ),
             Route("GET", "/api/v1/bookie/list_disk_file", self._files, Need.READ),
@@ -64,6 +68,21 @@ class BookieApi:
                 "scrubDamages": len(bookie.scrubbing.damage.findings),
             }
         )
+
+    async def _load(self, _: web.Request) -> web.Response:
+        """Report the load of about the last minute; null until a minute has passed since the first request."""
+        bookie = self._bookie()
+        stats, journal = bookie.bookie.stats, bookie.journal.stats
+        now = Counters(
+            asyncio.get_running_loop().time(),
+            tuple(journal.write_seconds.counts),
+            tuple(stats.add_seconds.counts),
+            stats.add_bytes,
+            stats.read_bytes,
+            process_cpu_s(),
+        )
+        found = self._window.load(now)
+        return web.json_response({"window": None if found is None else found.plain()})
 
     async def _read_only(self, _: web.Request) -> web.Response:
         return web.json_response({"readOnly": self._bookie().state is not BookieState.WRITABLE})

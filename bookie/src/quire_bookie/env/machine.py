@@ -1,4 +1,4 @@
-"""Reads from the system how much memory this process may use, and since when it exists. Called at the start."""
+"""Reads from the system how much memory this process may use, since when it exists, and its CPU time."""
 
 import os
 import time
@@ -33,3 +33,8 @@ def process_age_s() -> float | None:
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError, IndexError, AttributeError):
         return None
+
+
+def process_cpu_s() -> float:
+    """Return the CPU time that this process has used, in all threads."""
+    return time.process_time()

@@ -9,6 +9,7 @@ from quire_operator.api.conditions import Condition, conditions_field
 from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Percent, Rule, Timestamp, Whole, keyed, part
 from quire_operator.api.operations import Operation
 from quire_operator.api.shared import Metadata
+from quire_operator.api.slow_bookies import SlowBookie
 
 
 class Phase(StrEnum):
@@ -118,6 +119,10 @@ class BookieStatus(ApiModel):
     )
     last_scrub: LastScrub | None = Field(default=None, description="Checks of all stored entries.")
     operation: Operation | None = Field(default=None, description="Operation in progress; the operator resumes here.")
+    slow_bookies: tuple[SlowBookie, ...] = keyed("id", 64, "Bookies with slow minutes; those with `slow` are reported.")
+    slow_bookie_replaced_at: Timestamp | None = Field(
+        default=None, description="When the last replacement of a slow bookie began."
+    )
     lost_bookies: tuple[LostBookie, ...] = keyed("id", 64, "Replaced bookies that ledgers still name.")
     bookies: tuple[BookieStatusRow, ...] = keyed("pod", 512, "State of each bookie.")
     conditions: tuple[Condition, ...] = conditions_field()

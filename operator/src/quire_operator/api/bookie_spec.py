@@ -26,6 +26,7 @@ from quire_operator.api.shared import (
     Tls,
     TokenKeyType,
 )
+from quire_operator.api.slow_bookies import SlowBookies
 
 REPLICAS_MAX = 250
 ZONE_KEY = "topology.kubernetes.io/zone"
@@ -323,6 +324,7 @@ class BookieSpec(ApiModel):
     scale_down: ScaleDown = section(ScaleDown, "How bookies are removed.")
     update: Update = section(Update, "How changes are rolled out.")
     autoscale: Autoscale | None = Field(None, description="Scale the number of bookies by used space. Default: never.")
+    slow_bookies: SlowBookies = section(SlowBookies, "Finding bookies with a slow disk.")
     resources: Resources = section(Resources, RESOURCES_HELP)
     pod_template: PodTemplate = section(PodTemplate, TEMPLATE_HELP)
     tls: Tls | None = Field(

@@ -50,6 +50,10 @@ class Operation(ApiModel):
     uids: tuple[Label, ...] = Field(
         default=(), max_length=64, description="Uids of the pod and the claims to delete; others of their names stay."
     )
+    avoid_node: Label | None = Field(
+        default=None,
+        description="Only while a slow bookie is replaced: its node, which the new pod avoids if another one fits.",
+    )
     empty_look: Whole | None = Field(
         default=None,
         description="The check that found the bookie empty, in ms since the epoch by the clock of auto-recovery.",

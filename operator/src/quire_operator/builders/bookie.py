@@ -12,6 +12,7 @@ from quire_operator.builders import Manifest
 from quire_operator.builders.naming import BOOKIE, MONITORING_VERSION, child, child_name, selector
 from quire_operator.builders.pods import (
     CONFIG_FILE,
+    away_from,
     container,
     pod_spec,
     pod_template,
@@ -49,6 +50,8 @@ class BookieFacts:
     """All ledgers are known to be fully replicated, so an eviction may stop one bookie."""
     pod_monitors: bool = False
     """The API of PodMonitors is installed."""
+    avoid_node: str | None = None
+    """A node on which a new pod is created only if no other one fits."""
     ledger_size: str | None = None
     """Size of ledger claims if they have grown beyond the spec."""
 
@@ -127,6 +130,7 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     main["volumeMounts"] = [*main["volumeMounts"], *mounts]
     pod = pod_spec(main, name, name, GRACE_S)
     pod |= spread(match, spec.placement.topology_keys, spec.placement.min_zones, spec.placement.enforce)
+    pod = away_from(pod, facts.avoid_node)
     pod = with_pool_tokens(with_secrets(pod, spec.metadata, spec.tls), spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)
     if spec.placement.topology_keys:
         pod = with_annotations(pod)

@@ -166,6 +166,15 @@ def with_store(stateful_set: Manifest, store: MetadataStore) -> Manifest:
     return stateful_set | {"metadata": metadata | {"annotations": {METADATA_ANNOTATION: text}}}
 
 
+def away_from(pod: Manifest, node: str | None) -> Manifest:
+    """Return the pod with a preference for other nodes than this one, if any."""
+    if node is None:
+        return pod
+    term = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]}]}
+    rule = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
+    return pod | {"affinity": pod["affinity"] | {"nodeAffinity": rule}}
+
+
 def spread(match: dict[str, str], keys: tuple[str, ...], min_zones: int, enforce: bool) -> dict[str, Any]:
     """Return anti-affinity over nodes and spread over the topology, as a preference or enforced."""
     term = {"labelSelector": {"matchLabels": match}, "topologyKey": "kubernetes.io/hostname"}

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -11,7 +11,7 @@ from quire_operator.builders.settings import BOOKIE_HTTP_PORT
 from quire_operator.cluster.bounded_body import IDENTITY, read_json
 from quire_operator.cluster.tls_trust import TlsTrust, trusting_any
 from quire_operator.errors import UnreachableError
-from quire_operator.plan.observation import ObservedBookie, ObservedCluster, ObservedDrain
+from quire_operator.plan.observation import ObservedBookie, ObservedCluster, ObservedDrain, ObservedLoad
 
 ASK_TIMEOUT_S = 5.0
 _RECOVERY = "/api/v1/autorecovery"
@@ -108,7 +108,13 @@ class BookieHttp:
         if state.status != 200 or space.status != 200:
             raise UnreachableError(f"{host} is not ready: {state.body}")
         with _understood(host):
-            return _bookie(bookie_id, state, space)
+            found = _bookie(bookie_id, state, space)
+        load = await self.ask(host, "/api/v1/bookie/load")
+        if load.status != 200:
+            return found  # an earlier version
+        with _understood(host):
+            window = load.body["window"]
+            return found if window is None else replace(found, load=_load(window))
 
     async def addresses(self, host: str) -> dict[str, str]:
         """Return host:port by the id of each registered bookie. Raises UnreachableError."""
@@ -209,6 +215,20 @@ def _bookie(bookie_id: str, state: Response, space: Response) -> ObservedBookie:
         free_bytes=int(space.body["freeSpace"]),
         scrub_ended_s=int(state.body.get("scrubEndedMs", 0)) / 1000 or None,
         scrub_damages=int(state.body.get("scrubDamages", 0)),
+    )
+
+
+def _load(window: Mapping[str, Any]) -> ObservedLoad:
+    journal, add = window["journalWriteP99Seconds"], window["addP99Seconds"]
+    return ObservedLoad(
+        float(window["seconds"]),
+        int(window["journalWrites"]),
+        None if journal is None else float(journal),
+        int(window["adds"]),
+        None if add is None else float(add),
+        int(window["addedBytes"]),
+        int(window["readBytes"]),
+        float(window["cpuSeconds"]),
     )
 
 

@@ -15,7 +15,7 @@ from quire_operator.kubectl.tables import duration
 _GOOD_WHEN_FALSE = frozenset(
     {
         *("Degraded", "Stalled", "WriteRejected", "PodsBlocked", "DiskPressure", "ScaleDownBlocked"),
-        *("ReplaceBlocked", "NotYetServed", "BookiesUnguarded"),
+        *("ReplaceBlocked", "NotYetServed", "BookiesUnguarded", "SlowBookie"),
     }
 )
 _QUIET = frozenset({"Reconciling", "Quiesced"})
@@ -27,6 +27,7 @@ _REMEDIES = {
     "WriteRejected": "correct the field that the API server names, or the quota or webhook that rejects the object",
     "PodsBlocked": "`kubectl describe pod` has all of its events; free capacity, or correct the image or the mounts",
     "DiskPressure": "raise storage.ledgers.size, or replicas",
+    "SlowBookie": "replace its disk, or set slowBookies.action to Replace",
     "ScaleDownBlocked": "the message has the remedy; a drain is never forced",
     "ReplaceBlocked": "the message has what it waits for, and the annotation that skips the wait",
     "CookiesConsistent": "see the bookie's log: `kubectl logs`, and docs/bookie.md on its folders",

@@ -13,7 +13,7 @@ from quire_operator.api.quantities import duration_s
 from quire_operator.builders import Manifest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children, volume_claims
-from quire_operator.plan import autoscale, drain, expand, metadata_target, rejections, replace, roll
+from quire_operator.plan import autoscale, drain, expand, metadata_target, rejections, replace, roll, slow
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -83,6 +83,7 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += [*_events(observed, operation, move.operation), *_holding(observed, held)]
     actions += metadata_target.blocked_events(observed.resource.status.conditions, observed.target)
+    actions += slow.events(observed, slow.counted(observed))
     actions += rejections.blocked_events(observed.resource.status.conditions, observed.pods, observed.stateful_set)
     # The next operation begins in the next reconciliation: a pool that removes several bookies is not quiet in between.
     work_left = _work_left(observed) or (operation is not None and move.operation is None)
@@ -138,8 +139,11 @@ def _operate(observed: PoolObservation, wanted: list[Manifest]) -> tuple[Move, t
     changing = _changing(observed, wanted)
     if changing is not None:
         return Move(changing), None, cannot_grow
-    if not drain.is_wanted(observed) or observed.stateful_set is None:
+    if observed.stateful_set is None:
         return Move(None), None, cannot_grow
+    if not drain.is_wanted(observed):
+        slowest = slow.wanted(observed, slow.counted(observed))
+        return Move(None if slowest is None else replace.begin_slow(observed, slowest)), None, cannot_grow
     blocker = drain.blocker(observed)
     return Move(drain.begin(observed) if blocker is None else None), blocker, cannot_grow
 
@@ -161,16 +165,17 @@ def _preempting(operation: Operation, observed: PoolObservation, wanted: list[Ma
     """Return the operation that preempts the recorded one, which begins again afterwards if it is still wanted.
 
     A lost bookie would block the other operations indefinitely, so its replacement goes first wherever nothing is half
-    done: a drain that has removed nothing yet (its drain is cancelled meanwhile), an expansion whose claims were only
-    requested to grow, a roll between two pods. The last step of a replacement waits for no pod. It yields to another
-    replacement and, while it waits for an administrator to accept a loss, to any other operation; the old id is still
-    removed later.
+    done: a drain that has removed nothing yet (its drain is cancelled meanwhile), also one for the replacement of a
+    slow bookie, an expansion whose claims were only requested to grow, a roll between two pods. The last step of a
+    replacement waits for no pod. It yields to another replacement and, while it waits for an administrator to accept a
+    loss, to any other operation; the old id is still removed later.
     """
     forgetting = operation.type is OperationType.REPLACE and operation.step is Step.REMOVING_COOKIE
     between = operation.type is OperationType.ROLL and operation.step is not Step.REPLACING
-    if not (forgetting or between or operation.step is Step.RESIZING_CLAIMS or drain.takes_nothing_yet(operation)):
+    nothing_yet = drain.takes_nothing_yet(operation) or replace.copies_slow(operation)
+    if not (forgetting or between or operation.step is Step.RESIZING_CLAIMS or nothing_yet):
         return None
-    leaving = operation.pod if operation.type is OperationType.DRAIN else None
+    leaving = operation.pod if nothing_yet or operation.type is OperationType.DRAIN else None
     urgent = _replacement(observed, leaving)
     if urgent is None and forgetting and observed.cluster is not None and observed.cluster.unaccepted:
         urgent = _changing(observed, wanted)
@@ -187,6 +192,7 @@ def _facts(observed: PoolObservation, default_image: str, replicas: int) -> Book
         default_image=default_image,
         may_disrupt=observed.fully_replicated and not draining,
         pod_monitors=observed.pod_monitors,
+        avoid_node=None if operation is None else operation.avoid_node,
     )
 
 

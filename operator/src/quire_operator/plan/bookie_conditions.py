@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity, Phase
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.operations import Operation, OperationType, Step
-from quire_operator.plan import metadata_target, rejections, replace, roll
+from quire_operator.plan import metadata_target, rejections, replace, roll, slow
 from quire_operator.plan.observation import PoolObservation
 
 METADATA_SILENT = "the metadata store is unreachable, or no bookie and no auto-recovery pod responds"
@@ -68,6 +68,7 @@ def judged(
         _scale_down(at),
         _replace(observed),
         _cookies(observed, rows),
+        slow.finding(observed, slow.counted(observed)),
         _quiesced(stalled, at),
     ]
     if at.not_served:

@@ -12,6 +12,7 @@ from quire_operator.api.bookie import (
 )
 from quire_operator.api.conditions import moved_on
 from quire_operator.builders.naming import BOOKIE, ordinal_of, selector_text
+from quire_operator.plan import slow
 from quire_operator.plan.bookie_conditions import Decisions, judged
 from quire_operator.plan.observation import UNSCHEDULABLE, ObservedBookie, ObservedPod, PoolObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
@@ -46,12 +47,21 @@ def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
         unrecoverable=None if cluster is None else cluster.unrecoverable,
         last_scrub=last_scrub(observed),
         operation=at.operation,
+        slow_bookies=slow.counted(observed),
+        slow_bookie_replaced_at=_slow_bookie_replaced_at(observed, at),
         lost_bookies=lost_bookies(observed),
         bookies=rows,
         conditions=moved_on(
             resource.status.conditions, judgement.conditions, rfc3339(observed.now_s), resource.meta.generation
         ),
     )
+
+
+def _slow_bookie_replaced_at(observed: PoolObservation, at: Decisions) -> str | None:
+    """Return when the last replacement of a slow bookie began."""
+    if at.operation is not None and at.operation.avoid_node is not None:
+        return at.operation.started_at
+    return observed.resource.status.slow_bookie_replaced_at
 
 
 def bookie_rows(observed: PoolObservation) -> tuple[BookieStatusRow, ...]:

@@ -32,13 +32,17 @@ def blocker(observed: PoolObservation) -> tuple[str, str] | None:
             "StrategyBlock",
             f"scaleDown.strategy is Block: set replicas to {replicas_there(observed)}, or the strategy to Drain",
         )
+    return copy_blocker(observed, last_pod(observed))
+
+
+def copy_blocker(observed: PoolObservation, pod: str) -> tuple[str, str] | None:
+    """Return why the ledgers of the bookie in this pod cannot be copied elsewhere now, or None."""
     cluster = observed.cluster
     if cluster is None:
         return (
             "MetadataUnreachable",
             "cannot determine whether all ledgers are fully replicated; waiting for the metadata store",
         )
-    pod = last_pod(observed)
     bookie = observed.id_of(pod)
     if bookie is None:
         return "BookieUnknown", f"the bookie id of {pod} was never observed; start it, so that it can be drained"

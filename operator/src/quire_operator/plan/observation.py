@@ -46,6 +46,20 @@ class ObservedPod:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedLoad:
+    """What a bookie did in about the last minute. Latencies are the 99th percentile; None if there was nothing."""
+
+    window_s: float
+    journal_writes: int = 0
+    journal_write_p99_s: float | None = None
+    adds: int = 0
+    add_p99_s: float | None = None
+    added_bytes: int = 0
+    read_bytes: int = 0
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedBookie:
     """The state that a bookie reports over HTTP."""
 
@@ -59,6 +73,8 @@ class ObservedBookie:
     """When its last scrub ended, in seconds since the epoch; None if none has."""
     scrub_damages: int = 0
     """Ranges of entries that were found damaged and are not repaired."""
+    load: ObservedLoad | None = None
+    """None until it is known, and of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)

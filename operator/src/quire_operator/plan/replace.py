@@ -5,12 +5,15 @@
 A bookie id belongs to its volumes: a bookie on empty volumes draws a new id, so it is never mistaken for the old one.
 *Copying* comes first, unless an administrator declared the volumes lost (annotation `quire.dev/replace` on the pod) and
 the bookie does not serve: all of its ledgers are copied from the other replicas before its claims are deleted. A bookie
-that comes back meanwhile stays. The auditor removes the old id once no ledger names it.
+that comes back meanwhile stays. A slow bookie is replaced in the same way while it serves. Until *Unbinding* another
+lost bookie, a restart of its pod, or `slowBookies.action` Report cancels that. The auditor removes the old id once no
+ledger names it.
 """
 
 from quire_operator.api.bookie_storage import LostVolumePolicy, ReclaimPolicy
 from quire_operator.api.operations import Operation, OperationType, Step
 from quire_operator.api.quantities import duration_s
+from quire_operator.api.slow_bookies import SlowBookieAction
 from quire_operator.builders.naming import REPLACE_ANNOTATION, ordinal_of
 from quire_operator.plan.actions import Action, CancelDrain, Decommission, DeletePod, ReleaseClaim
 from quire_operator.plan.drain import loss_to_accept
@@ -97,6 +100,32 @@ def begin(observed: PoolObservation, pod: ObservedPod) -> Operation:
     ).model_copy(update={"uids": (pod.uid, *claims)})
 
 
+def begin_slow(observed: PoolObservation, pod: ObservedPod) -> Operation:
+    """Begin the replacement of a bookie that serves, because its disk is slow."""
+    claims = [claim.uid for claim in observed.claims if claim.pod == pod.name]
+    return begun(
+        OperationType.REPLACE,
+        Step.COPYING,
+        observed.now_s,
+        pod=pod.name,
+        bookie=observed.id_of(pod.name),
+        message="its disk is slow",
+    ).model_copy(update={"uids": (pod.uid, *claims), "avoid_node": pod.node})
+
+
+def copies_slow(operation: Operation) -> bool:
+    """Return whether the operation replaces a slow bookie and can still be cancelled."""
+    replaces = operation.type is OperationType.REPLACE and operation.avoid_node is not None
+    return replaces and operation.step is Step.COPYING
+
+
+def _is_over(operation: Operation, observed: PoolObservation, pod: ObservedPod) -> bool:
+    """Return whether the reason of a replacement is gone: the bookie came back, or may stay although it is slow."""
+    if not copies_slow(operation):
+        return why_lost(observed, pod) is None
+    return observed.resource.spec.slow_bookies.action is SlowBookieAction.REPORT or pod.uid not in operation.uids
+
+
 def begin_forgetting(observed: PoolObservation, pod: str, bookie: str) -> Operation:
     """Begin with the last step: the bookie was already replaced, and only its id must be removed."""
     return begun(OperationType.REPLACE, Step.REMOVING_COOKIE, observed.now_s, pod=pod, bookie=bookie)
@@ -117,7 +146,7 @@ def _copying(operation: Operation, observed: PoolObservation) -> Move:
         return Move(waiting(operation, "the metadata store is unreachable"), (Decommission(bookie),))
     if bookie not in observed.cluster.known:
         return _copied(operation, observed, "no ledger names it")
-    if pod is None or (not requested and why_lost(observed, pod) is None):
+    if pod is None or (not requested and _is_over(operation, observed, pod)):
         return Move(None, (CancelDrain(bookie),))  # it came back, or the annotation was removed
     drain = observed.cluster.drain_of(bookie)
     if drain is None:
@@ -133,6 +162,8 @@ def _copying(operation: Operation, observed: PoolObservation) -> Move:
         reasons.append(f"{lacking} ledgers of the cluster are under-replicated")
     if observed.cluster.unaccepted:
         reasons = [reasons[0], loss_to_accept(observed.cluster, bookie)]
+    elif copies_slow(operation):
+        reasons.append("slowBookies.action Report cancels this")
     elif not requested and (lacking or (drain.blocked_by and not drain.leaving)):
         # If the cluster has only as many bookies as the ensemble, only a new bookie in its place can take its replicas.
         remedy = f"annotate {pod.name} with {REPLACE_ANNOTATION}"
@@ -147,6 +178,8 @@ def _copied(operation: Operation, observed: PoolObservation, why: str) -> Move:
 
 def _unbinding(operation: Operation, observed: PoolObservation) -> Move:
     """Delete the claims, then the pod that uses them; by uid, so that those of its successor stay."""
+    if operation.avoid_node is not None and (observed.stateful_set is None or not observed.stateful_set.current):
+        return Move(waiting(operation, "waiting until the new pod will avoid the node of the slow disk"))
     found: list[Action] = [*releases(operation, observed)]
     old = next((pod for pod in observed.pods if pod.uid in operation.uids), None)
     if old is not None:

@@ -281,6 +281,21 @@ async def test_a_fuse_is_shown_and_can_only_be_reset(admin: Admin) -> None:
     assert await admin.ask("PUT", "/api/v1/bookie/gc/fuse", {"reset": True}) == (200, {"blown": False})
 
 
+async def test_the_load_of_the_last_minute_has_the_latencies(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin.web.serve(admin.bookie)
+    assert await admin.get("/api/v1/bookie/load") == {"window": None}
+    await admin.ledger(b"one", b"two")
+    assert await admin.get("/api/v1/bookie/load") == {"window": None}, "a minute has not passed"
+    monkeypatch.setattr("quire_bookie.admin.load_window.SPAN_S", 0.0)
+    found = (await admin.get("/api/v1/bookie/load"))["window"]
+    assert set(found) == {
+        *("seconds", "journalWrites", "journalWriteP99Seconds", "adds", "addP99Seconds"),
+        *("addedBytes", "readBytes", "cpuSeconds"),
+    }
+    assert found["adds"] == 2 and found["journalWrites"] >= 1
+    assert found["addedBytes"] >= 6 and found["addP99Seconds"] > 0 and found["journalWriteP99Seconds"] > 0
+
+
 async def test_the_scrub_and_the_quarantine_report_nothing_of_a_healthy_bookie(admin: Admin) -> None:
     admin.web.serve(admin.bookie)
     assert (await admin.get("/api/v1/bookie/scrub"))["damages"] == []

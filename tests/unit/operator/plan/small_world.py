@@ -19,6 +19,7 @@ from quire_operator.plan.observation import (
     ObservedClaim,
     ObservedCluster,
     ObservedDrain,
+    ObservedLoad,
     ObservedNamespace,
     ObservedPod,
     ObservedStatefulSet,
@@ -74,6 +75,8 @@ class World:
     auditor: str | None = "auditor"
     lost: dict[str, Disk] = field(default_factory=dict)
     """Unreachable volumes by bookie."""
+    loads: dict[str, ObservedLoad | None] = field(default_factory=dict)
+    """What bookies report of the last minute."""
     _numbers: int = 0
     _ledgers_each: int = 4
 
@@ -191,6 +194,7 @@ class World:
                 writable=self.disks[pod.name].bookie not in self.drains,
                 total_bytes=100 * GIB,
                 free_bytes=60 * GIB,
+                load=self.loads.get(self.disks[pod.name].bookie),
             )
             for pod in self.pods.values()
             if pod.ready
