@@ -1,5 +1,5 @@
-"""The metadata store restarted, stopped and killed, and with three members its leader changed, under writers on real
-bookies and under a broker.
+"""The metadata store restarted, stopped and killed, and with three members its leader changed and each member replaced,
+under writers on real bookies and under a broker.
 """
 
 import asyncio
@@ -104,6 +104,34 @@ async def test_leaders_of_etcd_come_and_go_and_nothing_is_lost(tmp_path: Path) -
             assert all(bookie.is_running for bookie in bookies)
             async with ledger_client(members.url) as other:
                 await load.check(other)
+    finally:
+        await asyncio.to_thread(members.close)
+
+
+async def test_every_member_of_etcd_is_replaced_under_load_and_nothing_is_lost(tmp_path: Path) -> None:
+    members = EtcdMembers(tmp_path / "etcd")
+    try:
+        await asyncio.to_thread(members.start)
+        former = members.ids()
+        async with bookies_on(tmp_path, members) as bookies, ledger_client(members.url) as client:
+            open_ledger = LedgerLoad(client, entries_of_a_ledger=10**9)
+            many = LedgerLoad(client, entries_of_a_ledger=100)
+            for load in (open_ledger, many):
+                load.start()
+                await load.progress(300)
+            for number in range(len(members.members)):
+                await asyncio.to_thread(members.replace, number)
+                await new_ledgers(many, 3)
+            replaced = members.ids()
+            assert replaced.keys() == former.keys() and not set(replaced.values()) & set(former.values())
+            await all_registered(client)
+            for load in (open_ledger, many):
+                await load.stop()
+            assert not open_ledger.failures, str(open_ledger.failures[0])
+            assert all(bookie.is_running for bookie in bookies)
+            async with ledger_client(members.url) as other:
+                for load in (open_ledger, many):
+                    await load.check(other)
     finally:
         await asyncio.to_thread(members.close)
 

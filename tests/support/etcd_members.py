@@ -1,11 +1,14 @@
-"""An etcd of three members, any of which can be stopped, killed and restarted."""
+"""An etcd of three members, any of which can be stopped, killed, restarted and replaced."""
 
 import json
+import shutil
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 
 from tests.support.etcd_server import EtcdServer, require_etcd
+from tests.support.polling import until
 
 SIZE = 3
 
@@ -20,10 +23,10 @@ class EtcdMembers:
             place = folder / f"m{number}"
             place.mkdir(parents=True)
             self.members.append(EtcdServer(binary, place))
-        peers = ",".join(f"m{number}=http://127.0.0.1:{one.peer_port}" for number, one in enumerate(self.members))
+        self._peers = ",".join(f"m{number}={_peer_url(one)}" for number, one in enumerate(self.members))
         for number, one in enumerate(self.members):
             # The last of two equal flags counts.
-            one.extra = ("--name", f"m{number}", "--initial-cluster", peers)
+            one.extra = ("--name", f"m{number}", "--initial-cluster", self._peers)
 
     @property
     def endpoint(self) -> str:
@@ -66,3 +69,46 @@ class EtcdMembers:
         assert isinstance(header, dict)
         former.call("maintenance/transfer-leadership", {"targetID": header["member_id"]})
         return other
+
+    def ids(self) -> dict[str, str]:
+        """Return the members' ids by name, according to the first member that answers."""
+        listed = self._any_but(None).call("cluster/member/list", {})["members"]
+        assert isinstance(listed, list)
+        return {str(one.get("name", "")): str(one["ID"]) for one in listed}
+
+    def replace(self, number: int) -> None:
+        """Remove a running member, and let one with an empty volume join under its name and address."""
+        one = self.members[number]
+        other = self._any_but(one)
+        removed = self.ids()[f"m{number}"]
+        reconfigure(other, "remove", {"ID": removed})
+        # A removed leader hands nothing over, and a change that another member still forwards to it is lost.
+        until(lambda: other.call("maintenance/status", {}).get("leader", removed) != removed, "no other member leads")
+        one.kill()
+        shutil.rmtree(one.folder / "data")
+        reconfigure(other, "add", {"peerURLs": [_peer_url(one)]})
+        one.extra = ("--name", f"m{number}", "--initial-cluster", self._peers, "--initial-cluster-state", "existing")
+        one.start()
+
+    def _any_but(self, unwanted: EtcdServer | None) -> EtcdServer:
+        return next(one for one in self.members if one is not unwanted)
+
+
+def reconfigure(member: EtcdServer, change: str, body: dict[str, object]) -> None:
+    """Change the members. etcd refuses it as unhealthy until all of them have been connected for five seconds."""
+
+    def changed() -> bool:
+        try:
+            member.call(f"cluster/member/{change}", body)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                    raise AssertionError(f"member {change}: {error.read().decode()}") from error
+            return False
+        return True
+
+    until(changed, f"etcd does not {change} a member")
+
+
+def _peer_url(member: EtcdServer) -> str:
+    return f"http://127.0.0.1:{member.peer_port}"
