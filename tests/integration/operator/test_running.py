@@ -14,11 +14,25 @@ from tests.support.kube_resources import BOOKIE
 
 pytestmark = pytest.mark.slow
 TIMEOUT_S = 60
+NAMELESS = """
+import os, pwd
+
+def getpwuid(uid):
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+pwd.getpwuid = getpwuid
+for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+    os.environ.pop(name, None)
+
+from quire_operator.main import main
+raise SystemExit(main())
+"""
+"""Runs the operator as the user of its image does, whose number has no account."""
 
 
 @asynccontextmanager
 async def operator(
-    kubeconfig: Path, namespace: str, name: str, *more: str
+    kubeconfig: Path, namespace: str, name: str, *more: str, program: tuple[str, str] = ("-m", "quire_operator.main")
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process, killed when left."""
     words = ("run", "--kubeconfig", str(kubeconfig), "--identity", name, "--metrics-port", "0")
@@ -26,8 +40,7 @@ async def operator(
     places = ("--namespace", namespace, "--watch-namespace", namespace)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "quire_operator.main",
+        *program,
         *words,
         *images,
         *places,
@@ -82,6 +95,13 @@ async def test_an_operator_looks_after_a_pool_and_gives_the_lease_back(
         process.terminate()
         assert await process.wait() == 0
     assert not kube.get(lease(namespace)).expect()["spec"].get("holderIdentity")
+
+
+async def test_an_operator_needs_no_account_name(kubeconfig: Path, kube: KubeApi, namespace: str) -> None:
+    pools = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/bookies"
+    async with operator(kubeconfig, namespace, "one", program=("-c", NAMELESS)):
+        kube.create(pools, BOOKIE).expect()
+        assert await until(kube, f"{pools}/pool", "status", "observedGeneration") == 1
 
 
 async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(

@@ -9,6 +9,7 @@ import logging
 import signal
 import time
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import aiohttp
 import kopf
@@ -120,6 +121,8 @@ async def _watch(
         await kopf.operator(
             registry=registry,
             memo=memo,
+            # By default kopf derives it from the name of the account, which the user of an image need not have.
+            identity=cast(Any, settings.identity),
             clusterwide=not namespaces,
             namespaces=namespaces,
             standalone=True,
