@@ -43,7 +43,7 @@ async def test_rest_redirects_to_the_owner(pair: BrokerWorld) -> None:
     async with aiohttp.ClientSession() as session:
         async with session.put(second.urls.http + path, allow_redirects=False) as answer:
             assert answer.status == 307
-            assert answer.headers["Location"] == first.urls.http + path
+            assert answer.headers["Location"] == first.urls.http + path + "?authoritative=true"
         async with session.put(second.urls.http + path) as answer:
             assert answer.status == 204
         async with session.get(second.urls.http + path + "/stats") as answer:

@@ -61,6 +61,12 @@ DEFAULT_NAMESPACE_BUNDLES = 16  # of public/default, as Pulsar's cluster set-up 
 NAMESPACE_BUNDLES_MAX = 128
 POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale without a watch
 POLICIES_REFRESH_S = 2.0  # how long a lookup waits for newer policies before it uses cached ones
+OWNER_SETTLES_S = 5.0  # an admin request waits this long for the owner of a bundle that is changing hands
+FORWARD_S = 30.0  # for the response of another broker to a forwarded admin request
+FORWARDS_MAX = 64  # forwarded requests at once
+FORWARDS_PER_REQUEST_MAX = 8  # of one admin request: partitions or bundles that are served at once
+FORWARD_ANSWER_BYTES_MAX = 16 * MIB  # of one response
+SPREAD_S = 50.0  # for an admin request to all its partitions; stock admin clients wait for 60 s
 STOP_S = 10.0  # a stopping broker gives its topics this time to flush
 
 assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX + FRAME_LENGTH_BYTES, "a message must fit a frame"

@@ -6,21 +6,25 @@ guarantees that no broker would keep are refused. Backlog quotas, offloading and
 modules.
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import web
 
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
-from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.context import broker_of, namespace_of, topic_here
 from quire_broker.admin.routes import Need, Reach, Route
+from quire_broker.admin.spreading import MISSING, on_bundles, on_topics
+from quire_broker.admin.topics import delete_partitions, delete_topics
 from quire_broker.errors import AuthorizationError, ConflictError, NotFoundError
-from quire_broker.names import NamespaceName
+from quire_broker.names import TopicName
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.policies.fields import flaw_of
 from quire_broker.policies.store import Json
+from quire_broker.topic.topic import Topic
 
 STORED_POLICIES = {
     "persistence": "persistence",
@@ -64,6 +68,10 @@ def routes() -> Iterator[Route]:
     yield Route("GET", f"{root}/{{namespace}}/bundles", bundles, Need.NAMESPACE)
     yield Route("PUT", f"{root}/{{namespace}}/unload", unload, Need.NAMESPACE)
     yield Route("PUT", f"{root}/{{namespace}}/{{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}}/unload", unload, Need.NAMESPACE)
+    for scope in (f"{root}/{{namespace}}", f"{root}/{{namespace}}/{{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}}"):
+        yield Route("POST", f"{scope}/clearBacklog", clear_backlog, Need.NAMESPACE)
+        yield Route("POST", f"{scope}/clearBacklog/{{subscription}}", clear_backlog, Need.NAMESPACE)
+        yield Route("POST", f"{scope}/unsubscribe/{{subscription}}", unsubscribe, Need.NAMESPACE)
     names = "|".join(STORED_POLICIES)
     policy = f"{root}/{{namespace}}/{{policy:{names}}}"
     yield Route("GET", policy, get_policy, Need.NAMESPACE)
@@ -117,13 +125,10 @@ async def delete(request: web.Request) -> web.Response:
     if topics and not flag(request, "force"):
         raise ConflictError("Cannot delete non empty namespace")
     for partitioned in {name.partitioned for name in topics if name.partition >= 0}:
-        if await broker.policies.partitions(partitioned):
-            await broker.topics.delete_partitioned(partitioned, force=True)
-    for name in topics:
-        if await broker.topics.exists(name):
-            await broker.topics.delete(name, force=True)
-    for bundle in [held for held in broker.owners.held if held.namespace == namespace]:
-        await broker.unload_bundle(bundle)
+        if await broker.policies.partitions(partitioned, fresh=True):
+            await delete_partitions(request, partitioned, force=True)
+    await delete_topics(request, topics, force=True)
+    await _unload(request, await _bundles(request))
     await broker.policies.delete_namespace(namespace)
     return done()
 
@@ -145,16 +150,67 @@ async def bundles(request: web.Request) -> web.Response:
     return answer(found.to_json())
 
 
-async def unload(request: web.Request) -> web.Response:
-    """Close the namespace's topics here (or those of one bundle) and release the bundles."""
-    broker = broker_of(request)
-    namespace: NamespaceName = namespace_of(request)
-    await _policies(request)
+async def _bundles(request: web.Request) -> list[Bundle]:
+    """Return the namespace's bundles, or the one of the path. NotFoundError."""
+    namespace = namespace_of(request)
+    found = await broker_of(request).policies.bundles(namespace)
     wanted = request.match_info.get("bundle")
-    for bundle in broker.owners.held:
-        if bundle.namespace == namespace and wanted in (None, bundle.range):
-            await broker.unload_bundle(Bundle(namespace, bundle.range))
+    if found is None or wanted not in (None, *found.names):
+        raise NotFoundError("Namespace does not exist" if found is None else f"{namespace} has no bundle {wanted}")
+    return [Bundle(namespace, name) for name in found.names if wanted in (None, name)]
+
+
+async def _unload(request: web.Request, bundles: list[Bundle]) -> None:
+    await on_bundles(request, bundles, broker_of(request).unload_bundle, method="PUT", suffix="/unload")
+
+
+async def unload(request: web.Request) -> web.Response:
+    """Close the topics of the namespace, or of one bundle, at their owners, and release the bundles."""
+    await _policies(request)
+    await _unload(request, await _bundles(request))
     return done()
+
+
+async def clear_backlog(request: web.Request) -> web.Response:
+    """Skip the backlog of one or all subscriptions of the namespace, or of one bundle."""
+    await _on_subscriptions(request, "POST", "/skip_all", lambda topic, name: topic.subscriptions[name].skip_all())
+    return done()
+
+
+async def unsubscribe(request: web.Request) -> web.Response:
+    """Delete a subscription from all topics of the namespace, or of one bundle."""
+    await _on_subscriptions(request, "DELETE", "", lambda topic, name: topic.drop_subscription(name))
+    return done()
+
+
+async def _on_subscriptions(
+    request: web.Request, method: str, suffix: str, do: Callable[[Topic, str], Awaitable[None]]
+) -> None:
+    """Do it to the subscription of the path, or to each one, on all topics at their owners."""
+    broker, wanted = broker_of(request), request.match_info.get("subscription")
+    bundles = set(await _bundles(request))
+    names = await broker.topics.list(namespace_of(request))
+    names = [name for name in names if await broker.owners.bundle_of(name) in bundles]
+
+    async def listed(name: TopicName) -> list[str]:
+        topic = await topic_here(broker, name)
+        return [found for found, subscription in topic.subscriptions.items() if subscription.durable]
+
+    found, _ = await on_topics(
+        request, names, listed, method="GET", suffix="/subscriptions", query={}, body=b"", fine=(MISSING,)
+    )
+    for subscription in sorted({one for each in found.values() for one in each}):
+        if wanted not in (None, subscription):
+            continue
+
+        async def one(name: TopicName, subscription: str = subscription) -> None:
+            topic = await topic_here(broker, name)
+            if subscription in topic.subscriptions:
+                await do(topic, subscription)
+
+        having = [name for name, each in found.items() if subscription in each]
+        path = f"/subscription/{quote(subscription, safe='')}{suffix}"
+        await on_topics(request, having, one, method=method, suffix=path, query={}, body=b"", fine=(MISSING,))
 
 
 async def get_policy(request: web.Request) -> web.Response:

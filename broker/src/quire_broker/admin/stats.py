@@ -130,9 +130,8 @@ _SUMS = (
 )
 
 
-def partitioned_stats(topics: list[Topic], count: int, broker: RunningBroker) -> dict[str, Any]:
-    """Aggregate the partitions' TopicStats: sums, subscriptions added up, and each by name."""
-    each = {str(topic.name): topic_stats(topic, broker) for topic in topics}
+def merged_stats(each: dict[str, dict[str, Any]], count: int, *, per_partition: bool) -> dict[str, Any]:
+    """Aggregate the TopicStats of partitions: sums, subscriptions added up, and with `per_partition` each by name."""
     subscriptions: dict[str, Any] = {}
     for stats in each.values():
         for name, found in stats["subscriptions"].items():
@@ -144,7 +143,7 @@ def partitioned_stats(topics: list[Topic], count: int, broker: RunningBroker) ->
         "publishers": [producer for stats in each.values() for producer in stats["publishers"]],
         "subscriptions": subscriptions,
         "metadata": {"partitions": count, "deleted": False},
-        "partitions": each,
+        "partitions": each if per_partition else {},
     }
 
 

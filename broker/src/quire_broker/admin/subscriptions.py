@@ -5,12 +5,15 @@ from typing import TypeGuard
 
 from aiohttp import web
 
-from quire_bookie.admin.answers import whole_number
-from quire_broker.admin.answers import answer, body_of, done, failure, flag
-from quire_broker.admin.context import broker_of, owned_topic, require_owner, topic_name_of
+from quire_bookie.admin.answers import RefusedError, whole_number
+from quire_bookie.errors import QuireError
+from quire_broker.admin.answers import answer, body_of, done, flag
+from quire_broker.admin.context import broker_of, topic_here, topic_name_of
 from quire_broker.admin.routes import Need, Route
+from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners
 from quire_broker.errors import ConflictError, NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.names import TopicName
 from quire_broker.policies.fields import INT_MAX, LONG_MAX
 from quire_broker.topic.client_names import check_name
 from quire_broker.topic.subscription import Subscription
@@ -28,33 +31,30 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", one, delete, Need.CONSUME)
     yield Route("POST", one + "/skip_all", skip_all, Need.CONSUME)
     yield Route("POST", one + "/skip/{count}", skip, Need.CONSUME)
+    yield Route("POST", one + "/expireMessages/{seconds}", expire, Need.CONSUME)
+    yield Route("POST", topic + "/all_subscription/expireMessages/{seconds}", expire_all, Need.NAMESPACE)
     yield Route("POST", one + "/resetcursor/{time_ms}", reset_to_time, Need.CONSUME)
     yield Route("POST", one + "/resetcursor", reset_to_position, Need.CONSUME)
 
 
-async def _topics(request: web.Request) -> list[Topic]:
-    """Return the topic of the path, or its partitions; this broker must own them."""
+async def _topic(request: web.Request, name: TopicName) -> Topic:
+    """Return a topic that this broker owns. A partition of a partitioned topic is created if it was not used yet."""
     broker = broker_of(request)
-    name = topic_name_of(request)
-    count = await broker.policies.partitions(name)
-    if not count:
-        return [await owned_topic(request)]
-    found = []
-    for index in range(count):
-        partition = name.partition_of(index)
-        await require_owner(request, partition)
-        found.append(await broker.topics.get(partition, create=True))
-    return found
+    recorded = name.partition >= 0 and name.partition < await broker.policies.partitions(name.partitioned)
+    return await topic_here(broker, name, create=recorded)
 
 
 async def _each(request: web.Request, do: Callable[[Subscription], Awaitable[None]]) -> web.Response:
-    name = request.match_info["subscription"]
-    found = [topic.subscriptions.get(name) for topic in await _topics(request)]
-    if not any(found):
-        raise SubscriptionNotFoundError("Subscription not found")
-    for subscription in found:
-        if subscription is not None:
-            await do(subscription)
+    """Do it to the subscription of the topic, or of each partition that has it."""
+    subscription_name = request.match_info["subscription"]
+
+    async def one(name: TopicName) -> None:
+        subscription = (await _topic(request, name)).subscriptions.get(subscription_name)
+        if subscription is None:
+            raise SubscriptionNotFoundError("Subscription not found")
+        await do(subscription)
+
+    await at_owners(request, one, fine=(MISSING,))
     return done()
 
 
@@ -80,41 +80,45 @@ def _is_id(value: object) -> TypeGuard[int]:
 
 async def list_subscriptions(request: web.Request) -> web.Response:
     """List the names of the durable subscriptions."""
-    names = {
-        name
-        for topic in await _topics(request)
-        for name, subscription in topic.subscriptions.items()
-        if subscription.durable
-    }
-    return answer(sorted(names))
+
+    async def one(name: TopicName) -> list[str]:
+        topic = await _topic(request, name)
+        return [found for found, subscription in topic.subscriptions.items() if subscription.durable]
+
+    found = await at_owners(request, one)
+    return answer(sorted({name for names in found.values() for name in names}))
 
 
 async def create(request: web.Request) -> web.Response:
-    """Create a subscription at a position; 409 if it exists."""
-    name = request.match_info["subscription"]
-    check_name("subscription", name, broker_of(request).parts.settings.name_characters_max, required=True)
+    """Create a subscription at a position; 409 if it exists, on all partitions of a partitioned topic."""
+    subscription_name = request.match_info["subscription"]
+    check_name("subscription", subscription_name, broker_of(request).parts.settings.name_characters_max, required=True)
     position = position_of(await body_of(request))
-    topics = await _topics(request)
-    if all(name in topic.subscriptions for topic in topics):
-        raise ConflictError("Subscription already exists for topic")
-    for topic in topics:
-        subscription = await topic.subscription(name, create=True, initial=position)
+
+    async def one(name: TopicName) -> None:
+        topic = await _topic(request, name)
+        if subscription_name in topic.subscriptions:
+            raise ConflictError("Subscription already exists for topic")
+        subscription = await topic.subscription(subscription_name, create=True, initial=position)
         if position not in (EARLIEST, LATEST):
             await subscription.seek_position(position)
+
+    await at_owners(request, one, fine=(CONFLICT,))
     return done()
 
 
 async def delete(request: web.Request) -> web.Response:
     """Delete a subscription; 412 while it has consumers, unless forced."""
-    name = request.match_info["subscription"]
-    topics = [topic for topic in await _topics(request) if name in topic.subscriptions]
-    if not topics:
-        raise SubscriptionNotFoundError("Subscription not found")
-    try:
-        for topic in topics:
-            await topic.drop_subscription(name, force=flag(request, "force"))
-    except ConflictError as error:
-        return failure(412, str(error))
+    subscription_name = request.match_info["subscription"]
+
+    async def one(name: TopicName) -> None:
+        topic = await _topic(request, name)
+        try:
+            await topic.drop_subscription(subscription_name, force=flag(request, "force"))
+        except ConflictError as error:
+            raise RefusedError(412, str(error)) from error
+
+    await at_owners(request, one, fine=(MISSING,))
     return done()
 
 
@@ -123,12 +127,40 @@ async def skip_all(request: web.Request) -> web.Response:
     return await _each(request, lambda subscription: subscription.skip_all())
 
 
+async def _require_plain(request: web.Request, error: QuireError) -> None:
+    if await broker_of(request).policies.partitions(topic_name_of(request), fresh=True):
+        raise error
+
+
 async def skip(request: web.Request) -> web.Response:
     """Acknowledge the next n entries."""
     count = whole_number("count", request.match_info["count"], 0, INT_MAX)
-    if len(await _topics(request)) != 1:
-        raise NotAllowedError("Skip messages on a partitioned topic is not allowed")
+    await _require_plain(request, NotAllowedError("Skip messages on a partitioned topic is not allowed"))
     return await _each(request, lambda subscription: subscription.skip(count))
+
+
+def _published_before(request: web.Request) -> int:
+    seconds = whole_number("seconds", request.match_info["seconds"], 0, INT_MAX)
+    return broker_of(request).clock.now_ms() - seconds * 1000
+
+
+async def expire(request: web.Request) -> web.Response:
+    """Acknowledge the messages published more than `seconds` ago."""
+    before_ms = _published_before(request)
+    return await _each(request, lambda subscription: subscription.expire(before_ms))
+
+
+async def expire_all(request: web.Request) -> web.Response:
+    """Do the same for all durable subscriptions."""
+    before_ms = _published_before(request)
+
+    async def one(name: TopicName) -> None:
+        for subscription in list((await _topic(request, name)).subscriptions.values()):
+            if subscription.durable:
+                await subscription.expire(before_ms)
+
+    await at_owners(request, one)
+    return done()
 
 
 async def reset_to_time(request: web.Request) -> web.Response:
@@ -140,6 +172,6 @@ async def reset_to_time(request: web.Request) -> web.Response:
 async def reset_to_position(request: web.Request) -> web.Response:
     """Move a subscription to a position."""
     position = position_of(await body_of(request))
-    if len(await _topics(request)) != 1:
-        raise TopicNotFoundError("Reset-cursor at position is not allowed for partitioned-topic")
+    refusal = TopicNotFoundError("Reset-cursor at position is not allowed for partitioned-topic")
+    await _require_plain(request, refusal)
     return await _each(request, lambda subscription: subscription.seek_position(position))

@@ -1,15 +1,20 @@
 """/admin/v2/persistent: plain and partitioned topics."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 from aiohttp import web
 
-from quire_broker.admin.answers import answer, body_of, done, failure, flag
-from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_name_of
+from quire_bookie.admin.answers import RefusedError
+from quire_broker.admin.answers import answer, body_of, done, flag
+from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_here, topic_name_of
 from quire_broker.admin.routes import Need, Reach, Route
-from quire_broker.admin.stats import internal_stats, partitioned_stats, topic_stats
+from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners, on_topics
+from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
 from quire_broker.names import PERSISTENT, TopicName
+from quire_broker.server.broker import RunningBroker
+from quire_broker.topic.topic import Topic
 
 
 def routes() -> Iterator[Route]:
@@ -28,9 +33,11 @@ def routes() -> Iterator[Route]:
     yield Route("GET", topic + "/stats", stats, Need.LOOK_UP)
     yield Route("GET", topic + "/partitioned-stats", stats_of_partitions, Need.LOOK_UP)
     yield Route("GET", topic + "/internalStats", internals, Need.LOOK_UP)
+    yield Route("GET", topic + "/partitioned-internalStats", internals_of_partitions, Need.LOOK_UP)
     yield Route("GET", topic + "/lastMessageId", last_message_id, Need.CONSUME)
     yield Route("PUT", topic + "/unload", unload, Need.NAMESPACE)
     yield Route("POST", topic + "/terminate", terminate, Need.NAMESPACE)
+    yield Route("POST", topic + "/terminate/partitions", terminate_partitions, Need.NAMESPACE)
     yield Route("DELETE", topic + "/truncate", truncate, Need.NAMESPACE)
 
 
@@ -79,15 +86,15 @@ async def delete(request: web.Request) -> web.Response:
     await require_owner(request, name)
     if await broker.policies.partitions(name):
         raise ConflictError(f"{name} is a partitioned topic, instead of calling delete topic, call delete-partitioned")
-    return await _delete(request, name)
-
-
-async def _delete(request: web.Request, name: TopicName) -> web.Response:
-    try:
-        await broker_of(request).topics.delete(name, force=flag(request, "force"))
-    except ConflictError as error:
-        return failure(412, str(error))
+    await _delete(broker, name, force=flag(request, "force"))
     return done()
+
+
+async def _delete(broker: RunningBroker, name: TopicName, *, force: bool) -> None:
+    try:
+        await broker.topics.delete(name, force=force)
+    except ConflictError as error:
+        raise RefusedError(412, str(error)) from error
 
 
 async def get_partitions(request: web.Request) -> web.Response:
@@ -123,25 +130,50 @@ async def grow_partitioned(request: web.Request) -> web.Response:
 
 async def delete_partitioned(request: web.Request) -> web.Response:
     """Delete a partitioned topic and its partitions."""
-    try:
-        await broker_of(request).topics.delete_partitioned(
-            _persistent(topic_name_of(request)), force=flag(request, "force")
-        )
-    except ConflictError as error:
-        return failure(412, str(error))
+    await delete_partitions(request, _persistent(topic_name_of(request)))
     return done()
+
+
+async def delete_partitions(request: web.Request, name: TopicName, *, force: bool | None = None) -> None:
+    """Delete every partition at its owner, then the record of the partitioned topic. RefusedError names partitions.
+
+    The query of the request says whether by force, unless `force` does.
+    """
+    broker = broker_of(request)
+    count = await broker.policies.partitions(name, fresh=True)
+    if not count:
+        raise NotFoundError(f"Partitioned Topic not found: {name}")
+    await delete_topics(request, [name.partition_of(index) for index in range(count)], force=force)
+    await broker.policies.delete_partitions(name)
+
+
+async def delete_topics(request: web.Request, names: list[TopicName], *, force: bool | None = None) -> None:
+    """Delete topics, each at its owner; those that do not exist are skipped."""
+    by_force = flag(request, "force") if force is None else force
+
+    async def one(name: TopicName) -> None:
+        await _delete(broker_of(request), name, force=by_force)
+
+    query = {"force": "true"} if by_force else {}
+    await on_topics(request, names, one, method="DELETE", suffix="", query=query, body=b"", fine=(MISSING,))
 
 
 async def create_missed(request: web.Request) -> web.Response:
-    """Create the partitions that have not been used yet, if this broker owns them."""
-    broker = broker_of(request)
-    name = _persistent(topic_name_of(request))
-    for index in range(await broker.policies.partitions(name)):
-        partition = name.partition_of(index)
-        owner = await broker.parts.lookups.find(partition)
-        if owner is not None and owner.ours and not await broker.topics.exists(partition):
-            await broker.topics.create(partition)
+    """Create the partitions that have not been used yet, each at its owner."""
+    await _create_partitions(request, _persistent(topic_name_of(request)))
     return done()
+
+
+async def _create_partitions(request: web.Request, name: TopicName) -> None:
+    broker = broker_of(request)
+
+    async def one(partition: TopicName) -> None:
+        if not await broker.topics.exists(partition):
+            await broker.topics.create(partition)
+
+    count = await broker.policies.partitions(name, fresh=True)
+    names = [name.partition_of(index) for index in range(count)]
+    await on_topics(request, names, one, method="PUT", suffix="", query={}, body=b"", fine=(CONFLICT,))
 
 
 async def stats(request: web.Request) -> web.Response:
@@ -150,21 +182,48 @@ async def stats(request: web.Request) -> web.Response:
 
 
 async def stats_of_partitions(request: web.Request) -> web.Response:
-    """Aggregate the stats of this broker's partitions; each is included with `perPartition`."""
+    """Aggregate the stats of all partitions, each from its owner. `perPartition=false` omits the single ones."""
     broker = broker_of(request)
+
+    async def one(name: TopicName) -> Any:
+        return topic_stats(await topic_here(broker, name), broker)
+
+    count, found = await _of_partitions(request, one, "/stats")
+    each = {str(name): value for name, value in found.items()}
+    return answer(merged_stats(each, count, per_partition=request.query.get("perPartition", "true") != "false"))
+
+
+async def internals_of_partitions(request: web.Request) -> web.Response:
+    """Return the internal stats of every partition, each from its owner."""
+
+    async def one(name: TopicName) -> Any:
+        return await _internals(request, await topic_here(broker_of(request), name))
+
+    count, found = await _of_partitions(request, one, "/internalStats")
+    each = {str(name): value for name, value in found.items()}
+    return answer({"metadata": {"partitions": count, "deleted": False}, "partitions": each})
+
+
+async def _of_partitions(
+    request: web.Request, work: Callable[[TopicName], Awaitable[Any]], suffix: str
+) -> tuple[int, dict[TopicName, Any]]:
+    """Return the number of partitions, and the result of each that has been used."""
     name = _persistent(topic_name_of(request))
-    count = await broker.policies.partitions(name)
+    count = await broker_of(request).policies.partitions(name, fresh=True)
     if not count:
         raise TopicNotFoundError(f"Partitioned Topic {name} not found")
-    loaded = [broker.topics.find(name.partition_of(index)) for index in range(count)]
-    found = [topic for topic in loaded if topic is not None]
-    return answer(partitioned_stats(found, count, broker))
+    names = [name.partition_of(index) for index in range(count)]
+    found, _ = await on_topics(request, names, work, suffix=suffix, fine=(MISSING,))
+    return count, found
 
 
 async def internals(request: web.Request) -> web.Response:
     """Return PersistentTopicInternalStats."""
-    topic = await owned_topic(request)
-    return answer(await internal_stats(topic, broker_of(request).ledger_client, metadata=flag(request, "metadata")))
+    return answer(await _internals(request, await owned_topic(request)))
+
+
+async def _internals(request: web.Request, topic: Topic) -> Any:
+    return await internal_stats(topic, broker_of(request).ledger_client, metadata=flag(request, "metadata"))
 
 
 async def last_message_id(request: web.Request) -> web.Response:
@@ -182,35 +241,49 @@ async def last_message_id(request: web.Request) -> web.Response:
 
 
 async def unload(request: web.Request) -> web.Response:
-    """Close the topic here; clients look it up again. For a partitioned topic: all its partitions here."""
-    broker = broker_of(request)
-    name = _persistent(topic_name_of(request))
-    count = await broker.policies.partitions(name)
-    if count:
-        for index in range(count):
-            await broker.topics.unload(name.partition_of(index))
-        return done()
-    await require_owner(request, name)
-    if not await broker.topics.exists(name):
-        raise TopicNotFoundError(f"Topic {name} not found")
-    await broker.topics.unload(name)
+    """Close the topic at its owner; clients look it up again. For a partitioned topic: all its partitions."""
+    topics = broker_of(request).topics
+    _persistent(topic_name_of(request))
+
+    async def one(name: TopicName) -> None:
+        if not await topics.exists(name):
+            raise TopicNotFoundError(f"Topic {name} not found")
+        await topics.unload(name)
+
+    await at_owners(request, one, fine=(MISSING,))
     return done()
 
 
 async def terminate(request: web.Request) -> web.Response:
     """Refuse further messages and return the last message id."""
-    topic = await owned_topic(request)
+    return answer(await _terminate(await owned_topic(request)))
+
+
+async def terminate_partitions(request: web.Request) -> web.Response:
+    """Do the same for every partition: `{"<partition>": <last message id>}`. One that was not used yet is created."""
+    await _create_partitions(request, _persistent(topic_name_of(request)))
+
+    async def one(name: TopicName) -> Any:
+        return await _terminate(await topic_here(broker_of(request), name))
+
+    _, found = await _of_partitions(request, one, "/terminate")
+    return answer({str(name.partition): value for name, value in found.items()})
+
+
+async def _terminate(topic: Topic) -> Any:
     position = await topic.terminate()
-    return answer(
-        {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": topic.name.partition}
-    )
+    return {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": topic.name.partition}
 
 
 async def truncate(request: web.Request) -> web.Response:
     """Skip the backlog of every subscription and delete the consumed ledgers."""
-    topic = await owned_topic(request)
-    for subscription in list(topic.subscriptions.values()):
-        await subscription.skip_all()
-    await topic.ledger.roll()
-    await topic.ledger.trim()
+
+    async def one(name: TopicName) -> None:
+        topic = await topic_here(broker_of(request), name)
+        for subscription in list(topic.subscriptions.values()):
+            await subscription.skip_all()
+        await topic.ledger.roll()
+        await topic.ledger.trim()
+
+    await at_owners(request, one, fine=(MISSING,))
     return done()

@@ -7,7 +7,13 @@ from quire_bookie.settings.http import HttpLimits
 from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.settings.tokens import TokenSettings
 from quire_broker.config.security import BrokerSecurityConfig
-from quire_broker.security.settings import AccessSettings, AuthenticationSettings, ClientCertificates, ServerTlsSettings
+from quire_broker.security.settings import (
+    AccessSettings,
+    AuthenticationSettings,
+    ClientCertificates,
+    PeerTlsSettings,
+    ServerTlsSettings,
+)
 
 
 def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> AccessSettings:
@@ -22,6 +28,10 @@ def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> A
         # Names of one part are always accepted.
         allowed_hosts=tuple(dict.fromkeys([*(name for name in own_names if "." in name), *config.http_allowed_hosts])),
         http=config.part(HttpLimits),
+        peers=PeerTlsSettings(
+            TlsFiles(trust=absolute(config.broker_client_trust_certs_file_path or config.tls_trust_certs_file_path)),
+            refresh_s=float(config.tls_refresh_seconds),
+        ),
     )
 
 

@@ -43,6 +43,12 @@ class BrokerSecurityConfig(HttpAccessConfig):
     tls_trust_certs_file_path: str = Field(
         "", alias="tlsTrustCertsFilePath", description="authorities that clients' certificates must chain to, PEM"
     )
+    broker_client_trust_certs_file_path: str = Field(
+        "",
+        alias="brokerClientTrustCertsFilePath",
+        description="authorities of other brokers' certificates, for forwarded requests, PEM; empty: "
+        "tlsTrustCertsFilePath, else those of the system",
+    )
     tls_require_client_certificate: bool = Field(
         False,
         alias="tlsRequireTrustedClientCertOnConnect",

@@ -360,9 +360,15 @@ class PolicyStore:
     def _partitioned_key(topic: TopicName) -> str:
         return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{topic.encoded_local}"
 
-    async def partitions(self, topic: TopicName) -> int:
-        """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist."""
-        found = await self._read(self._partitioned_key(topic))
+    async def partitions(self, topic: TopicName, *, fresh: bool = False) -> int:
+        """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist.
+
+        `fresh`: also if another broker changed it within the last seconds.
+        """
+        key = self._partitioned_key(topic)
+        if fresh and key in self._cache:
+            self._cache[key].until = 0.0
+        found = await self._read(key)
         return 0 if found is None or found.get("deleted") else int(found.get("partitions", 0))
 
     async def was_added(self, partition: TopicName) -> bool:

@@ -28,6 +28,14 @@ class ServerTlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerTlsSettings:
+    """How this broker verifies the certificates of other brokers. Its files name no certificate of its own."""
+
+    files: TlsFiles = field(default_factory=TlsFiles)
+    refresh_s: float = bookie_limits.TLS_REFRESH_S
+
+
+@dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
     """How clients authenticate. `certificates`: the CN of a trusted certificate is a role.
 
@@ -56,6 +64,7 @@ class AccessSettings:
     admin_remote: bool = False
     allowed_hosts: tuple[str, ...] = ()
     http: HttpLimits = field(default_factory=HttpLimits)
+    peers: PeerTlsSettings = field(default_factory=PeerTlsSettings)
 
     @property
     def browsers_come_in(self) -> bool:

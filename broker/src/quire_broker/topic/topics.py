@@ -309,17 +309,6 @@ class Topics:
             if self._loaded.get(name) is topic:
                 del self._loaded[name]
 
-    async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete every partition, then the record of the partitioned topic."""
-        count = await self._policies.partitions(name)
-        if not count:
-            raise NotFoundError(f"Partitioned Topic not found: {name}")
-        for index in range(count):
-            partition = name.partition_of(index)
-            if await self.exists(partition):
-                await self.delete(partition, force=force)
-        await self._policies.delete_partitions(name)
-
     async def reload_namespace(self, namespace: NamespaceName) -> None:
         """Unload its topics, so that changed policies take effect; clients reconnect at once."""
         for topic in self.loaded:

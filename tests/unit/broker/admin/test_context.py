@@ -24,7 +24,7 @@ class Lookups:
 
 def _request(owner: Owner | None, *, secure: bool) -> Any:
     broker = SimpleNamespace(parts=SimpleNamespace(lookups=Lookups(owner)))
-    return SimpleNamespace(app={BROKER: broker}, secure=secure, path_qs="/admin/x?force=true")
+    return SimpleNamespace(app={BROKER: broker}, secure=secure, path_qs="/admin/x?force=true", headers={}, query={})
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ async def test_a_request_is_redirected_to_the_owner(http: str, https: str, secur
     owner = Owner(BrokerUrls("pulsar://b:3", http, http_tls=https), ours=False)
     with pytest.raises(web.HTTPTemporaryRedirect) as raised:
         await require_owner(_request(owner, secure=secure), TOPIC)
-    assert raised.value.headers["Location"] == f"{there}/admin/x?force=true"
+    assert raised.value.headers["Location"] == f"{there}/admin/x?force=true&authoritative=true"
 
 
 @pytest.mark.parametrize(("http", "secure"), [("http://b:1", True), ("", True), ("", False)])

@@ -187,7 +187,8 @@ def test_a_partition_beyond_the_count_is_not_created() -> None:
             str(TOPIC.partition_of(0)),
             str(TOPIC.partition_of(1)),
         ]
-        await broker.topics.delete_partitioned(TOPIC)
+        await broker.topics.delete(TOPIC.partition_of(1))
+        await broker.policies.delete_partitions(TOPIC)
         assert await broker.topics.list(NAMESPACE) == []
 
     scenario(work)
@@ -282,7 +283,7 @@ def test_a_topic_that_has_a_refused_name_already_can_be_deleted(local: str) -> N
         await broker.topics.delete(name)
         assert await broker.topics.list(NAMESPACE) == []
         await broker.policies.create_partitions(name, 2)
-        await broker.topics.delete_partitioned(name)
+        await broker.policies.delete_partitions(name)
         assert await broker.policies.partitions(name) == 0
 
     scenario(work)
