@@ -75,15 +75,20 @@ class Undecided:
         ]
 
 
-def undecided(
-    found: Review, holdings: Holdings, given_up: Collection[LedgerId], without: Collection[BookieId]
-) -> Undecided:
-    """Return what has to be decided before the hold may be released. Pure."""
-    unknown = [
+def unanswered(holdings: Holdings, without: Collection[BookieId]) -> list[str]:
+    """Return a line for each bookie that did not answer and is not declared lost. Pure."""
+    return [
         f"{why}; start it, or give --without {bookie} when it is permanently lost"
         for bookie, why in holdings.silent.items()
         if bookie not in without
     ]
+
+
+def undecided(
+    found: Review, holdings: Holdings, given_up: Collection[LedgerId], without: Collection[BookieId]
+) -> Undecided:
+    """Return what has to be decided before the hold may be released. Pure."""
+    unknown = unanswered(holdings, without)
     unknown += [
         f"ledger {ledger} could not be compared: {why}; fix that, or drop it if entries unknown to the metadata may be "
         "lost"

@@ -145,7 +145,8 @@ def _holds(seen: "StoreState") -> str:
 
 
 @contextlib.asynccontextmanager
-async def _reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
+async def reviewing(cluster: Cluster) -> AsyncIterator[Reviewing]:
+    """Open the cluster's metadata and access to its bookies, while a restore is under review. BackupError otherwise."""
     from quire_bookie.backup.holdings import BookieQuestions
     from quire_bookie.backup.settling import under_review
     from quire_bookie.cli.client_security_settings import client_security_settings
@@ -208,7 +209,7 @@ def _add_orphans_list(commands: Commands, app: typer.Typer) -> None:
         from quire_bookie.backup.review import Kind, review
         from quire_bookie.metadata.restoration import given_up
 
-        async with _reviewing(cluster) as now:
+        async with reviewing(cluster) as now:
             holdings = await now.questions.holdings()
             found = await review(now.access.nodes, now.questions, holdings)
             dropped = await given_up(now.access.metadata)
@@ -283,7 +284,7 @@ def _add_adopt(commands: Commands, app: typer.Typer) -> None:
             raise ConfigError("adopt: give ids of ledgers, or --all")
         passwords = _passwords(password_file, cluster.data)
         rows, refused = [], {}
-        async with _reviewing(cluster) as now:
+        async with reviewing(cluster) as now:
             known = await now.questions.known()
             lost = [BookieId(one) for one in without or []]
             for ledger in map(LedgerId, await _undecided(now) if all_ else ledgers or []):
@@ -371,7 +372,7 @@ def _add_drop(commands: Commands, app: typer.Typer) -> None:
 
         if (ledger is None) != in_quarantine:
             raise ConfigError("drop: give the id of a ledger, or give --in-quarantine")
-        async with _reviewing(cluster) as now:
+        async with reviewing(cluster) as now:
             dropped = [ledger] if ledger is not None else await _undecided(now, quarantined=True)
             for one in dropped:
                 await give_up(now.access.metadata, LedgerId(one))
@@ -395,7 +396,7 @@ def _add_cookies(commands: Commands, app: typer.Typer) -> None:
 
         from quire_bookie.metadata.cookies import Cookies
 
-        async with _reviewing(cluster) as now:
+        async with reviewing(cluster) as now:
             known = set(await Cookies(now.access.metadata).bookies())
             running = now.access.registered
         rows = [{"bookie": one, "state": "runs without a cookie: accept it"} for one in sorted(running - known)]
@@ -421,7 +422,7 @@ def _add_cookies(commands: Commands, app: typer.Typer) -> None:
         from quire_bookie.model import BookieId
 
         who = BookieId(bookie)
-        async with _reviewing(cluster) as now:
+        async with reviewing(cluster) as now:
             cookies = Cookies(now.access.metadata)
             if who in now.access.registered and await cookies.read(who) is None:
                 await cookies.create(await now.questions.cookie(who))
@@ -449,7 +450,7 @@ def _add_release(commands: Commands, app: typer.Typer) -> None:
         from quire_bookie.metadata.restoration import given_up
         from quire_bookie.model import BookieId
 
-        async with _reviewing(cluster) as now:
+        async with reviewing(cluster) as now:
             store = now.access.metadata
             holdings = await now.questions.holdings()
             found = await review(now.access.nodes, now.questions, holdings)
