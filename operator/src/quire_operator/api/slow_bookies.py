@@ -43,8 +43,8 @@ class SlowBookies(ApiModel):
     windows: Annotated[int, Field(ge=1, le=WINDOWS_MAX)] = Field(
         10, description="Slow minutes, less the good ones, after which a bookie is reported, and good ones to clear it."
     )
-    min_writes: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        100, description="Journal writes in a minute below which a bookie is not judged, and is no peer of others."
+    min_adds: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        100, description="Adds in a minute below which a bookie is not judged, and is no peer of others."
     )
     replace_interval: Duration = Field("24h", description="Minimum time between two replacements in the pool.")
 

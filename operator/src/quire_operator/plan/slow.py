@@ -3,7 +3,7 @@
     suspected (first slow minute) -> slow (`windows` slow minutes more than good ones) -> cleared (as many good ones)
 
 Each bookie reports the 99th percentile of its journal writes of the last minute. One slow minute proves nothing, so
-minutes are counted: a slow one adds one, a good one subtracts one. In between, and while a bookie or its peers write
+minutes are counted: a slow one adds one, a good one subtracts one. In between, and while a bookie or its peers do
 too little, the count stays. The adds are only evidence: a bookie with more load has slower adds and no slower disk.
 """
 
@@ -40,7 +40,7 @@ class Comparison:
 
 def comparisons(observed: PoolObservation) -> dict[str, Comparison]:
     """Return a comparison by pod, for the bookies that wrote enough and have enough peers that did."""
-    least = observed.resource.spec.slow_bookies.min_writes
+    least = observed.resource.spec.slow_bookies.min_adds
     loads = {pod: one.load for pod, one in observed.bookies.items() if _is_judged(one.load, least)}
     found = {}
     for pod, load in loads.items():
@@ -60,8 +60,9 @@ def comparisons(observed: PoolObservation) -> dict[str, Comparison]:
     return found
 
 
-def _is_judged(load: ObservedLoad | None, writes_min: int) -> bool:
-    return load is not None and load.journal_writes >= writes_min and load.journal_write_p99_s is not None
+def _is_judged(load: ObservedLoad | None, adds_min: int) -> bool:
+    """Return whether a bookie did enough. Its journal writes are not counted: a slow disk makes fewer, larger ones."""
+    return load is not None and load.adds >= adds_min and load.journal_write_p99_s is not None
 
 
 def is_slow(one: Comparison, spec: SlowBookies) -> bool | None:
@@ -137,7 +138,7 @@ def described(row: SlowBookie) -> str:
 
 
 def _ms(micros: int) -> str:
-    return f"{micros / 1000:.3g} ms"
+    return f"{micros / 1000:.1f} ms" if micros < 100_000 else f"{micros // 1000} ms"
 
 
 def finding(observed: PoolObservation, rows: tuple[SlowBookie, ...]) -> Finding:
@@ -146,7 +147,7 @@ def finding(observed: PoolObservation, rows: tuple[SlowBookie, ...]) -> Finding:
     if not slow:
         if not comparisons(observed):
             spec = observed.resource.spec.slow_bookies
-            message = f"fewer than {PEERS_MIN + 1} bookies made {spec.min_writes} journal writes in the last minute"
+            message = f"fewer than {PEERS_MIN + 1} bookies had {spec.min_adds} adds in the last minute"
             return Finding(type=CONDITION, status=Truth.FALSE, reason="NotCompared", message=message)
         return Finding(type=CONDITION, status=Truth.FALSE, reason="NoneFound")
     parts = list(map(described, slow))

@@ -18,9 +18,9 @@ SLOW = "pool-bookie-1"
 REPLACE = {"action": "Replace", "windows": 3}
 
 
-def load(journal_ms: float | None, writes: int = 1000, add_ms: float | None = None) -> ObservedLoad:
+def load(journal_ms: float | None, adds: int = 1000, add_ms: float | None = None) -> ObservedLoad:
     journal_s = None if journal_ms is None else journal_ms / 1000
-    return ObservedLoad(60.0, writes, journal_s, writes, journal_s if add_ms is None else add_ms / 1000)
+    return ObservedLoad(60.0, adds // 20, journal_s, adds, journal_s if add_ms is None else add_ms / 1000)
 
 
 def loads(world: World, by_pod: Mapping[str, ObservedLoad | None]) -> PoolObservation:
@@ -72,9 +72,9 @@ def test_a_minute_is_slow_good_or_neither(
     [
         ({}, {"pool-bookie-0": 2, "pool-bookie-1": 2, "pool-bookie-2": 2}),
         ({SLOW: None}, {}),  # an earlier version, or the first minute: two cannot be compared
-        ({SLOW: load(500, writes=99)}, {}),
-        ({SLOW: load(None, writes=0)}, {}),
-        ({SLOW: load(500, writes=100)}, {"pool-bookie-0": 2, "pool-bookie-1": 2, "pool-bookie-2": 2}),
+        ({SLOW: load(500, adds=99)}, {}),
+        ({SLOW: load(None, adds=0)}, {}),
+        ({SLOW: load(500, adds=100)}, {"pool-bookie-0": 2, "pool-bookie-1": 2, "pool-bookie-2": 2}),
     ],
 )
 def test_a_bookie_is_compared_with_at_least_two_that_write(
@@ -101,7 +101,7 @@ def test_a_bookie_that_stays_slow_is_reported_with_evidence_once() -> None:
     message = world.condition("SlowBookie")["message"]
     assert message == (
         f"{SLOW} ({world.disks[SLOW].bookie}): 99 % of its journal writes take up to 180 ms, the median of 3 other "
-        f"bookies is 2 ms; adds: 200 ms, peers 2 ms; since {row['since']}; not replaced: slowBookies.action is Report"
+        f"bookies is 2.0 ms; adds: 200 ms, peers 2.0 ms; since {row['since']}; not replaced: slowBookies.action is Report"
     )
     version = world.status()
     minutes(world, 30, {SLOW: load(170)})
