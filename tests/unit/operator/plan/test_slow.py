@@ -101,7 +101,8 @@ def test_a_bookie_that_stays_slow_is_reported_with_evidence_once() -> None:
     message = world.condition("SlowBookie")["message"]
     assert message == (
         f"{SLOW} ({world.disks[SLOW].bookie}): 99 % of its journal writes take up to 180 ms, the median of 3 other "
-        f"bookies is 2.0 ms; adds: 200 ms, peers 2.0 ms; since {row['since']}; not replaced: slowBookies.action is Report"
+        f"bookies is 2.0 ms; adds: 200 ms, peers 2.0 ms; since {row['since']}; not replaced: slowBookies.action is "
+        "Report"
     )
     version = world.status()
     minutes(world, 30, {SLOW: load(170)})
