@@ -14,7 +14,7 @@ from tests.support.polling import until
 from tests.support.ports import free_ports
 
 START_TIMEOUT_S = 90.0
-_QUIRE = [sys.executable, "-c", "from quire_bookie.cli.main import main; main()"]
+_QUIRE = ["-c", "from quire_bookie.cli.main import main; main()"]
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def running(command: list[str], log: Path) -> "Iterator[subprocess.Popen[bytes]]
 @contextmanager
 def auto_recovery(cluster: EtcdCluster, **settings: str) -> Iterator[None]:
     """`quire autorecovery`; `settings` by their keys."""
-    command = [*_QUIRE, "autorecovery", "--metadata", f"etcd://{cluster.etcd.endpoint}", "--name", "ar"]
+    command = [sys.executable, *_QUIRE, "autorecovery", "--metadata", f"etcd://{cluster.etcd.endpoint}", "--name", "ar"]
     with running(command + _set(settings), cluster.folder / "our-autorecovery.log"):
         yield
 
@@ -46,11 +46,13 @@ class ClusterBroker:
 
 
 @contextmanager
-def cluster_broker(cluster: EtcdCluster, **settings: str) -> Iterator[ClusterBroker]:
-    """`quire broker start`, healthy; `settings` by their keys."""
-    port, http_port = free_ports(2)
-    command = [*_QUIRE, "broker", "start", "--metadata", f"etcd://{cluster.etcd.endpoint}", "--advertise", "127.0.0.1"]
-    command += ["--broker-port", str(port), "--http-port", str(http_port)]
+def cluster_broker(
+    cluster: EtcdCluster, *, ports: tuple[int, int] | None = None, python: str = sys.executable, **settings: str
+) -> Iterator[ClusterBroker]:
+    """`quire broker start`, healthy; `settings` by their keys. `ports`: Pulsar's and HTTP's; default: free ones."""
+    port, http_port = ports or free_ports(2)
+    command = [python, *_QUIRE, "broker", "start", "--metadata", f"etcd://{cluster.etcd.endpoint}"]
+    command += ["--advertise", "127.0.0.1", "--broker-port", str(port), "--http-port", str(http_port)]
     log = cluster.folder / "broker.log"
     with running(command + _set(settings), log) as process:
         broker = ClusterBroker(f"pulsar://127.0.0.1:{port}", f"http://127.0.0.1:{http_port}")

@@ -43,6 +43,8 @@ class ClusterBookie:
         self.http_port = free_port()
         self.bookie_id = ""
         self.settings = settings
+        self.python = sys.executable
+        """The interpreter of the next start: that of another version (`released_versions`) upgrades the bookie."""
         self._etcd = etcd
         self._process: subprocess.Popen[str] | None = None
 
@@ -54,7 +56,7 @@ class ClusterBookie:
         for key, value in {**SMALL, **self.settings}.items():
             words += ["--set", f"{key}={value}"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [self.python, "-c", _RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         started: Future[str] = Future()
         threading.Thread(target=self._read_log, args=(self._process, started), daemon=True).start()
@@ -128,10 +130,12 @@ class EtcdCluster:
         """For the stock metadata-store driver."""
         return f"metadata-store:etcd:http://{self.etcd.endpoint}"
 
-    def add_bookies(self, count: int, **settings: str) -> list[ClusterBookie]:
+    def add_bookies(self, count: int, *, python: str = sys.executable, **settings: str) -> list[ClusterBookie]:
         """More of them, started side by side; `settings` by BookKeeper's key names."""
         first = len(self.bookies)
         added = [ClusterBookie(self.folder / f"bookie{first + at}", self.etcd, settings) for at in range(count)]
+        for bookie in added:
+            bookie.python = python
         self.bookies += added
         with ThreadPoolExecutor(count) as threads:
             list(threads.map(ClusterBookie.start, added))

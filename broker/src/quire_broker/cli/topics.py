@@ -83,7 +83,7 @@ def _add_lost(commands: Commands, app: typer.Typer) -> None:
         cluster: Cluster,
         without: Without = None,
         forget: Annotated[
-            bool, typer.Option("--forget", help="Remove what is lost from the topics and from the metadata.")
+            bool, typer.Option("--forget", help="Remove lost ledgers and schemas from topics and metadata.")
         ] = False,
     ) -> None:
         """List ledgers of topics, cursors and schemas that no bookie holds, while a restore is under review."""
@@ -123,7 +123,7 @@ def _add_lost(commands: Commands, app: typer.Typer) -> None:
         names = ("topic", "cursor", "ledger", "entries", "state")
         if rows:
             print_table(names, [tuple(row[name] for name in names) for row in rows])
-        done = "they are forgotten" if forget else "nothing was changed; give --forget to remove what is lost"
+        done = "they are forgotten" if forget else "nothing was changed; give --forget to remove the lost ones"
         say(f"{len(rows)} ledgers are on no bookie: {done}" if rows else "no ledger of a topic is lost", err=True)
 
 
