@@ -46,7 +46,7 @@ async def open_journal(
     """Open and replay a journal. Returns it with the replayed records and the summary."""
     journal = await Journal.open(disk, FOLDER, settings, chance=SystemChance())
     records: list[JournalRecord] = []
-    summary = await journal.replay(records.append)
+    summary = await journal.replay(records.extend)
     return journal, records, summary
 
 

@@ -69,12 +69,12 @@ def _token_not_checked() -> tuple[Any, ...]:
 
 
 def _token_lost_at_a_restart() -> tuple[Any, ...]:
-    proper = ReplayTarget.deliver
+    proper = ReplayTarget._apply
 
     async def broken(self: ReplayTarget, record: JournalRecord) -> None:
         await proper(self, replace(record, token=b"") if isinstance(record, MasterKeyRecord) else record)
 
-    return (replaced(ReplayTarget, "deliver", broken),)
+    return (replaced(ReplayTarget, "_apply", broken),)
 
 
 ID_RULES = (

@@ -59,13 +59,13 @@ def _replay_from_the_newest_file() -> tuple[Any, ...]:
 
 
 def _fences_not_replayed() -> tuple[Any, ...]:
-    proper = ReplayTarget.deliver
+    proper = ReplayTarget._apply
 
     async def broken(self: ReplayTarget, record: JournalRecord) -> None:
         if not isinstance(record, FenceRecord):
             await proper(self, record)
 
-    return (replaced(ReplayTarget, "deliver", broken),)
+    return (replaced(ReplayTarget, "_apply", broken),)
 
 
 def _replay_drops_what_does_not_fit() -> tuple[Any, ...]:

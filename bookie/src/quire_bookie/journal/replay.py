@@ -17,7 +17,7 @@ shutdown writes a last record.
 Must never deliver a record of a group whose checksum is wrong, and never skip a group.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from quire_bookie.env.disk import Disk, DiskFile
@@ -37,8 +37,9 @@ from quire_bookie.journal.records import JournalRecord, RecordFormatError, Shutd
 from quire_bookie.journal.scan import Window, find_group
 from quire_bookie.journal.witness import WitnessRecord
 
-Deliver = Callable[[JournalRecord], Awaitable[None] | None]
-"""Receives one record. May return an awaitable (to flush a full cache), which is awaited before the next record."""
+Deliver = Callable[[Sequence[JournalRecord]], Awaitable[None] | None]
+"""Receives the records of one group. May return an awaitable (to load ledgers), which is awaited before the next group.
+"""
 
 
 @dataclass(slots=True)
@@ -148,19 +149,17 @@ class Replay:
 
     async def _deliver_group(self, head: GroupHead, body: bytes, live: LiveFile, deliver: Deliver) -> None:
         generation, offset, sequence = self.position
-        count = 0
-        self.summary.clean = False
         try:
-            for record in decode_body(body):
-                count += 1
-                if isinstance(record, ShutdownRecord):
-                    self.summary.clean = True
-                elif (waiting := deliver(record)) is not None:
-                    await waiting
+            records = list(decode_body(body))
         except RecordFormatError as error:
             raise JournalDamagedError(live.path, offset, f"group {sequence}: {error}") from error
+        count = len(records)
         if count != head.records:
             raise JournalDamagedError(live.path, offset, f"group {sequence} has {count} records, not {head.records}")
+        contents = [record for record in records if not isinstance(record, ShutdownRecord)]
+        self.summary.clean = len(contents) < count
+        if contents and (waiting := deliver(contents)) is not None:
+            await waiting
         self.summary.groups += 1
         self.summary.records += count
         size = group_bytes(head.body_bytes, live.header.alignment_bytes)

@@ -28,7 +28,7 @@ from quire_bookie.journal.format import (
     parse_group_head,
 )
 from quire_bookie.journal.mark import NOTHING_WRITTEN, create_mark, load_mark
-from quire_bookie.journal.records import RecordFormatError, ShutdownRecord, decode_body
+from quire_bookie.journal.records import JournalRecord, RecordFormatError, ShutdownRecord, decode_body
 from quire_bookie.journal.replay import Deliver
 from quire_bookie.journal.scan import SCAN_STEP_BYTES, WINDOW_BYTES
 from quire_bookie.journal.witness import WITNESS_NAME
@@ -154,12 +154,13 @@ async def _deliver(file: DiskFile, offset: int, deliver: Deliver, summary: Salva
     assert head is not None
     body = await file.read(offset + GROUP_HEAD_BYTES, head.body_bytes)
     summary.groups += 1
+    records: list[JournalRecord] = []
     try:
         for record in decode_body(body):
-            if isinstance(record, ShutdownRecord):
-                continue
-            summary.records += 1
-            if (waiting := deliver(record)) is not None:
-                await waiting
+            if not isinstance(record, ShutdownRecord):
+                records.append(record)
     except RecordFormatError:
         summary.invalid_groups += 1
+    summary.records += len(records)
+    if records and (waiting := deliver(records)) is not None:
+        await waiting

@@ -24,6 +24,7 @@ from quire_bookie.errors import (
     TooManyRequestsError,
 )
 from quire_bookie.model import (
+    NO_ENTRY,
     Buffer,
     EntryId,
     IdCounters,
@@ -271,9 +272,12 @@ class LedgerStorage(Generic[M]):
         await self._flushes.wait_for_space()
 
     # ---- state, async: see `stored_ledgers`
-    async def load_ledger(self, ledger: LedgerId) -> LedgerInfo | None:
-        """Return the ledger; None proves that this bookie never had it. DamagedError if that cannot be determined."""
-        return await self._ledgers.load(ledger)
+    async def load_ledger(self, ledger: LedgerId, covered: EntryId = NO_ENTRY) -> LedgerInfo | None:
+        """Return the ledger; None proves that this bookie never had it. DamagedError if that cannot be determined.
+
+        `covered`: the highest entry that the caller puts at once; see `StoredLedgers.load`.
+        """
+        return await self._ledgers.load(ledger, covered)
 
     async def ledgers(self) -> list[LedgerId]:
         """Return every ledger held, ascending, without deleted ones; one with a damaged state counts as held."""

@@ -40,8 +40,12 @@ class StoredLedgers:
         self._reader = reader
         self._flushes = flushes
 
-    async def load(self, ledger: LedgerId) -> LedgerInfo | None:
-        """Return the ledger; None proves that this bookie never had it. DamagedError if that cannot be determined."""
+    async def load(self, ledger: LedgerId, covered: EntryId = NO_ENTRY) -> LedgerInfo | None:
+        """Return the ledger; None proves that this bookie never had it. DamagedError if that cannot be determined.
+
+        `covered`: the caller puts this entry next, whose LAC is at least that of any entry before it. The LAC of the
+        last entry held is read only if that entry is above `covered`.
+        """
         while True:
             info = self._states.get(ledger)
             if info is not None:
@@ -51,7 +55,7 @@ class StoredLedgers:
             if value is not None:
                 info = decode_state(ledger, value)
                 if not info.deleted:
-                    await self._load_last(info)
+                    await self._load_last(info, covered)
             if epoch != self._flushes.epoch:
                 continue  # a flush intervened: the state that was read may be older than one evicted since
             if info is not None:
@@ -60,7 +64,7 @@ class StoredLedgers:
                 self._states.note_absent(ledger)
                 return None
 
-    async def _load_last(self, info: LedgerInfo) -> None:
+    async def _load_last(self, info: LedgerInfo, covered: EntryId) -> None:
         ledger = info.ledger_id
         try:
             pair = await self._index.last_at_or_below(last_block_key(ledger), block_key(ledger, 0))
@@ -72,7 +76,7 @@ class StoredLedgers:
             return
         top, info.last_unproven = known_top(*pair)
         info.last_entry = NO_ENTRY if top < 0 else EntryId(block_of_key(pair[0]) << BLOCK_SHIFT | top)
-        if top < 0:
+        if top < 0 or info.last_entry <= covered:
             return
         try:
             body = await self._reader.read(info, info.last_entry)

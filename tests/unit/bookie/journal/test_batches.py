@@ -44,7 +44,7 @@ async def opened(disk: SimDisk, folders: tuple[str, ...]) -> tuple[Journals, lis
     """Open and replay; return the replayed runs."""
     journals = await Journals.open(disk, folders, SMALL, chance=SystemChance())
     records: list[JournalRecord] = []
-    await journals.replay(records.append)
+    await journals.replay(records.extend)
     return journals, [record.run for record in records if isinstance(record, EntryRecord)]
 
 
@@ -105,7 +105,7 @@ async def test_a_failed_journal_refuses_a_batch_in_a_later_step() -> None:
 async def test_without_a_journal_a_batch_is_acknowledged_in_the_next_step() -> None:
     settings = replace(SMALL, write_data=False)
     journals = await Journals.open(SimDisk(), ("/j0",), settings, chance=SystemChance())
-    await journals.replay(lambda _record: None)
+    await journals.replay(lambda _: None)
     done = Outcomes()
     journals.append_batch(batch_of(RUNS), done)
     assert done.outcomes == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -248,7 +249,8 @@ async def test_replay_may_wait_for_a_flush_that_moves_the_mark() -> None:
     async def flush() -> None:
         await journal.set_mark(journal.position())
 
-    def deliver(record: object) -> object:
+    def deliver(records: Sequence[object]) -> object:
+        (record,) = records
         assert isinstance(record, EntryRecord)
         seen.append(record.run.first)
         return flush() if len(seen) == 20 else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -32,7 +33,7 @@ async def open_journals(
     settings = replace(SMALL, write_data=write_data)
     journals = await Journals.open(disk, folders, settings, chance=SystemChance())
     records: list[JournalRecord] = []
-    await journals.replay(records.append)
+    await journals.replay(records.extend)
     return journals, records
 
 
@@ -98,7 +99,7 @@ async def test_no_mark_moves_before_all_journals_were_replayed() -> None:
     before = journals.mark
     seen: list[JournalPositions] = []
 
-    async def flush_at_each(_: JournalRecord) -> None:
+    async def flush_at_each(_: Sequence[JournalRecord]) -> None:
         seen.append(journals.position())
         await journals.set_mark(journals.position())
 
@@ -124,7 +125,7 @@ async def test_a_key_in_a_later_journal_than_its_entries_causes_a_second_deliver
         deliveries.append([])
         return True
 
-    await journals.replay(lambda record: deliveries[-1].append(record), again)
+    await journals.replay(lambda records: deliveries[-1].extend(records), again)
     assert [len(each) for each in deliveries] == [2, 2]
     assert isinstance(deliveries[0][0], EntryRecord) and isinstance(deliveries[0][1], MasterKeyRecord)
     assert deliveries[0] == deliveries[1]
@@ -154,7 +155,7 @@ async def test_one_journal_is_never_read_twice() -> None:
     await settle()
     journals = await Journals.open(disk.crash(), FOLDERS[:1], SMALL, chance=SystemChance())
     records: list[JournalRecord] = []
-    await journals.replay(records.append, lambda: True)
+    await journals.replay(records.extend, lambda: True)
     assert len(records) == 1
 
 

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,9 @@ async def write_until_killed(folder: str, way: JournalSubmit) -> None:
     journal = await Journal.open(LocalDisk(journal_submit=way), folder, SETTINGS, chance=SystemChance())
     seen: list[int] = []
 
-    def remember(record: JournalRecord) -> None:
-        if isinstance(record, EntryRecord):
-            seen.append(record.run.first + len(record.run.entries) - 1)
+    def remember(records: Sequence[JournalRecord]) -> None:
+        runs = (record.run for record in records if isinstance(record, EntryRecord))
+        seen.extend(run.first + len(run.entries) - 1 for run in runs)
 
     await journal.replay(remember)
     entry = max(seen, default=int(sys.argv[3])) + 1
@@ -83,10 +84,10 @@ async def test_entries_acknowledged_before_a_kill_are_replayed(tmp_path: Path, w
 async def replayed(folder: str) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
 
-    def collect(record: JournalRecord) -> None:
-        if isinstance(record, EntryRecord):
-            for index, data in enumerate(record.run.entries):
-                found[record.run.first + index] = bytes(data)
+    def collect(records: Sequence[JournalRecord]) -> None:
+        for run in (record.run for record in records if isinstance(record, EntryRecord)):
+            for index, data in enumerate(run.entries):
+                found[run.first + index] = bytes(data)
 
     disk = LocalDisk()
     journal = await Journal.open(disk, folder, SETTINGS, chance=SystemChance())

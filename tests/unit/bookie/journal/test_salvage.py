@@ -34,7 +34,7 @@ async def write(disk: SimDisk, count: int, *, mark_at: int | None = None) -> Ans
 
 async def salvaged(disk: SimDisk) -> tuple[list[tuple[int, bytes]], int]:
     records: list[JournalRecord] = []
-    summary = await salvage(disk, FOLDER, records.append)
+    summary = await salvage(disk, FOLDER, records.extend)
     return entries_of(records), summary.invalid_groups
 
 

@@ -171,7 +171,7 @@ class FakeStorage:
         """Whether a test put the ledger into limbo."""
         return ledger_id in self.limbo
 
-    async def load_ledger(self, ledger_id: LedgerId) -> LedgerInfo | None:
+    async def load_ledger(self, ledger_id: LedgerId, covered: EntryId = NO_ENTRY) -> LedgerInfo | None:
         """Return the state."""
         if self.load_error is not None:
             raise self.load_error

@@ -96,7 +96,7 @@ class StoragePort(Protocol):
         """Whether an absent ledger may have been stored here, and all its data was lost."""
         ...
 
-    async def load_ledger(self, ledger_id: LedgerId, /) -> LedgerInfo | None:
+    async def load_ledger(self, ledger_id: LedgerId, covered: EntryId = ..., /) -> LedgerInfo | None:
         """Return the state; None if the bookie provably never had the ledger, or if `is_limbo`."""
         ...
 

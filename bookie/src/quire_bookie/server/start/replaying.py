@@ -4,8 +4,10 @@ Replay delivers every record after the mark. It is safe to deliver a record twic
 same bytes, a key or fence is set again.
 """
 
+import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from quire_bookie.errors import TooManyRequestsError
 from quire_bookie.journal.journals import JournalPositions
@@ -16,12 +18,14 @@ from quire_bookie.journal.records import (
     JournalRecord,
     MasterKeyRecord,
 )
-from quire_bookie.model import LedgerId, Run
+from quire_bookie.model import NO_ENTRY, EntryId, LedgerId, Run
 from quire_bookie.server.requests.explicit_lacs import lac_of_packet
 from quire_bookie.server.requests.ports import StoragePort
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 
 _log = logging.getLogger("quire.server.replaying")
+LOADS_AT_ONCE: Final = 512
+"""Ledgers whose states replay loads together; each takes a task and, at most, one entry in memory."""
 
 
 class MarkedJournals(Protocol):
@@ -50,6 +54,15 @@ class FlushableStorage(StoragePort, Protocol):
     def restore_key(self, info: LedgerInfo, master_key: bytes, /) -> None:
         """Set the key of a ledger that was created without one."""
         ...
+
+
+def _ledger_of(record: JournalRecord) -> LedgerId:
+    return record.run.ledger if isinstance(record, EntryRecord) else record.ledger
+
+
+def _last_of(record: JournalRecord) -> EntryId:
+    """Return the highest entry of a record, NO_ENTRY if it has none."""
+    return EntryId(record.run.first + len(record.run.entries) - 1) if isinstance(record, EntryRecord) else NO_ENTRY
 
 
 class JournalMarks:
@@ -83,8 +96,33 @@ class ReplayTarget:
         self._without_key: set[LedgerId] = set()
         self._key_came_late = False
 
-    async def deliver(self, record: JournalRecord) -> None:
-        """Apply one record; flush the cache if it is full."""
+    async def deliver(self, records: Sequence[JournalRecord]) -> None:
+        """Apply the records of one group in order; flush the cache if it is full."""
+        loaded = await self._load(records)  # referenced: a state stays in memory until its records are applied
+        for record in records:
+            await self._apply(record)
+        del loaded
+
+    async def _load(self, records: Iterable[JournalRecord]) -> list[LedgerInfo | None]:
+        """Load the ledgers of the records together: one after the other, each waits for its own reads.
+
+        DamagedError and OSError, once all loads have ended.
+        """
+        last: dict[LedgerId, EntryId] = {}
+        for record in records:
+            ledger = _ledger_of(record)
+            last[ledger] = max(last.get(ledger, NO_ENTRY), _last_of(record))
+        wanted = [ledger for ledger in last if self._storage.cached_ledger(ledger) is None]
+        loaded: list[LedgerInfo | None] = []
+        for start in range(0, len(wanted), LOADS_AT_ONCE):
+            loads = [self._storage.load_ledger(each, last[each]) for each in wanted[start : start + LOADS_AT_ONCE]]
+            for outcome in await asyncio.gather(*loads, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                loaded.append(outcome)
+        return loaded
+
+    async def _apply(self, record: JournalRecord) -> None:
         match record:
             case MasterKeyRecord(ledger, key, token):
                 known = await self._known(ledger)

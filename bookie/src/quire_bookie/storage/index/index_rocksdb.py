@@ -4,7 +4,7 @@ Owns the database folder and its memory: block cache (index and filter blocks in
 within the configured bytes. Never blocks the event loop, and never returns None for a key whose block is damaged:
 every block's checksum is verified, a write-ahead log with a hole is refused at open, and corruption reported by RocksDB
 raises DamagedError. `index_logs` verifies the log files before RocksDB opens them, as some flipped bits make that open
-hang. Gets that queue up while the thread is busy are served in one hop.
+hang. Gets and seeks that queue up while the thread is busy are served in one hop.
 
 RocksDB itself does not detect a write-ahead log truncated exactly between two commits (`index_commits` does), nor an
 older copy of the manifest (`index_chain` does).
@@ -12,11 +12,10 @@ older copy of the manifest (`index_chain` does).
 
 import asyncio
 import functools
-import itertools
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -48,7 +47,7 @@ class RocksIndexStore:
         self._cache_bytes = cache_bytes
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="index-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="index-write")
-        self._queued: list[tuple[Sequence[bytes], asyncio.Future[list[bytes | None]]]] = []
+        self._queued: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
         self._hop: asyncio.Task[None] | None = None
         self._broken = False
         self._reopening = threading.Lock()
@@ -94,17 +93,11 @@ class RocksIndexStore:
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return one result per key, in order. DamagedError if one of them cannot be read."""
-        if not keys:
-            return []
-        answer: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
-        self._queued.append((keys, answer))
-        if self._hop is None:
-            self._hop = asyncio.get_running_loop().create_task(self._serve_queued())
-        return await answer
+        return await self._read(functools.partial(self._get_all, keys)) if keys else []
 
     async def last_at_or_below(self, key: bytes, lower: bytes) -> tuple[bytes, bytes] | None:
         """Return the highest pair with lower <= k <= key."""
-        return await self._run(self._reads, functools.partial(self._seek_last, key, lower))
+        return await self._read(functools.partial(self._seek_last, key, lower))
 
     async def scan(self, start: bytes, end: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
         """Yield the pairs with start <= key < end, ascending, from one snapshot."""
@@ -140,39 +133,31 @@ class RocksIndexStore:
         """The size of RocksDB's block cache."""
         return int(self._block_cache.get_usage())
 
-    # ---- gets, many per hop
+    # ---- reads, many per hop
+    async def _read(self, work: Callable[[], T]) -> T:
+        """Run `work` on the thread of reads, in one hop with the other reads that queue up during the current one."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queued.append((work, answer))
+        if self._hop is None:
+            self._hop = asyncio.get_running_loop().create_task(self._serve_queued())
+        return await answer
+
     async def _serve_queued(self) -> None:
-        """Serve all gets that queued up during the last hop with one hop to the thread."""
         while self._queued:
             batch, self._queued = self._queued, []
-            keys = list(itertools.chain.from_iterable(keys for keys, _answer in batch))
+            works = [work for work, _answer in batch]
             try:
-                values = await self._run(self._reads, functools.partial(self._get_all, keys))
-            except (StorageError, RuntimeError) as error:  # RuntimeError: close ended the threads
-                if len(batch) == 1:
-                    _fail(batch[0][1], error)
+                outcomes = await self._run(self._reads, functools.partial(_outcomes, works, self._path))
+            except RuntimeError as error:  # close ended the threads
+                outcomes = [error] * len(batch)
+            for (_work, answer), outcome in zip(batch, outcomes, strict=True):
+                if answer.done():
+                    continue
+                if isinstance(outcome, Exception):
+                    answer.set_exception(outcome)
                 else:
-                    await self._serve_separately(batch)
-                continue
-            at = 0
-            for wanted, answer in batch:
-                if not answer.done():
-                    answer.set_result(values[at : at + len(wanted)])
-                at += len(wanted)
+                    answer.set_result(outcome)
         self._hop = None
-
-    async def _serve_separately(
-        self, batch: Iterable[tuple[Sequence[bytes], "asyncio.Future[list[bytes | None]]"]]
-    ) -> None:
-        """Serve each get separately, so that only those of a damaged key fail."""
-        for wanted, answer in batch:
-            try:
-                values = await self._run(self._reads, functools.partial(self._get_all, wanted))
-            except (StorageError, RuntimeError) as error:
-                _fail(answer, error)
-                continue
-            if not answer.done():
-                answer.set_result(values)
 
     # ---- on the threads
     def _open_database(self) -> None:
@@ -342,9 +327,15 @@ def _write_options(sync: bool) -> Any:
     return options
 
 
-def _fail(answer: "asyncio.Future[Any]", error: BaseException) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def _outcomes(works: Sequence[Callable[[], Any]], path: str) -> list[Any]:
+    """Return the result of each read, or its error: one damaged key fails only its own read."""
+    outcomes: list[Any] = []
+    for work in works:
+        try:
+            outcomes.append(_translated(work, path))
+        except StorageError as error:
+            outcomes.append(error)
+    return outcomes
 
 
 def _nothing() -> None:

@@ -208,7 +208,7 @@ class LedgerStates:
     def __init__(self, states_max: int) -> None:
         self._states_max = states_max
         self._limbo = Limbo()
-        self._recent: dict[LedgerId, LedgerInfo] = {}
+        self._recent: OrderedDict[LedgerId, LedgerInfo] = OrderedDict()  # a dict takes O(n) to drop its first item
         self._alive: weakref.WeakValueDictionary[LedgerId, LedgerInfo] = weakref.WeakValueDictionary()
         self._dirty: dict[LedgerId, LedgerInfo] = {}
         self._flushing: dict[LedgerId, LedgerInfo] = {}
@@ -365,8 +365,7 @@ class LedgerStates:
         for step in range(_EVICTION_STEPS):
             if len(self._recent) <= self._states_max:
                 return
-            ledger = next(iter(self._recent))
-            oldest = self._recent.pop(ledger)
+            ledger, oldest = self._recent.popitem(last=False)
             if oldest.dirty or (oldest.touched and step < _EVICTION_STEPS - 1):
                 oldest.touched = False
                 self._recent[ledger] = oldest

@@ -92,7 +92,7 @@ async def replayed_from(journal: FakeJournal) -> FakeStorage:
     storage = FakeStorage()
     target = ReplayTarget(storage)
     for record in journal.durable:
-        await target.deliver(record)
+        await target.deliver([record])
     return storage
 
 

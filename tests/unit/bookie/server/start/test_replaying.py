@@ -1,5 +1,10 @@
 """Tests of replay: records reach storage again, in any number of repetitions."""
 
+import asyncio
+
+import pytest
+
+from quire_bookie.errors import DamagedError
 from quire_bookie.journal import (
     EntryRecord,
     ExplicitLacRecord,
@@ -9,8 +14,9 @@ from quire_bookie.journal import (
     MasterKeyRecord,
 )
 from quire_bookie.journal.records import JournalRecord
-from quire_bookie.model import EntryId, LedgerId, Run
+from quire_bookie.model import NO_ENTRY, EntryId, LedgerId, Run
 from quire_bookie.server.start.replaying import JournalMarks, ReplayTarget
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from tests.unit.bookie.server.fakes import FakeStorage
 
 LEDGER = LedgerId(4)
@@ -28,7 +34,7 @@ async def test_everything_is_applied_and_a_second_time_changes_nothing() -> None
     for _ in range(2):
         target = ReplayTarget(storage)
         for record in RECORDS:
-            await target.deliver(record)
+            await target.deliver([record])
         info = storage.infos[LEDGER]
         assert (info.master_key, info.fenced, info.explicit_lac, info.explicit_lac_entry) == (b"key", True, PACKET, 9)
         assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
@@ -38,19 +44,63 @@ async def test_everything_is_applied_and_a_second_time_changes_nothing() -> None
 async def test_a_full_cache_is_flushed_and_nothing_is_dropped() -> None:
     storage = FakeStorage()
     target = ReplayTarget(storage)
-    await target.deliver(RECORDS[0])
+    await target.deliver([RECORDS[0]])
     storage.has_space = False
-    await target.deliver(RECORDS[1])
+    await target.deliver([RECORDS[1]])
     assert len(storage.entries) == 2
+
+
+class SlowStorage(FakeStorage):
+    """Answers no load before all ledgers of a group were asked for, if they are asked for together."""
+
+    def __init__(self, ledgers: int) -> None:
+        super().__init__()
+        self.all_asked = asyncio.Event()
+        self.left = ledgers
+        self.damaged: LedgerId | None = None
+
+    async def load_ledger(self, ledger_id: LedgerId, covered: EntryId = NO_ENTRY) -> LedgerInfo | None:
+        """Load once every ledger was asked for."""
+        self.left -= 1
+        if self.left <= 0:
+            self.all_asked.set()
+        await self.all_asked.wait()
+        if ledger_id == self.damaged:
+            raise DamagedError("index", 0, f"the state of ledger {ledger_id} does not match its checksum")
+        return await super().load_ledger(ledger_id, covered)
+
+
+def _group_of(ledgers: int) -> list[JournalRecord]:
+    """Return one entry of each ledger, twice."""
+    ids = [LedgerId(ledger) for ledger in range(ledgers)] * 2
+    return [EntryRecord(Run(ledger, EntryId(at // ledgers), [b"a"], EntryId(-1), 1)) for at, ledger in enumerate(ids)]
+
+
+async def test_the_ledgers_of_a_group_are_loaded_together() -> None:
+    storage = SlowStorage(20)
+    for ledger in range(20):
+        storage.create_ledger(LedgerId(ledger), b"key")
+    storage.hidden.update(storage.infos)
+    target = ReplayTarget(storage)
+    await asyncio.wait_for(target.deliver(_group_of(20)), 30)
+    assert target.entries == len(storage.entries) == 40
+
+
+async def test_a_ledger_whose_state_is_damaged_ends_the_replay_once_all_loads_ended() -> None:
+    storage = SlowStorage(20)
+    storage.damaged = LedgerId(7)
+    with pytest.raises(DamagedError, match="ledger 7 "):
+        await asyncio.wait_for(ReplayTarget(storage).deliver(_group_of(20)), 30)
+    assert storage.left == 0 and not storage.entries
 
 
 async def test_entries_of_a_deleted_or_unknown_ledger_are_counted_and_skipped() -> None:
     storage = FakeStorage()
     target = ReplayTarget(storage)
-    await target.deliver(RECORDS[1])
+    await target.deliver([RECORDS[1]])
     storage.create_ledger(LEDGER, b"key").deleted = True
     for record in RECORDS[1:]:
-        await target.deliver(record)
+        await target.deliver([record])
     assert target.orphans == 4
     assert storage.entries == {}
     assert storage.infos[LEDGER].explicit_lac is None
@@ -80,11 +130,11 @@ async def test_records_before_the_key_of_their_ledger_are_delivered_a_second_tim
     storage = FakeStorage()
     target = ReplayTarget(storage)
     for record in (*others, key):
-        await target.deliver(record)
+        await target.deliver([record])
     assert storage.entries == {}
     assert target.again()
     for record in (*others, key):
-        await target.deliver(record)
+        await target.deliver([record])
     info = storage.infos[LEDGER]
     assert (info.fenced, info.explicit_lac) == (True, PACKET)
     assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
@@ -94,8 +144,8 @@ async def test_records_before_the_key_of_their_ledger_are_delivered_a_second_tim
 async def test_records_that_never_get_a_key_are_not_delivered_again() -> None:
     target = ReplayTarget(FakeStorage())
     for record in RECORDS[1:]:
-        await target.deliver(record)
-    await target.deliver(MasterKeyRecord(LedgerId(LEDGER + 1), b"key"))
+        await target.deliver([record])
+    await target.deliver([MasterKeyRecord(LedgerId(LEDGER + 1), b"key")])
     assert not target.again()
 
 
@@ -104,12 +154,12 @@ async def test_in_limbo_entries_are_kept_although_the_key_of_their_ledger_was_lo
     storage.limbo.add(LEDGER)
     target = ReplayTarget(storage)
     for record in RECORDS[1:]:
-        await target.deliver(record)
+        await target.deliver([record])
     info = storage.infos[LEDGER]
     assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"}
     assert info.key_unknown and info.fenced and info.explicit_lac == PACKET
     assert (target.entries, target.orphans) == (2, 0)
-    await target.deliver(RECORDS[0])  # another journal had it
+    await target.deliver([RECORDS[0]])  # another journal had it
     assert info.master_key == b"key" and not info.key_unknown
     assert not target.again()
 
@@ -117,7 +167,7 @@ async def test_in_limbo_entries_are_kept_although_the_key_of_their_ledger_was_lo
 async def test_in_limbo_a_fence_alone_makes_no_ledger() -> None:
     storage = FakeStorage()
     storage.limbo.add(LEDGER)
-    await ReplayTarget(storage).deliver(FenceRecord(LEDGER))
+    await ReplayTarget(storage).deliver([FenceRecord(LEDGER)])
     assert not storage.infos, "limbo fences it anyway; without a key it would refuse the copies of a recovery"
 
 
@@ -126,10 +176,10 @@ async def test_in_limbo_a_superfluous_copy_whose_revival_was_lost_keeps_its_entr
     info = storage.create_ledger(LEDGER, b"key")
     info.deleted = info.fenced = info.superfluous = True
     target = ReplayTarget(storage)
-    await target.deliver(RECORDS[1])
+    await target.deliver([RECORDS[1]])
     assert storage.entries == {} and target.orphans == 2, "they precede the deletion"
     info.limbo = True
-    await target.deliver(RECORDS[1])
+    await target.deliver([RECORDS[1]])
     assert storage.entries == {(LEDGER, 0): b"a", (LEDGER, 1): b"b"} and not info.deleted
     assert info.master_key == b"key" and info.fenced
 
@@ -146,5 +196,5 @@ async def test_a_token_is_replayed_with_the_key_or_after_it_and_never_replaced()
         MasterKeyRecord(other, b"key", b"later"),
         MasterKeyRecord(LEDGER, b"key"),
     ):
-        await target.deliver(record)
+        await target.deliver([record])
     assert (storage.infos[LEDGER].token, storage.infos[other].token) == (b"token", b"late")
