@@ -233,6 +233,7 @@ def test_a_whole_namespace_in_one_answer(broker: BrokerProcess) -> None:
     plain = found["topics"]["plain"]
     assert (plain["loaded"], plain["entries"], plain["cursors"]) == (True, 0, {"s": 0})
     assert plain["owner"] == found["broker"]
+    assert (plain["producers"], found["topics"]["parts-partition-0"]["producers"]) == (0, None)
     assert found["bookies"] == {"writable": 1}
     assert found["topics"]["parts-partition-0"]["loaded"] is False
     broker.rest("PUT", f"/admin/v2/persistent/{namespace}/plain/unload")

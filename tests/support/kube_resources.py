@@ -45,3 +45,23 @@ def bookie(**spec: Any) -> dict[str, Any]:
 def managed_ledger(**spec: Any) -> dict[str, Any]:
     """Return a valid ManagedLedger with some fields of the spec replaced; names as in the manifest."""
     return changed(MANAGED_LEDGER, {f"spec.{name}": value for name, value in spec.items()})
+
+
+def of_orders(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    """Return a resource that declares an object of the brokers of `orders`."""
+    manifest = {"apiVersion": "quire.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+    return {**manifest, "spec": {"managedLedgerRef": {"name": "orders"}, **spec}}
+
+
+def declared(kind: str, name: str, *, generation: int = 1, managed: bool = True, **spec: Any) -> dict[str, Any]:
+    """Return a resource that declares an object of the brokers of `orders`, as the API server has it."""
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-{name}",
+        "generation": generation,
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["quire.dev/declared"] if managed else [],
+    }
+    return {**of_orders(kind, name, **spec), "metadata": metadata, "status": {"managed": managed}}

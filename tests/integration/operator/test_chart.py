@@ -16,7 +16,7 @@ from quire_operator.certificates.issuing import Pair
 from tests.integration.operator import openapi_schemas
 from tests.integration.operator.kube_api import KubeApi
 from tests.integration.operator.test_running import operator, until, until_gone
-from tests.support.kube_resources import BOOKIE, MANAGED_LEDGER
+from tests.support.kube_resources import BOOKIE, MANAGED_LEDGER, of_orders
 from tests.unit.charts.rendering import ALL_NAMESPACES, NO_ETCD, ONE_NAMESPACE, VALUES, Manifest, template, tool
 
 pytestmark = pytest.mark.slow
@@ -24,6 +24,7 @@ WITHOUT_CRDS: Manifest = {"crds": {"install": False}}
 OF_OTHERS = ("PodMonitor", "PrometheusRule")
 NO_SCHEMA = (*OF_OTHERS, "CustomResourceDefinition")
 """The API server says nothing of the form of definitions; it takes them itself, in the test above and in test_crds."""
+DECLARED: dict[str, dict[str, Any]] = {"Tenant": {}, "TopicNamespace": {"namespace": "shop/returns"}}
 
 
 def kubectl(kubeconfig: Path, text: str, *words: str) -> str:
@@ -120,6 +121,9 @@ async def test_the_operator_can_do_all_it_does_with_the_rights_of_the_chart(
         try:
             kube.create(f"{resources}/bookies", BOOKIE).expect()
             kube.create(f"{resources}/managedledgers", MANAGED_LEDGER).expect()
+            for kind, plural in (("Tenant", "tenants"), ("TopicNamespace", "topicnamespaces")):
+                kube.create(f"{resources}/{plural}", of_orders(kind, "shop", **DECLARED[kind])).expect()
+                await until(kube, f"{resources}/{plural}/shop", "status", "observedGeneration")
             await until(kube, f"{resources}/bookies/pool", "status", "observedGeneration")
             await until(kube, f"{resources}/managedledgers/orders", "status", "observedGeneration")
             secrets = f"/api/v1/namespaces/{namespace}/secrets"

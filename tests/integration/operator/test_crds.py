@@ -8,11 +8,16 @@ import pytest
 
 from tests.integration.operator.conftest import CRD_PATH
 from tests.integration.operator.kube_api import KubeApi
-from tests.support.kube_resources import ABSENT, BOOKIE, MANAGED_LEDGER, changed
+from tests.support.kube_resources import ABSENT, BOOKIE, MANAGED_LEDGER, changed, of_orders
 from tests.unit.charts.rendering import ROOT, tool
 
 pytestmark = pytest.mark.slow
-KINDS = {"Bookie": (BOOKIE, "bookies"), "ManagedLedger": (MANAGED_LEDGER, "managedledgers")}
+KINDS = {
+    "Bookie": (BOOKIE, "bookies"),
+    "ManagedLedger": (MANAGED_LEDGER, "managedledgers"),
+    "Tenant": (of_orders("Tenant", "shop"), "tenants"),
+    "TopicNamespace": (of_orders("TopicNamespace", "returns", namespace="shop/returns"), "topicnamespaces"),
+}
 Changes = dict[str, Any]
 
 AUTO_EXPAND = {"threshold": 80, "step": "10Gi", "max": "500Gi"}
@@ -109,6 +114,19 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("ManagedLedger", {"spec.spark": {"runsKept": 0}}, "spec.spark.runsKept"),
     ("ManagedLedger", {"spec.spark": {"launcher": "Yarn"}}, 'supported values: "Auto", "Job", "SparkApplication"'),
 ]
+REFUSED += [
+    ("Tenant", {"spec.managedLedgerRef": ABSENT}, "spec.managedLedgerRef: Required value"),
+    ("Tenant", {"spec.tenant": ".."}, "spec.tenant"),
+    ("Tenant", {"spec.adminRoles": ["a", "a"]}, "Duplicate value"),
+    ("Tenant", {"spec.deletionPolicy": "Orphan"}, 'supported values: "Retain", "Delete"'),
+    ("Tenant", {"spec.adoptionPolicy": "Never"}, 'supported values: "IfEqual", "Always"'),
+    ("TopicNamespace", {"spec.namespace": ABSENT}, "spec.namespace: Required value"),
+    ("TopicNamespace", {"spec.namespace": "shop/../x"}, "spec.namespace"),
+    ("TopicNamespace", {"spec.retention": {"time": "3h"}}, "time and size go together"),
+    ("TopicNamespace", {"spec.backlogQuota": {"policy": "ProducerException"}}, "size or time is needed"),
+    ("TopicNamespace", {"spec.replication": {"ensemble": 2}}, "writeQuorum must not be above ensemble"),
+    ("TopicNamespace", {"spec.schemaCompatibility": "Sometimes"}, "supported values"),
+]
 LARGE_TOPICS = [
     {"name": f"t{n}", "partitions": 4, "cursors": [{"name": f"c{m}"} for m in range(8)]} for n in range(200)
 ]
@@ -137,6 +155,16 @@ TAKEN: list[tuple[str, Changes]] = [
     ("ManagedLedger", {"spec.offload": {"target": "gs://d", "format": "Iceberg", "table": {"name": "a.b.c"}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS], "spec.spark": {"executors": {"replicas": 0}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": f"a{n}"} for n in range(64)]}),
+    ("Tenant", {"spec.tenant": "a:b=c.d", "spec.adminRoles": [f"role-{n}" for n in range(256)]}),
+    (
+        "TopicNamespace",
+        {
+            "spec.retention": {"time": "forever", "size": "100Gi", "ttl": "24h"},
+            "spec.backlogQuota": {"size": "1Gi", "time": "24h"},
+            "spec.schemaCompatibility": "FullTransitive",
+            "spec.replication": {"ensemble": 3, "writeQuorum": 2, "ackQuorum": 2},
+        },
+    ),
 ]
 CHANGE_REFUSED: list[tuple[str, Changes, Changes, str]] = [
     # kind, the object at first, the update, what the API server must say
@@ -159,6 +187,12 @@ CHANGE_REFUSED: list[tuple[str, Changes, Changes, str]] = [
         {"spec.topics": [{"name": "a", "partitions": 1}]},
         "cannot become a partitioned one",
     ),
+]
+CHANGE_REFUSED += [
+    ("Tenant", {}, {"spec.managedLedgerRef.name": "others"}, "managedLedgerRef cannot be changed"),
+    ("Tenant", {"spec.tenant": "a"}, {"spec.tenant": "b"}, "tenant cannot be changed"),
+    ("Tenant", {}, {"spec.tenant": "b"}, "tenant cannot be changed"),
+    ("TopicNamespace", {}, {"spec.namespace": "shop/others"}, "namespace cannot be changed"),
 ]
 CHANGE_TAKEN: list[tuple[str, Changes, Changes]] = [
     ("Bookie", {}, {"spec.storage.ledgers.size": "0.5Ti", "spec.storage.ledgers.volumes": 2, "spec.replicas": 5}),

@@ -25,6 +25,10 @@ NEEDED = {
     "managedledgers/status.quire.dev": {"update", "patch"},
     "bookies/finalizers.quire.dev": {"update"},
     "managedledgers/finalizers.quire.dev": {"update"},
+    "tenants.quire.dev": {"get", "list", "watch", "patch"},
+    "tenants/status.quire.dev": {"update"},
+    "topicnamespaces.quire.dev": {"get", "list", "watch", "patch"},
+    "topicnamespaces/status.quire.dev": {"update"},
     "statefulsets.apps": CHILD | {"delete"},
     "deployments.apps": CHILD,
     "services": CHILD | {"delete", "deletecollection"},
@@ -79,6 +83,8 @@ def test_outside_its_namespace_the_account_only_reads_what_holds_no_secret(value
     assert anywhere == {
         "bookies.quire.dev": {"get", "list", "watch"},
         "managedledgers.quire.dev": {"get", "list", "watch"},
+        "tenants.quire.dev": {"get", "list", "watch"},
+        "topicnamespaces.quire.dev": {"get", "list", "watch"},
         "nodes": {"get", "list"},
         "persistentvolumes": {"get", "patch"},  # keeps the volumes of a deleted pool
         "storageclasses.storage.k8s.io": {"list"},

@@ -1,9 +1,10 @@
 """GET /admin/quire/namespaces/{tenant}/{namespace}: a namespace in one response, for the operator. Loads no topic.
 
     {"policies": {...}, "broker": "host:port", "bookies": {"writable": n}, "partitioned": {"local": n},
-     "topics": {"local": {"loaded", "owner", "position", "entries", "size", "cursors": {name: backlog or null}}}}
+     "topics": {"local": {"loaded", "owner", "position", "entries", "size", "producers",
+                          "cursors": {name: backlog or null}}}}
 
-A topic that is not loaded here has the counts of its closed ledgers, no position, and backlogs of null.
+A topic that is not loaded here has the counts of its closed ledgers, no position, and null as producers and backlogs.
 """
 
 import asyncio
@@ -86,6 +87,7 @@ def _loaded(topic: Topic) -> dict[str, Any]:
         "position": f"{last.ledger_id}:{last.entry_id}",
         "entries": topic.ledger.entries,
         "size": topic.ledger.size_bytes,
+        "producers": len(topic.producers.connected),
         "cursors": {name: found.cursor.backlog for name, found in topic.subscriptions.items() if found.durable},
     }
 
@@ -98,5 +100,6 @@ def _stored(view: StoredView | None) -> dict[str, Any]:
         "position": None,
         "entries": view.entries,
         "size": view.size_bytes,
+        "producers": None,
         "cursors": dict.fromkeys(view.cursors),
     }

@@ -17,6 +17,8 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.api.fields import ApiModel
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.structural import structural_schema
+from quire_operator.api.tenant import Tenant
+from quire_operator.api.topic_namespace import TopicNamespace
 
 FOLDER = Path(__file__).resolve().parents[4] / "crds"
 CHART_FOLDER = FOLDER.parent / "charts" / "quire" / "files" / "crds"
@@ -59,6 +61,16 @@ def _truth(condition: str) -> str:
 
 
 AGE = Column("Age", "date", ".metadata.creationTimestamp")
+STATE = (
+    Column("Ready", "string", _truth("Ready")),
+    Column("Synced", "string", _truth("Synced"), help="The brokers have the object as it is declared."),
+)
+REASON = (
+    Column("Ledger", "string", ".spec.managedLedgerRef.name", 1),
+    Column("Reverted", "date", ".status.reverted.at", 1, help="When a change by others was last reverted."),
+    Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
+    AGE,
+)
 
 KINDS = (
     Kind(
@@ -108,6 +120,33 @@ KINDS = (
             Column("Service", "string", ".status.serviceUrl", 1),
             Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
             AGE,
+        ),
+    ),
+    Kind(
+        Tenant,
+        "Tenant",
+        "tenants",
+        ("tnt",),
+        (
+            Column("Tenant", "string", ".status.tenant"),
+            *STATE,
+            Column("Namespaces", "integer", ".status.namespaces"),
+            Column("Admins", "integer", ".status.adminRoles", 1, help="Roles that administer the tenant."),
+            *REASON,
+        ),
+    ),
+    Kind(
+        TopicNamespace,
+        "TopicNamespace",
+        "topicnamespaces",
+        ("tns",),
+        (
+            Column("Namespace", "string", ".spec.namespace"),
+            *STATE,
+            Column("Topics", "integer", ".status.topics"),
+            Column("Backlog", "integer", ".status.backlog", help="Largest backlog of a subscription, in entries."),
+            Column("Bytes", "integer", ".status.sizeBytes", 1),
+            *REASON,
         ),
     ),
 )

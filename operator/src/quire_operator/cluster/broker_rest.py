@@ -1,4 +1,4 @@
-"""Client of the brokers' admin REST API: reads a namespace, and creates namespaces, policies, topics and cursors.
+"""Client of the brokers' admin REST API: reads tenants and namespaces, changes them, their policies and topics.
 
 Uses Pulsar's paths and bodies with one exception: a whole namespace is read in one response
 (`/admin/quire/namespaces/...`). Requests are idempotent: an existing object is no error. A redirect to another broker
@@ -17,7 +17,7 @@ from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_HTTPS_PORT
 from quire_operator.cluster.bounded_body import IDENTITY, read_json
 from quire_operator.errors import RefusedError, UnreachableError
 from quire_operator.plan import actions as act
-from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
+from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic, TenantState
 from quire_operator.plan.namespace import BACKLOG_KINDS, backlog_quota_path, isolation_name
 
 ASK_TIMEOUT_S = 10.0
@@ -31,8 +31,13 @@ POLICY_KEYS = {
     "retention": "retention_policies",
     "messageTTL": "message_ttl_in_seconds",
     "offloadPolicies": "offload_policies",
+    "schemaCompatibilityStrategy": "schema_compatibility_strategy",
+    "deduplication": "deduplicationEnabled",
+    "autoTopicCreation": "autoTopicCreationOverride",
 }
 """Key in a namespace's stored policies by the path that sets it."""
+_UNSET = "UNDEFINED"
+"""The schema compatibility strategy of a new namespace: that of the broker applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,23 @@ class BrokerRest:
             raise _failure(response, "GET", path)
         return response.body if response.status == 200 else None
 
+    async def tenant(self, endpoint: BrokerEndpoint, tenant: str) -> TenantState:
+        """Return the state of a tenant. Raises UnreachableError and RefusedError."""
+        path = f"/admin/v2/tenants/{tenant}"
+        response = await self._ask(endpoint, "GET", path)
+        if response.status == 404:
+            if "Tenant" not in response.reason:
+                raise UnreachableError(f"{endpoint.host} does not serve {path}: another version?")
+            return TenantState(exists=False)
+        if response.status != 200:
+            raise _failure(response, "GET", path)
+        listed = await self._ask(endpoint, "GET", f"/admin/v2/namespaces/{tenant}")
+        if listed.status != 200:
+            raise _failure(listed, "GET", f"/admin/v2/namespaces/{tenant}")
+        info = response.body
+        roles, clusters = info.get("adminRoles") or (), info.get("allowedClusters") or ()
+        return TenantState(True, tuple(roles), tuple(clusters), len(listed.body))
+
     async def perform(self, endpoint: BrokerEndpoint, action: act.NamespaceAction) -> None:
         """Perform an action. Raises UnreachableError (it may have happened), or RefusedError with the reason."""
         match action:
@@ -116,6 +138,17 @@ class BrokerRest:
             case act.CreateCursor(namespace, topic, cursor, earliest):
                 path = f"{_topic(namespace, topic)}/subscription/{quote(cursor, safe='')}"
                 await self._request(endpoint, "PUT", path, _EARLIEST if earliest else _LATEST, there=409)
+            case act.SetTenant(tenant, roles, clusters):
+                await self._set_tenant(endpoint, tenant, roles, clusters)
+            case act.DeleteTenant(tenant):
+                await self._request(endpoint, "DELETE", f"/admin/v2/tenants/{tenant}", None, there=404)
+            case act.RemovePolicy(namespace, path):
+                await self._request(endpoint, "DELETE", f"/admin/v2/namespaces/{namespace}/{path}", None)
+            case act.DeleteEmptyNamespace(namespace):
+                await self._request(endpoint, "DELETE", f"/admin/v2/namespaces/{namespace}", None, there=404)
+            case act.DeleteTopic(namespace, topic, partitions):
+                path = _topic(namespace, topic) + ("/partitions" if partitions else "")
+                await self._request(endpoint, "DELETE", path, None, there=404)
             case act.LoadTopic(namespace, topic, partitions):
                 if partitions:  # a broker may have recorded the topic and stopped before creating its partitions
                     await self._request(endpoint, "POST", f"{_topic(namespace, topic)}/createMissedPartitions", None)
@@ -129,6 +162,17 @@ class BrokerRest:
             await self._request(endpoint, "POST", f"{path}/createMissedPartitions", None)
         else:
             await self._request(endpoint, "PUT", path, None, there=409)
+
+    async def _set_tenant(
+        self, endpoint: BrokerEndpoint, tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...]
+    ) -> None:
+        """Replace a tenant with known clusters; without them create it, where one that exists now is no error."""
+        info = {"adminRoles": list(roles), "allowedClusters": list(clusters or (CLUSTER_NAME,))}
+        path = f"/admin/v2/tenants/{tenant}"
+        if clusters:
+            await self._request(endpoint, "POST", path, info)
+        else:
+            await self._request(endpoint, "PUT", path, info, there=409)
 
     async def _request(self, endpoint: BrokerEndpoint, method: str, path: str, body: object, *, there: int = 0) -> None:
         """Send a request. `there`: status code for an object that is already in the wanted state."""
@@ -172,7 +216,7 @@ def _topic(namespace: str, topic: str) -> str:
 def namespace_state(body: dict[str, Any]) -> NamespaceState:
     """Parse the broker's response; partitions are summed up under the name of their topic."""
     stored = body["policies"]
-    policies = {path: stored[key] for path, key in POLICY_KEYS.items() if stored.get(key) is not None}
+    policies = {path: stored[key] for path, key in POLICY_KEYS.items() if stored.get(key) not in (None, _UNSET)}
     found = dict(body["topics"])
     topics = {}
     for name, count in body["partitioned"].items():
@@ -199,6 +243,7 @@ def _summed(partitions: int, parts: list[dict[str, Any]]) -> ObservedTopic:
     for name in sorted(names):
         backlogs = [part["cursors"][name] for part in parts]
         cursors[name] = None if None in backlogs else sum(backlogs)
+    producers = [int(part["producers"]) for part in parts if part.get("producers") is not None]
     owners = [part["owner"] for part in parts if part["owner"]]
     return ObservedTopic(
         partitions,
@@ -209,4 +254,5 @@ def _summed(partitions: int, parts: list[dict[str, Any]]) -> ObservedTopic:
         parts[0]["position"] if len(parts) == 1 else None,
         owners[0].partition(".")[0] if owners else None,
         loaded=all(part["loaded"] for part in parts),
+        producers=sum(producers) if len(producers) == len(parts) else None,
     )

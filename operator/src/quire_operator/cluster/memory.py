@@ -11,6 +11,7 @@ from quire_operator.api import API_VERSION
 from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.ledger_reads import LedgerReads
 from quire_operator.cluster.paths import collection
 from quire_operator.plan.jobs_observation import Refusal
 
@@ -24,7 +25,7 @@ Indexed = Mapping[tuple[str, str], Collection[Manifest]]
 
 
 class Resources:
-    """Bookies and ManagedLedgers in the indices that kopf maintains.
+    """Our resources in the indices that kopf maintains.
 
     kopf does not report a deletion during an interruption of a watch that is so long that kopf lists again. Such a
     resource stays in its index: `hide` omits it once a reconciliation has found that it does not exist.
@@ -121,6 +122,7 @@ class Memory:
     """None if there are no watches; resources are listed then."""
     paces: Paces = field(default_factory=Paces)
     cache: Cache = field(default_factory=Cache)
+    reads: LedgerReads = field(default_factory=LedgerReads)
     refusals: dict[str, dict[str, Refusal]] = field(default_factory=dict)
     """Refusals of runs, by the resource's path and the job, so that they are not created in each reconciliation."""
 
@@ -129,11 +131,14 @@ class Memory:
         self.paces.forget(path)
         self.refusals.pop(path, None)
 
-    async def all(self, kube: Kube, kind: str, *, for_certain: bool = False) -> Iterable[Manifest]:
-        """Return the resources of a kind in all watched namespaces. Raises KubeError, UnreachableError.
+    async def all(
+        self, kube: Kube, kind: str, *, for_certain: bool = False, namespace: str | None = None
+    ) -> Iterable[Manifest]:
+        """Return the resources of a kind, in all watched namespaces or one. Raises KubeError, UnreachableError.
 
         `for_certain`: read them now, from all namespaces. A watch may be behind, so nothing is removed based on it.
         """
         if self.resources is not None and not for_certain:
-            return self.resources.all(kind)
-        return await kube.list(collection(API_VERSION, kind, None))
+            found = self.resources.all(kind)
+            return found if namespace is None else [one for one in found if one["metadata"]["namespace"] == namespace]
+        return await kube.list(collection(API_VERSION, kind, namespace))

@@ -7,11 +7,9 @@ import asyncio
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.builders import Manifest
-from quire_operator.builders.broker import broker_host
 from quire_operator.builders.effective import effective_managed_ledger
 from quire_operator.builders.naming import BROKER, child_name, selector_text
-from quire_operator.builders.settings import broker_ports
+from quire_operator.cluster.broker_endpoints import broker_endpoints, first_answer
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
@@ -28,9 +26,7 @@ from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
-from quire_operator.cluster.tls_trust import operator_token, trust_of
-from quire_operator.errors import UnreachableError
-from quire_operator.plan.ledger_observation import LedgerObservation, NamespaceState
+from quire_operator.plan.ledger_observation import LedgerObservation
 
 
 async def observe_managed_ledger(
@@ -57,7 +53,9 @@ async def observe_managed_ledger(
         kube.get(bookie_path(namespace, resource.spec.bookie_ref.name)),
     )
     pool = None if pool_found is None else Bookie.model_validate(pool_found)
-    state, endpoint = await _ask(kube, brokers, effective_managed_ledger(resource, generated), pods)
+    endpoints = await broker_endpoints(kube, effective_managed_ledger(resource, generated), pods)
+    answer = await first_answer(endpoints, lambda one: brokers.namespace(one, resource.spec.namespace))
+    state, endpoint = (None, None) if answer is None else answer
     writable = None if state is None else state.writable_bookies
     target = None
     if pool is not None and (state is not None or any(is_started(pod) for pod in pods)):
@@ -87,30 +85,6 @@ async def observe_managed_ledger(
         ),
         endpoint,
     )
-
-
-async def _ask(
-    kube: Kube, brokers: BrokerRest, resource: ManagedLedger, pods: list[Manifest]
-) -> tuple[NamespaceState | None, BrokerEndpoint | None]:
-    """Query the first broker that responds. If TLS is configured, the token is never sent in plaintext."""
-    meta, tls, token = resource.meta, None, None
-    wanted, authentication = resource.spec.brokers.tls, resource.spec.brokers.authentication
-    if "https" in broker_ports(resource.spec.brokers) and wanted is not None and wanted.secret_name is not None:
-        tls = await trust_of(kube, meta.namespace, wanted.secret_name)
-        if tls is None:
-            return None, None  # without that Secret the brokers do not start either
-    if authentication is not None:
-        token, _ = await operator_token(kube, meta.namespace, authentication.token_key_secret)
-    for pod in pods:
-        host = pod.get("status", {}).get("podIP")
-        if host is None or "deletionTimestamp" in pod["metadata"]:
-            continue
-        endpoint = BrokerEndpoint(host, tls, token, broker_host(resource.meta, pod["metadata"]["name"]))
-        try:
-            return await brokers.namespace(endpoint, resource.spec.namespace), endpoint
-        except UnreachableError:
-            continue
-    return None, None
 
 
 async def _bookies(kube: Kube, resource: ManagedLedger, pool: Bookie, writable: int | None, memory: Memory) -> int:

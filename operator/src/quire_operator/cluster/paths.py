@@ -31,6 +31,9 @@ _PLURALS = {
     "ServiceAccount": "serviceaccounts",
     "SparkApplication": "sparkapplications",
     "StatefulSet": "statefulsets",
+    "Tenant": "tenants",
+    "Topic": "topics",
+    "TopicNamespace": "topicnamespaces",
 }
 
 

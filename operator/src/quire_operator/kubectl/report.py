@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quire_operator.api import API_VERSION
+from quire_operator.api.declared import DECLARED_KINDS
 from quire_operator.builders.naming import BOOKIE
 from quire_operator.cluster.paths import collection
 from quire_operator.errors import OperatorError
@@ -15,13 +16,14 @@ from quire_operator.kubectl.redaction import clean_json, clean_text
 
 LOG_LINES = 5000
 _KINDS = (
-    *((API_VERSION, "Bookie"), (API_VERSION, "ManagedLedger")),
+    *((API_VERSION, "Bookie"), (API_VERSION, "ManagedLedger"), *((API_VERSION, kind) for kind in DECLARED_KINDS)),
     *(("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"), ("v1", "Pod"), ("v1", "Service"), ("v1", "ConfigMap")),
     *(("v1", "PersistentVolumeClaim"), ("policy/v1", "PodDisruptionBudget"), ("batch/v1", "Job"), ("v1", "Event")),
 )
 _SELECTORS = {
     "Bookie": "",
     "ManagedLedger": "",
+    **dict.fromkeys(DECLARED_KINDS, ""),
     "Event": "",
     # Claims have only the labels of the StatefulSet's claim template, which is immutable.
     "PersistentVolumeClaim": "app.kubernetes.io/name in (quire-bookie, quire-etcd)",

@@ -242,8 +242,53 @@ class CreateCursor:
     earliest: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SetTenant:
+    """Create a tenant, or replace its admin roles and clusters; no clusters: those of a new tenant."""
+
+    tenant: str
+    admin_roles: tuple[str, ...]
+    clusters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTenant:
+    """Delete a tenant that has no namespace."""
+
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePolicy:
+    """Remove a policy of the namespace, by its path: the setting of the brokers applies again."""
+
+    namespace: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEmptyNamespace:
+    """Delete a namespace that has no topic."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Delete a topic with its partitions and data, unless a client is connected."""
+
+    namespace: str
+    topic: str
+    partitions: int
+
+
 NamespaceAction = (
     CreateNamespace
+    | SetTenant
+    | DeleteTenant
+    | RemovePolicy
+    | DeleteEmptyNamespace
+    | DeleteTopic
     | DeleteNamespace
     | SetPolicy
     | SetIsolation

@@ -26,6 +26,8 @@ class ObservedTopic:
     """Pod of the broker that owns the topic or its first partition."""
     loaded: bool = True
     """A broker has loaded it, so its counts are current."""
+    producers: int | None = None
+    """Connected producers; None while the topic is not loaded, or if the broker does not report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,17 @@ class NamespaceState:
     """By name within the namespace."""
     writable_bookies: int | None = None
     """Number of bookies of the cluster that accept new ledgers, according to the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantState:
+    """A tenant as reported by the brokers' admin REST API."""
+
+    exists: bool
+    admin_roles: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    namespaces: int = 0
+    """Number of its namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

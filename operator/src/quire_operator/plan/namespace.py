@@ -14,6 +14,8 @@ from quire_operator.api.managed_ledger_spec import (
     BacklogQuota,
     InitialPosition,
     ManagedLedgerSpec,
+    Replication,
+    Retention,
     Topic,
 )
 from quire_operator.api.quantities import duration_ms, quantity_bytes
@@ -51,26 +53,32 @@ ACTIONS_MAX = 100
 
 def policies(spec: ManagedLedgerSpec) -> dict[str, Any]:
     """Return the policies of the namespace by path, in Pulsar's format; only those that the spec sets."""
-    found: dict[str, Any] = {
-        "persistence": {
-            "bookkeeperEnsemble": spec.replication.ensemble,
-            "bookkeeperWriteQuorum": spec.replication.write_quorum,
-            "bookkeeperAckQuorum": spec.replication.ack_quorum,
-            "managedLedgerMaxMarkDeleteRate": 0.0,
-        }
-    }
-    if spec.retention.time is not None and spec.retention.size is not None:
-        found["retention"] = {
-            "retentionTimeInMinutes": retention_minutes(spec.retention.time),
-            "retentionSizeInMB": retention_mb(spec.retention.size),
-        }
-    if spec.retention.ttl is not None:
-        found["messageTTL"] = _seconds(spec.retention.ttl)
-    if spec.backlog_quota is not None:
-        found |= _backlog_quotas(spec.backlog_quota)
+    found = storage_policies(spec.replication, spec.retention, spec.backlog_quota)
     if spec.offload is not None:
         found["offloadPolicies"] = offload_policies(spec.offload)
     return found
+
+
+def storage_policies(
+    replication: Replication | None, retention: Retention, backlog_quota: BacklogQuota | None
+) -> dict[str, Any]:
+    """Return the policies about stored data by path; only those that are set."""
+    found: dict[str, Any] = {}
+    if replication is not None:
+        found["persistence"] = {
+            "bookkeeperEnsemble": replication.ensemble,
+            "bookkeeperWriteQuorum": replication.write_quorum,
+            "bookkeeperAckQuorum": replication.ack_quorum,
+            "managedLedgerMaxMarkDeleteRate": 0.0,
+        }
+    if retention.time is not None and retention.size is not None:
+        found["retention"] = {
+            "retentionTimeInMinutes": retention_minutes(retention.time),
+            "retentionSizeInMB": retention_mb(retention.size),
+        }
+    if retention.ttl is not None:
+        found["messageTTL"] = _seconds(retention.ttl)
+    return found if backlog_quota is None else found | _backlog_quotas(backlog_quota)
 
 
 def offload_policies(offload: Offload) -> dict[str, Any]:
@@ -159,14 +167,14 @@ def missing(spec: ManagedLedgerSpec, there: NamespaceState, hosts: str) -> list[
         found.append(CreateNamespace(spec.namespace))
     found += _grants(spec, there)
     for path, wanted in policies(spec).items():
-        if not _says(there.policies.get(path), wanted):
+        if not says(there.policies.get(path), wanted):
             found.append(SetPolicy(spec.namespace, path, wanted))
     for topic in spec.topics:
-        found += _of_topic(spec.namespace, topic, there.topics.get(topic.name))
+        found += of_topic(spec.namespace, topic, there.topics.get(topic.name))
     return found[:ACTIONS_MAX]
 
 
-def _says(there: object, wanted: object) -> bool:
+def says(there: object, wanted: object) -> bool:
     """Return whether the existing policy has all wanted fields; a broker may add its own."""
     if not isinstance(wanted, Mapping):
         return there == wanted
@@ -196,7 +204,8 @@ def to_load(spec: ManagedLedgerSpec, there: NamespaceState) -> list[LoadTopic]:
     return found[:LOADS_MAX]
 
 
-def _of_topic(namespace: str, topic: Topic, there: ObservedTopic | None) -> list[NamespaceAction]:
+def of_topic(namespace: str, topic: Topic, there: ObservedTopic | None) -> list[NamespaceAction]:
+    """Return the actions that create a topic, its further partitions, and its cursors, as far as they are missing."""
     found: list[NamespaceAction] = []
     if there is None:
         found.append(CreateTopic(namespace, topic.name, topic.partitions))
@@ -212,20 +221,23 @@ def _of_topic(namespace: str, topic: Topic, there: ObservedTopic | None) -> list
 
 def contradictions(spec: ManagedLedgerSpec, there: NamespaceState) -> list[str]:
     """Return errors for existing topics that contradict their declaration, with the remedy."""
-    found = []
-    for topic in spec.topics:
-        known = there.topics.get(topic.name)
-        if known is None:
-            continue
-        if (known.partitions == 0) != (topic.partitions == 0):
-            kind = "has no partitions" if known.partitions == 0 else f"has {known.partitions} partitions"
-            found.append(
-                f"topic {topic.name} {kind}, but {topic.partitions} are declared: a topic cannot be converted; change "
-                "the declaration, or delete the topic"
-            )
-        elif known.partitions > topic.partitions:
-            found.append(
-                f"topic {topic.name} has {known.partitions} partitions, but {topic.partitions} are declared: "
-                f"partitions cannot be removed; declare {known.partitions} or more"
-            )
-    return found
+    found = [contradiction(topic, there.topics.get(topic.name)) for topic in spec.topics]
+    return [one for one in found if one is not None]
+
+
+def contradiction(topic: Topic, known: ObservedTopic | None) -> str | None:
+    """Return the error if an existing topic contradicts its declaration, with the remedy; None otherwise."""
+    if known is None:
+        return None
+    if (known.partitions == 0) != (topic.partitions == 0):
+        kind = "has no partitions" if known.partitions == 0 else f"has {known.partitions} partitions"
+        return (
+            f"topic {topic.name} {kind}, but {topic.partitions} are declared: a topic cannot be converted; change "
+            "the declaration, or delete the topic"
+        )
+    if known.partitions > topic.partitions:
+        return (
+            f"topic {topic.name} has {known.partitions} partitions, but {topic.partitions} are declared: "
+            f"partitions cannot be removed; declare {known.partitions} or more"
+        )
+    return None

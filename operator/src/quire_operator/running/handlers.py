@@ -12,6 +12,7 @@ from typing import Any
 import kopf
 
 from quire_operator.api import GROUP, VERSION
+from quire_operator.api.declared import DECLARED_KINDS
 from quire_operator.builders import Manifest
 from quire_operator.builders.naming import FIELD_MANAGER
 from quire_operator.cluster.kube import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S
@@ -19,7 +20,11 @@ from quire_operator.cluster.memory import Resources
 from quire_operator.running.wakes import Matters, Wakes
 from quire_operator.running.watch_session import login_with
 
-RESOURCES = {"Bookie": "bookies", "ManagedLedger": "managedledgers"}
+RESOURCES = {
+    "Bookie": "bookies",
+    "ManagedLedger": "managedledgers",
+    **{kind: f"{kind.lower()}s" for kind in DECLARED_KINDS},
+}
 CHILDREN = {
     "StatefulSet": ("apps", "v1", "statefulsets"),
     "Deployment": ("apps", "v1", "deployments"),
@@ -115,14 +120,14 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **indices: Any
 
 
 async def index(namespace: str | None, name: str, body: kopf.Body, **_: Any) -> Mapping[tuple[str, str], Manifest]:
-    """Index a Bookie or ManagedLedger as it is."""
+    """Index a resource of ours as it is."""
     return {(namespace or "", name): dict(body)}
 
 
 async def resource_event(
     event: kopf.RawEvent, body: kopf.Body, memo: kopf.Memo, param: str | None = None, **_: Any
 ) -> None:
-    """Handle an event of a Bookie or ManagedLedger. kopf's memo of the object has what mattered at the last event."""
+    """Handle an event of a resource of ours. kopf's memo of the object has what mattered at the last event."""
     wakes: Wakes = memo.wakes
     kind = str(param)
     if event["type"] == "DELETED":

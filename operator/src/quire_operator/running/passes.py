@@ -16,6 +16,7 @@ from quire_operator.cluster.ledger_passwords import LedgerPasswords
 from quire_operator.cluster.memory import Memory, Resources
 from quire_operator.errors import OperatorError
 from quire_operator.reconcile import reconcile_bookie, reconcile_managed_ledger
+from quire_operator.reconcile_declared import RECONCILES, DeclaredContext
 from quire_operator.running.work_queue import Key, Work, back_off_s
 
 
@@ -47,9 +48,12 @@ def pass_of(
     bookies, brokers, images = BookieHttp(session), BrokerRest(session), defaults.images
     certificates = secrets if defaults.generated_tls else None
     passwords = LedgerPasswords(kube)
+    declared = DeclaredContext(kube, brokers, memory, defaults.generated_tls)
 
     async def one_pass(key: Key) -> float | None:
         where, now_s = (key.namespace, key.name), time.time()
+        if key.kind in RECONCILES:
+            return await RECONCILES[key.kind](declared, *where, now_s)
         if key.kind == "ManagedLedger":
             return await reconcile_managed_ledger(
                 kube,

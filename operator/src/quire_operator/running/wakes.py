@@ -6,6 +6,7 @@ or a pod enqueues the resource that its labels name, unless the operator made th
 
 from dataclasses import dataclass
 
+from quire_operator.api.declared import DECLARED_KINDS
 from quire_operator.builders import ReadManifest
 from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, JOBS, RUN_ANNOTATION
 from quire_operator.cluster.applied import child_version
@@ -40,9 +41,9 @@ class Wakes:
     resources: Resources
 
     async def resource(self, kind: str, item: ReadManifest, before: Matters | None) -> Matters:
-        """Handle a Bookie or ManagedLedger that exists. `before`: what this returned for its former state."""
+        """Handle a resource that exists. `before`: what this returned for its former state."""
         key = Key(kind, item["metadata"]["namespace"], item["metadata"]["name"])
-        now = Matters(_matters_to_itself(item), _matters_to_others(item))
+        now = Matters(_matters_to_itself(item), _matters_to_others(kind, item))
         if before is None or before.to_itself != now.to_itself:
             await self.queue.add(key)
         if before != now:
@@ -50,11 +51,14 @@ class Wakes:
         return now
 
     async def resource_gone(self, kind: str, item: ReadManifest) -> None:
-        """Handle a deleted Bookie or ManagedLedger, on which others may depend."""
+        """Handle a deleted resource, on which others may depend."""
         await self._wake_dependents(Key(kind, item["metadata"]["namespace"], item["metadata"]["name"]), item)
 
     async def _wake_dependents(self, key: Key, item: ReadManifest) -> None:
+        if key.kind in DECLARED_KINDS:
+            return
         if key.kind == "ManagedLedger":
+            await self._wake_declared(key)
             pool = item.get("spec", {}).get("bookieRef", {}).get("name")
             if pool is not None:
                 await self.queue.add(Key("Bookie", key.namespace, pool), SETTLE_S)
@@ -63,6 +67,14 @@ class Wakes:
             meta = other["metadata"]
             if meta["namespace"] == key.namespace and other["spec"]["bookieRef"]["name"] == key.name:
                 await self.queue.add(Key("ManagedLedger", meta["namespace"], meta["name"]), SETTLE_S)
+
+    async def _wake_declared(self, ledger: Key) -> None:
+        """Enqueue the resources that refer to a ManagedLedger, since its brokers have their objects."""
+        for kind in DECLARED_KINDS:
+            for other in self.resources.all(kind):
+                meta, ref = other["metadata"], other["spec"]["managedLedgerRef"]["name"]
+                if (meta["namespace"], ref) == (ledger.namespace, ledger.name):
+                    await self.queue.add(Key(kind, meta["namespace"], meta["name"]), SETTLE_S)
 
     async def child(self, version: str, kind: str, item: ReadManifest, *, gone: bool) -> None:
         """Handle a changed or deleted child, pod or Job."""
@@ -86,8 +98,12 @@ def _matters_to_itself(item: ReadManifest) -> object:
     return metadata.get("generation"), metadata.get("deletionTimestamp"), tuple(metadata.get("finalizers", ())), request
 
 
-def _matters_to_others(item: ReadManifest) -> object:
-    """Return the parts of a pool's status that its ManagedLedgers report; `underReplicated` differs by kind."""
+def _matters_to_others(kind: str, item: ReadManifest) -> object:
+    """Return the parts of the status that dependents use; `underReplicated` differs by kind.
+
+    Of a pool its ManagedLedgers report them; of a ManagedLedger others ask its brokers once some are ready.
+    """
     status = item.get("status") or {}
     lacking = status.get("underReplicated")
-    return status.get("writable"), lacking.get("count") if isinstance(lacking, dict) else lacking
+    brokers = status.get("ready") if kind == "ManagedLedger" else None
+    return status.get("writable"), lacking.get("count") if isinstance(lacking, dict) else lacking, brokers

@@ -53,3 +53,16 @@ def test_a_backlog_is_known_only_if_that_of_every_partition_is() -> None:
 def test_a_topic_named_like_a_partition_is_a_separate_topic() -> None:
     topics = namespace_state(body({"t-partition-0": part(1, {}), "t-partition-5": part(1, {})}, {"t": 1})).topics
     assert set(topics) == {"t", "t-partition-5"}
+
+
+def test_producers_are_known_if_those_of_every_partition_are() -> None:
+    parts = {"t-partition-0": part(1, {}, producers=2), "t-partition-1": part(1, {}, producers=1)}
+    assert namespace_state(body(parts, {"t": 2})).topics["t"].producers == 3
+    stored = parts | {"t-partition-1": part(1, {}, producers=None)}
+    assert namespace_state(body(stored, {"t": 2})).topics["t"].producers is None
+    assert namespace_state(body({"old": part(1, {})}, {})).topics["old"].producers is None, "of an earlier broker"
+
+
+def test_a_strategy_that_was_never_set_is_no_policy() -> None:
+    unset = body({}, {}) | {"policies": {"schema_compatibility_strategy": "UNDEFINED", "deduplicationEnabled": False}}
+    assert namespace_state(unset).policies == {"deduplication": False}

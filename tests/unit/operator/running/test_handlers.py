@@ -8,6 +8,8 @@ import pytest
 from quire_operator.builders.naming import BROKER, labels
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.memory import Memory, Resources
+from quire_operator.plan import declared, managed_ledger
+from quire_operator.plan import deletion as bookie
 from quire_operator.running import handlers
 from quire_operator.running.wakes import Wakes
 from quire_operator.running.work_queue import WorkQueue
@@ -78,7 +80,7 @@ async def test_indices_hold_the_resource_as_it_is() -> None:
 
 
 async def test_the_start_gives_reconciliations_the_indices(world: World) -> None:
-    found: Any = {"bookies": {("ns", "pool"): [item(4)]}, "managedledgers": {}}
+    found: Any = {plural: {} for plural in handlers.RESOURCES.values()} | {"bookies": {("ns", "pool"): [item(4)]}}
     await handlers.start(kopf.OperatorSettings(), world.memo, **found)
     assert world.memo.resources.all("Bookie") == [item(4)]
 
@@ -87,4 +89,9 @@ def test_kopf_removes_no_finalizer_of_ours_or_of_another_operator() -> None:
     settings = kopf.OperatorSettings()
     default = settings.persistence.finalizer
     handlers.configure(settings)
-    assert settings.persistence.finalizer not in {default, "quire.dev/bookie", "quire.dev/managedledger"}
+    assert settings.persistence.finalizer not in {
+        default,
+        bookie.FINALIZER,
+        managed_ledger.FINALIZER,
+        declared.FINALIZER,
+    }

@@ -15,10 +15,11 @@ from aiohttp.test_utils import TestServer
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Resources
 from quire_operator.running import process
+from quire_operator.running.handlers import RESOURCES
 from quire_operator.running.passes import Defaults, Images
 from quire_operator.running.process import OperatorSettings, WatchesEndedError
 
-SERVED = {"resources": [{"name": "bookies"}, {"name": "managedledgers"}, {"name": "bookies/status"}]}
+SERVED = {"resources": [{"name": name} for name in (*RESOURCES.values(), "bookies/status")]}
 Answer = Callable[[web.Request], tuple[int, Any]]
 
 
@@ -44,7 +45,7 @@ async def api_server(folder: Path, answer: Answer) -> AsyncIterator[str]:
         yield str(path)
 
 
-async def test_it_waits_until_both_kinds_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_waits_until_all_kinds_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "NOT_SERVED_PAUSE_S", 0.0)
     answers: list[tuple[int, Any]] = [
         (404, {"message": "no such group"}),

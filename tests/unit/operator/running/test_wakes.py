@@ -10,7 +10,7 @@ from quire_operator.cluster.memory import Memory, Resources
 from quire_operator.running.wakes import Matters, Wakes
 from quire_operator.running.work_queue import Key, WorkQueue
 from tests.support.kube_resources import BOOKIE as POOL
-from tests.support.kube_resources import MANAGED_LEDGER, changed
+from tests.support.kube_resources import MANAGED_LEDGER, changed, declared
 
 POOL_KEY, LEDGER_KEY = Key("Bookie", "ns", "pool"), Key("ManagedLedger", "ns", "orders")
 
@@ -86,6 +86,16 @@ async def test_a_changed_status_enqueues_only_affected_resources(world: World) -
     assert await world.resource("Bookie", resource(POOL, 3, **with_status(phase="Creating"))) == []
     assert await world.resource("Bookie", resource(POOL, 4, **with_status(writable=3))) == [LEDGER_KEY]
     assert await world.resource("ManagedLedger", resource(MANAGED_LEDGER, 5, **with_status(state="Open"))) == []
+
+
+async def test_ready_brokers_enqueue_what_refers_to_them(world: World) -> None:
+    tenant = Key("Tenant", "ns", "shop")
+    await world.resource("ManagedLedger", resource(MANAGED_LEDGER, 1))
+    assert await world.resource("Tenant", declared("Tenant", "shop")) == [tenant]
+    assert tenant in await world.resource("ManagedLedger", resource(MANAGED_LEDGER, 2, **with_status(ready=1)))
+    other = changed(declared("Tenant", "shop"), {"spec.managedLedgerRef.name": "other"})
+    assert await world.resource("Tenant", changed(other, {"metadata.generation": 2})) == [tenant]
+    assert tenant not in await world.resource("ManagedLedger", resource(MANAGED_LEDGER, 3, **with_status(ready=0)))
 
 
 async def test_under_replication_is_read_from_both_kinds(world: World) -> None:

@@ -1,0 +1,106 @@
+"""Parts of the resources that declare objects of the brokers: tenants, namespaces, topics, roles. Models only."""
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from quire_operator.api.conditions import Condition, conditions_field
+from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Name, Rule, Timestamp, part, validated_by
+from quire_operator.api.managed_ledger_spec import DeletionPolicy
+from quire_operator.api.shared import Metadata
+
+DECLARED_KINDS = ("Tenant", "TopicNamespace")
+"""Kinds that refer to a ManagedLedger whose brokers have the object that they declare."""
+PART_PATTERN = r"^[-=:.A-Za-z0-9_]*[-=:A-Za-z0-9_][-=:.A-Za-z0-9_]*$"
+"""As in Pulsar, but never only dots: `..` would lead to another path of the admin REST API."""
+BrokerName = Annotated[str, StringConstraints(pattern=PART_PATTERN, min_length=1, max_length=200)]
+"""The name of a tenant, a topic or a subscription."""
+
+
+class AdoptionPolicy(StrEnum):
+    """What happens if the object exists already with other content."""
+
+    IF_EQUAL = "IfEqual"
+    ALWAYS = "Always"
+
+
+class LedgerRef(ApiModel):
+    """A ManagedLedger of the same Kubernetes namespace."""
+
+    name: Name = Field(description="Its name.")
+
+
+class Reverted(ApiModel):
+    """The latest change by others that the operator reverted."""
+
+    at: Timestamp = Field(description="When it was reverted.")
+    what: Message = Field(description="The difference to the spec that was found.")
+
+
+class DeclaredStatus(ApiModel):
+    """The observed state that all of these resources have."""
+
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that was observed.")
+    managed: bool = Field(
+        default=False, description="The operator created or adopted the object, and keeps it as declared."
+    )
+    synced_generation: int | None = Field(
+        default=None, description="Generation of the spec with which the object last agreed."
+    )
+    reverted: Reverted | None = Field(default=None, description="The latest change by others that was reverted.")
+    conditions: tuple[Condition, ...] = conditions_field()
+
+
+class DeclaredSpec(ApiModel):
+    """The fields that the specs of all of these resources have."""
+
+    managed_ledger_ref: LedgerRef = Field(
+        description="The ManagedLedger whose brokers have the object. Cannot be changed.",
+        json_schema_extra=validated_by(Rule("self == oldSelf", "managedLedgerRef cannot be changed")),
+    )
+    adoption_policy: AdoptionPolicy = Field(
+        AdoptionPolicy.IF_EQUAL,
+        description="What to do with an object that exists already. IfEqual: adopt it if nothing that is set has "
+        "another value; otherwise report the differences. Always: overwrite them.",
+    )
+    deletion_policy: DeletionPolicy = Field(
+        DeletionPolicy.RETAIN,
+        description="What happens to the object when the resource is deleted. Retain keeps it. Delete deletes it.",
+    )
+
+
+def set_once(name: str, text: str) -> Any:
+    """Return an optional field that is the resource's name by default and cannot be changed."""
+    return Field(
+        None,
+        description=f"{text} Default: the name of the resource. Cannot be changed.",
+        json_schema_extra=validated_by(Rule("self == oldSelf", f"{name} cannot be changed: create another resource")),
+    )
+
+
+def stays_set(field: str) -> Rule:
+    """Return the rule that an optional field is neither added nor removed, which rules of the field do not see."""
+    return Rule(f"has(self.{field}) == has(oldSelf.{field})", f"{field} cannot be changed: create another resource")
+
+
+class DeclaredResource(ApiModel):
+    """A resource that declares an object of the brokers of a ManagedLedger."""
+
+    KIND: ClassVar[str]
+
+    api_version: Label = Field("", description="quire.dev/v1alpha1.")
+    kind: Label = Field("", description="The kind.")
+    metadata: AnyObject = Field(default_factory=dict, description="Name, namespace, labels.")
+    spec: DeclaredSpec
+    status: DeclaredStatus
+
+    @property
+    def meta(self) -> Metadata:
+        """The fields of the metadata that the operator reads."""
+        return Metadata.model_validate(self.metadata)
+
+
+def status_field(kind: type[DeclaredStatus]) -> Any:
+    """Return the field of the status."""
+    return part(kind, "Observed state. Written by the operator.")

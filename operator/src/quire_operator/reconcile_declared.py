@@ -1,0 +1,180 @@
+"""Reconciles resources that declare objects of the brokers: observe, plan, act, write the status.
+
+Like `reconcile`: correctness needs no state between reconciliations.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from quire_operator.api.declared import DeclaredResource, DeclaredStatus
+from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.tenant import Tenant
+from quire_operator.api.topic_namespace import TopicNamespace
+from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
+from quire_operator.cluster.declared_applying import DeclaredActions, declared_path
+from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.ledger_reads import LedgerBrokers
+from quire_operator.cluster.memory import Memory
+from quire_operator.cluster.observing_declared import declaring_ledger, ledger_of, owner_elsewhere
+from quire_operator.errors import ConflictError, KubeError, RefusedError
+from quire_operator.plan.actions import NamespaceAction, SetFinalizer
+from quire_operator.plan.declared import Decision, Surroundings
+from quire_operator.plan.ledger_observation import NamespaceState, TenantState
+from quire_operator.plan.rejections import rejection_of
+from quire_operator.plan.tenant import TenantObservation, plan_tenant
+from quire_operator.plan.topic_namespace import TopicNamespaceObservation, plan_topic_namespace
+
+ResourceT = TypeVar("ResourceT", bound=DeclaredResource)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredContext:
+    """What all reconciliations of these resources share."""
+
+    kube: Kube
+    rest: BrokerRest
+    memory: Memory
+    generated: bool = False
+    """The operator generates certificates."""
+
+    def brokers(self, ledger: ManagedLedger, now_s: float) -> LedgerBrokers:
+        """Return the brokers of a ManagedLedger."""
+        return LedgerBrokers(self.kube, self.rest, ledger, self.memory.reads, now_s, self.generated)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Generic[T]):
+    """What a broker says of an object, and what else its plan must know."""
+
+    around: Surroundings
+    state: T | None = None
+    """None if no broker responded, or if it refused."""
+    endpoint: BrokerEndpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What can be planned from one observation."""
+
+    around: Surroundings
+    endpoint: BrokerEndpoint | None
+    plan: Callable[[Surroundings], tuple[Decision, DeclaredStatus]]
+    """Plans again, e.g. with a rejected write."""
+
+
+Observe = Callable[[DeclaredContext, ResourceT, ManagedLedger | None, float], Awaitable[Planned]]
+
+
+async def reconcile_tenant(context: DeclaredContext, namespace: str, name: str, now_s: float) -> float | None:
+    """Reconcile a Tenant. Returns the seconds until the next reconciliation, or None if the resource is gone.
+
+    A rejected write is reported in the status, then raised. Raises OperatorError for other failures.
+    """
+    return await _reconcile(context, Tenant, _observe_tenant, namespace, name, now_s)
+
+
+async def reconcile_topic_namespace(context: DeclaredContext, namespace: str, name: str, now_s: float) -> float | None:
+    """Reconcile a TopicNamespace, like `reconcile_tenant`."""
+    return await _reconcile(context, TopicNamespace, _observe_topic_namespace, namespace, name, now_s)
+
+
+RECONCILES: Mapping[str, Callable[[DeclaredContext, str, str, float], Awaitable[float | None]]] = {
+    "Tenant": reconcile_tenant,
+    "TopicNamespace": reconcile_topic_namespace,
+}
+"""By kind."""
+
+
+async def _observe_tenant(
+    context: DeclaredContext, resource: Tenant, ledger: ManagedLedger | None, now_s: float
+) -> Planned:
+    def target(item: Mapping[str, Any]) -> str:
+        return str(item["spec"].get("tenant") or item["metadata"]["name"])
+
+    observed: Observed[TenantState] = Observed(Surroundings(now_s, ledger))
+    if ledger is not None:
+        rival = await owner_elsewhere(context.kube, context.memory, resource, ledger, target)
+        observed = await _asked(
+            Surroundings(now_s, ledger, rival), context.brokers(ledger, now_s).tenant(resource.name)
+        )
+    return Planned(
+        observed.around,
+        observed.endpoint,
+        lambda at: plan_tenant(TenantObservation(resource, at, observed.state)),
+    )
+
+
+async def _observe_topic_namespace(
+    context: DeclaredContext, resource: TopicNamespace, ledger: ManagedLedger | None, now_s: float
+) -> Planned:
+    def target(item: Mapping[str, Any]) -> str:
+        return str(item["spec"]["namespace"])
+
+    observed: Observed[NamespaceState] = Observed(Surroundings(now_s, ledger))
+    wanted = resource.spec.namespace
+    if ledger is not None:
+        rival = await declaring_ledger(context.kube, context.memory, ledger, wanted)
+        rival = rival or await owner_elsewhere(context.kube, context.memory, resource, ledger, target)
+        observed = await _asked(Surroundings(now_s, ledger, rival), context.brokers(ledger, now_s).namespace(wanted))
+    return Planned(
+        observed.around,
+        observed.endpoint,
+        lambda at: plan_topic_namespace(TopicNamespaceObservation(resource, at, observed.state)),
+    )
+
+
+async def _asked(around: Surroundings, asking: Awaitable[tuple[T, BrokerEndpoint] | None]) -> Observed[T]:
+    """Return the answer of a broker; a refusal becomes part of the surroundings."""
+    try:
+        answer = await asking
+    except RefusedError as error:
+        return Observed(replace(around, rejected=rejection_of(error)))
+    return Observed(around) if answer is None else Observed(around, *answer)
+
+
+async def _reconcile(
+    context: DeclaredContext,
+    kind: type[ResourceT],
+    observe: Observe[ResourceT],
+    namespace: str,
+    name: str,
+    now_s: float,
+) -> float | None:
+    """Reconcile one resource of any kind."""
+    kube, path = context.kube, declared_path(kind.KIND, namespace, name)
+    found = await kube.get(path)
+    if found is None:
+        context.memory.forget(path)
+        return None
+    resource = kind.model_validate(found)
+    ledger = await ledger_of(kube, resource)
+    planned = await observe(context, resource, ledger, now_s)
+    decision, status = planned.plan(planned.around)
+    actions = DeclaredActions(kube, context.rest, resource, planned.endpoint, now_s)
+    try:
+        await actions.perform(decision.actions)
+    except (KubeError, RefusedError) as error:
+        rejected = None if isinstance(error, ConflictError) else rejection_of(error)
+        if rejected is not None:
+            _, status = planned.plan(replace(planned.around, rejected=rejected))
+            await _write_status(kube, path, resource, status)
+        raise
+    finally:
+        if ledger is not None and any(isinstance(one, NamespaceAction) for one in decision.actions):
+            context.memory.reads.forget(ledger.meta.uid)
+    if any(isinstance(action, SetFinalizer) for action in decision.actions):
+        return 0.0  # this changed the resourceVersion; the next reconciliation writes the status
+    changed = await _write_status(kube, path, resource, status)
+    if decision.requeue_s == 0:
+        return 0.0
+    return context.memory.paces.next_s(path, decision.requeue_s, quiet=not changed and not decision.actions)
+
+
+async def _write_status(kube: Kube, path: str, resource: DeclaredResource, status: DeclaredStatus) -> bool:
+    """Replace the whole status if it differs, under the resourceVersion that was read. Return whether it did."""
+    if status == resource.status:
+        return False
+    await kube.replace(f"{path}/status", resource.model_copy(update={"status": status}).plain())
+    return True

@@ -1,0 +1,146 @@
+"""Tenants, namespaces and topics as resources: a real API server, etcd, bookie and broker; only the pod is ours."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from quire_operator.errors import OperatorError
+from tests.integration.operator.declared_stack import DeclaredStack, running_stack
+from tests.integration.operator.kube_api import KubeApi
+from tests.support.etcd_server import EtcdServer
+
+pytestmark = pytest.mark.slow
+NAMESPACE = "shop/returns"
+QUOTA = {"size": "1Gi", "policy": "ProducerException"}
+
+
+@pytest.fixture
+async def stack(
+    kubeconfig: Path, kube: KubeApi, namespace: str, etcd_server: EtcdServer, tmp_path: Path
+) -> AsyncIterator[DeclaredStack]:
+    async with running_stack(kubeconfig, kube, namespace, etcd_server.endpoint, tmp_path) as found:
+        yield found
+
+
+async def test_a_tenant_and_a_namespace_become_as_declared_and_stay_so(stack: DeclaredStack) -> None:
+    stack.declare("Tenant", "shop", adminRoles=["ops"])
+    await stack.settle("Tenant", "shop")
+    assert stack.condition("Tenant", "shop") == ("True", "InSync"), "the roles are added to those of nobody"
+    assert (await stack.rest("GET", "/admin/v2/tenants/shop"))["adminRoles"] == ["ops"]
+    assert stack.status("Tenant", "shop")["namespaces"] == 1
+
+    stack.declare(
+        "TopicNamespace",
+        "returns",
+        namespace=NAMESPACE,
+        retention={"time": "1h", "size": "unbounded", "ttl": "30m"},
+        backlogQuota=QUOTA,
+        schemaCompatibility="Backward",
+        deduplication=True,
+        autoTopicCreation=False,
+        replication={"ensemble": 1, "writeQuorum": 1, "ackQuorum": 1},
+    )
+    await stack.settle("TopicNamespace", "returns")
+    assert stack.condition("TopicNamespace", "returns") == ("True", "InSync")
+    policies = await stack.rest("GET", f"/admin/v2/namespaces/{NAMESPACE}")
+    assert policies["retention_policies"] == {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+    assert policies["schema_compatibility_strategy"] == "BACKWARD"
+    assert policies["deduplicationEnabled"] is True
+    assert policies["autoTopicCreationOverride"] == {"allowAutoTopicCreation": False}
+    assert policies["backlog_quota_map"]["destination_storage"]["policy"] == "producer_exception"
+    isolation = await stack.rest("GET", "/admin/v2/clusters/quire/namespaceIsolationPolicies")
+    assert isolation["shop~returns"]["primary"] == isolation["shop~orders"]["primary"]
+
+    await stack.rest("POST", f"/admin/v2/namespaces/{NAMESPACE}/messageTTL", 5)
+    await stack.settle("TopicNamespace", "returns")
+    reverted = stack.status("TopicNamespace", "returns")["reverted"]
+    assert reverted["what"] == "messageTTL is 5, declared is 1800"
+    assert "DriftReverted" in stack.events("returns")
+    assert await stack.rest("GET", f"/admin/v2/namespaces/{NAMESPACE}/messageTTL") == 1800
+
+    stack.change("TopicNamespace", "returns", backlogQuota=None, deduplication=None, retention={"ttl": "1h"})
+    await stack.settle("TopicNamespace", "returns")
+    policies = await stack.rest("GET", f"/admin/v2/namespaces/{NAMESPACE}")
+    assert not policies["backlog_quota_map"] and "deduplicationEnabled" not in policies
+    assert policies["message_ttl_in_seconds"] == 3600
+    assert stack.status("TopicNamespace", "returns")["reverted"] == reverted, "a change of the spec is no drift"
+
+
+async def test_what_exists_otherwise_is_not_taken_over_and_the_older_resource_wins(stack: DeclaredStack) -> None:
+    await stack.rest("PUT", "/admin/v2/tenants/other", {"adminRoles": ["them"], "allowedClusters": ["quire"]})
+    stack.declare("Tenant", "other", adminRoles=["us"])
+    await stack.settle("Tenant", "other")
+    assert stack.condition("Tenant", "other") == ("False", "NotAdopted")
+    assert "adminRoles are them, declared are us" in stack.message("Tenant", "other")
+    assert (await stack.rest("GET", "/admin/v2/tenants/other"))["adminRoles"] == ["them"]
+    stack.change("Tenant", "other", adoptionPolicy="Always")
+    await stack.settle("Tenant", "other")
+    assert stack.condition("Tenant", "other") == ("True", "InSync")
+    assert (await stack.rest("GET", "/admin/v2/tenants/other"))["adminRoles"] == ["us"]
+
+    stack.declare("Tenant", "second", tenant="other", adminRoles=["third"], deletionPolicy="Delete")
+    await stack.settle("Tenant", "second")
+    assert stack.condition("Tenant", "second") == ("False", "Claimed")
+    assert f"Tenant {stack.namespace}/other" in stack.message("Tenant", "second")
+    stack.remove("Tenant", "second")
+    await stack.settle("Tenant", "second")
+    assert not stack.exists("Tenant", "second")
+    assert (await stack.rest("GET", "/admin/v2/tenants/other"))["adminRoles"] == ["us"]
+
+    stack.declare("TopicNamespace", "own", namespace="shop/orders")
+    await stack.settle("TopicNamespace", "own")
+    assert stack.condition("TopicNamespace", "own") == ("False", "Claimed")
+    assert "ManagedLedger" in stack.message("TopicNamespace", "own")
+
+
+async def test_deletions_keep_data_unless_they_are_told_otherwise(stack: DeclaredStack) -> None:
+    stack.declare("Tenant", "lab", deletionPolicy="Delete")
+    stack.declare("TopicNamespace", "trial", namespace="lab/trial", deletionPolicy="Delete")
+    await stack.settle("Tenant", "lab")
+    await stack.settle("TopicNamespace", "trial")
+    await stack.rest("PUT", "/admin/v2/persistent/lab/trial/t")
+    stack.remove("Tenant", "lab")
+    stack.remove("TopicNamespace", "trial")
+    await stack.settle("Tenant", "lab")
+    await stack.settle("TopicNamespace", "trial")
+    assert stack.condition("Tenant", "lab") == ("False", "DeletionHeld")
+    assert "still has topics (1)" in stack.message("TopicNamespace", "trial")
+    await stack.rest("DELETE", "/admin/v2/persistent/lab/trial/t")
+    for kind, name in (("TopicNamespace", "trial"), ("Tenant", "lab")):
+        await stack.settle(kind, name)
+        assert not stack.exists(kind, name)
+    assert "lab" not in await stack.rest("GET", "/admin/v2/tenants")
+
+    stack.declare("TopicNamespace", "kept", namespace="shop/kept")
+    await stack.settle("TopicNamespace", "kept")
+    stack.remove("TopicNamespace", "kept")
+    await stack.settle("TopicNamespace", "kept")
+    assert not stack.exists("TopicNamespace", "kept")
+    assert "shop/kept" in await stack.rest("GET", "/admin/v2/namespaces/shop")
+
+
+async def test_a_silent_broker_is_unknown_and_a_lost_lease_writes_nothing(stack: DeclaredStack) -> None:
+    class LostError(OperatorError):
+        """The lease is lost."""
+
+    def lost() -> None:
+        raise LostError("lease lost")
+
+    stack.declare("Tenant", "later", adminRoles=["ops"])
+    await stack.settle("Tenant", "later")
+    await stack.rest("POST", "/admin/v2/tenants/later", {"adminRoles": ["else"], "allowedClusters": ["quire"]})
+    stack.kube.before_writing = lost
+    with pytest.raises(LostError):
+        await stack.settle("Tenant", "later")
+    assert (await stack.rest("GET", "/admin/v2/tenants/later"))["adminRoles"] == ["else"]
+    stack.kube.before_writing = lambda: None
+
+    stack.api.merge(f"{stack.path('ManagedLedger', 'orders')}/status", {"status": {"ready": 0}}).expect()
+    await stack.settle("Tenant", "later")
+    assert stack.condition("Tenant", "later") == ("Unknown", "NoBroker")
+    assert stack.condition("Tenant", "later", "Synced") == ("Unknown", "NoBroker")
+    stack.api.merge(f"{stack.path('ManagedLedger', 'orders')}/status", {"status": {"ready": 1}}).expect()
+    await stack.settle("Tenant", "later")
+    assert stack.condition("Tenant", "later") == ("True", "InSync")
+    assert stack.status("Tenant", "later")["reverted"]["what"] == "adminRoles are else, declared are ops"
