@@ -37,9 +37,10 @@ def broken(page: Path, text: str) -> Iterator[str]:
         target = page if not path else (page.parent / path).resolve()
         if not target.exists():
             yield f"{link}: no such file"
-        elif anchor and target.suffix == ".md":
-            if anchor not in anchors(text if target == page else target.read_text()):
-                yield f"{link}: no such heading"
+            continue
+        content = text if target == page or target.suffix != ".md" else target.read_text()
+        if anchor and target.suffix == ".md" and anchor not in anchors(content):
+            yield f"{link}: no such heading"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
