@@ -74,6 +74,8 @@ CHILDREN = {
     ),
 }
 """Objects that the operator makes for a resource of each kind, as `Kind/version`. OLM's console lists them."""
+OBJECTS_OF_BROKERS = (f"ManagedLedger/{GROUP}/{VERSION}",)
+"""The same for the other kinds: they declare objects of brokers, which a ManagedLedger runs."""
 
 Manifest = dict[str, Any]
 
@@ -167,8 +169,6 @@ def csv(objects: dict[str, Manifest]) -> Manifest:
 def owned(kind: Kind) -> Manifest:
     """Return the description of a CRD, with a descriptor of each field directly below spec and status."""
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    if kind.kind not in CHILDREN:
-        raise BundleError(f"{kind.kind}: scripts/olm_bundle.py does not name its children; add it to CHILDREN")
     return {
         "name": f"{kind.plural}.{GROUP}",
         "kind": kind.kind,
@@ -177,7 +177,7 @@ def owned(kind: Kind) -> Manifest:
         "description": schema["description"],
         "resources": [
             {"kind": name, "version": version}
-            for name, _, version in (made.partition("/") for made in CHILDREN[kind.kind])
+            for name, _, version in (made.partition("/") for made in CHILDREN.get(kind.kind, OBJECTS_OF_BROKERS))
         ],
         "specDescriptors": _descriptors(schema["properties"]["spec"]),
         "statusDescriptors": _descriptors(schema["properties"]["status"]),
