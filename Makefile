@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e
+.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e kind
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -111,6 +111,10 @@ images:
 
 e2e: bytecode
 	scripts/k8s/e2e.sh $(ARGS)
+
+# A cluster that passed the short suite, with Quire installed.
+kind: bytecode
+	scripts/k8s/kind.sh $(ARGS)
 
 peers:
 	scripts/peers/fetch.sh

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd s3].
+# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd s3 prometheus].
 #
 # With an ordinary docker, the Dockerfiles use their usual base images. A docker started by scripts/k8s/dockerd.sh
 # cannot reach a registry: base images are then built from packages (scripts/k8s/python_base.sh), and buildah builds the
 # images.
 # The environment variables PYTHON_IMAGE, BUILD_IMAGE and, for jobs, JAVA_IMAGE and MAVEN_IMAGE select other base
-# images. `e2e`, `etcd` and `s3` are for the tests in tests/e2e.
+# images. `e2e`, `etcd`, `s3` and `prometheus` are for the tests in tests/e2e.
 # `--names` as first argument only prints the names of the images.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -28,6 +28,7 @@ name_of() { # image
     e2e) echo quire-e2e:1 ;;
     etcd) echo "quire-e2e-etcd:$ETCD_VERSION" ;;
     s3) echo "quire-e2e-s3:$VERSITYGW_VERSION" ;;
+    prometheus) echo "quire-e2e-prometheus:$PROMETHEUS_VERSION" ;;
     *) log "no such image: $1" && exit 2 ;;
   esac
 }
@@ -68,9 +69,9 @@ for image in "$@"; do
   name=$(name_of "$image")
   case $image in
     e2e) build "$name" tests/e2e/image/Dockerfile ;;
-    etcd)
-      scripts/k8s/build.sh etcd
-      from_binary "$name" "$K8S_BIN/etcd"
+    etcd | prometheus)
+      scripts/k8s/build.sh "$image"
+      from_binary "$name" "$K8S_BIN/$image"
       ;;
     s3) from_binary "$name" "$(scripts/s3/build.sh)" ;;
     jobs)

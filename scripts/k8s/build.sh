@@ -12,9 +12,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command -v go >/dev/null || { log "no Go compiler: install Go, or put the tools into PATH"; exit 3; }
 export GOFLAGS="-mod=mod -buildvcs=false" CGO_ENABLED=0 GOWORK=off
 mkdir -p "$K8S_BIN"
-options=(-trimpath -gcflags=all=-dwarf=false)
+options=(-trimpath -gcflags=all=-dwarf=false -tags "remove_all_sd enable_kubernetes_sd") # of Prometheus, which has dozens more
 KUBERNETES=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubeadm kubectl)
-CLUSTER=("${KUBERNETES[@]}" etcd kind coredns helm e2e-runc pause node-agent crictl)
+CLUSTER=("${KUBERNETES[@]}" etcd kind coredns helm kube-router e2e-runc pause node-agent crictl)
 
 go_mod_of() { go mod download -json "$1@$2" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p'; }
 
@@ -68,6 +68,8 @@ version_of() { # tool: what its cached build must have been made from
     kind) echo "$KIND_VERSION" ;;
     coredns) echo "$COREDNS_VERSION" ;;
     helm) echo "$HELM_VERSION" ;;
+    kube-router) echo "$KUBE_ROUTER_VERSION" ;;
+    prometheus) echo "$PROMETHEUS_VERSION" ;;
     kubeconform) echo "$KUBECONFORM_VERSION" ;;
     oci-registry) echo "$OCI_REGISTRY_VERSION" ;;
     operator-verify) echo "$OPERATOR_VERIFY_VERSION" ;;
@@ -82,6 +84,8 @@ build() { # tool
     kind) build_module kind sigs.k8s.io/kind "$KIND_VERSION" sigs.k8s.io/kind ;;
     coredns) build_module coredns github.com/coredns/coredns "$COREDNS_VERSION" . ;;
     helm) build_module helm helm.sh/helm/v3 "$HELM_VERSION" helm.sh/helm/v3/cmd/helm ;;
+    kube-router) build_module kube-router github.com/cloudnativelabs/kube-router/v2 "$KUBE_ROUTER_VERSION" github.com/cloudnativelabs/kube-router/v2/cmd/kube-router ;;
+    prometheus) build_module prometheus github.com/prometheus/prometheus "$PROMETHEUS_VERSION" github.com/prometheus/prometheus/cmd/prometheus ;;
     kubeconform) build_module kubeconform github.com/yannh/kubeconform "$KUBECONFORM_VERSION" github.com/yannh/kubeconform/cmd/kubeconform ;;
     oci-registry) build_module oci-registry github.com/google/go-containerregistry "$OCI_REGISTRY_VERSION" github.com/google/go-containerregistry/cmd/registry ;;
     operator-verify) build_module operator-verify github.com/operator-framework/api "$OPERATOR_VERIFY_VERSION" github.com/operator-framework/api/cmd/operator-verify ;;

@@ -19,9 +19,10 @@ if [ $# -gt 0 ]; then arguments=("$@"); else
   export QUIRE_E2E_MESSAGES=${QUIRE_E2E_MESSAGES:-1000000}
 fi
 images=(bookie broker operator e2e etcd)
-[[ " ${arguments[*]} " = *e2e_short* ]] || images+=(jobs s3)
+[[ " ${arguments[*]} " = *e2e_short* ]] || images+=(jobs s3 prometheus)
 images/build.sh "${images[@]}"
 bookie=$(images/build.sh --names bookie)
 docker tag "$bookie" "$bookie-next" # for the update to another image
 "$here/load_images.sh" "$bookie-next" $(images/build.sh --names "${images[@]}")
+if [ -n "${QUIRE_E2E_CHAOS_S:-}" ]; then CONTROL_PLANE=1 "$here/load_images.sh" "$(images/build.sh --names e2e)"; fi # its load
 exec "$here/in_net.sh" .venv/bin/python -m pytest -p no:cacheprovider -s -v tests/e2e "${arguments[@]}"

@@ -12,7 +12,7 @@ build() { # tag, context directory
 }
 
 # --- the root file system -------------------------------------------------------------------
-base_pkgs=systemd,systemd-sysv,dbus,containerd,runc,containernetworking-plugins,iptables,nftables,\
+base_pkgs=systemd,systemd-sysv,dbus,containerd,runc,containernetworking-plugins,iptables,ipset,nftables,\
 conntrack,socat,ethtool,iproute2,mount,util-linux,procps,kmod,jq,ca-certificates,busybox-static,\
 hostname,iputils-ping,e2fsprogs
 if [ ! -s "$img/base.tar" ]; then
@@ -39,13 +39,15 @@ for c in kube-apiserver kube-controller-manager kube-scheduler etcd; do
 done
 one coredns coredns 'COPY coredns /coredns\nENTRYPOINT ["/coredns"]\n'
 one pause pause 'COPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
-# kube-proxy needs iptables/nft: take those programs and their libraries out of the base.
-ctx="$img/ctx-kube-proxy"; rm -rf "$ctx"; mkdir -p "$ctx"; cp "$K8S_BIN/kube-proxy" "$ctx/"
+# kube-proxy and kube-router need iptables, nft and ipset: take those programs and their libraries out of the base.
+name[kube-router]=local/kube-router:$KUBE_ROUTER_VERSION
+for c in kube-proxy kube-router; do
+ctx="$img/ctx-$c"; rm -rf "$ctx"; mkdir -p "$ctx"; cp "$K8S_BIN/$c" "$ctx/"
 cat > "$ctx/collect" <<'SH'
 set -eu
 mkdir -p /out/usr/sbin /out/usr/bin /out/usr/lib /out/tmp /out/run /out/etc
 ln -s usr/lib /out/lib; ln -s usr/lib64 /out/lib64; ln -s usr/sbin /out/sbin; ln -s usr/bin /out/bin
-progs="/usr/sbin/xtables-nft-multi /usr/sbin/nft /usr/sbin/conntrack /usr/bin/kmod"
+progs="/usr/sbin/xtables-nft-multi /usr/sbin/nft /usr/sbin/ipset /usr/sbin/conntrack /usr/bin/kmod"
 mods=$(ls /usr/lib/x86_64-linux-gnu/xtables/*.so)
 libs=$(ldd $progs $mods | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) .*/\1/p' | sort -u)
 for f in $progs $mods; do mkdir -p "/out$(dirname $f)"; cp -L "$f" "/out$f"; done
@@ -55,18 +57,19 @@ for a in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tab
   ln -s xtables-nft-multi "/out/usr/sbin/$a"; done
 ln -s ../bin/kmod /out/usr/sbin/modprobe
 SH
-cat > "$ctx/Dockerfile" <<'EOD'
+cat > "$ctx/Dockerfile" <<EOD
 FROM local/node-base:1 AS b
 COPY collect /collect
 RUN sh /collect
 FROM scratch
 ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 COPY --from=b /out /
-COPY kube-proxy /usr/local/bin/kube-proxy
+COPY $c /usr/local/bin/$c
 EOD
-build "${name[kube-proxy]}" "$ctx"
+build "${name[$c]}" "$ctx"
+done
 log "saving them"
-docker save -o "$img/node.tar" "${name[pause]}" "${name[kube-proxy]}" "${name[coredns]}"
+docker save -o "$img/node.tar" "${name[pause]}" "${name[kube-proxy]}" "${name[kube-router]}" "${name[coredns]}"
 docker save -o "$img/control-plane.tar" "${name[kube-apiserver]}" "${name[kube-controller-manager]}" \
   "${name[kube-scheduler]}" "${name[etcd]}"
 
@@ -78,6 +81,7 @@ mkdir "$ctx/images"; mv "$img/node.tar" "$img/control-plane.tar" "$ctx/images/"
 # Without CAP_SYS_RESOURCE nothing may lower oom_score_adj; containerd has a setting for that.
 if [ $(( 0x$(sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status) >> 24 & 1 )) = 1 ]; then r=false; else r=true; fi
 sed -i "s#@SANDBOX@#${name[pause]}#; s#@RESTRICT_OOM@#$r#" "$ctx/containerd.toml"
+sed -i "s#@KUBE_ROUTER@#${name[kube-router]}#" "$ctx/default-cni.yaml"
 echo "$KUBE_VERSION" > "$ctx/version"
 cat > "$ctx/Dockerfile" <<'EOD'
 FROM local/node-base:1

@@ -33,6 +33,13 @@ TOGETHER: dict[str, Any] = {
 }
 """Affinity of single pods: on one machine, so that others may be killed. Only preferred, as clusters differ."""
 
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+APART: dict[str, Any] = {
+    "nodeSelector": {CONTROL_PLANE: ""},
+    "tolerations": [{"key": CONTROL_PLANE, "operator": "Exists"}],
+}
+"""Placement on the control plane's machine."""
+
 
 def image(name: str) -> str:
     """Return the image of a distribution, as images/build.sh tags it."""
@@ -69,13 +76,14 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def chart_values(zones: set[str]) -> Manifest:
+def chart_values(zones: set[str], api_server: list[str]) -> Manifest:
     """Return values for `helm install` of `charts/quire`: docs/kubernetes/examples/values-try.yaml with the local etcd
-    image, and single pods on one machine. `zones`: the zones of the cluster's machines."""
+    image, and single pods on one machine. `zones`: the zones of the cluster's machines. `api_server`: its addresses."""
     values: Manifest = yaml.safe_load((EXAMPLES / "values-try.yaml").read_text())
     values["etcd"] |= {"image": etcd_image()}
     if SINGLE_ZONE in zones:
         values["etcd"] |= {"nodeSelector": {ZONE: SINGLE_ZONE}}
+    values["networkPolicies"] = {"apiServer": [{"ipBlock": {"cidr": f"{address}/32"}} for address in api_server]}
     # The code of `with_code` comes from the nodes.
     return values | {"operator": {"affinity": TOGETHER, "podTemplates": "any" if USES_CODE else "restricted"}}
 
@@ -149,9 +157,9 @@ def managed_ledger(where: str, **spec: Any) -> Manifest:
     }
 
 
-def load(where: str, topics: int, rate: int) -> list[Manifest]:
+def load(where: str, topics: int, rate: int, apart: bool = False) -> list[Manifest]:
     """Return the load with the stock Pulsar client over TLS. `rate`: messages a second per topic. Its pod waits for the
-    brokers' Secret."""
+    brokers' Secret. `apart`: on the control plane, so that every other machine may be killed."""
     names = ",".join(f"persistent://{PULSAR_NAMESPACE}/load-{number}" for number in range(topics))
     settings = {
         "LOAD_URL": f"pulsar+ssl://{LEDGER}-broker.{where}.svc:{BROKER_TLS_PORT}",
@@ -170,7 +178,7 @@ def load(where: str, topics: int, rate: int) -> list[Manifest]:
             "spec": {
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 1,
-                "affinity": TOGETHER,
+                **(APART if apart else {"affinity": TOGETHER}),
                 "containers": [
                     {
                         "name": "load",

@@ -3,7 +3,6 @@
 Never uses `docker network disconnect`, after which a node would have another address.
 """
 
-import itertools
 import subprocess
 import time
 
@@ -32,9 +31,9 @@ def is_running(node: str) -> bool:
 
 
 def _rules(action: str, node: str) -> None:
-    for chain, side in itertools.product(("INPUT", "OUTPUT", "FORWARD"), ("-i", "-o")):
-        if (chain, side) not in (("INPUT", "-o"), ("OUTPUT", "-i")):
-            _docker("exec", node, "iptables", "-t", "filter", action, chain, side, "eth0", "-j", "DROP")
+    # Not in the table `filter`, whose first rules are those of NetworkPolicies.
+    for chain, side in (("PREROUTING", "-i"), ("POSTROUTING", "-o")):
+        _docker("exec", node, "iptables", "-t", "mangle", action, chain, side, "eth0", "-j", "DROP")
 
 
 def cut(node: str) -> None:
@@ -45,6 +44,11 @@ def cut(node: str) -> None:
 def join(node: str) -> None:
     """Unblock the traffic of a node after a cut."""
     _rules("-D", node)
+
+
+def is_cut(node: str) -> bool:
+    """Return whether the traffic of a node is blocked."""
+    return "-o eth0 -j DROP" in _docker("exec", node, "iptables", "-t", "mangle", "-S", "POSTROUTING")
 
 
 def shell(node: str, script: str) -> str:

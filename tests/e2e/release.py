@@ -25,7 +25,8 @@ def helm(cluster: Cluster, *words: str, stdin: str = "") -> str:
 def install(cluster: Cluster, **changes: manifests.Manifest) -> None:
     """Install operator, definitions and etcd and wait for them, or upgrade an existing release to changed values."""
     labels = [node["metadata"]["labels"] for node in cluster.items("v1", "Node")]
-    values = manifests.chart_values({str(one[manifests.ZONE]) for one in labels if manifests.ZONE in one})
+    zones = {str(one[manifests.ZONE]) for one in labels if manifests.ZONE in one}
+    values = manifests.chart_values(zones, _api_server(cluster))
     for part, more in changes.items():
         values[part] = values.get(part, {}) | more
     words = ["upgrade", "--install", manifests.RELEASE, str(CHART), "--values", "-", "--wait", "--timeout", PATIENCE]
@@ -34,6 +35,14 @@ def install(cluster: Cluster, **changes: manifests.Manifest) -> None:
     if os.environ.get("QUIRE_E2E_CODE"):
         cluster.apply(manifests.operator_with_code())
         kubectl(cluster, "rollout", "status", f"deployment/{manifests.OPERATOR}", f"--timeout={PATIENCE}")
+
+
+def _api_server(cluster: Cluster) -> list[str]:
+    """Return the API server's addresses, from which its proxy connects to pods."""
+    slices = cluster.within("default").items(
+        "discovery.k8s.io/v1", "EndpointSlice", "kubernetes.io/service-name=kubernetes"
+    )
+    return [address for one in slices for endpoint in one["endpoints"] for address in endpoint["addresses"]]
 
 
 def uninstall(cluster: Cluster) -> None:

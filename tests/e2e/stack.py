@@ -23,6 +23,11 @@ class Stack:
     replicas: int
     topics: int = 4
     rate: int = 100
+    etcd_members: int = 1
+    load_apart: bool = False
+    """The load runs on the control plane, so that every worker may fail."""
+    pool_spec: Manifest = field(default_factory=dict)
+    """Fields of the pool that differ."""
     timings: dict[str, float] = field(default_factory=dict)
     broken: bool = False
 
@@ -35,13 +40,16 @@ class Stack:
         """Create everything and wait for the first acknowledged message; times count from applying the resources."""
         self.cluster.apply(manifests.namespace(self.where))
         installed_s = time.time()
-        release.install(self.cluster)
+        release.install(self.cluster, **self._changes())
         self.timings["the chart's operator and etcd ready"] = time.time() - installed_s
         applied_s = time.time()
-        pool, ledger = manifests.bookie(self.where, self.replicas), manifests.managed_ledger(self.where)
+        pool, ledger = (
+            manifests.bookie(self.where, self.replicas, **self.pool_spec),
+            manifests.managed_ledger(self.where),
+        )
         self.cluster.apply(pool, ledger)
         until("the brokers have a certificate", self._has_certificate, timeout_s)
-        self.cluster.apply(*manifests.load(self.where, self.topics, self.rate))
+        self.cluster.apply(*manifests.load(self.where, self.topics, self.rate, self.load_apart))
         bound = until("claims are bound", lambda: self._claims_bound(self.replicas), timeout_s)
         self.timings["claims bound"] = bound - applied_s
         until("bookies are ready", lambda: self._ready(BOOKIE_PODS, self.replicas), timeout_s)
@@ -49,6 +57,10 @@ class Stack:
         first_s = until("a message is acknowledged", self._first_ack_s, timeout_s)
         self.timings["first acknowledged message"] = first_s - applied_s
         self.timings["from the last claim to the first acknowledged message"] = first_s - bound
+
+    def _changes(self) -> Manifest:
+        """Return changes of the chart's values."""
+        return {} if self.etcd_members == 1 else {"etcd": {"members": self.etcd_members, "nodeSelector": {}}}
 
     def _has_certificate(self) -> bool:
         return self.cluster.get("v1", "Secret", manifests.BROKER_CERTIFICATE) is not None
