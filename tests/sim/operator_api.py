@@ -146,6 +146,11 @@ class SimKube:
             if kind == "jobs":
                 del self.objects[path]  # its pods are collected
                 return
+            if kind == "configmaps":
+                pods = [pod for _, pod in self.of_kind("pods") if there["metadata"]["name"] in _mounted(pod)]
+                assert not pods, f"{path} is deleted, and pods mount it"
+                del self.objects[path]
+                return
             assert kind in ("pods", "persistentvolumeclaims"), path
             if kind == "persistentvolumeclaims" and "deletionTimestamp" not in there["metadata"]:
                 self.releasing(there)
@@ -210,6 +215,12 @@ class _Write:
         if error is None and self.counts and self.kube.writes == self.kube.kill_at:
             raise OperatorKilledError
         await self.kube._travel()
+
+
+def _mounted(pod: ReadManifest) -> list[str]:
+    """Return the ConfigMaps that a pod mounts."""
+    volumes = pod["spec"].get("volumes", ())
+    return [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
 
 
 def _merged(there: Manifest, patch: ReadManifest) -> Manifest:
@@ -296,9 +307,17 @@ class Controllers:
                 labels = metadata["labels"] | {"controller-revision-hash": revision(spec["template"])}
                 made = {"metadata": metadata | {"labels": labels}, "spec": _copied(spec["template"]["spec"])}
                 kube.put(f"{pods}/{pod_name}", made)
+        latest = revision(spec["template"])
+        present = there.get("status", {}).get("currentRevision", latest)
+        revisions = {
+            pod["metadata"]["labels"].get("controller-revision-hash")
+            for _, pod in kube.of_kind("pods")
+            if pod["metadata"]["name"] in wanted
+        }
         status = {
             "observedGeneration": there["metadata"]["generation"],
-            "updateRevision": revision(spec["template"]),
+            "updateRevision": latest,
+            "currentRevision": latest if revisions <= {latest} else present,
         }
         if there.get("status") != status:
             kube.touch(path, there | {"status": status})

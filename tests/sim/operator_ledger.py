@@ -36,8 +36,15 @@ NOON_S = 1_900_022_400.0
 HOUR_S = 3600.0
 PASSES_MAX = 200
 _TIMES = frozenset(
-    {"lastTransitionTime", "since", "startedAt", "endedAt", "lastSuccess", "startTime", "completionTime"},
+    {
+        *("lastTransitionTime", "since", "startedAt", "stepStartedAt", "endedAt", "lastSuccess", "startTime"),
+        *("completionTime", "readyMark"),
+    }
 )
+BAD_IMAGE = "quire:bad"
+ROLLOUT = {"readyWithin": "10s", "stableFor": "0s"}
+PATIENCE_PASSES = 15
+"""More seconds than `readyWithin`."""
 _NUMBERS = frozenset({"uid", "resourceVersion", "generation", "observedGeneration"})
 _SUMMARY = json.dumps({"outcome": "succeeded", "counts": {"rows": 3}, "outputs": ["s3://reports/shop"]})
 TAIL = {"name": "tail", "initialPosition": "Latest"}
@@ -65,6 +72,7 @@ SPEC: dict[str, Any] = {
     "analytics": [TRAFFIC],
     "spark": {"image": "quire-jobs:1", "runsKept": 1},
     "deletionPolicy": "Delete",
+    "brokers": {"rollout": ROLLOUT},
 }
 
 
@@ -185,9 +193,13 @@ class Stage:
             self._kubernetes()
             self.now_s += 1.0
             quiet = quiet + 1 if self._parts() == before else 0
-            if quiet == 3:
+            if quiet == (PATIENCE_PASSES if self._is_waiting() else 3):
                 return
         raise AssertionError(f"still changing: {self.kube.objects.get(LEDGER, {}).get('status')}")
+
+    def _is_waiting(self) -> bool:
+        """Return whether a broker is not ready, so that the operator acts when its time is over."""
+        return any("run" not in pod["metadata"] and "status" not in pod for _, pod in self.kube.of_kind("pods"))
 
     def _parts(self) -> object:
         objects = {
@@ -233,8 +245,10 @@ class Stage:
                     self.brokers.unload()
 
     def _kubelet(self, path: str, pod: dict[str, Any]) -> None:
-        """Make a broker's pod ready at once."""
+        """Make a broker's pod ready at once, unless its image is broken."""
         name = pod["metadata"]["name"]
+        if pod["spec"]["containers"][0].get("image") == BAD_IMAGE:
+            return
         if "run" not in pod["metadata"] and pod["spec"].get("nodeName") and "status" not in pod:
             ready = [{"type": "Ready", "status": "True"}]
             self.kube.touch(path, pod | {"status": {"podIP": f"ip-{name}", "phase": "Running", "conditions": ready}})
@@ -260,6 +274,11 @@ class Stage:
             ends = [{"type": "Complete", "status": "True", "lastTransitionTime": now}]
             status = job["status"] | {"completionTime": now, "conditions": ends}
             self.kube.touch(path, job | {"status": status})
+
+    def images(self) -> set[str]:
+        """Return the images of the brokers that are ready."""
+        pods = [pod for _, pod in self.kube.of_kind("pods") if "run" not in pod["metadata"] and "status" in pod]
+        return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
     # ---- the outcome
     def outcome(self) -> Any:
@@ -296,7 +315,18 @@ def _a_run_is_asked_for(stage: Stage) -> None:
 
 
 def _another_image(stage: Stage) -> None:
-    stage.declare(brokers={"image": "quire:2"})
+    stage.declare(brokers={"image": "quire:2", "rollout": ROLLOUT})
+
+
+def _a_bad_image(stage: Stage) -> None:
+    stage.declare(brokers={"image": BAD_IMAGE, "rollout": ROLLOUT})
+
+
+def _a_good_image_again(stage: Stage) -> None:
+    rollout = stage.kube.objects[LEDGER]["status"]["rollout"]
+    if rollout["step"] != "RolledBack" or stage.images() != {"quire:2"}:
+        raise HistoryError(f"a bad image was not taken back: {rollout}, {stage.images()}")
+    stage.declare(brokers={"image": "quire:3", "rollout": ROLLOUT})
 
 
 def _an_hour_comes_with_a_long_run(stage: Stage) -> None:
@@ -320,6 +350,8 @@ STORY: tuple[tuple[str, Callable[[Stage], None]], ...] = (
     ("the second hour", _an_hour_comes),
     ("a run is asked for", _a_run_is_asked_for),
     ("another image", _another_image),
+    ("a bad image", _a_bad_image),
+    ("a good image again", _a_good_image_again),
     ("a long run", _an_hour_comes_with_a_long_run),
     ("the job is taken away", _the_job_is_taken_away),
     ("the job comes back", _the_job_comes_back),

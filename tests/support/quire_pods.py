@@ -65,8 +65,9 @@ def start_of_a_broker(resource: ManagedLedger, pool: Bookie, folder: Path, http_
     """As its pod would, but for the ports; it advertises the pod's name, which need not resolve for REST."""
     facts = BrokerFacts(pool, "image")
     file = folder / "broker.toml"
-    file.write_text(broker.config_text(resource, facts))
-    pod = broker.stateful_set(resource, facts)["spec"]["template"]
+    revision = broker.revision_of(resource, facts)
+    file.write_text(revision.config)
+    pod = revision.template
     main = pod["spec"]["containers"][0]
     main["args"] = [part.replace("$(POD_NAME)", f"{resource.meta.name}-broker-0") for part in main["args"]]
     return with_settings(arguments(pod, file), {"brokerServicePort": port, "webServicePort": http_port})

@@ -9,6 +9,7 @@ import itertools
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,16 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if given:
         yield Path(given)
         return
-    folder = tmp_path_factory.mktemp("apiserver")
+    with api_server(tmp_path_factory.mktemp("apiserver")) as found:
+        yield found
+
+
+@contextmanager
+def api_server(folder: Path, *, controllers: bool = False) -> Iterator[Path]:
+    """The kubeconfig of a server of its own; with Kubernetes' controllers if asked for. Skips without the tools."""
     command = [str(SCRIPT), "start", str(folder), str(free_port()), str(free_port())]
-    started = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    environment = os.environ | ({"CONTROLLERS": "1"} if controllers else {})
+    started = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=environment)
     if started.returncode == TOOL_MISSING:
         pytest.skip(started.stderr.strip())
     assert started.returncode == 0, started.stderr

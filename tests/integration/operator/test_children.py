@@ -11,8 +11,9 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders import Manifest
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children
-from quire_operator.builders.broker import BrokerFacts, broker_children
+from quire_operator.builders.broker import BrokerFacts
 from tests.integration.operator.kube_api import KubeApi
+from tests.support.broker_pods import declared_children
 from tests.support.kube_resources import BOOKIE, MANAGED_LEDGER, changed
 
 pytestmark = pytest.mark.slow
@@ -84,7 +85,7 @@ def test_the_children_of_a_managed_ledger_are_taken_and_applying_them_again_chan
 ) -> None:
     pool = Bookie.model_validate(made(kube, namespace, changed(BOOKIE, changes)))
     resource = ManagedLedger.model_validate(made(kube, namespace, MANAGED_LEDGER))
-    apply_twice(kube, namespace, broker_children(resource, BrokerFacts(pool, "quire:1")))
+    apply_twice(kube, namespace, declared_children(resource, BrokerFacts(pool, "quire:1")))
 
 
 def test_a_field_that_was_changed_by_hand_is_put_back(kube: KubeApi, namespace: str) -> None:

@@ -127,7 +127,7 @@ async def test_a_namespace_comes_to_be_as_declared_and_goes_with_its_resource(st
     assert isolation["shop~orders"]["namespaces"] == ["shop/orders"]
     assert conditions(found) == {
         **dict.fromkeys(("CursorsHealthy", "PolicyApplied", "Ready", "Writable"), "True"),
-        **dict.fromkeys(("Degraded", "PodsBlocked", "Stalled", "WriteRejected"), "False"),
+        **dict.fromkeys(("Degraded", "PodsBlocked", "RolledBack", "Stalled", "WriteRejected"), "False"),
         "FullyReplicated": "Unknown",
         "Reconciling": "True",  # no controller reports that it has observed the StatefulSet
     }

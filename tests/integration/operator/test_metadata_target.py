@@ -16,6 +16,7 @@ from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.etcd_gateway import ask_store
 from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.observing_target import mounted_config_maps
 from quire_operator.plan.metadata_target import StoreAnswer
 from quire_operator.reconcile import reconcile_bookie, reconcile_managed_ledger
 from tests.integration.operator.kube_api import KubeApi
@@ -94,9 +95,11 @@ class Children:
         """Everything with which pods start: a change of any of it replaces pods, or reaches them at a restart."""
         apps, core = (f"/{group}/namespaces/{self.namespace}" for group in ("apis/apps/v1", "api/v1"))
         workloads = ("statefulsets/pool-bookie", "statefulsets/orders-broker", "deployments/pool-autorecovery")
-        maps = ("pool-bookie", "orders-broker", "pool-autorecovery")
         found = {one: self.api.get(f"{apps}/{one}").expect()["spec"]["template"] for one in workloads}
-        return found | {one: self.api.get(f"{core}/configmaps/{one}").expect()["data"] for one in maps}
+        mounted = {one.partition("/")[2]: mounted_config_maps(template)[0] for one, template in found.items()}
+        return found | {
+            one: self.api.get(f"{core}/configmaps/{name}").expect()["data"] for one, name in mounted.items()
+        }
 
     def stalled(self) -> set[tuple[str, str]]:
         """Status and reason of `Stalled`, of both resources."""

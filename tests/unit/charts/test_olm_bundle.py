@@ -16,9 +16,10 @@ import yaml
 from quire_operator.api import crds
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children
-from quire_operator.builders.broker import BrokerFacts, broker_children
+from quire_operator.builders.broker import BrokerFacts
 from quire_operator.builders.job_access import job_access
 from scripts import olm_bundle
+from tests.support.broker_pods import declared_children
 from tests.unit.charts.rendering import Manifest, objects, tool
 from tests.unit.operator.certificates.test_keeping import bookie, managed_ledger
 
@@ -121,7 +122,7 @@ def test_the_named_children_are_those_that_the_operator_makes() -> None:
     made = {
         "Bookie": bookie_children(pool, BookieFacts(3, "image", pod_monitors=True))
         + recovery_children(pool, "image", True),
-        "ManagedLedger": broker_children(ledger, BrokerFacts(pool, "image", pod_monitors=True))
+        "ManagedLedger": declared_children(ledger, BrokerFacts(pool, "image", pod_monitors=True))
         + job_access(ledger, cluster_mode=True),
     }
     for kind, children in made.items():

@@ -9,9 +9,10 @@ import pytest
 
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children
-from quire_operator.builders.broker import BrokerFacts, broker_children
+from quire_operator.builders.broker import BrokerFacts
 from quire_operator.builders.job_access import job_access
 from quire_operator.cluster.paths import collection
+from tests.support.broker_pods import declared_children
 from tests.unit.charts.rendering import ALL_NAMESPACES, ONE_NAMESPACE, ROOT, Manifest, objects
 from tests.unit.operator.certificates.test_keeping import bookie, managed_ledger
 
@@ -122,7 +123,7 @@ def test_every_child_is_in_the_table() -> None:
     pool, ledger = bookie(), managed_ledger()
     children = bookie_children(pool, BookieFacts(3, "image", pod_monitors=True))
     children += recovery_children(pool, "image", True)
-    children += broker_children(ledger, BrokerFacts(pool, "image", pod_monitors=True))
+    children += declared_children(ledger, BrokerFacts(pool, "image", pod_monitors=True))
     children += job_access(ledger, cluster_mode=True)
     for child in children:
         group = child["apiVersion"].rpartition("/")[0]

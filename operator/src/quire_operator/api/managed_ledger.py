@@ -85,6 +85,31 @@ class JobRow(ApiModel):
     )
 
 
+class RolloutStep(StrEnum):
+    """The step of a change of the brokers. `plan.rollout` defines their order."""
+
+    FIRST = "First"
+    SETTLING = "Settling"
+    REST = "Rest"
+    HOLDING = "Holding"
+    ROLLED_BACK = "RolledBack"
+    CLEANING = "Cleaning"
+    DONE = "Done"
+
+
+class RolloutRecord(ApiModel):
+    """The latest change of the brokers' pods."""
+
+    step: RolloutStep = Field(description="First: one pod has it. Rest: all get it. RolledBack: it did not work.")
+    revision: Label = Field(description="The revision that the spec declares.")
+    good: Label | None = Field(default=None, description="The last revision with which all brokers were ready.")
+    started_at: Timestamp = Field(description="When it was tried.")
+    step_started_at: Timestamp = Field(description="When this step began.")
+    ready_mark: Label | None = Field(default=None, description="Identifies the pod and since when it is ready.")
+    reason: Label | None = Field(default=None, description="Why it was rolled back or waits, machine-readable.")
+    message: Message | None = Field(default=None, description="Why it was rolled back or waits, human-readable.")
+
+
 class ManagedLedgerStatus(ApiModel):
     """The observed state."""
 
@@ -101,6 +126,7 @@ class ManagedLedgerStatus(ApiModel):
     )
     under_replicated: Whole | None = Field(default=None, description="Under-replicated ledgers of the cluster.")
     brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "State of each broker.")
+    rollout: RolloutRecord | None = Field(default=None, description="The latest change of the brokers' pods.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")
     jobs: tuple[JobRow, ...] = keyed("name", JOBS_MAX, "Each job and its latest run.")
     conditions: tuple[Condition, ...] = conditions_field()

@@ -1,4 +1,7 @@
-"""Builds the children of a `ManagedLedger`: broker StatefulSet, Services, configuration, disruption budget. Pure."""
+"""Builds the children of a `ManagedLedger`: broker StatefulSet, Services, configuration, disruption budget. Pure.
+
+The plan decides which revision of the pods is applied, and on how many of them (`plan.rollout`).
+"""
 
 import re
 from dataclasses import dataclass
@@ -8,9 +11,9 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.shared import Metadata
 from quire_operator.builders import Manifest
 from quire_operator.builders.bookie import CONFIG_HEAD, pod_monitor
-from quire_operator.builders.naming import BROKER, CREDENTIALS_HASH, child, child_name, selector
+from quire_operator.builders.broker_revision import Revision, config_map, config_map_name, digest
+from quire_operator.builders.naming import BROKER, CREDENTIALS_HASH, REVISION_ANNOTATION, child, child_name, selector
 from quire_operator.builders.pods import (
-    CONFIG_FILE,
     container,
     pod_spec,
     pod_template,
@@ -34,6 +37,7 @@ from quire_operator.builders.sizing import broker_resources
 from quire_operator.builders.toml import toml_text
 
 HEADLESS = "brokers"
+PORT_NAMES = ("pulsar", "http", "pulsar-tls", "https")
 NO_CREDENTIALS = "none"
 """Digest of a missing Secret."""
 GRACE_S = 60
@@ -52,18 +56,31 @@ class BrokerFacts:
     """Digest of the credentials of object storage; None if the resource names none."""
 
 
-def broker_children(resource: ManagedLedger, facts: BrokerFacts) -> list[Manifest]:
+@dataclass(frozen=True, slots=True)
+class AppliedRevision:
+    """The revision with which the StatefulSet is applied."""
+
+    revision: Revision
+    partition: int = 0
+    """Pods with a lower ordinal keep the former revision."""
+    other: Revision | None = None
+    """Another revision that pods may have meanwhile; the Services have its ports, too."""
+
+
+def broker_children(resource: ManagedLedger, facts: BrokerFacts, applied: AppliedRevision) -> list[Manifest]:
     """Return all children, in the order of creation."""
+    ports = broker_ports(resource.spec.brokers) | applied.revision.ports
+    ports |= {} if applied.other is None else applied.other.ports
     found = [
         service_account(resource),
-        config_map(resource, facts),
-        headless_service(resource),
-        client_service(resource),
-        stateful_set(resource, facts),
+        config_map(resource, applied.revision),
+        headless_service(resource, ports),
+        client_service(resource, ports),
+        stateful_set(resource, applied),
         disruption_budget(resource),
     ]
     if facts.pod_monitors and resource.spec.monitoring.enabled:
-        port = "http" if "http" in broker_ports(resource.spec.brokers) else "https"
+        port = "http" if "http" in applied.revision.ports else "https"
         tls = resource.spec.brokers.tls
         secret = tls.secret_name if tls is not None and port == "https" else None
         found.append(
@@ -77,35 +94,28 @@ def config_text(resource: ManagedLedger, facts: BrokerFacts) -> str:
     return toml_text(broker_settings(resource.spec, facts.pool.spec), CONFIG_HEAD)
 
 
-def config_map(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
-    """Return the ConfigMap with the configuration file."""
-    head = child("ConfigMap", "v1", "ManagedLedger", resource.meta, BROKER)
-    return head | {"data": {CONFIG_FILE: config_text(resource, facts)}}
-
-
 def service_account(resource: ManagedLedger) -> Manifest:
     """Return an account without permissions or token."""
     head = child("ServiceAccount", "v1", "ManagedLedger", resource.meta, BROKER)
     return head | {"automountServiceAccountToken": False}
 
 
-def _ports(resource: ManagedLedger) -> list[Manifest]:
-    found = broker_ports(resource.spec.brokers)
-    return [{"name": name, "port": port, "targetPort": name} for name, port in found.items()]
+def _ports(ports: dict[str, int]) -> list[Manifest]:
+    return [{"name": name, "port": ports[name], "targetPort": name} for name in PORT_NAMES if name in ports]
 
 
-def client_service(resource: ManagedLedger) -> Manifest:
+def client_service(resource: ManagedLedger, ports: dict[str, int]) -> Manifest:
     """Return the Service for clients, which covers only ready brokers."""
     meta, wanted = resource.meta, resource.spec.brokers.service
     found = child("Service", "v1", "ManagedLedger", meta, BROKER)
     if wanted.annotations:
         found["metadata"] = found["metadata"] | {"annotations": dict(wanted.annotations)}
     return found | {
-        "spec": {"type": wanted.type.value, "selector": selector(meta.name, BROKER), "ports": _ports(resource)}
+        "spec": {"type": wanted.type.value, "selector": selector(meta.name, BROKER), "ports": _ports(ports)}
     }
 
 
-def headless_service(resource: ManagedLedger) -> Manifest:
+def headless_service(resource: ManagedLedger, ports: dict[str, int]) -> Manifest:
     """Return the Service that names the broker pods, for the responses of lookups."""
     meta = resource.meta
     found = child("Service", "v1", "ManagedLedger", meta, BROKER)
@@ -115,7 +125,7 @@ def headless_service(resource: ManagedLedger) -> Manifest:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": selector(meta.name, BROKER),
-            "ports": _ports(resource),
+            "ports": _ports(ports),
         }
     }
 
@@ -141,8 +151,17 @@ def broker_host(meta: Metadata, pod: str) -> str:
     return f"{pod}.{child_name(meta.name, HEADLESS)}.{meta.namespace}.svc"
 
 
-def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
-    """Return the StatefulSet. Brokers store no data, so Kubernetes replaces them by itself, one at a time."""
+def revision_of(resource: ManagedLedger, facts: BrokerFacts) -> Revision:
+    """Return the revision that the spec declares."""
+    store = facts.pool.spec.metadata
+    name = digest(_template(resource, facts, ""), store)
+    template = _template(resource, facts, config_map_name(resource.meta.name, name))
+    template["metadata"]["annotations"][REVISION_ANNOTATION] = name
+    return Revision(name, config_text(resource, facts), template, store)
+
+
+def _template(resource: ManagedLedger, facts: BrokerFacts, config_map: str) -> Manifest:
+    """Return the pod template. `config_map`: the ConfigMap that the pods mount."""
     meta, spec, pool = resource.meta, resource.spec, facts.pool.spec
     name, match = child_name(meta.name, BROKER), selector(meta.name, BROKER)
     headless = child_name(meta.name, HEADLESS)
@@ -151,7 +170,7 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
     main = container(image, arguments, ports, broker_resources(spec.brokers), "/healthz", tls="http" not in ports)
     # `/healthz` depends on the metadata store: a restart would not help while etcd is unavailable.
     main["livenessProbe"] = {"tcpSocket": {"port": next(iter(ports))}, "periodSeconds": 10, "failureThreshold": 6}
-    pod = pod_spec(main, name, name, GRACE_S) | spread(match, pool.placement.topology_keys, 1, enforce=False)
+    pod = pod_spec(main, config_map, name, GRACE_S) | spread(match, pool.placement.topology_keys, 1, enforce=False)
     pod = with_pool_tokens(with_secrets(pod, pool.metadata, pool.tls), pool.authentication, BROKER_TOKEN)
     tls, authentication = spec.brokers.tls, spec.brokers.authentication
     if tls is not None and tls.secret_name is not None and "https" in ports:
@@ -168,16 +187,22 @@ def stateful_set(resource: ManagedLedger, facts: BrokerFacts) -> Manifest:
     template = pod_template(meta.name, BROKER, pod, config_text(resource, facts), spec.brokers.pod_template)
     if facts.credentials is not None:
         template["metadata"]["annotations"][CREDENTIALS_HASH] = facts.credentials
-    head = with_store(child("StatefulSet", "apps/v1", "ManagedLedger", meta, BROKER), pool.metadata)
+    return template
+
+
+def stateful_set(resource: ManagedLedger, applied: AppliedRevision) -> Manifest:
+    """Return the StatefulSet. Brokers store no data, so Kubernetes replaces them by itself, one at a time."""
+    meta = resource.meta
+    head = with_store(child("StatefulSet", "apps/v1", "ManagedLedger", meta, BROKER), applied.revision.store)
     return head | {
         "spec": {
-            "serviceName": headless,
-            "replicas": spec.brokers.replicas,
+            "serviceName": child_name(meta.name, HEADLESS),
+            "replicas": resource.spec.brokers.replicas,
             "podManagementPolicy": "Parallel",
-            "updateStrategy": {"type": "RollingUpdate"},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": applied.partition}},
             "revisionHistoryLimit": 5,
-            "selector": {"matchLabels": match},
-            "template": template,
+            "selector": {"matchLabels": selector(meta.name, BROKER)},
+            "template": applied.revision.template,
         }
     }
 

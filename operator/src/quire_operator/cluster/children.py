@@ -43,3 +43,10 @@ async def delete_monitor(kube: Kube, applied: Applied, namespace: str, name: str
         await kube.delete(path, uid)
     except KubeError as error:
         _log.warning("%s could not be deleted, continuing: %s", path, error)
+
+
+async def delete_config_map(kube: Kube, applied: Applied, namespace: str, name: str, uid: str) -> None:
+    """Delete a ConfigMap of ours. Raises KubeError, UnreachableError."""
+    path = object_path("v1", "ConfigMap", namespace, name)
+    applied.lost(path)
+    await kube.delete(path, uid)

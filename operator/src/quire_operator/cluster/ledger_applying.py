@@ -7,7 +7,7 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
-from quire_operator.cluster.children import apply_child, delete_monitor
+from quire_operator.cluster.children import apply_child, delete_config_map, delete_monitor
 from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, managed_ledger_path, manifest_path, object_path
@@ -50,6 +50,8 @@ class LedgerActions:
                 await apply_child(self._kube, self._applied, action.manifest, self._now_s)
             elif isinstance(action, act.DeleteMonitor):
                 await delete_monitor(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
+            elif isinstance(action, act.DeleteConfigMap):
+                await delete_config_map(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
             elif isinstance(action, act.SetFinalizer):
                 path = managed_ledger_path(self._meta.namespace, self._meta.name)
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)

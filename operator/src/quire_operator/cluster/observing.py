@@ -21,6 +21,7 @@ from quire_operator.builders.naming import (
     FIELD_MANAGER,
     MONITORING_VERSION,
     REPLACE_ANNOTATION,
+    REVISION_ANNOTATION,
     ZONE_ANNOTATION,
     child_name,
     selector_text,
@@ -282,6 +283,11 @@ def _is_ready(pod: Manifest) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def _ready_since(pod: Manifest) -> str | None:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return next((one.get("lastTransitionTime") for one in conditions if one["type"] == "Ready"), None)
+
+
 def is_started(pod: Manifest) -> bool:
     """Return whether the process of a pod was ready at least once since it started."""
     return any(one.get("started") for one in pod.get("status", {}).get("containerStatuses", ()))
@@ -296,6 +302,7 @@ def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
         metadata["uid"],
         metadata.get("labels", {}).get("controller-revision-hash", ""),
         ready=_is_ready(pod),
+        ready_since=_ready_since(pod),
         started=is_started(pod),
         deleting="deletionTimestamp" in metadata,
         node=node,
@@ -328,6 +335,7 @@ def _claim(claim: Manifest, classes: frozenset[str], gone: dict[str, str]) -> Ob
 def observed_stateful_set(there: Manifest, rejected: str | None = None) -> ObservedStatefulSet:
     """Convert a StatefulSet for the plans. `rejected`: see `rejected_pod`."""
     metadata, spec, status = there["metadata"], there["spec"], there.get("status", {})
+    annotations = (spec.get("template") or {}).get("metadata", {}).get("annotations") or {}
     return ObservedStatefulSet(
         metadata["name"],
         metadata["uid"],
@@ -336,7 +344,9 @@ def observed_stateful_set(there: Manifest, rejected: str | None = None) -> Obser
         tuple(_template(template) for template in spec.get("volumeClaimTemplates", ())),
         current=status.get("observedGeneration") == metadata["generation"],
         deleting="deletionTimestamp" in metadata,
-        credentials=((spec.get("template") or {}).get("metadata", {}).get("annotations") or {}).get(CREDENTIALS_HASH),
+        is_complete=status.get("currentRevision", "") == status.get("updateRevision"),
+        revision=annotations.get(REVISION_ANNOTATION),
+        credentials=annotations.get(CREDENTIALS_HASH),
         rejected_pod=rejected,
     )
 

@@ -7,6 +7,8 @@ import asyncio
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders import Manifest
+from quire_operator.builders.broker_revision import parsed_revision
 from quire_operator.builders.effective import effective_managed_ledger
 from quire_operator.builders.naming import BROKER, child_name, selector_text
 from quire_operator.cluster.broker_endpoints import broker_endpoints, first_answer
@@ -22,11 +24,12 @@ from quire_operator.cluster.observing import (
     unwanted_monitors,
 )
 from quire_operator.cluster.observing_jobs import observe_jobs
-from quire_operator.cluster.observing_target import observe_target
+from quire_operator.cluster.observing_target import mounted_config_maps, observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
-from quire_operator.plan.ledger_observation import LedgerObservation
+from quire_operator.plan.ledger_observation import LedgerObservation, ObservedRevision
+from quire_operator.plan.rollout import reads_revisions
 
 
 async def observe_managed_ledger(
@@ -73,6 +76,7 @@ async def observe_managed_ledger(
                 there, await rejected_pod(kube, memory.cache, namespace, there, len(pods), now_s)
             ),
             pods=tuple(observed_pod(pod, {}) for pod in pods),
+            revisions=await _revisions(kube, resource, pods, there),
             namespace=state,
             under_replicated=_under_replicated(pool),
             target=target,
@@ -84,6 +88,23 @@ async def observe_managed_ledger(
             rival=None if pool is None else await _rival(kube, resource, pool, memory),
         ),
         endpoint,
+    )
+
+
+async def _revisions(
+    kube: Kube, resource: ManagedLedger, pods: list[Manifest], there: Manifest | None
+) -> tuple[ObservedRevision, ...]:
+    """Return the ConfigMaps of the brokers; none if the plan does not need them, which saves a request."""
+    status, meta = resource.status, resource.meta
+    if not reads_revisions(status.rollout, is_changed=status.observed_generation != meta.generation):
+        return ()
+    templates = [] if there is None else [there["spec"]["template"]]
+    used = {name for one in (*pods, *templates) for name in mounted_config_maps(one)}
+    found = await kube.list(collection("v1", "ConfigMap", meta.namespace), selector_text(meta.name, BROKER))
+    return tuple(
+        ObservedRevision(name, one["metadata"]["uid"], name in used, parsed_revision(meta.name, one))
+        for one in found
+        if (name := one["metadata"]["name"])
     )
 
 

@@ -25,15 +25,22 @@ async def observe_target(
 ) -> ObservedTarget | None:
     """Return the declared store of a pool if running children use another one; None otherwise. Raises KubeError.
 
-    `children`: name of the children's StatefulSet and ConfigMap; `there`: the StatefulSet. Both stores are contacted
-    only if they differ.
+    `children`: name of the children's StatefulSet and ConfigMap; `there`: the StatefulSet, whose template may name
+    another ConfigMap. Both stores are contacted only if they differ.
     """
     wanted = pool.spec.metadata
-    present = _annotated(there) or await _configured(kube, namespace, children, wanted)
+    mounted = mounted_config_maps({} if there is None else there["spec"]["template"])
+    present = _annotated(there) or await _configured(kube, namespace, next(iter(mounted), children), wanted)
     if present is None or present == wanted:
         return None
     ours, theirs = await asyncio.gather(ask_store(kube, namespace, present), ask_store(kube, namespace, wanted))
     return ObservedTarget(present, wanted, ours, theirs, accepts(pool.meta.annotations, wanted))
+
+
+def mounted_config_maps(pod: Manifest) -> list[str]:
+    """Return the ConfigMaps that a pod, or a template of pods, mounts."""
+    volumes = (pod.get("spec") or {}).get("volumes") or ()
+    return [one["configMap"]["name"] for one in volumes if "configMap" in one]
 
 
 def _annotated(there: Manifest | None) -> MetadataStore | None:
@@ -45,12 +52,12 @@ def _annotated(there: Manifest | None) -> MetadataStore | None:
         return None
 
 
-async def _configured(kube: Kube, namespace: str, children: str, wanted: MetadataStore) -> MetadataStore | None:
+async def _configured(kube: Kube, namespace: str, config_map: str, wanted: MetadataStore) -> MetadataStore | None:
     """Return the store in the configuration of children without the annotation, of an earlier version.
 
     It has no names of Secrets: those of the spec count.
     """
-    found = await kube.get(object_path("v1", "ConfigMap", namespace, children))
+    found = await kube.get(object_path("v1", "ConfigMap", namespace, config_map))
     try:
         settings = tomllib.loads(((found or {}).get("data") or {}).get(CONFIG_FILE, ""))
         url = next((str(settings[key]) for key in _URL_SETTINGS if key in settings), "")

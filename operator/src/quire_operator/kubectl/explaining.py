@@ -15,7 +15,7 @@ from quire_operator.kubectl.tables import duration
 _GOOD_WHEN_FALSE = frozenset(
     {
         *("Degraded", "Stalled", "WriteRejected", "PodsBlocked", "DiskPressure", "ScaleDownBlocked"),
-        *("ReplaceBlocked", "NotYetServed", "BookiesUnguarded", "SlowBookie"),
+        *("ReplaceBlocked", "NotYetServed", "BookiesUnguarded", "SlowBookie", "RolledBack"),
     }
 )
 _QUIET = frozenset({"Reconciling", "Quiesced"})
@@ -26,6 +26,7 @@ _REMEDIES = {
     "MetadataReachable": "check etcd and its NetworkPolicies; nothing is replaced meanwhile",
     "WriteRejected": "correct the field that the API server names, or the quota or webhook that rejects the object",
     "PodsBlocked": "`kubectl describe pod` has all of its events; free capacity, or correct the image or the mounts",
+    "RolledBack": "correct the fields of the spec that the message points to: a changed spec is tried again",
     "DiskPressure": "raise storage.ledgers.size, or replicas",
     "SlowBookie": "replace its disk, or set slowBookies.action to Replace",
     "ScaleDownBlocked": "the message has the remedy; a drain is never forced",

@@ -32,6 +32,14 @@ class DeleteMonitor:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteConfigMap:
+    """Delete the ConfigMap of a former revision, which no pod uses."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class AnnotateZone:
     """Annotate a pod with the zone of its node."""
 
@@ -136,6 +144,7 @@ Action = (
     | StartRun
     | DeleteRun
     | DeleteMonitor
+    | DeleteConfigMap
     | AnnotateZone
     | SetReplicas
     | DeletePod

@@ -153,13 +153,23 @@ def _stalled(observed: PoolObservation, at: Decisions) -> Finding:
     if at.expansion_blocker is not None:
         return finding("Stalled", True, "VolumesCannotGrow", "", at.expansion_blocker)
     if operation is not None and _is_stuck(operation, observed):
-        return finding("Stalled", True, "Stuck", "", _progress(operation))
+        return finding("Stalled", True, "Stuck", "", _stuck(operation, observed))
     return finding("Stalled", False, "", "NotStalled")
 
 
 def _is_stuck(operation: Operation, observed: PoolObservation) -> bool:
     waits = operation.step in (Step.SETTLING, Step.REPLACING, Step.REJOINING)
     return waits and roll.is_stuck(operation, observed)
+
+
+def _stuck(operation: Operation, observed: PoolObservation) -> str:
+    """Return where the operation stands, what its pod said, and the remedy."""
+    pod = observed.pod(operation.pod or "")
+    blocked = None if pod is None or pod.blocked is None else ": ".join(filter(None, pod.blocked))
+    said = None if pod is None else pod.failure or blocked
+    rolls = operation.type is OperationType.ROLL
+    remedy = "no other pod is replaced; correct the spec, or restore its former value" if rolls else None
+    return "; ".join(filter(None, [_progress(operation), said, remedy]))
 
 
 def _progress(operation: Operation) -> str:
@@ -209,7 +219,7 @@ def _degraded(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], bloc
     if at.expansion_blocker is not None:
         problems.append(("VolumesCannotGrow", at.expansion_blocker))
     if at.operation is not None and _is_stuck(at.operation, observed):
-        problems.append(("Stuck", _progress(at.operation)))
+        problems.append(("Stuck", _stuck(at.operation, observed)))
     reason = problems[0][0] if problems else ""
     message = "; ".join(dict.fromkeys(text for _, text in problems))
     return finding("Degraded", bool(problems), reason, "Well", message)

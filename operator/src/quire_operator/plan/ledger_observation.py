@@ -6,6 +6,7 @@ from typing import Any
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.builders.broker_revision import Revision
 from quire_operator.plan.jobs_observation import JobsObservation
 from quire_operator.plan.metadata_target import ObservedTarget
 from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet, Rejection
@@ -61,6 +62,18 @@ class TenantState:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedRevision:
+    """A ConfigMap of the brokers."""
+
+    name: str
+    uid: str
+    used: bool
+    """A pod, or the template of the StatefulSet, mounts it."""
+    revision: Revision | None = None
+    """The revision in it; None for a ConfigMap of an earlier version."""
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerObservation:
     """A ManagedLedger and its children, observed once."""
 
@@ -74,6 +87,8 @@ class LedgerObservation:
     writable_bookies: int | None = None
     stateful_set: ObservedStatefulSet | None = None
     pods: tuple[ObservedPod, ...] = ()
+    revisions: tuple[ObservedRevision, ...] = ()
+    """Empty unless the plan needs them (`rollout.reads_revisions`)."""
     namespace: NamespaceState | None = None
     """None if no broker responded."""
     under_replicated: int | None = None

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
-from quire_operator.builders.broker import NO_CREDENTIALS, BrokerFacts, broker_children, broker_hosts
-from quire_operator.plan import metadata_target, rejections
+from quire_operator.builders.broker import NO_CREDENTIALS, BrokerFacts, broker_children, broker_hosts, revision_of
+from quire_operator.plan import metadata_target, rejections, rollout
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -46,7 +46,7 @@ def plan_managed_ledger(
     resource, spec = observed.resource, observed.resource.spec
     if resource.meta.deletion_timestamp is not None:
         leaving, held = _deletion(observed)
-        at = LedgerDecisions(deletion_held=held, jobs=JobsPlan(rows=resource.status.jobs))
+        at = LedgerDecisions(resource.status.rollout, deletion_held=held, jobs=JobsPlan(rows=resource.status.jobs))
         return LedgerPlan(leaving, render_status(observed, at), BUSY_REQUEUE_S)
     faults = tuple(managed_ledger_faults(resource, observed.pool, observed.bookies))
     faults += tuple(filter(None, [observed.certificate_fault, observed.password_fault, _rivalry(observed)]))
@@ -54,11 +54,13 @@ def plan_managed_ledger(
     not_served = tuple(not_served_by_brokers(resource))
     if observed.pool is None or faults or spec.paused:
         jobs = plan_jobs(observed, jobs_image, may_act=False, ready=False)
-        at = LedgerDecisions(faults, not_served=not_served, jobs=jobs)
+        at = LedgerDecisions(resource.status.rollout, faults, not_served=not_served, jobs=jobs)
         return LedgerPlan(jobs.actions, render_status(observed, at), IDLE_REQUEUE_S)
     actions: list[Action | NamespaceAction] = [] if FINALIZER in resource.meta.finalizers else [SetFinalizer(True)]
     facts = BrokerFacts(observed.pool, default_image, observed.pod_monitors, _credentials(observed))
-    actions += [Apply(child) for child in broker_children(resource, facts)]
+    course = rollout.course(observed, revision_of(resource, facts))
+    actions += [Apply(child) for child in broker_children(resource, facts, course.applied)]
+    actions += course.actions
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += metadata_target.blocked_events(resource.status.conditions, observed.target)
     actions += rejections.blocked_events(resource.status.conditions, observed.pods, observed.stateful_set)
@@ -67,9 +69,9 @@ def plan_managed_ledger(
     against = () if observed.namespace is None else tuple(contradictions(spec, observed.namespace))
     idle = observed.namespace is not None and not wanting
     jobs = plan_jobs(observed, jobs_image, may_act=True, ready=idle)
-    at = LedgerDecisions(faults, against, not_served, len(wanting), jobs=jobs)
-    stopped = spec.brokers.replicas == 0
-    requeue_s = IDLE_REQUEUE_S if (idle and not loads) or stopped else BUSY_REQUEUE_S
+    at = LedgerDecisions(course.record, faults, against, not_served, len(wanting), jobs=jobs)
+    stopped, rolls = spec.brokers.replicas == 0, rollout.needs_time(course.record)
+    requeue_s = IDLE_REQUEUE_S if ((idle and not loads) or stopped) and not rolls else BUSY_REQUEUE_S
     return LedgerPlan(
         (*actions, *wanting, *loads, *jobs.actions), render_status(observed, at), min(requeue_s, jobs.requeue_s)
     )

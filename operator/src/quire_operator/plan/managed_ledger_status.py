@@ -2,8 +2,8 @@
 
 `judged` computes the state and all conditions together, so that these invariants hold (see `test_conditions_agree`):
 
-* Ready=True implies Writable=True, PolicyApplied=True, Degraded=False, Stalled=False, WriteRejected=False and
-  PodsBlocked=False.
+* Ready=True implies Writable=True, PolicyApplied=True, Degraded=False, Stalled=False, WriteRejected=False,
+  PodsBlocked=False and RolledBack=False.
 * Ready is not True implies Reconciling=True or Stalled=True, unless it is paused or has no brokers by its spec.
 * Reconciling=True and Stalled=True exclude each other.
 * The state Open implies Ready=True; the state Degraded implies Degraded=True.
@@ -17,11 +17,13 @@ from quire_operator.api.managed_ledger import (
     BrokerRow,
     LedgerState,
     ManagedLedgerStatus,
+    RolloutRecord,
+    RolloutStep,
     SlowestCursor,
     TopicRow,
 )
 from quire_operator.builders.broker import service_url
-from quire_operator.plan import metadata_target, rejections
+from quire_operator.plan import metadata_target, rejections, rollout
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
 from quire_operator.plan.jobs import JobsPlan
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
@@ -34,6 +36,8 @@ NO_BROKER = "no broker responds"
 class LedgerDecisions:
     """Decisions of the plan that the status needs in addition to the observation."""
 
+    rollout: RolloutRecord | None = None
+    """The latest change of the brokers, after this reconciliation."""
     faults: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
     not_served: tuple[str, ...] = ()
@@ -62,6 +66,7 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
         under_replicated=observed.under_replicated,
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in observed.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
+        rollout=at.rollout,
         jobs=at.jobs.rows,
         conditions=moved_on(resource.status.conditions, conditions, rfc3339(observed.now_s), generation),
     )
@@ -96,10 +101,11 @@ def judged(observed: LedgerObservation, at: LedgerDecisions) -> tuple[LedgerStat
     found = [
         ready,
         degraded,
-        _reconciling(observed, ready, stalled),
+        _reconciling(observed, at, ready, stalled),
         stalled,
         rejections.rejected(observed.rejected),
         blocked,
+        _rolled_back(at),
         applied,
         writable,
         _replicated(observed),
@@ -148,7 +154,7 @@ def _degraded(observed: LedgerObservation, at: LedgerDecisions, writable: Findin
         problems.append((observed.rejected.reason, observed.rejected.message))
     if blocked.status is Truth.TRUE:
         problems.append((blocked.reason, blocked.message))
-    problems += filter(None, [metadata_target.blocker(observed.target)])
+    problems += filter(None, [metadata_target.blocker(observed.target), rollout.problem(observed, at.rollout)])
     if observed.namespace is None and observed.resource.spec.brokers.replicas and not _is_new(observed):
         problems.append(("NoBroker", NO_BROKER))
     if at.contradictions:
@@ -165,15 +171,23 @@ def _stalled(observed: LedgerObservation, at: LedgerDecisions) -> Finding:
         return finding("Stalled", True, "InvalidSpec", "", "; ".join(at.faults))
     if observed.rejected is not None:
         return finding("Stalled", True, observed.rejected.reason, "", observed.rejected.message)
-    target = metadata_target.blocker(observed.target)
-    if target is not None and not observed.resource.spec.paused:
-        return finding("Stalled", True, target[0], "", target[1])
+    blocker = metadata_target.blocker(observed.target) or rollout.problem(observed, at.rollout)
+    if blocker is not None and not observed.resource.spec.paused:
+        return finding("Stalled", True, blocker[0], "", blocker[1])
     if at.contradictions:
         return finding("Stalled", True, "Contradiction", "", "; ".join(at.contradictions))
     return finding("Stalled", False, "", "NotStalled")
 
 
-def _reconciling(observed: LedgerObservation, ready: Finding, stalled: Finding) -> Finding:
+def _rolled_back(at: LedgerDecisions) -> Finding:
+    """Check whether the brokers run a former revision because the declared one did not work."""
+    record = at.rollout
+    if record is None or record.step is not RolloutStep.ROLLED_BACK:
+        return finding("RolledBack", False, "", "NotRolledBack")
+    return finding("RolledBack", True, record.reason or rollout.NOT_READY, "", record.message or "")
+
+
+def _reconciling(observed: LedgerObservation, at: LedgerDecisions, ready: Finding, stalled: Finding) -> Finding:
     """Check whether the operator or the cluster still works towards the spec."""
     if stalled.status is Truth.TRUE:
         return finding("Reconciling", False, "", "Stalled")
@@ -182,6 +196,10 @@ def _reconciling(observed: LedgerObservation, ready: Finding, stalled: Finding) 
     if ready.reason == "Stopped":
         return finding("Reconciling", False, "", "Stopped", ready.message)
     rolling = observed.stateful_set is not None and not observed.stateful_set.current
+    if ready.status is Truth.TRUE and at.rollout is not None and rollout.is_under_way(at.rollout):
+        step = f"revision {at.rollout.revision} of the brokers is at step {at.rollout.step.value}"
+        message = ": ".join(filter(None, [step, at.rollout.message]))
+        return finding("Reconciling", True, "RollingOut", "", message)
     if ready.status is Truth.TRUE and rolling:
         return finding("Reconciling", True, "Updating", "", "the StatefulSet of the brokers changes")
     return finding("Reconciling", ready.status is not Truth.TRUE, ready.reason, "NothingToDo", ready.message)

@@ -29,6 +29,8 @@ class ObservedPod:
     revision: str = ""
     """`controller-revision-hash`: the template that it was created from."""
     ready: bool = False
+    ready_since: str | None = None
+    """When it became ready, according to its kubelet's clock."""
     started: bool = False
     """Its process was ready at least once since it started; on an unreachable node, according to the last report."""
     deleting: bool = False
@@ -112,6 +114,10 @@ class ObservedStatefulSet:
     current: bool = True
     """Its controller has observed the last change of its spec."""
     deleting: bool = False
+    is_complete: bool = False
+    """Its controller would create every pod from the current template, also a pod that is lost."""
+    revision: str | None = None
+    """Our revision in its pod template, if it has one."""
     credentials: str | None = None
     """The digest of credentials in its pod template."""
     rejected_pod: str | None = None

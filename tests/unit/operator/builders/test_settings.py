@@ -314,5 +314,5 @@ def test_a_pod_mounts_only_the_keys_of_the_pools_secret_that_it_needs() -> None:
     assert keys_of(bookies) == ["token.key", "bookie.token"]
     assert keys_of(auto_recovery.deployment(resource, "image")["spec"]["template"]) == ["token.key", "bookie.token"]
     ledger = ManagedLedger.model_validate(managed_ledger())
-    brokers = broker_builder.stateful_set(ledger, broker_builder.BrokerFacts(resource, "image"))["spec"]["template"]
+    brokers = broker_builder.revision_of(ledger, broker_builder.BrokerFacts(resource, "image")).template
     assert keys_of(brokers) == ["broker.token"]

@@ -9,31 +9,30 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders import auto_recovery, sizing
 from quire_operator.builders.bookie import BookieFacts
 from quire_operator.builders.bookie import stateful_set as bookies
-from quire_operator.builders.broker import BrokerFacts
-from quire_operator.builders.broker import stateful_set as brokers
+from quire_operator.builders.broker import BrokerFacts, revision_of
 from tests.support.kube_resources import bookie, managed_ledger
 
 POOL = Bookie.model_validate(bookie())
 LEDGER = ManagedLedger.model_validate(managed_ledger())
 
 
-def resources_of(workload: dict[str, Any]) -> dict[str, dict[str, str]]:
+def resources_of(template: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the resources of the main container."""
-    found: dict[str, dict[str, str]] = workload["spec"]["template"]["spec"]["containers"][0]["resources"]
+    found: dict[str, dict[str, str]] = template["spec"]["containers"][0]["resources"]
     return found
 
 
 @pytest.mark.parametrize(
-    ("workload", "memory_mib"),
+    ("template", "memory_mib"),
     [
-        (bookies(POOL, BookieFacts(3, "image")), 768),
-        (brokers(LEDGER, BrokerFacts(POOL, "image")), 704),
-        (auto_recovery.deployment(POOL, "image"), 256),
+        (bookies(POOL, BookieFacts(3, "image"))["spec"]["template"], 768),
+        (revision_of(LEDGER, BrokerFacts(POOL, "image")).template, 704),
+        (auto_recovery.deployment(POOL, "image")["spec"]["template"], 256),
     ],
     ids=["bookie", "broker", "auto-recovery"],
 )
-def test_every_pod_requests_cpu_and_memory(workload: dict[str, Any], memory_mib: int) -> None:
-    assert resources_of(workload) == {
+def test_every_pod_requests_cpu_and_memory(template: dict[str, Any], memory_mib: int) -> None:
+    assert resources_of(template) == {
         "requests": {"cpu": "100m", "memory": f"{memory_mib}Mi"},
         "limits": {"memory": f"{2 * memory_mib}Mi"},
     }

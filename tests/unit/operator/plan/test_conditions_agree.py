@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from quire_operator.api.bookie import Bookie
+from quire_operator.api.managed_ledger import RolloutRecord, RolloutStep
 from quire_operator.api.operations import OperationType, Step
 from quire_operator.api.shared import MetadataStore
+from quire_operator.builders.broker import BrokerFacts, revision_of
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.ledger_observation import LedgerObservation
+from quire_operator.plan.ledger_observation import LedgerObservation, ObservedRevision
 from quire_operator.plan.managed_ledger import plan_managed_ledger
 from quire_operator.plan.metadata_target import ObservedTarget, StoreAnswer
 from quire_operator.plan.observation import ObservedNamespace, ObservedPod, PoolObservation, Rejection
@@ -20,6 +22,7 @@ from tests.support.status_judges import argo_health, kstatus, kubectl_waits_no_m
 from tests.unit.operator.plan.test_bookie import running
 from tests.unit.operator.plan.test_managed_ledger import THERE, seen
 
+LONG_AGO = "1970-01-01T00:00:00Z"
 REJECTED = Rejection("Invalid", "the API server refused (422): StatefulSet pool-bookie: must be less than the limit")
 LAST = "pool-bookie-3"
 PULLS = ("ImagePullBackOff", 'Back-off pulling image "quire:typo"')
@@ -151,7 +154,7 @@ def check(judged: dict[str, Any], word: str, case: object) -> None:
     good = found["Ready"] == "True"
     if good:
         assert found["Writable"] == "True", case
-        bad = ("Degraded", "Stalled", "WriteRejected", "PodsBlocked")
+        bad = {"Degraded", "Stalled", "WriteRejected", "PodsBlocked", "RolledBack"} & found.keys()
         assert {kind: found[kind] for kind in bad} == dict.fromkeys(bad, "False"), case
         assert found.get("PolicyApplied", "True") == "True", case
     moving, stalled = found["Reconciling"] == "True", found["Stalled"] == "True"
@@ -208,6 +211,28 @@ def test_ready_names_the_reason(pool: PoolObservation, pods: str, clusters: str,
     assert ready.reason == reason
 
 
+def rollout(step: RolloutStep) -> LedgerChange:
+    """Return a change at one of its steps, long after its limit."""
+
+    def change(seen: LedgerObservation) -> LedgerObservation:
+        assert seen.pool is not None
+        wanted = revision_of(seen.resource, BrokerFacts(seen.pool, "quire:1"))
+        kept = replace(wanted, name="former")
+        record = RolloutRecord(
+            step=step, revision=wanted.name, good=kept.name, started_at=LONG_AGO, step_started_at=LONG_AGO
+        )
+        status = seen.resource.status.model_copy(update={"rollout": record})
+        there = None if seen.stateful_set is None else replace(seen.stateful_set, revision=wanted.name)
+        return replace(
+            seen,
+            resource=seen.resource.model_copy(update={"status": status}),
+            stateful_set=there,
+            revisions=(ObservedRevision("orders-broker-former", "u", True, kept),),
+        )
+
+    return change
+
+
 LEDGER: dict[str, list[tuple[str, LedgerChange]]] = {
     "brokers": [
         ("serve", same),
@@ -215,6 +240,7 @@ LEDGER: dict[str, list[tuple[str, LedgerChange]]] = {
         ("new", lambda seen: replace(seen, namespace=None, stateful_set=None, pods=())),
         ("blocked", lambda seen: replace(seen, pods=(*seen.pods, ObservedPod("orders-broker-1", blocked=PULLS)))),
     ],
+    "changes": [("none", same), *((step.value, rollout(step)) for step in RolloutStep)],
     "topics": [
         ("there", same),
         (

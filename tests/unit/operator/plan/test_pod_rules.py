@@ -8,13 +8,14 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children
-from quire_operator.builders.broker import BrokerFacts, broker_children
+from quire_operator.builders.broker import BrokerFacts
 from quire_operator.plan import actions as act
 from quire_operator.plan.bookie import plan_bookie
 from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.managed_ledger import plan_managed_ledger
 from quire_operator.plan.observation import PoolObservation
 from quire_operator.plan.pod_rules import bookie_template_faults, managed_ledger_template_faults
+from tests.support.broker_pods import declared_children
 from tests.support.kube_resources import bookie, managed_ledger
 
 
@@ -125,7 +126,7 @@ def generated() -> dict[str, dict[str, Any]]:
     children = [
         *bookie_children(resource, BookieFacts(replicas=3, default_image="quire:1")),
         *recovery_children(resource, "quire:1", pod_monitors=False),
-        *broker_children(ledger, BrokerFacts(resource, "quire:1")),
+        *declared_children(ledger, BrokerFacts(resource, "quire:1")),
     ]
     return {
         f"{child['kind']} {child['metadata']['name']}": child["spec"]["template"]["spec"]
