@@ -14,11 +14,16 @@ from quire_bookie.server import BookieSettings, start_bookie
 from quire_bookie.settings.disks import DiskRules
 from quire_broker.broker_process import start_broker
 from quire_broker.server.broker import BrokerSettings, RunningBroker
+from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.standalone import with_quorums
 from quire_broker.topic.topics import TopicsSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.support.roomy_disk import NEVER_FULL
+
+
+ASKED_TAKES = BalancingSettings(enabled=False)
+"""The broker that is asked first takes a bundle: a test knows the owner."""
 
 
 @dataclass
@@ -32,7 +37,9 @@ class BrokerWorld:
 
 
 @asynccontextmanager
-async def running_brokers(folder: Path, count: int) -> AsyncIterator[BrokerWorld]:
+async def running_brokers(
+    folder: Path, count: int, balancing: BalancingSettings = ASKED_TAKES
+) -> AsyncIterator[BrokerWorld]:
     """Run a bookie in the folder and `count` brokers; stop them at the end."""
     clock, chance, disk = SystemClock(), SystemChance(), LocalDisk()
     world = BrokerWorld(SimMetadata(random.Random(1), delay_s=(0.0, 0.001)))
@@ -42,7 +49,9 @@ async def running_brokers(folder: Path, count: int) -> AsyncIterator[BrokerWorld
     store = SimMetadataStore(world.server)
     bookie = await start_bookie(bookie_settings, metadata=store, disk=disk, clock=clock, chance=chance)
     topics = TopicsSettings(ledger=with_quorums(ManagedLedgerSettings(), 1))
-    settings = BrokerSettings(listen="127.0.0.1", advertise="127.0.0.1", port=0, http_port=0, topics=topics)
+    settings = BrokerSettings(
+        listen="127.0.0.1", advertise="127.0.0.1", port=0, http_port=0, topics=topics, balancing=balancing
+    )
     try:
         for _ in range(count):
             session = SimMetadataStore(world.server)

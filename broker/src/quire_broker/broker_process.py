@@ -15,6 +15,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker import __version__
+from quire_broker.balancing.balancing import Balancing
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.tier import Tier
 from quire_broker.ownership.initialise import initialise_cluster
@@ -92,14 +93,25 @@ class _Building:
             Tier(settings.tier, os.environ),  # which holds the credentials of buckets
             self._memory,
         )
-        opened = OpenedParts(access, self.ports, self.sessions, owners, registration, factory)
-        return opened, self._parts(policies, owners, factory, names)
+        isolation = Isolation(self._metadata, policies, settings.advertise)
+        balancing = Balancing(
+            self._metadata,
+            policies,
+            owners,
+            registration,
+            isolation,
+            self.ports.broker_id,
+            self._clock,
+            settings.balancing,
+        )
+        lookups = Lookups(owners, balancing.assignments if settings.balancing.enabled else isolation)
+        opened = OpenedParts(access, self.ports, self.sessions, owners, registration, factory, balancing)
+        return opened, self._parts(policies, lookups, factory, names)
 
     def _parts(
-        self, policies: PolicyStore, owners: Owners, factory: ManagedLedgerFactory, names: ProducerNames
+        self, policies: PolicyStore, lookups: Lookups, factory: ManagedLedgerFactory, names: ProducerNames
     ) -> BrokerParts:
         settings, clock, chance = self._settings, self._clock, self._chance
-        lookups = Lookups(owners, Isolation(self._metadata, policies, settings.advertise))
         topics = Topics(factory, policies, settings.topics, self.background, clock, lookups.tenure)
         authorization = Authorization(policies, settings.access.super_users)
         return BrokerParts(

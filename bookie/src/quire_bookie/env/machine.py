@@ -1,4 +1,4 @@
-"""Reads from the system how much memory this process may use, since when it exists, and its CPU time."""
+"""Reads from the system what this process may use and uses of memory and processor, and since when it exists."""
 
 import os
 import time
@@ -21,6 +21,27 @@ def machine_memory_bytes(cgroup: Path = _CGROUP) -> int:
         if text.isdigit():
             return min(machine, int(text))
     return machine
+
+
+def machine_cpus(cgroup: Path = _CGROUP) -> float:
+    """Return the processors that this process may use: of the machine, or by the container's limit."""
+    machine = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, _, period = (cgroup / "cpu.max").read_text().strip().partition(" ")
+    except OSError:
+        return machine  # version 1 of control groups, or none
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return machine
+    return min(machine, int(quota) / int(period))
+
+
+def process_memory_bytes() -> int:
+    """Return the memory that this process occupies; 0 without `/proc`."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def process_age_s() -> float | None:

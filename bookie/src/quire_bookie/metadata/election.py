@@ -1,6 +1,8 @@
-"""Elects the auditor: one ephemeral node, created by the first candidate and free again when its session ends.
+"""Elects a leader: one ephemeral node, created by the first candidate and free again when its session ends.
 
-/ledgers/underreplication/leader   ephemeral; value: the bookie id as a JSON string
+/ledgers/underreplication/leader   the auditor; ephemeral; value: the bookie id as a JSON string
+
+Brokers elect theirs under a key of their own.
 
 Follows Pulsar's metadata driver: if the node is absent, create it; if it has our value but an older lease, delete and
 create it; otherwise follow it, and retry when it is deleted. Leadership is a lease: the leader calls `still_leads`
@@ -41,15 +43,15 @@ async def current_leader(store: MetadataStore) -> str | None:
 
 
 class Election:
-    """One candidate. `name` is the leader's name that other processes read."""
+    """One candidate. `name` is what other processes read of the leader, as JSON."""
 
-    def __init__(self, store: MetadataStore, name: str) -> None:
-        self._store = store
-        self._value = json.dumps(name, ensure_ascii=False).encode()
+    def __init__(self, store: MetadataStore, name: object, key: str = LEADER) -> None:
+        self._store, self._key = store, key
+        self._value = json.dumps(name, ensure_ascii=False, separators=(",", ":")).encode()
 
     async def win(self) -> None:
         """Return once this process leads. Waits while the store is unavailable."""
-        watch = await watch_with_retries(self._store, LEADER, _log.info)
+        watch = await watch_with_retries(self._store, self._key, _log.info)
         try:
             changed = asyncio.Event()
             following = asyncio.ensure_future(self._follow(watch, changed))
@@ -70,29 +72,29 @@ class Election:
 
     async def still_leads(self) -> bool:
         """Return whether the node exists and belongs to this session, linearizable. MetadataUnavailableError."""
-        node = await self._store.get(LEADER)
+        node = await self._store.get(self._key)
         return node is not None and node.owned
 
     async def resign(self) -> None:
         """Give up leadership. If the store is unavailable, the node is removed with the session."""
         try:
-            node = await self._store.get(LEADER)
+            node = await self._store.get(self._key)
             if node is not None and node.owned:
-                await self._store.delete(LEADER, expected=node.version)
+                await self._store.delete(self._key, expected=node.version)
         except MetadataError as error:
             _log.info("could not resign, the election node is removed with the session: %s", error)
 
     async def _try(self) -> bool:
         try:
-            node = await self._store.get(LEADER)
+            node = await self._store.get(self._key)
             if node is not None and node.owned:
                 return True
             if node is not None:
                 if node.value != self._value:
                     return False
                 # Our node of an earlier session: no other process would remove it before its lease expires.
-                await self._store.delete(LEADER, expected=node.version)
-            await self._store.put(LEADER, self._value, expected=ABSENT, ephemeral=True)
+                await self._store.delete(self._key, expected=node.version)
+            await self._store.put(self._key, self._value, expected=ABSENT, ephemeral=True)
             return True
         except (BadVersionError, NodeMissingError):
             return False

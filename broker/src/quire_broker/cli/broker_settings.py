@@ -28,6 +28,7 @@ from quire_broker.offload.settings import TierSettings
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -95,6 +96,7 @@ def serving_settings(
         listeners=listeners,
         session=config.part(SessionSettings),
         clients=config.part(ClientLimits),
+        balancing=config.part(BalancingSettings),
         topics=TopicsSettings(
             auto_create=config.allow_auto_topic_creation,
             topic=TopicSettings(deduplication=config.deduplication, subscriptions=config.part(DispatchSettings)),

@@ -23,6 +23,7 @@ from quire_broker.limits import (
 )
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.policies.backlog_quota import QuotaPolicy
+from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -111,7 +112,13 @@ class BacklogQuotaConfig(ProcessConfig):
 class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig):
     """Settings of the services of a broker."""
 
-    SETTINGS: ClassVar[tuple[type, ...]] = (SessionSettings, ClientLimits, DispatchSettings, SchemaBounds)
+    SETTINGS: ClassVar[tuple[type, ...]] = (
+        SessionSettings,
+        ClientLimits,
+        DispatchSettings,
+        SchemaBounds,
+        BalancingSettings,
+    )
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")
     broker_port: OptionalPort = Field(

@@ -132,7 +132,7 @@ class Isolation:
             key = f"{BROKERS}/{ids[(start + step) % len(ids)]}"
             node = await self._metadata.get(key)
             if node is not None:
-                return _urls_of(decode_json(key, node.value))
+                return urls_of(decode_json(key, node.value))
         return None
 
 
@@ -141,7 +141,9 @@ def host_of(broker_id: str) -> str:
     return broker_id.rpartition(":")[0] or broker_id
 
 
-def _urls_of(data: Json) -> BrokerUrls:
+def urls_of(data: Json) -> BrokerUrls:
+    """Return the addresses in a broker's node."""
+
     def text(key: str) -> str:
         return str(data.get(key) or "")
 

@@ -1,18 +1,30 @@
 """Answers which broker serves a topic, for the binary protocol and for REST."""
 
+import asyncio
+from functools import partial
+from typing import Protocol
+
 from quire_broker.errors import NotFoundError, TopicNotFoundError
 from quire_broker.names import TopicName
-from quire_broker.ownership.isolation import Isolation
-from quire_broker.ownership.owners import Owner, Owners
+from quire_broker.ownership.owners import Bundle, Owner, Owners
+
+
+class Elsewhere(Protocol):
+    """Chooses the broker that gets a bundle without owner."""
+
+    async def elsewhere(self, bundle: Bundle) -> Owner | None:
+        """Return another broker that may own the bundle; None: this broker may. ServiceNotReadyError, MetadataError."""
+        ...
 
 
 class Lookups:
-    """Finds owners; this broker takes a free bundle when it is asked for it."""
+    """Finds owners; this broker takes a free bundle when it is asked for it, unless another broker gets it."""
 
-    def __init__(self, owners: Owners, isolation: Isolation | None = None) -> None:
-        """Without `isolation` every bundle may be taken."""
+    def __init__(self, owners: Owners, placement: Elsewhere | None = None) -> None:
+        """Without `placement` this broker takes every free bundle."""
         self._owners = owners
-        self._isolation = isolation
+        self._placement = placement
+        self._finding: dict[Bundle, asyncio.Future[Owner | None]] = {}
 
     async def find(self, topic: TopicName, *, take: bool = True) -> Owner | None:
         """Return the owner of the topic's bundle, or a broker that may own it if this one may not.
@@ -23,13 +35,25 @@ class Lookups:
             bundle = await self._owners.bundle_of(topic)
         except NotFoundError as error:
             raise TopicNotFoundError(str(error)) from error
-        if take and self._isolation is not None and not self._owners.holds(bundle):
-            owner = await self._owners.owner_of(bundle, take=False)
-            # The bundle is free: a policy may name the brokers that may own it.
-            owner = owner or await self._isolation.elsewhere(bundle)
-            if owner is not None:
-                return owner
-        return await self._owners.owner_of(bundle, take=take)
+        if not take or self._placement is None or self._owners.holds(bundle):
+            return await self._owners.owner_of(bundle, take=take)
+        # Thousands of clients look up the topics of a bundle that has lost its owner: they share one search.
+        running = self._finding.get(bundle)
+        if running is None:
+            running = self._finding[bundle] = asyncio.ensure_future(self._placed(bundle, self._placement))
+            running.add_done_callback(partial(self._found, bundle))
+        return await asyncio.shield(running)
+
+    async def _placed(self, bundle: Bundle, placement: Elsewhere) -> Owner | None:
+        owner = await self._owners.owner_of(bundle, take=False)
+        if owner is None and not await self._owners.has_left_behind(bundle):
+            owner = await placement.elsewhere(bundle)
+        return owner or await self._owners.owner_of(bundle)
+
+    def _found(self, bundle: Bundle, search: "asyncio.Future[Owner | None]") -> None:
+        self._finding.pop(bundle, None)
+        if not search.cancelled():
+            search.exception()  # every client that waited may be gone
 
     async def bundle_range(self, topic: TopicName) -> str:
         """Return the range text of the topic's bundle."""

@@ -25,10 +25,11 @@ from functools import partial
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
-from quire_bookie.metadata.store import ABSENT, Event, EventKind, MetadataStore, Node, SessionState
-from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_bookie.metadata.store import ABSENT, Check, Event, EventKind, MetadataStore, Node, Put, SessionState
+from quire_broker.errors import ConflictError, NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName, TopicName
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
+from quire_broker.policies.bundles import range_of
 from quire_broker.policies.store import Json, PolicyStore, decode_json, encode_json
 
 OWNERS = "/namespace"
@@ -250,6 +251,11 @@ class Owners:
             log.warning("%s/%s has another owner: its topics are closed here", bundle.namespace, bundle.range)
             self.on_lost(bundle)
 
+    async def has_left_behind(self, bundle: Bundle) -> bool:
+        """Return whether a dead run of ours owns the bundle: other brokers send clients here. MetadataError."""
+        node = await self._metadata.get(bundle.key)
+        return node is not None and self._left_behind(node)
+
     def _left_behind(self, node: Node) -> bool:
         """Return whether the node has our urls and an older session: a previous, dead run left it."""
         return not node.owned and node.value == self._value
@@ -262,6 +268,50 @@ class Owners:
         if value.get("disabled") or not urls.clients:
             raise _unloading(bundle)
         return Owner(urls, ours=False)
+
+    async def split(self, bundle: Bundle, at: int) -> tuple[Bundle, Bundle]:
+        """Divide a bundle of ours at a hash: both halves become ours, and open topics are served without a pause.
+
+        Brokers that do not know the new bundles yet still find us by the node of the old one, which the caller removes
+        with `remove_divided`. ConflictError if it is not ours beyond doubt or has changed meanwhile. MetadataError.
+        """
+        low, high = range_of(bundle.range)
+        halves = (
+            Bundle(bundle.namespace, f"0x{low:08x}_0x{at:08x}"),
+            Bundle(bundle.namespace, f"0x{at:08x}_0x{high:08x}"),
+        )
+        check, put = await self._policies.split_of(bundle.namespace, bundle.range, at)
+        node, tenure, losses = await self._metadata.get(bundle.key), self.tenure(bundle), self._sessions_lost
+        if not tenure or node is None or not node.owned:
+            raise ConflictError(f"{bundle.namespace}/{bundle.range} is not owned by this broker")
+        checks = [check, Check(bundle.key, node.version), *(Check(half.key, ABSENT) for half in halves)]
+        puts = [put, *(Put(half.key, self._value, ephemeral=True) for half in halves)]
+        try:
+            await self._metadata.transact(checks, puts)
+        except BadVersionError as error:
+            raise ConflictError(f"{bundle.namespace}/{bundle.range} has changed meanwhile; try again") from error
+        finally:
+            self._policies.forget_bundles(bundle.namespace)
+        left = self.tenure(bundle) != tenure or losses != self._sessions_lost
+        self._forget(bundle)
+        for half in halves:
+            self._held.add(half)
+            self._tenures[half] = tenure
+            if left:  # their nodes may have gone with the session
+                self._doubted.add(half)
+                self._interrupted.add(half)
+        if left:
+            self._doubts.set()
+        return halves
+
+    async def remove_divided(self, bundle: Bundle) -> None:
+        """Remove the node of a bundle that `split` divided. MetadataError."""
+        node = await self._metadata.get(bundle.key)
+        if node is not None and node.owned and bundle not in self._held:
+            try:
+                await self._metadata.delete(bundle.key, expected=node.version)
+            except BadVersionError:
+                log.info("the node of %s/%s has changed: it is left", bundle.namespace, bundle.range)
 
     def leave(self, bundle: Bundle) -> bool:
         """Stop serving the bundle: none of its topics is loaded any more. False if it is not ours.

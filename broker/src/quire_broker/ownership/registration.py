@@ -22,7 +22,7 @@ log = logging.getLogger("quire.broker.ownership")
 
 
 def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
-    """Return the data that other brokers and tools read. Usage figures are zero: load is not balanced by them yet."""
+    """Return the data that other brokers and tools read, without any load yet."""
     idle = {"usage": 0.0, "limit": 100.0}
     found = {
         "webServiceUrl": urls.http,
@@ -69,7 +69,8 @@ class Registration:
     ) -> None:
         self._metadata = metadata
         self._key = f"{BROKERS}/{broker_id}"
-        self._urls, self._version, self._clock = urls, version, clock
+        self.data = broker_data(urls, version, clock.now_ms())
+        """The content of the node."""
         self._renewed = asyncio.Event()
         self._forget_session = metadata.on_session(self._session_changed)
 
@@ -79,7 +80,7 @@ class Registration:
 
     async def register(self) -> None:
         """Create the broker's node, replacing one left by an earlier run."""
-        value = encode_json(broker_data(self._urls, self._version, self._clock.now_ms()))
+        value = encode_json(self.data)
         node = await self._metadata.get(self._key)
         if node is not None and not node.owned:
             try:
@@ -88,6 +89,11 @@ class Registration:
                 log.info("%s changed its owner while it was taken over", self._key)
         if node is None or not node.owned:
             await self._metadata.put(self._key, value, expected=ABSENT, ephemeral=True)
+
+    async def publish(self, changes: Json) -> None:
+        """Update fields of the broker's node: its load, or that it is draining. MetadataError."""
+        self.data = self.data | changes
+        await self._metadata.put(self._key, encode_json(self.data), ephemeral=True)
 
     async def instance_number(self) -> int:
         """Return a number that no other start of a broker in this cluster has."""

@@ -19,6 +19,12 @@ def hash_of(topic: str) -> int:
     return crc32(topic.encode())
 
 
+def range_of(name: str) -> tuple[int, int]:
+    """Return the boundaries of a bundle by its range text. ValueError."""
+    low, _, high = name.partition("_")
+    return int(low, 16), int(high, 16)
+
+
 class Bundles:
     """The bundles of one namespace."""
 
@@ -57,6 +63,13 @@ class Bundles:
     def to_json(self) -> dict[str, object]:
         """Encode the bundles for policies and the admin API."""
         return {"boundaries": [f"0x{value:08x}" for value in self._boundaries], "numBundles": len(self._names)}
+
+    def split(self, name: str, at: int) -> "Bundles":
+        """Return the bundles with one divided at a hash. ValueError for another name or hash."""
+        low, high = range_of(name)
+        if name not in self._names or not low < at < high:
+            raise ValueError(f"there is no bundle {name} that contains the hash 0x{at:08x} inside")
+        return Bundles(sorted({*self._boundaries, at}))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -354,6 +354,25 @@ class PolicyStore:
                 return bundles
         return Bundles.from_json((local or {}).get("bundles"))
 
+    async def split_of(self, namespace: NamespaceName, name: str, at: int) -> tuple[Check, Put]:
+        """Return what a transaction must check and write to divide a bundle at a hash. ConflictError.
+
+        The caller calls `forget_bundles` after it.
+        """
+        key = f"{LOCAL_POLICIES}/{namespace}"
+        node = await self._metadata.get(key)
+        value = {} if node is None else decode_json(key, node.value)
+        try:
+            bundles = Bundles.from_json(value.get("bundles")).split(name, at)
+        except (ValueError, MetadataFormatError) as error:
+            raise ConflictError(f"{namespace}/{name} is not divided: {error}") from error
+        version = ABSENT if node is None else node.version
+        return Check(key, version), Put(key, encode_json(value | {"bundles": bundles.to_json()}))
+
+    def forget_bundles(self, namespace: NamespaceName) -> None:
+        """Read the bundles of a namespace again at their next use."""
+        self._cache.pop(f"{LOCAL_POLICIES}/{namespace}", None)
+
     # partitioned topics
 
     @staticmethod

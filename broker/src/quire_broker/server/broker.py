@@ -19,6 +19,9 @@ from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.memory import MemorySettings
 from quire_broker import limits
+from quire_broker.balancing.balancing import Balancing
+from quire_broker.balancing.plan.loads import BrokerId
+from quire_broker.balancing.usage import UsageMeter
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.settings import TierSettings
 from quire_broker.ownership.listeners import Listener
@@ -32,6 +35,7 @@ from quire_broker.server.permission_watch import Opened, PermissionWatch
 from quire_broker.server.ports import Ports
 from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
+from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
@@ -66,6 +70,7 @@ class BrokerSettings:
     tier: TierSettings = field(default_factory=TierSettings)
     schemas: SchemaBounds = field(default_factory=SchemaBounds)
     clients: ClientLimits = field(default_factory=ClientLimits)
+    balancing: BalancingSettings = field(default_factory=BalancingSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""
 
@@ -90,6 +95,7 @@ class OpenedParts:
     owners: Owners
     registration: Registration
     factory: ManagedLedgerFactory
+    balancing: Balancing
 
 
 class RunningBroker:
@@ -116,6 +122,7 @@ class RunningBroker:
         self.authorization = parts.authorization
         self.access, self.ports, self.sessions = opened.access, opened.ports, opened.sessions
         self.owners, self.factory = opened.owners, opened.factory
+        self.balancing = opened.balancing
         self._registration = opened.registration
         self.started_ms = self.clock.now_ms()
         self.more_routes = more_routes
@@ -123,6 +130,7 @@ class RunningBroker:
         self._stopped = False
         self.owners.on_lost = self._bundle_lost
         self.owners.on_retaken = self._bundle_retaken
+        self.balancing.assignments.on_move = self._move_bundle
 
     @property
     def urls(self) -> BrokerUrls:
@@ -152,6 +160,9 @@ class RunningBroker:
         self.background.keep(self._tick, "tick")
         self.background.keep(Expiry(self.topics, self.policies, self.clock).run, "expiry of messages")
         self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
+        stats = self.parts.stats
+        meter = UsageMeter(lambda: (stats.bytes_in, stats.bytes_out), self.settings.balancing.nic_gbps)
+        self.balancing.start(self.topics, meter)
         self.access.follow(self.background, self._check_credentials)
         if self.authorization is not None:
             watch = PermissionWatch(self._opened, self.settings.access.permissions_check_s)
@@ -197,6 +208,11 @@ class RunningBroker:
 
     def _bundle_retaken(self, bundle: Bundle) -> None:
         self.background.start(self._check_topics(bundle), f"owners of {bundle.namespace}/{bundle.range}")
+
+    def _move_bundle(self, bundle: Bundle, target: BrokerId) -> None:
+        if self.owners.holds(bundle):
+            name = f"{bundle.namespace}/{bundle.range}"
+            self.background.start(self.unload_bundle(bundle), f"move {name} to {target}")
 
     async def _check_topics(self, bundle: Bundle) -> None:
         """Close the topics of a bundle that another broker opened meanwhile: an idle ledger does not notice it."""
@@ -246,6 +262,7 @@ class RunningBroker:
         self.ports.stop_listening()
         try:
             async with asyncio.timeout(limits.STOP_S):
+                await self.balancing.close()
                 await self.topics.close()
                 await self.owners.close()
                 await self._registration.close()

@@ -18,11 +18,11 @@ from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
-from tests.support.setting_values import LEDGER_CLIENT, RECOVERY, STORAGE
+from tests.support.setting_values import BALANCING, LEDGER_CLIENT, RECOVERY, STORAGE
 
 OFFLOAD = set(OffloadConfig.model_fields)
 """Tested in test_offload_settings."""
-SERVING: dict[str, Any] = {
+SERVING: dict[str, Any] = BALANCING | {
     "ensemble_size": 5,
     "write_quorum": 2,
     "ack_quorum": 1,

@@ -1,0 +1,183 @@
+"""Asks the leader which broker gets a bundle without owner, and learns which bundles leave this broker.
+
+    /loadbalance/assignments/<t>/<ns>/<bundle>   ephemeral
+        {"askedBy": id}                 a question
+        {"broker": id}                  the leader's answer
+        {"broker": id, "from": id}      the bundle is to move
+
+    lookup of a bundle without owner:
+        an assignment is stored -> its broker
+        this broker leads       -> decide
+        a leader exists         -> ask by the node, wait for the answer for a short time
+        otherwise               -> this broker takes the bundle, if an isolation policy does not forbid it
+
+An assignment is a hint. Which broker owns a bundle is decided by the bundle's owner node alone, so a lost or late hint
+costs balance and never an owner. The leader removes an assignment when its bundle has an owner.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from quire_bookie.errors import BadVersionError, MetadataError
+from quire_bookie.metadata.retrying import watch_with_retries, with_retries
+from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, Node
+from quire_broker.balancing.events import BalancingEvents
+from quire_broker.balancing.events import EventKind as Happened
+from quire_broker.balancing.plan.loads import BrokerId
+from quire_broker.names import NamespaceName
+from quire_broker.ownership.isolation import Isolation, urls_of
+from quire_broker.ownership.owners import Bundle, Owner
+from quire_broker.ownership.registration import BROKERS
+from quire_broker.policies.store import Json, decode_json, encode_json
+
+ASSIGNMENTS = "/loadbalance/assignments"
+LEADER = "/loadbalance/leader"
+ASK_S = 1.0
+"""How long a lookup waits for the leader's answer."""
+_log = logging.getLogger("quire.broker.balancing")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The content of an assignment node. Without `broker` it is a question."""
+
+    broker: BrokerId | None = None
+    source: BrokerId | None = None
+    """The broker that is to give the bundle away."""
+    asked_by: str = ""
+
+    def encode(self) -> bytes:
+        """Encode the node's value."""
+        found = {"broker": self.broker, "from": self.source, "askedBy": self.asked_by}
+        return encode_json({key: value for key, value in found.items() if value})
+
+
+def assignment_of(node: Node) -> Assignment:
+    """Decode a node. MetadataFormatError."""
+    data = decode_json(node.key, node.value)
+    broker, source = data.get("broker"), data.get("from")
+    return Assignment(
+        BrokerId(str(broker)) if broker else None,
+        BrokerId(str(source)) if source else None,
+        str(data.get("askedBy") or ""),
+    )
+
+
+def key_of(bundle: Bundle) -> str:
+    """Return the key of a bundle's assignment."""
+    return f"{ASSIGNMENTS}/{bundle.namespace}/{bundle.range}"
+
+
+def bundle_of_key(key: str) -> Bundle | None:
+    """Return the bundle of an assignment's key; None for another key."""
+    parts = key.removeprefix(f"{ASSIGNMENTS}/").split("/")
+    return Bundle(NamespaceName(parts[0], parts[1]), parts[2]) if len(parts) == 3 else None
+
+
+async def leader_of(metadata: MetadataStore) -> Json | None:
+    """Return `{"brokerId", "serviceUrl"}` of the leader; None if there is none at the moment."""
+    node = await metadata.get(LEADER)
+    return None if node is None else decode_json(LEADER, node.value)
+
+
+class Assignments:
+    """Finds the broker that gets a bundle. `decide`: of the leader in this process, None while it does not lead."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        broker_id: str,
+        isolation: Isolation,
+        events: BalancingEvents,
+        ask_s: float = ASK_S,
+    ) -> None:
+        self._metadata, self._id = metadata, BrokerId(broker_id)
+        self._isolation, self._events, self._ask_s = isolation, events, ask_s
+        self._waiting: dict[Bundle, asyncio.Future[BrokerId | None]] = {}
+        self.decide: Callable[[Bundle], Awaitable[BrokerId | None]] | None = None
+        self.on_question: Callable[[Bundle], None] = lambda bundle: None
+        """Called, without waiting, for each question that is stored."""
+        self.on_move: Callable[[Bundle, BrokerId], None] = lambda bundle, target: None
+        """Called, without waiting, for each bundle that is to leave this broker."""
+
+    async def elsewhere(self, bundle: Bundle) -> Owner | None:
+        """Return the broker that gets a bundle without owner; None: this one. ServiceNotReadyError, MetadataError."""
+        if await self._metadata.children(BROKERS) == [self._id]:
+            return await self._isolation.elsewhere(bundle)
+        broker = await self._assigned(bundle)
+        if broker == self._id:
+            return None
+        if broker is not None:
+            key = f"{BROKERS}/{broker}"
+            node = await self._metadata.get(key)
+            if node is not None:
+                return Owner(urls_of(decode_json(key, node.value)), ours=False)
+        self._events.add(Happened.FALLBACK, f"{bundle.namespace}/{bundle.range}: no leader assigned it")
+        return await self._isolation.elsewhere(bundle)
+
+    async def _assigned(self, bundle: Bundle) -> BrokerId | None:
+        try:
+            node = await self._metadata.get(key_of(bundle))
+            found = None if node is None else assignment_of(node).broker
+            if found is not None and (found == self._id or await self._metadata.get(f"{BROKERS}/{found}")):
+                return found
+            async with asyncio.timeout(ASK_S):
+                if self.decide is not None:
+                    return await self.decide(bundle)
+                return await self._ask(bundle, node) if await self._metadata.get(LEADER) is not None else None
+        except TimeoutError:
+            return None
+        except MetadataError as error:
+            _log.info("cannot ask which broker gets %s/%s: %s", bundle.namespace, bundle.range, error)
+            return None
+
+    async def _ask(self, bundle: Bundle, node: Node | None) -> BrokerId | None:
+        answer: asyncio.Future[BrokerId | None] = asyncio.get_running_loop().create_future()
+        self._waiting[bundle] = answer
+        try:
+            question = Assignment(asked_by=self._id).encode()
+            expected = ABSENT if node is None else node.version
+            try:
+                await self._metadata.put(key_of(bundle), question, expected=expected, ephemeral=True)
+            except BadVersionError:
+                await self._read_answer(bundle)  # another broker asked at the same time, or the answer is there
+            return await answer
+        finally:
+            if self._waiting.get(bundle) is answer:
+                del self._waiting[bundle]
+
+    async def _read_answer(self, bundle: Bundle) -> None:
+        node = await self._metadata.get(key_of(bundle))
+        found = None if node is None else assignment_of(node)
+        if found is not None and found.broker is not None:
+            self._settle(bundle, found.broker)
+            if found.source == self._id:
+                self.on_move(bundle, found.broker)
+
+    def _settle(self, bundle: Bundle, broker: BrokerId | None) -> None:
+        """End the wait for an answer about the bundle, if there is one."""
+        waiting = self._waiting.get(bundle)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(broker)
+
+    async def follow(self) -> None:
+        """Notice answers, moves and, as the leader, questions, until cancelled."""
+        watch = await watch_with_retries(self._metadata, f"{ASSIGNMENTS}/", _log.info)
+        try:
+            async for event in watch:
+                bundle = bundle_of_key(event.key)
+                if event.kind is EventKind.RESYNC:
+                    for asked in list(self._waiting):
+                        self._settle(asked, None)
+                elif bundle is not None and event.kind is EventKind.DELETED:
+                    self._settle(bundle, None)  # no broker may have it, or it has an owner by now
+                elif bundle is not None:
+                    if self.decide is not None:
+                        self.on_question(bundle)
+                    read = partial(self._read_answer, bundle)
+                    await with_retries(read, f"read {event.key}", _log.info)
+        finally:
+            await watch.close()

@@ -1,0 +1,141 @@
+"""Reads what a leader decides from: the load reports of all brokers, and the rules of administrators."""
+
+import asyncio
+import logging
+from urllib.parse import urlsplit
+
+from quire_bookie.errors import MetadataFormatError
+from quire_bookie.metadata.retrying import watch_with_retries, with_retries
+from quire_bookie.metadata.store import EventKind, MetadataStore
+from quire_broker.balancing.load_report import load_of
+from quire_broker.balancing.plan.candidates import Rules
+from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot
+from quire_broker.ownership.owners import OWNERS
+from quire_broker.ownership.registration import BROKERS
+from quire_broker.policies.store import CLUSTERS, LOCAL_POLICIES, PolicyStore, decode_json
+
+ANTI_AFFINITY = "namespaceAntiAffinityGroup"
+"""Field of a namespace's local policies."""
+RULES_S = 5.0
+"""How long anti-affinity and failure domains may be stale."""
+_log = logging.getLogger("quire.broker.balancing")
+
+
+async def read_snapshot(metadata: MetadataStore) -> Snapshot:
+    """Read all load reports once. Their age is unknown: they count as current. MetadataError."""
+    now_s = asyncio.get_running_loop().time()
+    found: dict[BrokerId, BrokerLoad] = {}
+    async for page in metadata.scan(f"{BROKERS}/"):
+        for node in page:
+            load = _load(node.key, node.value, now_s)
+            if load is not None:
+                found[load.broker] = load
+    return Snapshot(now_s, found)
+
+
+def _load(key: str, value: bytes, now_s: float) -> BrokerLoad | None:
+    try:
+        return load_of(key.removeprefix(f"{BROKERS}/"), decode_json(key, value), now_s)
+    except MetadataFormatError as error:
+        _log.warning("a load report is not used: %s", error)
+        return None
+
+
+class LoadBook:
+    """The load reports, each with the time at which it arrived. Complete once `ready` is set."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._loads: dict[BrokerId, BrokerLoad] = {}
+        self.ready = asyncio.Event()
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state."""
+        return Snapshot(asyncio.get_running_loop().time(), dict(self._loads))
+
+    async def follow(self) -> None:
+        """Keep the reports current until cancelled."""
+        watch = await watch_with_retries(self._metadata, f"{BROKERS}/", _log.info)
+        try:
+            await self._read_all()
+            self.ready.set()
+            async for event in watch:
+                if event.kind is EventKind.RESYNC:
+                    await self._read_all()
+                elif event.kind is EventKind.DELETED:
+                    self._loads.pop(BrokerId(event.key.removeprefix(f"{BROKERS}/")), None)
+                else:
+                    await self._read_one(event.key)
+        finally:
+            self.ready.clear()
+            await watch.close()
+
+    async def _read_all(self) -> None:
+        found = await with_retries(lambda: read_snapshot(self._metadata), "read the load reports", _log.info)
+        for broker, load in found.brokers.items():
+            known = self._loads.get(broker)
+            if known is not None and _same(known, load):
+                load = known  # it is the report that was read before, as old as it was
+            self._loads[broker] = load
+        for gone in self._loads.keys() - found.brokers.keys():
+            del self._loads[gone]
+
+    async def _read_one(self, key: str) -> None:
+        node = await with_retries(lambda: self._metadata.get(key), f"read {key}", _log.info)
+        if node is None:
+            return  # the event of its deletion follows
+        load = _load(key, node.value, asyncio.get_running_loop().time())
+        if load is not None:
+            self._loads[load.broker] = load
+
+
+def _same(one: BrokerLoad, other: BrokerLoad) -> bool:
+    return (one.usage, one.bundles, one.bundle_count) == (other.usage, other.bundles, other.bundle_count)
+
+
+class RuleBook:
+    """Reads isolation policies, which are always current, and anti-affinity, which may be a few seconds old."""
+
+    def __init__(self, metadata: MetadataStore, policies: PolicyStore) -> None:
+        self._metadata, self._policies = metadata, policies
+        self._read: Rules | None = None
+        self._until_s = 0.0
+
+    async def rules(self) -> Rules:
+        """Return the rules. MetadataError."""
+        now_s = asyncio.get_running_loop().time()
+        if self._read is None or now_s >= self._until_s:
+            groups = await self._groups()
+            domains = await self._domains() if groups else {}
+            self._read = Rules({}, groups, domains, await self._placed(groups) if groups else {})
+            self._until_s = now_s + RULES_S
+        isolation = await self._policies.isolation()
+        return Rules(isolation, self._read.groups, self._read.domains, self._read.placed)
+
+    async def _groups(self) -> dict[str, str]:
+        found = {}
+        async for page in self._metadata.scan(f"{LOCAL_POLICIES}/"):
+            for node in page:
+                if ANTI_AFFINITY.encode() in node.value:
+                    group = decode_json(node.key, node.value).get(ANTI_AFFINITY)
+                    if group:
+                        found[node.key.removeprefix(f"{LOCAL_POLICIES}/")] = str(group)
+        return found
+
+    async def _domains(self) -> dict[BrokerId, str]:
+        prefix, found = f"{CLUSTERS}/{self._policies.cluster}/failureDomain/", {}
+        async for page in self._metadata.scan(prefix):
+            for node in page:
+                for broker in decode_json(node.key, node.value).get("brokers") or ():
+                    found[BrokerId(str(broker))] = node.key.removeprefix(prefix)
+        return found
+
+    async def _placed(self, groups: dict[str, str]) -> dict[BrokerId, frozenset[str]]:
+        found: dict[BrokerId, set[str]] = {}
+        for namespace in groups:
+            async for page in self._metadata.scan(f"{OWNERS}/{namespace}/"):
+                for node in page:
+                    owner = decode_json(node.key, node.value)
+                    broker = urlsplit(str(owner.get("httpUrl") or owner.get("httpUrlTls") or "")).netloc
+                    found.setdefault(BrokerId(broker), set()).add(namespace)
+        return {broker: frozenset(namespaces) for broker, namespaces in found.items()}

@@ -1,0 +1,130 @@
+"""Keeps the averages of the traffic of bundles, and writes them where Pulsar's leaders do.
+
+    /loadbalance/bundle-data/<t>/<ns>/<bundle>   {"shortTermData": {"maxSamples": 10, "numSamples", "msgThroughputIn",
+                                                 ...}, "longTermData": {"maxSamples": 1000, ...}, "topics"}
+
+A bundle without owner has no report: from this its weight is known. A sample is one load report with the bundle.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from quire_bookie.errors import MetadataFormatError
+from quire_bookie.metadata.store import MetadataStore
+from quire_broker.balancing.plan.loads import BundleLoad, BundleName, Snapshot, weight
+from quire_broker.policies.store import Json, decode_json, encode_json
+
+BUNDLE_DATA = "/loadbalance/bundle-data"
+SHORT_SAMPLES, LONG_SAMPLES = 10, 1000
+WRITES_MAX = 500
+"""Bundles whose averages are written in one round, the most loaded ones."""
+_CHANGE = 0.1
+_log = logging.getLogger("quire.broker.balancing")
+
+
+@dataclass(slots=True)
+class Average:
+    """Averages over the last samples; the first samples count in full."""
+
+    samples_max: int
+    samples: int = 0
+    messages_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+
+    def add(self, load: BundleLoad) -> None:
+        """Add a sample."""
+        self.samples = min(self.samples + 1, self.samples_max)
+        part = 1 / self.samples
+        self.messages_per_s += (load.messages_per_s - self.messages_per_s) * part
+        self.bytes_per_s += (load.bytes_per_s - self.bytes_per_s) * part
+
+    def to_json(self) -> Json:
+        """Encode the averages. In and out are known together only: they are written as in."""
+        return {
+            "maxSamples": self.samples_max,
+            "numSamples": self.samples,
+            "msgThroughputIn": self.bytes_per_s,
+            "msgThroughputOut": 0.0,
+            "msgRateIn": self.messages_per_s,
+            "msgRateOut": 0.0,
+        }
+
+
+@dataclass(slots=True)
+class BundleHistory:
+    """The averages of one bundle."""
+
+    short: Average = field(default_factory=lambda: Average(SHORT_SAMPLES))
+    long: Average = field(default_factory=lambda: Average(LONG_SAMPLES))
+    topics: int = 0
+    written: float = -1.0
+    """Its weight when it was last written."""
+
+    @property
+    def weight(self) -> float:
+        """See `loads.weight`."""
+        return weight(self.long.messages_per_s, self.long.bytes_per_s, self.topics)
+
+
+def stored_weight(data: Json) -> float:
+    """Return the weight of a bundle by a node that any broker wrote."""
+
+    def number(key: str) -> float:
+        average = data.get("longTermData")
+        value = average.get(key) if isinstance(average, dict) else None
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    topics = data.get("topics")
+    return weight(
+        number("msgRateIn") + number("msgRateOut"),
+        number("msgThroughputIn") + number("msgThroughputOut"),
+        topics if isinstance(topics, int) else 0,
+    )
+
+
+class History:
+    """The averages of all bundles that are in load reports. Of the leader alone."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._bundles: dict[BundleName, BundleHistory] = {}
+        self._seen_s: dict[str, float] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add the reports that arrived since the last call."""
+        for broker, load in snapshot.brokers.items():
+            if self._seen_s.get(broker) == load.reported_s:
+                continue
+            self._seen_s[broker] = load.reported_s
+            for bundle in load.bundles:
+                found = self._bundles.setdefault(bundle.name, BundleHistory())
+                found.short.add(bundle)
+                found.long.add(bundle)
+                found.topics = bundle.topics
+
+    async def weight_of(self, bundle: BundleName) -> float | None:
+        """Return the weight that a bundle had; None if it is not known. MetadataError."""
+        known = self._bundles.get(bundle)
+        if known is not None:
+            return known.weight
+        key = f"{BUNDLE_DATA}/{bundle}"
+        node = await self._metadata.get(key)
+        try:
+            return None if node is None else stored_weight(decode_json(key, node.value))
+        except MetadataFormatError as error:
+            _log.info("the averages of a bundle are not used: %s", error)
+            return None
+
+    async def write(self) -> int:
+        """Write the averages that have changed; return how many. MetadataError."""
+        changed = [
+            (name, each)
+            for name, each in self._bundles.items()
+            if abs(each.weight - each.written) > _CHANGE * max(1.0, each.written)
+        ]
+        changed.sort(key=lambda item: -item[1].weight)
+        for name, each in changed[:WRITES_MAX]:
+            value = {"shortTermData": each.short.to_json(), "longTermData": each.long.to_json(), "topics": each.topics}
+            await self._metadata.put(f"{BUNDLE_DATA}/{name}", encode_json(value))
+            each.written = each.weight
+        return len(changed[:WRITES_MAX])

@@ -1,0 +1,327 @@
+"""Leads the brokers of a cluster: assigns bundles without owner, and moves bundles away from overloaded brokers.
+
+    /loadbalance/leader   {"brokerId", "serviceUrl"}, ephemeral: the first candidate creates it
+
+Leadership is a lease, and two brokers may both believe to lead for a moment. This is harmless for ownership, which the
+owner nodes decide; before it moves bundles, a leader reads whether it still leads.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
+from quire_bookie.metadata.election import Election
+from quire_bookie.metadata.store import ABSENT, MetadataStore, SessionState
+from quire_broker.balancing.assignments import (
+    ASSIGNMENTS,
+    LEADER,
+    Assignment,
+    Assignments,
+    assignment_of,
+    bundle_of_key,
+    key_of,
+)
+from quire_broker.balancing.cluster_view import LoadBook, RuleBook, read_snapshot
+from quire_broker.balancing.events import BalancingEvents, EventKind
+from quire_broker.balancing.history import History
+from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot
+from quire_broker.balancing.plan.placement import NONE_PENDING, Pending, place
+from quire_broker.balancing.plan.shedding import Move, SheddingPlan, SheddingState, plan_moves
+from quire_broker.names import NamespaceName
+from quire_broker.ownership.owners import Bundle
+from quire_broker.policies.store import PolicyStore, decode_json
+from quire_broker.settings.balancing import BalancingSettings
+
+ANSWERS_AT_ONCE = 8
+CHECK_S = 5.0
+"""Interval at which a leader checks that it leads, and removes assignments that are done."""
+ASSIGNED_S = 30.0
+"""An assignment whose broker has not taken the bundle by then is removed."""
+MOVE_S = 120.0
+"""A move that has not happened by then is given up."""
+PENDING_S = 120.0
+REPORT_LAG_S = 2.0
+_log = logging.getLogger("quire.broker.balancing")
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """An assignment that this leader has made."""
+
+    broker: BrokerId
+    at_s: float
+    usage: float = 0.0
+    source: BrokerId | None = None
+
+
+def name_of(bundle: Bundle) -> BundleName:
+    """Return the bundle's name in load reports."""
+    return BundleName(f"{bundle.namespace}/{bundle.range}")
+
+
+def bundle_of(name: BundleName) -> Bundle:
+    """Return the bundle of such a name."""
+    tenant, local, range_ = name.split("/")
+    return Bundle(NamespaceName(tenant, local), range_)
+
+
+class Leader:
+    """One candidate, which leads from time to time."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        policies: PolicyStore,
+        broker_id: str,
+        web_url: str,
+        assignments: Assignments,
+        events: BalancingEvents,
+        settings: BalancingSettings,
+    ) -> None:
+        self._metadata, self._id = metadata, BrokerId(broker_id)
+        self._assignments, self._events, self._settings = assignments, events, settings
+        self._election = Election(metadata, {"brokerId": broker_id, "serviceUrl": web_url}, LEADER)
+        self._rules = RuleBook(metadata, policies)
+        self._book = LoadBook(metadata)
+        self._history = History(metadata)
+        self._state = SheddingState()
+        self._given: dict[Bundle, _Given] = {}
+        self._deciding: dict[Bundle, asyncio.Lock] = {}
+        self._questions: asyncio.Queue[Bundle] = asyncio.Queue()
+        self._asked: set[Bundle] = set()
+        self.leads = False
+        self.last_plan: SheddingPlan | None = None
+
+    async def run(self) -> None:
+        """Take part in elections and lead, until cancelled."""
+        while True:
+            await self._election.win()
+            try:
+                await self._lead()
+                self._events.add(EventKind.LEADER, f"{self._id} leads no more")
+            finally:
+                self.leads = False
+                self._assignments.decide = None
+                await self._election.resign()
+
+    async def _lead(self) -> None:
+        self._book, self._history = LoadBook(self._metadata), History(self._metadata)
+        self._state, self._given = SheddingState(), {}
+        self._events.add(EventKind.LEADER, f"{self._id} leads")
+        self.leads = True
+        self._assignments.decide = self.decide
+        self._assignments.on_question = self._asks
+        async with asyncio.TaskGroup() as group:
+            work = (self._book.follow, self._rounds, self._record, self._clear_away, self._read_questions)
+            tasks = [group.create_task(each()) for each in (*work, *[self._answer] * ANSWERS_AT_ONCE)]
+            await self._until_lost()
+            for task in tasks:
+                task.cancel()
+
+    async def _until_lost(self) -> None:
+        lost = asyncio.Event()
+        forget = self._metadata.on_session(lambda state: None if state is SessionState.CONNECTED else lost.set())
+        try:
+            while not lost.is_set():
+                try:
+                    async with asyncio.timeout(CHECK_S):
+                        await lost.wait()
+                except TimeoutError:
+                    try:
+                        if not await self._election.still_leads():
+                            return
+                    except MetadataError as error:
+                        _log.info("cannot check whether this broker leads: %s", error)
+        finally:
+            forget()
+
+    # assignments
+
+    def _asks(self, bundle: Bundle) -> None:
+        if bundle not in self._asked:
+            self._asked.add(bundle)
+            self._questions.put_nowait(bundle)
+
+    async def _read_questions(self) -> None:
+        """Find the questions that earlier leaders left."""
+        try:
+            async for page in self._metadata.scan(f"{ASSIGNMENTS}/"):
+                for node in page:
+                    bundle = bundle_of_key(node.key)
+                    if bundle is not None:
+                        self._asks(bundle)
+        except MetadataError as error:
+            _log.info("cannot read the questions that wait: %s", error)
+
+    async def _answer(self) -> None:
+        while True:
+            bundle = await self._questions.get()
+            self._asked.discard(bundle)
+            try:
+                node = await self._metadata.get(key_of(bundle))
+                if node is not None and assignment_of(node).broker is None:
+                    await self.decide(bundle)
+            except MetadataError as error:
+                _log.info("cannot assign %s yet: %s", name_of(bundle), error)
+
+    async def decide(self, bundle: Bundle) -> BrokerId | None:
+        """Assign a bundle that has no owner. None if no broker may have it. MetadataError."""
+        lock = self._deciding.setdefault(bundle, asyncio.Lock())
+        async with lock:
+            try:
+                return await self._decide(bundle)
+            finally:
+                self._deciding.pop(bundle, None)
+
+    async def _decide(self, bundle: Bundle) -> BrokerId | None:
+        await self._book.ready.wait()
+        snapshot, now_s = self._book.snapshot(), asyncio.get_running_loop().time()
+        earlier = self._given.get(bundle)
+        chosen = None if earlier is None else snapshot.brokers.get(earlier.broker)
+        if earlier is not None and now_s - earlier.at_s < ASSIGNED_S and chosen is not None and not chosen.draining:
+            await self._store(bundle, Assignment(earlier.broker))
+            return earlier.broker
+        rules, name = await self._rules.rules(), name_of(bundle)
+        known = await self._history.weight_of(name)
+        found = place(name, self._book.snapshot(), rules, self._pending(), self._settings, known_weight=known)
+        if found is None:
+            await self._remove(bundle)
+            return None
+        self._given[bundle] = _Given(found.broker, now_s, found.added)
+        self._events.add(EventKind.ASSIGNED, found.explain())
+        await self._store(bundle, Assignment(found.broker))
+        return found.broker
+
+    def _pending(self) -> dict[BrokerId, Pending]:
+        """Return what each broker was given since its last report."""
+        now_s, loads = asyncio.get_running_loop().time(), self._book.snapshot().brokers
+        found: dict[BrokerId, Pending] = {}
+        for given in self._given.values():
+            load = loads.get(given.broker)
+            reported_s = load.reported_s if load is not None else 0.0
+            if reported_s - REPORT_LAG_S < given.at_s and now_s - given.at_s < PENDING_S:
+                found[given.broker] = found.get(given.broker, NONE_PENDING).plus(given.usage)
+        return found
+
+    async def _store(self, bundle: Bundle, assignment: Assignment) -> None:
+        """Write an assignment. For this broker itself only over a question: others ask, and get the same answer."""
+        key, value = key_of(bundle), assignment.encode()
+        for _ in range(2):
+            node = await self._metadata.get(key)
+            if node is None and assignment.broker == self._id and assignment.source is None:
+                return
+            if node is not None and node.owned and node.value == value:
+                return
+            try:
+                expected = ABSENT if node is None else node.version
+                await self._metadata.put(key, value, expected=expected, ephemeral=True)
+                return
+            except BadVersionError:
+                continue  # asked again meanwhile
+
+    async def _remove(self, bundle: Bundle) -> None:
+        try:
+            await self._metadata.delete(key_of(bundle))
+        except NodeMissingError:
+            return
+
+    async def _clear_away(self) -> None:
+        """Remove assignments that are done or too old. What was given stays known until it is in a report."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            now_s = asyncio.get_running_loop().time()
+            for bundle, given in list(self._given.items()):
+                if now_s - given.at_s < CHECK_S / 2:
+                    continue
+                try:
+                    await self._clear_one(bundle, given, now_s - given.at_s)
+                except MetadataError as error:
+                    _log.info("cannot remove the assignment of %s yet: %s", name_of(bundle), error)
+
+    async def _clear_one(self, bundle: Bundle, given: _Given, age_s: float) -> None:
+        if given.source is None:
+            if age_s >= PENDING_S:
+                del self._given[bundle]
+            if age_s >= ASSIGNED_S or await self._owner_of(bundle) is not None:
+                await self._remove(bundle)
+            return
+        moved = await self._owner_of(bundle) == given.broker
+        if moved or age_s >= MOVE_S:
+            await self._remove(bundle)
+            self._given.pop(bundle, None)
+            if not moved:
+                self._events.add(
+                    EventKind.MOVED, f"given up: {name_of(bundle)} has not come from {given.source} to {given.broker}"
+                )
+
+    async def _owner_of(self, bundle: Bundle) -> BrokerId | None:
+        node = await self._metadata.get(bundle.key)
+        if node is None:
+            return None
+        owner = decode_json(bundle.key, node.value)
+        return BrokerId(urlsplit(str(owner.get("httpUrl") or owner.get("httpUrlTls") or "")).netloc)
+
+    # moves
+
+    async def _rounds(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.shedding_interval_s)
+            if self._settings.shedding:
+                try:
+                    await self.round()
+                except MetadataError as error:
+                    _log.info("no round of load balancing now: %s", error)
+
+    def view(self) -> Mapping[BrokerId, BrokerLoad]:
+        """Return the load of each broker, as far as this leader knows."""
+        return self._book.snapshot().brokers
+
+    async def dry_run(self) -> tuple[Snapshot, SheddingPlan]:
+        """Return what a round would move now if each overloaded broker had been overloaded for long enough.
+
+        Any broker may do this; only the leader knows earlier moves and the age of reports. MetadataError.
+        """
+        snapshot = self._book.snapshot() if self.leads else await read_snapshot(self._metadata)
+        settings = replace(self._settings, hits=1)
+        return snapshot, plan_moves(snapshot, self._state, await self._rules.rules(), settings)
+
+    async def round(self, *, at_once: bool = False) -> SheddingPlan:
+        """Plan and order moves. `at_once`: a broker need not have been overloaded for some rounds. MetadataError."""
+        await self._book.ready.wait()
+        settings = replace(self._settings, hits=1) if at_once else self._settings
+        snapshot, rules = self._book.snapshot(), await self._rules.rules()
+        plan = plan_moves(snapshot, self._state, rules, settings)
+        if plan.moves and not await self._election.still_leads():
+            return replace(plan, moves=())
+        ordered = [move for move in plan.moves if await self._order(move)]
+        plan = replace(plan, moves=tuple(ordered))
+        self._state = self._state.after(plan, snapshot.now_s, self._settings)
+        self.last_plan = plan
+        return plan
+
+    async def _order(self, move: Move) -> bool:
+        bundle = bundle_of(move.bundle)
+        if await self._owner_of(bundle) != move.source:
+            return False  # it has moved since the report
+        await self._store(bundle, Assignment(move.target, move.source))
+        self._given[bundle] = _Given(move.target, asyncio.get_running_loop().time(), move.usage, move.source)
+        self._events.add(EventKind.MOVED, move.explain())
+        return True
+
+    async def _record(self) -> None:
+        """Record the reports as samples, and write the averages from time to time."""
+        loop, settings = asyncio.get_running_loop(), self._settings
+        written_s = loop.time()
+        while True:
+            await asyncio.sleep(settings.report_interval_s)
+            self._history.add(self._book.snapshot())
+            if loop.time() - written_s < settings.history_interval_s:
+                continue
+            written_s = loop.time()
+            try:
+                await self._history.write()
+            except MetadataError as error:
+                _log.info("cannot write the averages of bundles: %s", error)

@@ -1,0 +1,93 @@
+"""The leader's rounds: moves are ordered at their source, happen, and are cleared away."""
+
+from typing import Any
+
+import pytest
+
+from quire_broker.balancing import leader
+from quire_broker.balancing.assignments import ASSIGNMENTS
+from quire_broker.balancing.events import EventKind
+from tests.unit.broker.balancing.brokers import BalancedBroker, balanced_brokers, until
+
+
+async def loaded(brokers: list[BalancedBroker]) -> None:
+    """Let the first broker own all four bundles and be overloaded; wait until the leader knows."""
+    for number in range(40):
+        assert (await brokers[0].find(number)).ours
+    for broker in brokers[1:]:
+        await broker.start()
+    await brokers[0].report(90.0, **{"0x00": 10.0, "0x40": 20.0, "0x80": 30.0, "0xc0": 40.0})
+    for broker in brokers[1:]:
+        await broker.report(2.0)
+    view = brokers[0].balancing.leader.view
+    await until(lambda: {name: load.usage for name, load in view().items()} == {"a:2": 0.9, "b:2": 0.02})
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "CHECK_S", 0.05)
+
+
+class TwoBrokers:
+    """The first broker alone, then the second one."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    async def __aenter__(self) -> list[BalancedBroker]:
+        self._running = balanced_brokers("a", bundles=4, **self.settings)
+        brokers = await self._running.__aenter__()
+        second = BalancedBroker(brokers[0].session._server, "b", brokers[0].balancing.settings)
+        brokers.append(second)
+        await loaded(brokers)
+        return brokers
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._running.__aexit__(None, None, None)
+
+
+async def test_an_overloaded_broker_gives_bundles_to_another(quick: None) -> None:
+    async with TwoBrokers(hits=1) as brokers:
+        first, second = brokers
+        plan = await first.balancing.leader.round()
+        assert [(move.bundle[12:16], move.source, move.target) for move in plan.moves] == [
+            ("0xc0", "a:2", "b:2"),
+            ("0x00", "a:2", "b:2"),
+        ]
+        await until(lambda: len(first.owners.held) == 2)
+        found = await second.find_in(first.moved[0][0])
+        assert found.ours
+        elsewhere = await first.find_in(first.moved[0][0])
+        assert elsewhere.urls == second.urls
+        server = first.session._server
+        await second.find_in(first.moved[1][0])
+        await until(lambda: not [key for key in server.nodes if key.startswith(ASSIGNMENTS)])
+        assert first.balancing.events.counts[EventKind.MOVED] == 2
+        assert not (await first.balancing.leader.round()).moves, "the reports are from before the move"
+
+
+async def test_a_dry_run_moves_nothing_and_tells_the_same_on_every_broker() -> None:
+    async with TwoBrokers() as brokers:
+        plans = [(await broker.balancing.leader.dry_run())[1] for broker in brokers]
+        assert [move.explain() for move in plans[0].moves] == [move.explain() for move in plans[1].moves]
+        assert len(plans[0].moves) == 2
+        assert not brokers[0].moved
+        assert not (await brokers[0].balancing.leader.round()).moves, "it must be overloaded for some rounds"
+        assert (await brokers[0].balancing.leader.round(at_once=True)).moves
+
+
+async def test_a_broker_that_leads_no_more_moves_nothing() -> None:
+    async with TwoBrokers(hits=1) as brokers:
+        await brokers[0].session.delete("/loadbalance/leader")
+        await until(lambda: brokers[1].balancing.leader.leads)
+        assert not (await brokers[0].balancing.leader.round()).moves
+
+
+async def test_a_move_that_does_not_happen_is_given_up(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "MOVE_S", 0.1)
+    async with TwoBrokers(hits=1) as brokers:
+        brokers[0].balancing.assignments.on_move = lambda bundle, target: None
+        await brokers[0].balancing.leader.round()
+        events = brokers[0].balancing.events
+        await until(lambda: any("given up" in event.text for event in events.last))
+        assert len(brokers[0].owners.held) == 4

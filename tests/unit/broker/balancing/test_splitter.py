@@ -1,0 +1,71 @@
+"""Splits by the owner: both halves are its own at once, other brokers find it, and the old node goes later."""
+
+import pytest
+
+from quire_broker.balancing import splitter
+from quire_broker.balancing.leader import name_of
+from quire_broker.balancing.load_report import BundleStats
+from quire_broker.errors import ConflictError
+from quire_broker.ownership.owners import Bundle
+from tests.unit.broker.balancing.brokers import NAMESPACE, balanced_brokers, until
+
+ALL = Bundle(NAMESPACE, "0x00000000_0xffffffff")
+HALVES = {Bundle(NAMESPACE, "0x00000000_0x7fffffff"), Bundle(NAMESPACE, "0x7fffffff_0xffffffff")}
+CROWDED = {name_of(ALL): BundleStats(topics=1001)}
+
+
+async def test_a_crowded_bundle_is_split_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with balanced_brokers("a b", bundles=1, split_hits=1) as brokers:
+        for broker in (*brokers, *brokers):
+            await broker.find(1)  # now both have the old bundles in their caches
+        owner, other = sorted(brokers, key=lambda broker: -len(broker.owners.held))
+        tenure = owner.owners.tenure(ALL)
+        await owner.balancing.splitter.check(CROWDED)
+        assert owner.owners.held == HALVES
+        assert {owner.owners.tenure(half) for half in HALVES} == {tenure}, "open topics are not loaded again"
+        assert (await owner.find(1)).ours
+        assert (await other.find(1)).urls == owner.urls, "by the old node"
+        monkeypatch.setattr(splitter, "KNOWN_S", 0.0)
+        await owner.balancing.splitter.check({})
+        assert await owner.session.get(ALL.key) is None
+        other.policies.forget_bundles(NAMESPACE)
+        assert (await other.find(1)).urls == owner.urls, "by the nodes of the halves"
+        bundles = await other.policies.bundles(NAMESPACE)
+        assert bundles is not None
+        assert bundles.names == tuple(sorted(half.range for half in HALVES))
+
+
+async def test_splits_by_topic_count_divide_the_topics() -> None:
+    async with balanced_brokers("a", bundles=1) as (broker,):
+        await broker.find(1)
+        stats = BundleStats(topics=4, topic_hashes=[1, 2, 3, 4])
+        halves = await broker.balancing.splitter.split(ALL, stats, "asked", "topic_count_equally_divide")
+        assert [half.range for half in halves] == ["0x00000000_0x00000003", "0x00000003_0xffffffff"]
+
+
+async def test_only_the_owner_splits() -> None:
+    async with balanced_brokers("a b", bundles=1) as brokers:
+        for broker in brokers:
+            if not (await broker.find(1)).ours:
+                with pytest.raises(ConflictError, match="not owned by this broker"):
+                    await broker.balancing.splitter.split(ALL, BundleStats(), "asked")
+        with pytest.raises(ConflictError, match="no bundle"):
+            await brokers[0].owners.split(Bundle(NAMESPACE, "0x00000000_0x00000007"), 3)
+
+
+async def test_a_bundle_whose_topics_have_one_hash_is_not_split() -> None:
+    async with balanced_brokers("a", bundles=1) as (broker,):
+        await broker.find(1)
+        with pytest.raises(ConflictError, match="cannot be divided"):
+            await broker.balancing.splitter.split(
+                ALL, BundleStats(topic_hashes=[5, 5]), "asked", "topic_count_equally_divide"
+            )
+
+
+async def test_a_session_that_is_lost_leaves_the_halves_in_doubt() -> None:
+    async with balanced_brokers("a", bundles=1) as (broker,):
+        await broker.find(1)
+        await broker.owners.split(ALL, 5)
+        broker.session.lose_session()
+        await until(lambda: not any(broker.owners.certain(half) for half in broker.owners.held))
+        assert len(broker.owners.held) == 2
