@@ -21,7 +21,6 @@ from quire_broker.topic.topics import TopicsSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.support.roomy_disk import NEVER_FULL
 
-
 ASKED_TAKES = BalancingSettings(enabled=False)
 """The broker that is asked first takes a bundle: a test knows the owner."""
 
