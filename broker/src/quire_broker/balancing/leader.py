@@ -196,7 +196,7 @@ class Leader:
         return found.broker
 
     def _pending(self) -> dict[BrokerId, Pending]:
-        """Return what each broker was given since its last report."""
+        """Return the bundles that each broker was given since its last report."""
         now_s, loads = asyncio.get_running_loop().time(), self._book.snapshot().brokers
         found: dict[BrokerId, Pending] = {}
         for given in self._given.values():
@@ -229,7 +229,7 @@ class Leader:
             return
 
     async def _clear_away(self) -> None:
-        """Remove assignments that are done or too old. What was given stays known until it is in a report."""
+        """Remove assignments that are done or too old. The bundles count as pending until they are in a report."""
         while True:
             await asyncio.sleep(CHECK_S)
             now_s = asyncio.get_running_loop().time()

@@ -120,7 +120,7 @@ def _scarcest(data: Json) -> tuple[float, str]:
 
 
 def load_of(broker: str, data: Json, reported_s: float) -> BrokerLoad:
-    """Decode a report of any broker; what is missing or invalid counts as nothing."""
+    """Decode a report of any broker; missing or invalid fields count as nothing."""
     usage, resource = _scarcest(data)
     stats = data.get("lastStats")
     bundles = tuple(
