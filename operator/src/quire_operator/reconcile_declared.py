@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from quire_operator.api.declared import DeclaredResource, DeclaredStatus
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.tenant import Tenant
+from quire_operator.api.topic import TopicResource
 from quire_operator.api.topic_namespace import TopicNamespace
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.declared_applying import DeclaredActions, declared_path
@@ -17,12 +18,13 @@ from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.ledger_reads import LedgerBrokers
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing_declared import declaring_ledger, ledger_of, owner_elsewhere
-from quire_operator.errors import ConflictError, KubeError, RefusedError
+from quire_operator.errors import ConflictError, KubeError, RefusedError, UnreachableError
 from quire_operator.plan.actions import NamespaceAction, SetFinalizer
 from quire_operator.plan.declared import Decision, Surroundings
 from quire_operator.plan.ledger_observation import NamespaceState, TenantState
 from quire_operator.plan.rejections import rejection_of
 from quire_operator.plan.tenant import TenantObservation, plan_tenant
+from quire_operator.plan.topic import TopicObservation, declared_by_ledger, namespace_of, plan_topic
 from quire_operator.plan.topic_namespace import TopicNamespaceObservation, plan_topic_namespace
 
 ResourceT = TypeVar("ResourceT", bound=DeclaredResource)
@@ -80,9 +82,15 @@ async def reconcile_topic_namespace(context: DeclaredContext, namespace: str, na
     return await _reconcile(context, TopicNamespace, _observe_topic_namespace, namespace, name, now_s)
 
 
+async def reconcile_topic(context: DeclaredContext, namespace: str, name: str, now_s: float) -> float | None:
+    """Reconcile a Topic, like `reconcile_tenant`."""
+    return await _reconcile(context, TopicResource, _observe_topic, namespace, name, now_s)
+
+
 RECONCILES: Mapping[str, Callable[[DeclaredContext, str, str, float], Awaitable[float | None]]] = {
     "Tenant": reconcile_tenant,
     "TopicNamespace": reconcile_topic_namespace,
+    "Topic": reconcile_topic,
 }
 """By kind."""
 
@@ -125,6 +133,30 @@ async def _observe_topic_namespace(
     )
 
 
+async def _observe_topic(
+    context: DeclaredContext, resource: TopicResource, ledger: ManagedLedger | None, now_s: float
+) -> Planned:
+    observed: Observed[NamespaceState] = Observed(Surroundings(now_s, ledger))
+    if ledger is not None:
+        of_ledger, wanted = ledger.meta.name, namespace_of(resource, ledger)
+
+        def target(item: Mapping[str, Any]) -> str:
+            spec = item["spec"]
+            if spec["managedLedgerRef"]["name"] != of_ledger:
+                return ""  # others serve another namespace
+            return f"{spec.get('namespace') or ledger.spec.namespace}/{spec.get('topic') or item['metadata']['name']}"
+
+        rival = declared_by_ledger(resource, ledger) or await owner_elsewhere(
+            context.kube, context.memory, resource, ledger, target, within=resource.meta.namespace
+        )
+        observed = await _asked(Surroundings(now_s, ledger, rival), context.brokers(ledger, now_s).namespace(wanted))
+    return Planned(
+        observed.around,
+        observed.endpoint,
+        lambda at: plan_topic(TopicObservation(resource, at, observed.state)),
+    )
+
+
 async def _asked(around: Surroundings, asking: Awaitable[tuple[T, BrokerEndpoint] | None]) -> Observed[T]:
     """Return the answer of a broker; a refusal becomes part of the surroundings."""
     try:
@@ -155,11 +187,13 @@ async def _reconcile(
     actions = DeclaredActions(kube, context.rest, resource, planned.endpoint, now_s)
     try:
         await actions.perform(decision.actions)
-    except (KubeError, RefusedError) as error:
-        rejected = None if isinstance(error, ConflictError) else rejection_of(error)
+    except ConflictError:
+        raise
+    except (KubeError, RefusedError, UnreachableError) as error:
+        rejected = rejection_of(error)
         if rejected is not None:
             _, status = planned.plan(replace(planned.around, rejected=rejected))
-            await _write_status(kube, path, resource, status)
+        await _write_status(kube, path, resource, status)
         raise
     finally:
         if ledger is not None and any(isinstance(one, NamespaceAction) for one in decision.actions):

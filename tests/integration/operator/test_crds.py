@@ -17,6 +17,7 @@ KINDS = {
     "ManagedLedger": (MANAGED_LEDGER, "managedledgers"),
     "Tenant": (of_orders("Tenant", "shop"), "tenants"),
     "TopicNamespace": (of_orders("TopicNamespace", "returns", namespace="shop/returns"), "topicnamespaces"),
+    "Topic": (of_orders("Topic", "placed", partitions=2), "topics"),
 }
 Changes = dict[str, Any]
 
@@ -126,6 +127,12 @@ REFUSED += [
     ("TopicNamespace", {"spec.backlogQuota": {"policy": "ProducerException"}}, "size or time is needed"),
     ("TopicNamespace", {"spec.replication": {"ensemble": 2}}, "writeQuorum must not be above ensemble"),
     ("TopicNamespace", {"spec.schemaCompatibility": "Sometimes"}, "supported values"),
+    ("Topic", {"spec.partitions": -1}, "greater than or equal to 0"),
+    ("Topic", {"spec.topic": "a/b"}, "spec.topic"),
+    ("Topic", {"spec.topic": "a-partition-3"}, "ends like a partition"),
+    ("Topic", {"metadata.name": "a-partition-3"}, "ends like a partition"),
+    ("Topic", {"spec.subscriptions": [{"name": "a"}, {"name": "a"}]}, 'Duplicate value: {"name":"a"}'),
+    ("Topic", {"spec.subscriptions": [{"name": "a", "initialPosition": "Middle"}]}, "supported values"),
 ]
 LARGE_TOPICS = [
     {"name": f"t{n}", "partitions": 4, "cursors": [{"name": f"c{m}"} for m in range(8)]} for n in range(200)
@@ -155,6 +162,8 @@ TAKEN: list[tuple[str, Changes]] = [
     ("ManagedLedger", {"spec.offload": {"target": "gs://d", "format": "Iceberg", "table": {"name": "a.b.c"}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS], "spec.spark": {"executors": {"replicas": 0}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": f"a{n}"} for n in range(64)]}),
+    ("Topic", {"spec.topic": "a=b:c", "spec.namespace": "shop/returns", "spec.partitions": 1024}),
+    ("Topic", {"spec.subscriptions": [{"name": f"s{n}"} for n in range(64)]}),
     ("Tenant", {"spec.tenant": "a:b=c.d", "spec.adminRoles": [f"role-{n}" for n in range(256)]}),
     (
         "TopicNamespace",
@@ -193,8 +202,13 @@ CHANGE_REFUSED += [
     ("Tenant", {"spec.tenant": "a"}, {"spec.tenant": "b"}, "tenant cannot be changed"),
     ("Tenant", {}, {"spec.tenant": "b"}, "tenant cannot be changed"),
     ("TopicNamespace", {}, {"spec.namespace": "shop/others"}, "namespace cannot be changed"),
+    ("Topic", {}, {"spec.partitions": 1}, "partitions only grow"),
+    ("Topic", {"spec.partitions": 0}, {"spec.partitions": 1}, "cannot become a partitioned one"),
+    ("Topic", {}, {"spec.namespace": "shop/others"}, "namespace cannot be changed"),
+    ("Topic", {"spec.topic": "a"}, {"spec.topic": None}, "topic cannot be changed"),
 ]
 CHANGE_TAKEN: list[tuple[str, Changes, Changes]] = [
+    ("Topic", {}, {"spec.partitions": 3, "spec.subscriptions": [{"name": "a"}], "spec.deletionPolicy": "Delete"}),
     ("Bookie", {}, {"spec.storage.ledgers.size": "0.5Ti", "spec.storage.ledgers.volumes": 2, "spec.replicas": 5}),
     ("ManagedLedger", {"spec.topics": [{"name": "b", "partitions": 3}]}, {"spec.topics": [{"name": "a"}]}),
     (
@@ -270,10 +284,9 @@ def test_kubectl_applies_the_folder_of_the_crds(kubeconfig: Path, kube: KubeApi)
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert {line.split(" ")[0].rpartition("/")[2] for line in done.stdout.splitlines()} == {
-            "bookies.quire.dev",
-            "managedledgers.quire.dev",
+            f"{plural}.quire.dev" for _, plural in KINDS.values()
         }
-    assert done.stdout.count("unchanged") == 2, "the second time nothing changes"
+    assert done.stdout.count("unchanged") == len(KINDS), "the second time nothing changes"
     assert kube.get("/apis/quire.dev/v1alpha1/bookies").ok
 
 

@@ -56,7 +56,7 @@ async def test_a_tenant_and_a_namespace_become_as_declared_and_stay_so(stack: De
     await stack.settle("TopicNamespace", "returns")
     reverted = stack.status("TopicNamespace", "returns")["reverted"]
     assert reverted["what"] == "messageTTL is 5, declared is 1800"
-    assert "DriftReverted" in stack.events("returns")
+    assert "RevertingDrift" in stack.events("returns")
     assert await stack.rest("GET", f"/admin/v2/namespaces/{NAMESPACE}/messageTTL") == 1800
 
     stack.change("TopicNamespace", "returns", backlogQuota=None, deduplication=None, retention={"ttl": "1h"})
@@ -144,3 +144,62 @@ async def test_a_silent_broker_is_unknown_and_a_lost_lease_writes_nothing(stack:
     await stack.settle("Tenant", "later")
     assert stack.condition("Tenant", "later") == ("True", "InSync")
     assert stack.status("Tenant", "later")["reverted"]["what"] == "adminRoles are else, declared are ops"
+
+
+async def test_a_topic_becomes_as_declared_grows_and_reports_its_figures(stack: DeclaredStack) -> None:
+    root = "/admin/v2/persistent/shop/orders"
+    stack.declare("Topic", "placed", partitions=2, subscriptions=[{"name": "billing"}])
+    await stack.settle("Topic", "placed")
+    assert stack.condition("Topic", "placed") == ("True", "InSync")
+    status = stack.status("Topic", "placed")
+    assert status["topic"] == "persistent://shop/orders/placed"
+    figures = ("partitions", "producers", "subscriptions", "backlog", "sizeBytes", "owner")
+    assert [status[name] for name in figures] == [2, 0, 1, 0, 0, "orders-broker-0"]
+
+    stack.change("Topic", "placed", partitions=3)
+    await stack.settle("Topic", "placed")
+    assert (await stack.rest("GET", f"{root}/placed/partitions"))["partitions"] == 3
+    assert "reverted" not in stack.status("Topic", "placed")
+    await stack.rest("DELETE", f"{root}/placed-partition-1/subscription/billing")
+    await stack.settle("Topic", "placed")
+    assert stack.status("Topic", "placed")["reverted"]["what"] == "subscription billing does not exist"
+    assert await stack.rest("GET", f"{root}/placed-partition-1/subscriptions") == ["billing"]
+
+    await stack.rest("POST", f"{root}/placed/partitions", 5)
+    await stack.settle("Topic", "placed")
+    assert stack.condition("Topic", "placed") == ("False", "Contradiction")
+    assert "has 5 partitions, but 3 are declared" in stack.message("Topic", "placed")
+    stack.change("Topic", "placed", partitions=5)
+    await stack.settle("Topic", "placed")
+    assert stack.condition("Topic", "placed") == ("True", "InSync")
+
+
+async def test_claims_namespaces_and_deletions_of_topics(stack: DeclaredStack) -> None:
+    root = "/admin/v2/persistent/shop"
+    stack.declare("Topic", "early", namespace=NAMESPACE, deletionPolicy="Delete")
+    await stack.settle("Topic", "early")
+    assert stack.condition("Topic", "early") == ("False", "NoNamespace")
+    stack.declare("TopicNamespace", "returns", namespace=NAMESPACE)
+    await stack.settle("TopicNamespace", "returns")
+    await stack.settle("Topic", "early")
+    assert stack.condition("Topic", "early") == ("True", "InSync")
+
+    stack.declare("Topic", "late", namespace=NAMESPACE, topic="early", deletionPolicy="Delete")
+    await stack.settle("Topic", "late")
+    assert stack.condition("Topic", "late") == ("False", "Claimed")
+    stack.remove("Topic", "late")
+    await stack.settle("Topic", "late")
+    assert not stack.exists("Topic", "late")
+    assert f"persistent://{NAMESPACE}/early" in await stack.rest("GET", f"{root}/returns")
+
+    stack.remove("Topic", "early")
+    await stack.settle("Topic", "early")
+    assert not stack.exists("Topic", "early")
+    assert await stack.rest("GET", f"{root}/returns") == []
+
+    stack.declare("Topic", "kept")
+    await stack.settle("Topic", "kept")
+    stack.remove("Topic", "kept")
+    await stack.settle("Topic", "kept")
+    assert not stack.exists("Topic", "kept")
+    assert "persistent://shop/orders/kept" in await stack.rest("GET", f"{root}/orders")

@@ -30,6 +30,8 @@ NEEDED = {
     "tenants/status.quire.dev": {"update"},
     "topicnamespaces.quire.dev": {"get", "list", "watch", "patch"},
     "topicnamespaces/status.quire.dev": {"update"},
+    "topics.quire.dev": {"get", "list", "watch", "patch"},
+    "topics/status.quire.dev": {"update"},
     "statefulsets.apps": CHILD | {"delete"},
     "deployments.apps": CHILD,
     "services": CHILD | {"delete", "deletecollection"},

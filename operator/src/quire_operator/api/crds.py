@@ -18,6 +18,7 @@ from quire_operator.api.fields import ApiModel
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.structural import structural_schema
 from quire_operator.api.tenant import Tenant
+from quire_operator.api.topic import TopicResource
 from quire_operator.api.topic_namespace import TopicNamespace
 
 FOLDER = Path(__file__).resolve().parents[4] / "crds"
@@ -144,6 +145,22 @@ KINDS = (
             Column("Namespace", "string", ".spec.namespace"),
             *STATE,
             Column("Topics", "integer", ".status.topics"),
+            Column("Backlog", "integer", ".status.backlog", help="Largest backlog of a subscription, in entries."),
+            Column("Bytes", "integer", ".status.sizeBytes", 1),
+            *REASON,
+        ),
+    ),
+    Kind(
+        TopicResource,
+        "Topic",
+        "topics",
+        ("tp",),
+        (
+            Column("Topic", "string", ".status.topic"),
+            *STATE,
+            Column("Partitions", "integer", ".status.partitions"),
+            Column("Producers", "integer", ".status.producers"),
+            Column("Subscriptions", "integer", ".status.subscriptions", 1),
             Column("Backlog", "integer", ".status.backlog", help="Largest backlog of a subscription, in entries."),
             Column("Bytes", "integer", ".status.sizeBytes", 1),
             *REASON,

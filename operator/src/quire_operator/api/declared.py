@@ -10,7 +10,7 @@ from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Name,
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
 from quire_operator.api.shared import Metadata
 
-DECLARED_KINDS = ("Tenant", "TopicNamespace")
+DECLARED_KINDS = ("Tenant", "TopicNamespace", "Topic")
 """Kinds that refer to a ManagedLedger whose brokers have the object that they declare."""
 PART_PATTERN = r"^[-=:.A-Za-z0-9_]*[-=:A-Za-z0-9_][-=:.A-Za-z0-9_]*$"
 """As in Pulsar, but never only dots: `..` would lead to another path of the admin REST API."""
@@ -32,9 +32,9 @@ class LedgerRef(ApiModel):
 
 
 class Reverted(ApiModel):
-    """The latest change by others that the operator reverted."""
+    """The latest change by others that the operator found and changes back."""
 
-    at: Timestamp = Field(description="When it was reverted.")
+    at: Timestamp = Field(description="When it was found.")
     what: Message = Field(description="The difference to the spec that was found.")
 
 
@@ -48,7 +48,9 @@ class DeclaredStatus(ApiModel):
     synced_generation: int | None = Field(
         default=None, description="Generation of the spec with which the object last agreed."
     )
-    reverted: Reverted | None = Field(default=None, description="The latest change by others that was reverted.")
+    reverted: Reverted | None = Field(
+        default=None, description="The latest change by others that the operator found and changes back."
+    )
     conditions: tuple[Condition, ...] = conditions_field()
 
 

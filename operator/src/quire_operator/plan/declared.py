@@ -151,14 +151,15 @@ def _managed(case: Case) -> Decision:
     if not case.differences:
         paused = case.around.ledger is not None and case.around.ledger.spec.paused
         idle = () if paused else case.idle
-        return Decision(Outcome.in_sync(), idle, managed=True, reverted=case.resource.status.reverted)
+        requeue_s = BUSY_REQUEUE_S if idle else IDLE_REQUEUE_S
+        return Decision(Outcome.in_sync(), idle, True, case.resource.status.reverted, requeue_s)
     what = _listed([one.what for one in case.differences])
     actions: list[Action | NamespaceAction] = [action for one in case.differences for action in one.actions]
     actions = actions[:ACTIONS_MAX]
     reverted = case.resource.status.reverted
     if _was_synced(case):
         reverted = Reverted(at=rfc3339(case.around.now_s), what=what)
-        actions.append(Emit("DriftReverted", f"{case.subject}: {what}", warning=True))
+        actions.insert(0, Emit("RevertingDrift", f"{case.subject}: {what}", warning=True))
     return Decision(Outcome.applying(what), tuple(actions), managed=True, reverted=reverted, requeue_s=BUSY_REQUEUE_S)
 
 

@@ -108,7 +108,7 @@ def test_an_existing_object_is_adopted_only_if_nothing_is_overwritten(
 def test_a_change_by_others_is_reverted_and_reported_once() -> None:
     found = decide(case(SYNCED, differences=(OTHER_VALUE,)))
     assert found.reverted is not None and found.reverted.what == OTHER_VALUE.what
-    assert found.actions == (CREATE, act.Emit("DriftReverted", f"tenant shop: {OTHER_VALUE.what}", warning=True))
+    assert found.actions == (act.Emit("RevertingDrift", f"tenant shop: {OTHER_VALUE.what}", warning=True), CREATE)
     again = decide(case(SYNCED | {"status.conditions": [APPLYING]}, differences=(OTHER_VALUE,)))
     assert again.actions == (CREATE,) and again.reverted is None
 
