@@ -15,9 +15,10 @@ from urllib.request import Request, urlopen
 import pulsar
 import pytest
 
-from tests.support.cluster_processes import ClusterBroker, cluster_broker
+from tests.support.cluster_processes import ClusterBroker, auto_recovery, cluster_broker
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.polling import until
+from tests.support.ports import free_port
 from tests.support.s3_server import S3Server, require_s3
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -32,6 +33,7 @@ SETTINGS = {
     "managedLedgerOffloadDriver": "aws-s3",
     "managedLedgerOffloadBucket": "ledgers",
 }
+QUIRE = [sys.executable, "-c", "from quire_bookie.cli.main import main; main()"]
 BOOKIES = 3
 PATIENCE_S = 90.0
 
@@ -50,8 +52,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
 
 def quire(cluster: EtcdCluster, *words: str) -> tuple[int, dict[str, Any]]:
     """Run a `quire` command on the cluster's metadata; return its exit code and its line of JSON."""
-    command = [sys.executable, "-c", "from quire_bookie.cli.main import main; main()", *words]
-    command += ["--metadata", f"etcd://{cluster.etcd.endpoint}", "--json"]
+    command = [*QUIRE, *words, "--metadata", f"etcd://{cluster.etcd.endpoint}", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -133,6 +134,26 @@ def offload(broker: ClusterBroker, topic: str) -> None:
     assert rest(broker, "GET", path)["status"] == "SUCCESS"
 
 
+def decommission(cluster: EtcdCluster, bookies: list[str]) -> None:
+    """Remove lost bookies from the cluster: no ledger names them any more."""
+    port = free_port()
+    http = f"http://127.0.0.1:{port}"
+    with auto_recovery(cluster, httpServerPort=str(port)):
+        until(lambda: _answers(f"{http}/api/v1/quire/drains"), "no auditor answers", timeout_s=PATIENCE_S)
+        for bookie in bookies:
+            command = [*QUIRE, "cluster", "decommission", bookie, "--http", http]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 0 and "is decommissioned" in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 def test_offloaded_ledgers_are_read_and_lost_ones_are_reported_by_name(s3: S3Server, tmp_path: Path) -> None:
     old = EtcdCluster(tmp_path / "old")
     try:
@@ -196,5 +217,6 @@ def test_offloaded_ledgers_are_read_and_lost_ones_are_reported_by_name(s3: S3Ser
             assert first_received(broker, KEPT) in offloaded[:61], "the lost state of the cursor skips nothing"
             issued = ledgers(broker, KEPT)[-1]
             assert issued > max(max(ids) for ids in listed.values()), "no id is used twice"
+        decommission(new, former)
     finally:
         new.close()
