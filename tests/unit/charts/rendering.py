@@ -83,6 +83,7 @@ EVERYTHING: Manifest = {
         "podAnnotations": {"note": "x"},
         "extraArgs": ["--log-level=debug"],
     },
+    "priorityClasses": {"create": True},
     "etcd": {
         "members": 5,
         "storage": {"storageClassName": "local", "size": "30Gi"},

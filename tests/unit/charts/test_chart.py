@@ -209,3 +209,26 @@ def test_the_values_of_the_examples_render(name: str) -> None:
     found = objects(values)
     assert found["StatefulSet/quire-etcd"]["spec"]["replicas"] == values["etcd"].get("members", 3)
     assert ("CronJob/quire-etcd-backup" in found) == ("backup" in values["etcd"])
+
+
+def test_priority_classes_are_created_only_on_request_and_outlive_the_release() -> None:
+    def classes(**values: Any) -> dict[str, Manifest]:
+        found = objects({"priorityClasses": values} if values else {})
+        return {each["metadata"]["name"]: each for each in found.values() if each["kind"] == "PriorityClass"}
+
+    assert classes() == {}
+    found = classes(create=True)
+    assert {name: each["value"] for name, each in found.items()} == {
+        "quire-storage": 1_000_000,
+        "quire-broker": 900_000,
+    }
+    for each in found.values():
+        assert (each["preemptionPolicy"], each["globalDefault"]) == ("Never", False)
+        assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    other = classes(create=True, preemptionPolicy="PreemptLowerPriority", storage={"name": "disks", "value": 5})
+    assert other["disks"]["value"] == 5 and other["disks"]["preemptionPolicy"] == "PreemptLowerPriority"
+
+
+@pytest.mark.parametrize("value", [{"preemptionPolicy": "Always"}, {"storage": {"value": 2_000_000_000}}])
+def test_a_priority_that_kubernetes_reserves_is_refused(value: Manifest) -> None:
+    assert next(iter(value)) in refusal({"priorityClasses": {"create": True} | value})

@@ -11,6 +11,7 @@ from quire_operator.api.shared import (
     ALGORITHM_HELP,
     IMAGE_HELP,
     KEY_TYPE_HELP,
+    PRIORITY_HELP,
     RESOURCES_HELP,
     SETTING_PATTERN,
     SETTINGS_HELP,
@@ -326,6 +327,7 @@ class BookieSpec(ApiModel):
     autoscale: Autoscale | None = Field(None, description="Scale the number of bookies by used space. Default: never.")
     slow_bookies: SlowBookies = section(SlowBookies, "Finding bookies with a slow disk.")
     resources: Resources = section(Resources, RESOURCES_HELP)
+    priority_class_name: Name | None = Field(None, description=f"{PRIORITY_HELP} Also of auto-recovery.")
     pod_template: PodTemplate = section(PodTemplate, TEMPLATE_HELP)
     tls: Tls | None = Field(
         None,

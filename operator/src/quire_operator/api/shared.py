@@ -25,6 +25,10 @@ TEMPLATE_HELP = (
     "volumes and variables by name. The main container is `quire`. Privileges on the node, user 0 and other "
     "ServiceAccounts are refused, unless the operator runs with --pod-templates any."
 )
+PRIORITY_HELP = (
+    "PriorityClass of the pods, which must exist: the chart creates quire-storage and quire-broker with "
+    "priorityClasses.create. Default: that of the cluster."
+)
 SETTINGS_HELP = (
     "Settings without a field here, by their keys in docs/configuration.md. Keys that the operator sets itself are "
     "refused."

@@ -12,6 +12,7 @@ from quire_operator.builders.pods import (
     pod_template,
     spread,
     with_pool_tokens,
+    with_priority,
     with_secrets,
 )
 from quire_operator.builders.settings import (
@@ -59,6 +60,7 @@ def deployment(resource: Bookie, default_image: str) -> Manifest:
     pod = pod_spec(main, child_name(meta.name, AUTO_RECOVERY), account, GRACE_S)
     match, scheduling = selector(meta.name, AUTO_RECOVERY), _scheduling(spec.pod_template)
     pod = with_secrets(pod | spread(match, spec.placement.topology_keys, 1, enforce=False), spec.metadata, spec.tls)
+    pod = with_priority(pod, spec.priority_class_name)
     pod = with_pool_tokens(pod, spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)
     return child("Deployment", "apps/v1", "Bookie", meta, AUTO_RECOVERY) | {
         "spec": {

@@ -18,6 +18,7 @@ from quire_operator.builders.pods import (
     pod_template,
     spread,
     with_pool_tokens,
+    with_priority,
     with_secrets,
     with_store,
 )
@@ -128,7 +129,7 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     claims = volume_claims(resource, facts)
     mounts = [{"name": claim["metadata"]["name"], "mountPath": _mount(claim)} for claim in claims]
     main["volumeMounts"] = [*main["volumeMounts"], *mounts]
-    pod = pod_spec(main, name, name, GRACE_S)
+    pod = with_priority(pod_spec(main, name, name, GRACE_S), spec.priority_class_name)
     pod |= spread(match, spec.placement.topology_keys, spec.placement.min_zones, spec.placement.enforce)
     pod = away_from(pod, facts.avoid_node)
     pod = with_pool_tokens(with_secrets(pod, spec.metadata, spec.tls), spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)

@@ -20,6 +20,7 @@ from quire_operator.builders.pods import (
     spread,
     with_credentials,
     with_pool_tokens,
+    with_priority,
     with_secret,
     with_secrets,
     with_store,
@@ -171,6 +172,7 @@ def _template(resource: ManagedLedger, facts: BrokerFacts, config_map: str) -> M
     # `/healthz` depends on the metadata store: a restart would not help while etcd is unavailable.
     main["livenessProbe"] = {"tcpSocket": {"port": next(iter(ports))}, "periodSeconds": 10, "failureThreshold": 6}
     pod = pod_spec(main, config_map, name, GRACE_S) | spread(match, pool.placement.topology_keys, 1, enforce=False)
+    pod = with_priority(pod, spec.brokers.priority_class_name)
     pod = with_pool_tokens(with_secrets(pod, pool.metadata, pool.tls), pool.authentication, BROKER_TOKEN)
     tls, authentication = spec.brokers.tls, spec.brokers.authentication
     if tls is not None and tls.secret_name is not None and "https" in ports:

@@ -103,6 +103,11 @@ def pod_spec(main: Manifest, config_map: str, service_account: str, grace_s: int
     }
 
 
+def with_priority(spec: Manifest, name: str | None) -> Manifest:
+    """Set the PriorityClass, if there is one. It decides which pods a node without memory or disk evicts last."""
+    return spec if name is None else spec | {"priorityClassName": name}
+
+
 def with_secrets(spec: Manifest, metadata: MetadataStore, tls: Tls | None) -> Manifest:
     """Mount the Secrets with certificates. Processes follow updates of the mounts, so rotation needs no restart."""
     secrets = []
