@@ -158,7 +158,7 @@ def test_offloaded_ledgers_are_read_and_lost_ones_are_reported_by_name(s3: S3Ser
     old = EtcdCluster(tmp_path / "old")
     try:
         old.add_bookies(BOOKIES)
-        with cluster_broker(old, **SETTINGS) as broker:
+        with cluster_broker(old, ports=None, **SETTINGS) as broker:
             send(broker, KEPT, range(OFFLOADED + TAIL))
             acknowledge(broker, KEPT, 60)
             offload(broker, KEPT)
@@ -203,7 +203,7 @@ def test_offloaded_ledgers_are_read_and_lost_ones_are_reported_by_name(s3: S3Ser
         assert {row["state"] for row in again} == {"in the bucket"}
         assert done(new, "metadata", "release-hold", *without)["released"]
 
-        with cluster_broker(new, **SETTINGS) as broker:
+        with cluster_broker(new, ports=None, **SETTINGS) as broker:
             offloaded = [payload(KEPT, number) for number in range(OFFLOADED)]
             assert read(broker, KEPT) == offloaded
             assert read(broker, LOST) == []
