@@ -84,7 +84,7 @@ class BookieStatusRow(ApiModel):
     id: Label = Field(description="The bookie's id, which belongs to its volumes; empty until it is known.")
     pod: Label = Field(description="Its pod.")
     node: Label | None = Field(default=None, description="The node of the pod.")
-    zone: Label | None = Field(default=None, description="Zone of that node.")
+    zone: Label | None = Field(default=None, description="Zone of that node, or of its last one.")
     state: BookieState = Field(description="Its state.")
     reason: Message | None = Field(default=None, description="Why it is not writable.")
     used_percent: Percent | None = Field(default=None, description="Used percentage of its ledger folders.")

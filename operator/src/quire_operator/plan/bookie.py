@@ -31,7 +31,7 @@ from quire_operator.plan.operations import Move, seconds_of, waiting
 from quire_operator.plan.pod_rules import bookie_template_faults
 from quire_operator.plan.replicas import allowed_replicas
 from quire_operator.plan.spec_checks import bookie_faults, not_served_by_bookies
-from quire_operator.plan.zones import annotations
+from quire_operator.plan.zones import annotations, lost_zone
 
 BUSY_REQUEUE_S = 2.0
 LACKING_REQUEUE_S = 5.0
@@ -190,7 +190,7 @@ def _facts(observed: PoolObservation, default_image: str, replicas: int) -> Book
     return BookieFacts(
         replicas=replicas,
         default_image=default_image,
-        may_disrupt=observed.fully_replicated and not draining,
+        may_disrupt=observed.fully_replicated and not draining and lost_zone(observed) is None,
         pod_monitors=observed.pod_monitors,
         avoid_node=None if operation is None else operation.avoid_node,
     )

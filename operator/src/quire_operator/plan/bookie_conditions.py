@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity, Phase
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.operations import Operation, OperationType, Step
-from quire_operator.plan import metadata_target, rejections, replace, roll, slow
+from quire_operator.plan import metadata_target, rejections, replace, roll, slow, zones
 from quire_operator.plan.observation import PoolObservation
 
 METADATA_SILENT = "the metadata store is unreachable, or no bookie and no auto-recovery pod responds"
@@ -206,6 +206,9 @@ def _degraded(observed: PoolObservation, rows: tuple[BookieStatusRow, ...], bloc
     if blocked.status is Truth.TRUE:
         problems.append((blocked.reason, blocked.message))
     problems += filter(None, [metadata_target.blocker(observed.target)])
+    lost = zones.lost_zone(observed)
+    if lost is not None:
+        problems.append((zones.REASON, lost.message))
     if away:
         problems.append(("BookiesAway", f"{', '.join(away)} cannot be reached"))
     problems += [("BookiesAway", f"{row.pod}: {row.reason}") for row in rows if row.state is BookieState.FAILING]

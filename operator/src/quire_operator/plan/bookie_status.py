@@ -17,6 +17,7 @@ from quire_operator.plan.bookie_conditions import Decisions, judged
 from quire_operator.plan.observation import UNSCHEDULABLE, ObservedBookie, ObservedPod, PoolObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
 from quire_operator.plan.replace import why_lost
+from quire_operator.plan.zones import zone_of_pods
 
 SAMPLE_S, DAY_S = 3600.0, 86_400.0
 _AGE_STEPS, _AGE_STEP_MAX_S = ((60.0, 10.0), (3600.0, 60.0)), 600.0
@@ -66,19 +67,21 @@ def _slow_bookie_replaced_at(observed: PoolObservation, at: Decisions) -> str | 
 
 def bookie_rows(observed: PoolObservation) -> tuple[BookieStatusRow, ...]:
     """Return a row for each pod, by ordinal, and for each bookie that is between two pods, so that its id is kept."""
-    there = {pod.name for pod in observed.pods}
+    there, zones = {pod.name for pod in observed.pods}, zone_of_pods(observed)
     claimed = {claim.pod for claim in observed.claims if not claim.deleting}
     between = [
-        BookieStatusRow(id=one, pod=pod, state=BookieState.STARTING, reason="its pod is being recreated")
+        BookieStatusRow(
+            id=one, pod=pod, zone=zones.get(pod), state=BookieState.STARTING, reason="its pod is being recreated"
+        )
         for pod, one in observed.known_ids.items()
         if pod not in there and pod in claimed
     ]
-    return tuple(
-        sorted([*(_row(observed, pod) for pod in observed.pods), *between], key=lambda row: ordinal_of(row.pod))
-    )
+    rows = [*(_row(observed, pod, zones.get(pod.name)) for pod in observed.pods), *between]
+    return tuple(sorted(rows, key=lambda row: ordinal_of(row.pod)))
 
 
-def _row(observed: PoolObservation, pod: ObservedPod) -> BookieStatusRow:
+def _row(observed: PoolObservation, pod: ObservedPod, zone: str | None) -> BookieStatusRow:
+    """Return the row of a pod. `zone`: that of its node, or of its last one."""
     bookie = observed.bookies.get(pod.name)
     bookie_id = observed.id_of(pod.name) or ""
     drain = None if observed.cluster is None else observed.cluster.drain_of(bookie_id)
@@ -92,7 +95,7 @@ def _row(observed: PoolObservation, pod: ObservedPod) -> BookieStatusRow:
         id=bookie_id,
         pod=pod.name,
         node=pod.node,
-        zone=pod.zone or None,
+        zone=zone,
         state=state,
         reason=reason,
         used_percent=used,

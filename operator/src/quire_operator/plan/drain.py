@@ -17,6 +17,7 @@ from quire_operator.plan.actions import Action, CancelDrain, Decommission, Relea
 from quire_operator.plan.observation import ObservedCluster, PoolObservation
 from quire_operator.plan.operations import Move, begun, moved, waiting
 from quire_operator.plan.replicas import last_pod, replicas_there
+from quire_operator.plan.zones import REASON, lost_zone
 
 
 def is_wanted(observed: PoolObservation) -> bool:
@@ -37,6 +38,9 @@ def blocker(observed: PoolObservation) -> tuple[str, str] | None:
 
 def copy_blocker(observed: PoolObservation, pod: str) -> tuple[str, str] | None:
     """Return why the ledgers of the bookie in this pod cannot be copied elsewhere now, or None."""
+    lost = lost_zone(observed)
+    if lost is not None:
+        return REASON, lost.message
     cluster = observed.cluster
     if cluster is None:
         return (
@@ -89,7 +93,7 @@ def below_ensemble(observed: PoolObservation, bookie: str, others: frozenset[str
 
 
 def blocker_of(operation: Operation, observed: PoolObservation) -> tuple[str, str] | None:
-    """Return why a drain that has begun may not delete the pod: others drain at the same time, or the bookie is needed.
+    """Return why a drain that has begun may not delete the pod: a zone is lost, others drain, or the bookie is needed.
 
     Of the bookies of several pools that began at the same time, the one that the auditor released goes first; of
     several released ones, the one with the lowest id. A bookie that the auditor keeps waiting blocks no other one: its
@@ -97,6 +101,9 @@ def blocker_of(operation: Operation, observed: PoolObservation) -> tuple[str, st
     """
     if not takes_nothing_yet(operation) or observed.cluster is None:
         return None
+    lost = lost_zone(observed)
+    if lost is not None:
+        return REASON, lost.message
     bookie = operation.bookie or ""
     before = frozenset(drain.bookie for drain in observed.cluster.drains if drain.leaving and drain.bookie < bookie)
     return below_ensemble(observed, bookie, before)
@@ -205,6 +212,9 @@ def _forgotten(operation: Operation, observed: PoolObservation) -> Move:
         return Move(waiting(operation, reason))
     if _is_silent(operation, observed):
         return Move(waiting(operation, f"{operation.pod} does not report its bookie id"))
+    lost = lost_zone(observed)
+    if lost is not None:
+        return Move(waiting(operation, lost.message))
     return Move(moved(operation, Step.SHRINKING, observed.now_s, "its cookie is already removed: stopping its pod"))
 
 

@@ -6,8 +6,8 @@ A bookie id belongs to its volumes: a bookie on empty volumes draws a new id, so
 *Copying* comes first, unless an administrator declared the volumes lost (annotation `quire.dev/replace` on the pod) and
 the bookie does not serve: all of its ledgers are copied from the other replicas before its claims are deleted. A bookie
 that comes back meanwhile stays. A slow bookie is replaced in the same way while it serves. Until *Unbinding* another
-lost bookie, a restart of its pod, or `slowBookies.action` Report cancels that. The auditor removes the old id once no
-ledger names it.
+lost bookie, a lost zone, a restart of its pod, or `slowBookies.action` Report cancels that. The auditor removes the old
+id once no ledger names it.
 """
 
 from quire_operator.api.bookie_storage import LostVolumePolicy, ReclaimPolicy
@@ -20,6 +20,7 @@ from quire_operator.plan.drain import loss_to_accept
 from quire_operator.plan.observation import ObservedPod, PoolObservation
 from quire_operator.plan.operations import Move, begun, moved, seconds_of, step_age_s, waiting
 from quire_operator.plan.roll import serves
+from quire_operator.plan.zones import REASON, lost_zone
 
 BLOCKED = "ReplaceBlocked"
 COPIED = "Copied"
@@ -67,6 +68,9 @@ def blocker(observed: PoolObservation, pod: ObservedPod) -> tuple[str, str] | No
         if left_s > 0:
             message = f"{pod.name}: {lost}; waiting for autoRecovery.lostBookieDelay; {remedy} to continue now"
             return "WaitingForItsReturn", message
+    zone = lost_zone(observed)
+    if zone is not None and not pod.replace_asked:
+        return REASON, f"{pod.name}: {lost}; {zone.message}"
     if observed.cluster is None:
         message = f"{pod.name}: {lost}; cannot determine which ledgers it has: waiting for the metadata store"
         return "MetadataUnreachable", message
@@ -123,7 +127,8 @@ def _is_over(operation: Operation, observed: PoolObservation, pod: ObservedPod) 
     """Return whether the reason of a replacement is gone: the bookie came back, or may stay although it is slow."""
     if not copies_slow(operation):
         return why_lost(observed, pod) is None
-    return observed.resource.spec.slow_bookies.action is SlowBookieAction.REPORT or pod.uid not in operation.uids
+    only_reported = observed.resource.spec.slow_bookies.action is SlowBookieAction.REPORT
+    return only_reported or pod.uid not in operation.uids or lost_zone(observed) is not None
 
 
 def begin_forgetting(observed: PoolObservation, pod: str, bookie: str) -> Operation:
@@ -151,12 +156,14 @@ def _copying(operation: Operation, observed: PoolObservation) -> Move:
     drain = observed.cluster.drain_of(bookie)
     if drain is None:
         return Move(waiting(operation, "waiting for the auditor to start the drain"), (Decommission(bookie),))
-    is_empty = drain.emptied and not drain.ledgers_left and observed.fully_replicated
+    zone = None if requested else lost_zone(observed)
+    is_empty = drain.emptied and not drain.ledgers_left and observed.fully_replicated and zone is None
     if is_empty and operation.empty_look not in (None, drain.check_id):
         return _copied(operation, observed, "all of its ledgers have their replicas elsewhere")
     # A second check must confirm it: the first may be older than the loss, and the clocks may differ.
     operation = operation.model_copy(update={"empty_look": drain.check_id if is_empty else None})
     reasons = [f"{drain.ledgers_left} ledgers are still on it", *drain.blocked_by]
+    reasons += [] if zone is None else [zone.message]
     lacking = observed.cluster.under_replicated if drain.emptied else 0
     if lacking:
         reasons.append(f"{lacking} ledgers of the cluster are under-replicated")

@@ -12,6 +12,7 @@ from quire_operator.builders.naming import ordinal_of
 from quire_operator.plan.actions import DeletePod
 from quire_operator.plan.observation import ObservedPod, PoolObservation
 from quire_operator.plan.operations import Move, begun, moved, step_age_s, waiting
+from quire_operator.plan.zones import lost_zone
 
 STUCK_AFTER_S = 600.0
 """A pod that takes longer to come back is reported as stuck; the roll waits, and continues once it is back."""
@@ -61,6 +62,9 @@ def _waiting(operation: Operation, observed: PoolObservation) -> Move:
     if not left:
         settled = observed.stateful_set is not None and observed.stateful_set.current
         return Move(None if settled else operation)
+    zone = lost_zone(observed)
+    if zone is not None:
+        return Move(waiting(operation, zone.message))  # its pods do not serve, but not because of their template
     reason = hindrance(observed) if serves(observed, left[0]) else None
     if reason is not None:
         return Move(waiting(operation, reason))

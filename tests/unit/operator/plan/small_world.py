@@ -75,6 +75,10 @@ class World:
     auditor: str | None = "auditor"
     lost: dict[str, Disk] = field(default_factory=dict)
     """Unreachable volumes by bookie."""
+    silent: set[str] = field(default_factory=set)
+    """Pods that do not respond to the operator."""
+    zones: tuple[str, ...] = ("z",)
+    """Zones of the nodes; that of a node follows from its number."""
     loads: dict[str, ObservedLoad | None] = field(default_factory=dict)
     """What bookies report of the last minute."""
     _numbers: int = 0
@@ -106,9 +110,33 @@ class World:
     def bring_node_back(self, pod: str) -> None:
         """Restore the node with its volumes."""
         self.lost.pop(self.disks[pod].bookie)
-        self.pods[pod] = replace(self.pods[pod], node="node-x", zone="z")
+        self.pods[pod] = replace(self.pods[pod], node="node-x", zone=self.zone_of(pod))
         for name, claim in self.claims.items():
             self.claims[name] = replace(claim, gone=None) if claim.pod == pod else claim
+
+    def lose_zone(self, zone: str, what: str) -> list[str]:
+        """Lose a zone, and return its pods. `what`: whether only the operator notices, or Kubernetes, or its nodes."""
+        pods = sorted(pod.name for pod in self.pods.values() if pod.zone == zone)
+        self.silent.update(pods)
+        for pod in pods:
+            if what == "nodes are deleted":
+                self.lose_node(pod)
+            elif what != "operator is cut off":
+                self.pods[pod] = replace(self.pods[pod], ready=False, started=True, deleting=what == "pods are evicted")
+        return pods
+
+    def bring_zone_back(self, pods: list[str]) -> None:
+        """Let the pods of a lost zone respond again; evicted ones were ended, and are recreated."""
+        self.silent.clear()
+        for pod in pods:
+            if any(claim.gone for claim in self.claims.values() if claim.pod == pod):
+                self.bring_node_back(pod)
+            elif self.pods[pod].deleting:
+                del self.pods[pod]
+
+    def zone_of(self, name: str) -> str:
+        """Return the zone of the node of a pod."""
+        return self.zones[int(name.rpartition("-")[2]) % len(self.zones)]
 
     def wipe(self, pod: str) -> None:
         """Empty all volumes of a running bookie, and restart its process."""
@@ -125,7 +153,7 @@ class World:
     def _new_pod(self, name: str, node: str | None) -> None:
         assert self.stateful_set is not None
         self._numbers += 1
-        zone = None if node is None else "z"
+        zone = None if node is None else self.zone_of(name)
         self.pods[name] = ObservedPod(name, f"p{self._numbers}", revision_of(self.stateful_set), node=node, zone=zone)
 
     # The operator.
@@ -197,7 +225,7 @@ class World:
                 load=self.loads.get(self.disks[pod.name].bookie),
             )
             for pod in self.pods.values()
-            if pod.ready
+            if pod.ready and pod.name not in self.silent
         }
         cluster = ObservedCluster(
             self.under_replicated + sum(disk.ledgers for disk in self.lost.values()),
@@ -332,6 +360,7 @@ class World:
     def _comes_up(self, pod: ObservedPod) -> bool:
         """Return whether a bookie starts; it waits for its zone before it registers."""
         broken = any(image in pod.revision for image in self.broken)
+        broken = broken or pod.name in self.silent
         return not pod.ready and not broken and pod.node is not None and pod.zone_annotation is not None
 
     def _make_claims(self, pod: str) -> None:
