@@ -32,10 +32,10 @@ BOOKIES = 3
 
 
 @asynccontextmanager
-async def bookies_on(folder: Path, metadata: Metadata) -> AsyncIterator[list[ClusterBookie]]:
+async def bookies_on(folder: Path, metadata: Metadata, **settings: str) -> AsyncIterator[list[ClusterBookie]]:
     """Some, started side by side."""
     async with AsyncExitStack() as undo:
-        bookies = [ClusterBookie(folder / f"b{at}", metadata, SETTINGS) for at in range(BOOKIES)]
+        bookies = [ClusterBookie(folder / f"b{at}", metadata, SETTINGS | settings) for at in range(BOOKIES)]
         for bookie in bookies:
             undo.callback(bookie.kill)
         await asyncio.gather(*(asyncio.to_thread(bookie.start) for bookie in bookies))
@@ -108,22 +108,28 @@ async def test_leaders_of_etcd_come_and_go_and_nothing_is_lost(tmp_path: Path) -
         await asyncio.to_thread(members.close)
 
 
-async def test_every_member_of_etcd_is_replaced_under_load_and_nothing_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same addresses", "other addresses"])
+async def test_every_member_of_etcd_is_replaced_under_load_and_nothing_is_lost(tmp_path: Path, elsewhere: bool) -> None:
     members = EtcdMembers(tmp_path / "etcd")
+    refresh_s = 1 if elsewhere else 0
+    follows = MetadataSettings(members_refresh_s=refresh_s)
     try:
         await asyncio.to_thread(members.start)
-        former = members.ids()
-        async with bookies_on(tmp_path, members) as bookies, ledger_client(members.url) as client:
+        former, first = members.ids(), members.endpoint
+        async with (
+            bookies_on(tmp_path, members, metadataMembersRefreshSeconds=str(refresh_s)) as bookies,
+            ledger_client(members.url, metadata_settings=follows) as client,
+        ):
             open_ledger = LedgerLoad(client, entries_of_a_ledger=10**9)
             many = LedgerLoad(client, entries_of_a_ledger=100)
             for load in (open_ledger, many):
                 load.start()
                 await load.progress(300)
             for number in range(len(members.members)):
-                await asyncio.to_thread(members.replace, number)
+                await asyncio.to_thread(members.replace, number, elsewhere=elsewhere)
                 await new_ledgers(many, 3)
-            replaced = members.ids()
-            assert replaced.keys() == former.keys() and not set(replaced.values()) & set(former.values())
+            assert not set(members.ids().values()) & set(former.values())
+            assert (members.endpoint != first) == elsewhere
             await all_registered(client)
             for load in (open_ledger, many):
                 await load.stop()

@@ -17,16 +17,17 @@ class EtcdMembers:
     """Owns the members; clients use the endpoints of all of them."""
 
     def __init__(self, folder: Path) -> None:
-        binary = require_etcd()
+        self._folder, self._binary = folder, require_etcd()
+        self._made = SIZE
         self.members: list[EtcdServer] = []
         for number in range(SIZE):
             place = folder / f"m{number}"
             place.mkdir(parents=True)
-            self.members.append(EtcdServer(binary, place))
-        self._peers = ",".join(f"m{number}={_peer_url(one)}" for number, one in enumerate(self.members))
+            self.members.append(EtcdServer(self._binary, place))
+        self._names = [f"m{number}" for number in range(SIZE)]
         for number, one in enumerate(self.members):
             # The last of two equal flags counts.
-            one.extra = ("--name", f"m{number}", "--initial-cluster", self._peers)
+            one.extra = ("--name", self._names[number], "--initial-cluster", self._peers())
 
     @property
     def endpoint(self) -> str:
@@ -76,19 +77,30 @@ class EtcdMembers:
         assert isinstance(listed, list)
         return {str(one.get("name", "")): str(one["ID"]) for one in listed}
 
-    def replace(self, number: int) -> None:
-        """Remove a running member, and let one with an empty volume join under its name and address."""
+    def replace(self, number: int, *, elsewhere: bool = False) -> None:
+        """Remove a running member, and let one with an empty volume join, under its name and address or others."""
         one = self.members[number]
         other = self._any_but(one)
-        removed = self.ids()[f"m{number}"]
+        removed = self.ids()[self._names[number]]
         reconfigure(other, "remove", {"ID": removed})
         # A removed leader hands nothing over, and a change that another member still forwards to it is lost.
         until(lambda: other.call("maintenance/status", {}).get("leader", removed) != removed, "no other member leads")
         one.kill()
-        shutil.rmtree(one.folder / "data")
+        if elsewhere:
+            place = self._folder / f"m{self._made}"
+            place.mkdir()
+            one = self.members[number] = EtcdServer(self._binary, place)
+            self._names[number] = place.name
+            self._made += 1
+        else:
+            shutil.rmtree(one.folder / "data")
         reconfigure(other, "add", {"peerURLs": [_peer_url(one)]})
-        one.extra = ("--name", f"m{number}", "--initial-cluster", self._peers, "--initial-cluster-state", "existing")
+        one.extra = ("--name", self._names[number], "--initial-cluster", self._peers())
+        one.extra += ("--initial-cluster-state", "existing")
         one.start()
+
+    def _peers(self) -> str:
+        return ",".join(f"{name}={_peer_url(one)}" for name, one in zip(self._names, self.members, strict=True))
 
     def _any_but(self, unwanted: EtcdServer | None) -> EtcdServer:
         return next(one for one in self.members if one is not unwanted)

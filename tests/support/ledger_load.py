@@ -36,9 +36,11 @@ def payload(ledger: LedgerId, entry: int) -> bytes:
 
 
 @asynccontextmanager
-async def ledger_client(url: str, relays: "Mapping[int, Relay] | None" = None) -> "AsyncIterator[LedgerClient]":
+async def ledger_client(
+    url: str, relays: "Mapping[int, Relay] | None" = None, metadata_settings: MetadataSettings | None = None
+) -> "AsyncIterator[LedgerClient]":
     """Yield a client. `relays`: the relay to each bookie, by the bookie's advertised port."""
-    metadata = await open_metadata_store(url, MetadataSettings())
+    metadata = await open_metadata_store(url, metadata_settings or MetadataSettings())
     registry = await BookieRegistry.open(metadata)
     direct = registry.address_of
 

@@ -20,6 +20,7 @@ def metadata_settings(session_timeout_ms: int, access: MetadataAccessConfig | No
         cert_path=absolute(access.metadata_tls_certificate_path) or None,
         key_path=absolute(access.metadata_tls_key_path) or None,
         tls_refresh_s=float(access.metadata_tls_refresh_seconds),
+        members_refresh_s=float(access.metadata_members_refresh_seconds),
     )
 
 

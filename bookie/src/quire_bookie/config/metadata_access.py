@@ -26,6 +26,13 @@ class MetadataAccessConfig(ProcessConfig):
         ge=0,
         description="time between checks for changed certificate files, which cause a reconnect, in s; 0: never",
     )
+    metadata_members_refresh_seconds: int = Field(
+        0,
+        alias="metadataMembersRefreshSeconds",
+        ge=0,
+        description="time between reads of etcd's list of members, in s: the addresses that they advertise are used "
+        "beside those of the URL; 0: never",
+    )
     metadata_username: str = Field(
         "", alias="metadataUsername", description="etcd user, or file:///path of a file that contains it; empty: none"
     )

@@ -28,6 +28,8 @@ class MetadataSettings:
     cert_path: str | None = None
     key_path: str | None = None
     tls_refresh_s: float = TLS_REFRESH_S
+    members_refresh_s: float = 0.0
+    """Time between reads of etcd's list of members, whose addresses are then used too; 0: never."""
 
     def __post_init__(self) -> None:
         """Check the settings that depend on each other. ConfigError."""

@@ -28,6 +28,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.limits import METADATA_ATTEMPT_TIMEOUT_S, METADATA_RETRY_BACKOFF_S, MIB
 from quire_bookie.metadata.etcd.credentials import EtcdCertificates, user_and_password
+from quire_bookie.metadata.etcd.members import new_endpoints
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.store import MetadataStats
 from quire_bookie.metadata.url import EtcdLocation
@@ -67,6 +68,7 @@ LEASE_REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", rpc.LeaseRevokeResponse
 LEASE_KEEP_ALIVE = Method("/etcdserverpb.Lease/LeaseKeepAlive", rpc.LeaseKeepAliveResponse)
 WATCH = Method("/etcdserverpb.Watch/Watch", rpc.WatchResponse)
 AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", rpc.AuthenticateResponse)
+MEMBER_LIST = Method("/etcdserverpb.Cluster/MemberList", rpc.MemberListResponse)
 
 
 class LeaseGoneError(MetadataError):
@@ -142,9 +144,10 @@ class EtcdConnection:
         self._settings = settings
         self._stats = stats
         self._chance = SystemChance()
-        self._endpoints = location.endpoints
+        self._endpoints = list(location.endpoints)
         with_tls = location.tls or settings.ca_path is not None or settings.cert_path is not None
         self._certificates = EtcdCertificates(settings) if with_tls else None
+        self._credentials: grpc.ChannelCredentials | None = None
         self._channels: list[grpc.aio.Channel] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: set[EtcdStream] = set()
@@ -157,10 +160,13 @@ class EtcdConnection:
 
     async def open(self) -> None:
         """Create the channels, and follow changes of the certificate files. ConfigError for invalid files."""
-        credentials = None if self._certificates is None else await self._certificates.open()
-        self._channels = [_channel(endpoint, credentials) for endpoint in self._endpoints]
+        if self._certificates is not None:
+            self._credentials = await self._certificates.open()
+        self._channels = [_channel(endpoint, self._credentials) for endpoint in self._endpoints]
         if self._certificates is not None and self._settings.tls_refresh_s > 0:
             self._start_task(self._follow(self._certificates), "etcd-certificates")
+        if self._settings.members_refresh_s > 0:
+            self._start_task(self._follow_members(), "etcd-members")
 
     async def _follow(self, certificates: EtcdCertificates) -> None:
         while True:
@@ -169,8 +175,23 @@ class EtcdConnection:
             if credentials is not None:
                 self._renew(credentials)
 
+    async def _follow_members(self) -> None:
+        """Add the addresses that members advertise. None is removed: running calls know theirs by its index."""
+        while True:
+            try:
+                answer = await self.call(MEMBER_LIST, rpc.MemberListRequest(linearizable=True))
+            except MetadataError as error:
+                _log.debug("etcd does not list its members: %s", error)
+            else:
+                for endpoint in new_endpoints(self._endpoints, answer, tls=self._certificates is not None):
+                    _log.info("etcd has another member, %s", endpoint)
+                    self._endpoints.append(endpoint)
+                    self._channels.append(_channel(endpoint, self._credentials))
+            await asyncio.sleep(self._settings.members_refresh_s)
+
     def _renew(self, credentials: grpc.ChannelCredentials) -> None:
         """Switch to new channels. Running calls end on the old ones; the owners of streams open new ones."""
+        self._credentials = credentials
         old, self._channels = self._channels, [_channel(endpoint, credentials) for endpoint in self._endpoints]
         self._stats.certificates_renewed += 1
         _log.info("reconnecting to etcd with new certificates")

@@ -288,3 +288,27 @@ class AuthenticateResponse(_message.Message):
     header: ResponseHeader
     token: str
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
+
+class MemberListRequest(_message.Message):
+    __slots__ = ("linearizable",)
+    LINEARIZABLE_FIELD_NUMBER: _ClassVar[int]
+    linearizable: bool
+    def __init__(self, linearizable: _Optional[bool] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("ID", "name", "clientURLs")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLIENTURLS_FIELD_NUMBER: _ClassVar[int]
+    ID: int
+    name: str
+    clientURLs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ID: _Optional[int] = ..., name: _Optional[str] = ..., clientURLs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class MemberListResponse(_message.Message):
+    __slots__ = ("header", "members")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
