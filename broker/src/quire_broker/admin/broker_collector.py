@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from quire_bookie.exposition.connection_memory import add_connection_memory
 from quire_bookie.exposition.families import Families, Names
 from quire_broker.admin.topic_families import topic_families
+from quire_broker.balancing.events import EventKind
 from quire_broker.server.broker import RunningBroker
 
 SERVER: Names = {
@@ -79,6 +80,7 @@ def _families(broker: RunningBroker) -> Families:
     ):
         families.add(name, "gauge", text, value, labels)
     add_connection_memory(families, broker.memory, labels)
+    _add_balancing(families, broker, labels)
     _add_tls(families, broker, labels)
     families.add_stats(broker.parts.stats, SERVER, labels)
     families.add_stats(cache.stats, CACHE, labels)
@@ -100,6 +102,34 @@ def _families(broker: RunningBroker) -> Families:
     ):
         families.add(name, "counter", text, value, labels)
     return families
+
+
+def _add_balancing(families: Families, broker: RunningBroker, labels: dict[str, str]) -> None:
+    """Add usage and decisions, under Pulsar's names where it has them. Moves and assignments are those of a leader."""
+    report, counts = broker.balancing.registration.data, broker.balancing.events.counts
+    for name, field in (
+        ("pulsar_lb_cpu_usage", "cpu"),
+        ("pulsar_lb_memory_usage", "memory"),
+        ("pulsar_lb_directMemory_usage", "directMemory"),
+        ("pulsar_lb_bandwidth_in_usage", "bandwidthIn"),
+        ("pulsar_lb_bandwidth_out_usage", "bandwidthOut"),
+    ):
+        used, limit = report[field]["usage"], report[field]["limit"]
+        percent = 100 * used / limit if limit > 0 else 0.0
+        families.add(name, "gauge", f"{field}, in percent of its limit", percent, labels)
+    leads = broker.balancing.leader.leads
+    families.add("quire_broker_leader", "gauge", "1: this broker leads the brokers", int(leads), labels)
+    for name, text, kind in (
+        ("pulsar_lb_unload_bundle_total", "bundles moved away from overloaded brokers", EventKind.MOVED),
+        ("pulsar_lb_bundles_split_total", "bundles split", EventKind.SPLIT),
+        ("quire_broker_bundles_assigned_total", "bundles assigned to a broker", EventKind.ASSIGNED),
+        (
+            "quire_broker_assignment_fallbacks_total",
+            "bundles that no leader assigned when this broker asked",
+            EventKind.FALLBACK,
+        ),
+    ):
+        families.add(name, "counter", text, counts[kind], labels)
 
 
 def _add_tls(families: Families, broker: RunningBroker, labels: dict[str, str]) -> None:

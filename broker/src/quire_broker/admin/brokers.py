@@ -18,7 +18,6 @@ def routes() -> Iterator[Route]:
         yield Route("GET", f"{root}/health", health, Need.SUPER_USER, Reach.PROBE)
         yield Route("GET", f"{root}/ready", health, Need.SUPER_USER, Reach.PROBE)
         yield Route("GET", f"{root}/version", version, Need.A_ROLE)
-        yield Route("GET", f"{root}/leaderBroker", leader, Need.SUPER_USER)
         yield Route("GET", f"{root}/configuration", empty_list, Need.SUPER_USER)
         yield Route("GET", f"{root}/configuration/values", empty_object, Need.SUPER_USER)
         yield Route("GET", f"{root}", list_brokers, Need.SUPER_USER)
@@ -46,12 +45,6 @@ async def list_brokers(request: web.Request) -> web.Response:
     if cluster not in await broker.policies.clusters():
         raise NotFoundError("Cluster does not exist")
     return answer(await broker.metadata.children(BROKERS))
-
-
-async def leader(request: web.Request) -> web.Response:
-    """Return this broker: there is no leader."""
-    broker = broker_of(request)
-    return answer({"brokerId": broker.broker_id, "serviceUrl": broker.urls.web})
 
 
 async def empty_list(request: web.Request) -> web.Response:

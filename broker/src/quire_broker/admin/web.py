@@ -12,6 +12,7 @@ from quire_bookie.admin.routes import register
 from quire_bookie.exposition.rendering import Collector, Exposition
 from quire_broker.admin import (
     backlog_quotas,
+    balancing,
     brokers,
     clusters,
     ledgers,
@@ -33,6 +34,7 @@ from quire_broker.admin.routes import ROUTES, Need, Route
 from quire_broker.server.broker import RunningBroker
 
 PARTS = (
+    balancing,
     brokers,
     clusters,
     permissions,

@@ -36,7 +36,8 @@ class Balancing:
         self.assignments = Assignments(metadata, broker_id, isolation, self.events)
         self.leader = Leader(metadata, policies, broker_id, owners.urls.web, self.assignments, self.events, settings)
         self.splitter = Splitter(metadata, owners, policies, self.events, settings)
-        self._registration, self._owners, self._policies = registration, owners, policies
+        self.registration = registration
+        self._owners, self._policies = owners, policies
         self._broker_id, self._clock = broker_id, clock
         self._tasks = Background()
         self.reporter: Reporter | None = None
@@ -45,7 +46,7 @@ class Balancing:
         """Begin to report, to take part in elections and to follow assignments."""
         reporter = Reporter(
             self._broker_id,
-            self._registration,
+            self.registration,
             self._owners,
             self._policies,
             topics,

@@ -17,6 +17,7 @@ class EventKind(Enum):
     LEADER = "leader"
     ASSIGNED = "assigned"
     MOVED = "moved"
+    GIVEN_UP = "given up"
     SPLIT = "split"
     FALLBACK = "fallback"
 

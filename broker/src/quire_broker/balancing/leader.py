@@ -253,9 +253,8 @@ class Leader:
             await self._remove(bundle)
             self._given.pop(bundle, None)
             if not moved:
-                self._events.add(
-                    EventKind.MOVED, f"given up: {name_of(bundle)} has not come from {given.source} to {given.broker}"
-                )
+                text = f"{name_of(bundle)} has not come from {given.source} to {given.broker}"
+                self._events.add(EventKind.GIVEN_UP, text)
 
     async def _owner_of(self, bundle: Bundle) -> BrokerId | None:
         node = await self._metadata.get(bundle.key)

@@ -15,6 +15,7 @@ from quire_bookie.cli.service_options import (
     LogLevelOption,
 )
 from quire_bookie.cli.settings import ConfigFile, Settings
+from quire_broker.cli import balance
 
 Advertise = Annotated[str | None, typer.Option(help="Host name or address that clients get.")]
 BrokerPort = Annotated[int | None, typer.Option(help="Port of the Pulsar protocol; 0: a free one. [6650]")]
@@ -64,9 +65,10 @@ def register(commands: Commands) -> None:
         options = ServiceOptions(config, set_, event_loop, log_level, log_format)
         run_command(commands, "standalone", "quire_broker.cli.serving:serve_standalone", flags, options)
 
-    broker = new_app("Run a broker on the bookies of a cluster.")
+    broker = new_app("Run a broker on the bookies of a cluster, and balance the load of all brokers.")
     commands.app.add_typer(broker, name="broker")
     broker.callback()(lambda: None)
+    balance.register(broker)
 
     @broker.command()
     def start(

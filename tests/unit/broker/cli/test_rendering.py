@@ -8,7 +8,7 @@ import pytest
 
 from quire_bookie.cli import ledger as ledgers
 from quire_bookie.cli.tables import print_facts, print_table
-from quire_broker.cli import topics
+from quire_broker.cli import balance, topics
 from quire_broker.cli.status_line import (
     Sample,
     StatusLine,
@@ -106,6 +106,24 @@ def test_topics_that_are_not_loaded_are_listed_too(
     rows = topics._rows("http://x", "a/b")
     assert [row["topic"] for row in rows] == ["persistent://a/b/one", "persistent://a/b/two"]
     assert [topics._backlogs(row) for row in rows] == ["s (4)", "(not loaded)"]
+
+
+def test_a_plan_of_moves_is_shown_with_loads_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    load = {"usage": 0.9, "resource": "cpu", "bundles": 4, "topics": 40, "messagesPerSecond": 7.5, "draining": False}
+    state = {
+        "leader": {"brokerId": "a:1", "serviceUrl": "http://a:1"},
+        "brokers": [load | {"broker": "a:1"}, load | {"broker": "b:1", "usage": 0.1, "draining": True}],
+        "average": 0.5,
+        "moves": [{"explanation": "x from a:1 to b:1"}],
+        "queued": [{"explanation": "y from a:1 to b:1"}],
+        "notes": ["the rest waits"],
+    }
+    balance._show(state, state, "would move")
+    text = capsys.readouterr().out
+    assert "a:1     90%    cpu        4      40  7.5         leader" in text
+    assert text.endswith("would move x from a:1 to b:1\nlater y from a:1 to b:1\nthe rest waits\n")
+    balance._show(state, state | {"moves": [], "queued": []}, "moves")
+    assert "no bundle moves: the average usage is 50%" in capsys.readouterr().out
 
 
 def test_pages_of_ledgers_are_followed_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

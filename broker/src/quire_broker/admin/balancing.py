@@ -1,0 +1,151 @@
+"""Load balancing over HTTP: /admin/quire/balancing, Pulsar's broker-stats, leaderBroker and the split of a bundle."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from quire_broker.admin.answers import answer, done
+from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.routes import Need, Route
+from quire_broker.admin.spreading import on_bundles
+from quire_broker.admin.stats import topic_stats
+from quire_broker.balancing.assignments import leader_of
+from quire_broker.balancing.leader import name_of
+from quire_broker.balancing.load_report import BundleStats
+from quire_broker.balancing.plan.loads import BrokerLoad
+from quire_broker.balancing.plan.shedding import Move, SheddingPlan
+from quire_broker.balancing.plan.splitting import RANGE_HALF, TOPIC_COUNT
+from quire_broker.balancing.usage import bundle_stats
+from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
+from quire_broker.ownership.owners import Bundle
+from quire_broker.server.broker import RunningBroker
+
+ALGORITHM = "splitAlgorithmName"
+"""Query parameter of a split, as in Pulsar."""
+
+
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
+    yield Route("GET", "/admin/quire/balancing", state, Need.SUPER_USER)
+    yield Route("POST", "/admin/quire/balancing", balance, Need.SUPER_USER)
+    for root in ("/admin/v2/brokers", "/admin/brokers"):
+        yield Route("GET", f"{root}/leaderBroker", leader, Need.SUPER_USER)
+    for root in ("/admin/v2/broker-stats", "/admin/broker-stats"):
+        yield Route("GET", f"{root}/load-report", load_report, Need.SUPER_USER)
+        yield Route("GET", f"{root}/topics", topics, Need.SUPER_USER)
+    bundle = "{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}"
+    yield Route("PUT", f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{bundle}/split", split, Need.SUPER_USER)
+
+
+async def leader(request: web.Request) -> web.Response:
+    """Return the leader; with load balancing off, this broker."""
+    broker = broker_of(request)
+    if not broker.settings.balancing.enabled:
+        return answer({"brokerId": broker.broker_id, "serviceUrl": broker.urls.web})
+    found = await leader_of(broker.metadata)
+    if found is None:
+        raise NotFoundError("no broker leads at the moment; ask again in some seconds")
+    return answer(found)
+
+
+async def state(request: web.Request) -> web.Response:
+    """Return the loads of all brokers, the moves that a round would make now, and the last events of this broker."""
+    broker = broker_of(request)
+    balancing = broker.balancing
+    snapshot, plan = await balancing.leader.dry_run()
+    return answer(
+        {
+            "broker": broker.broker_id,
+            "enabled": balancing.settings.enabled,
+            "leader": await leader_of(broker.metadata),
+            "brokers": [_broker(each) for _, each in sorted(snapshot.brokers.items())],
+            **_plan(plan),
+            "events": [
+                {"atMs": event.at_ms, "kind": event.kind.value, "text": event.text} for event in balancing.events.last
+            ],
+        }
+    )
+
+
+async def balance(request: web.Request) -> web.Response:
+    """Move bundles now, without waiting until a broker has been overloaded for some rounds. Of the leader alone."""
+    broker = broker_of(request)
+    if not broker.balancing.leader.leads:
+        found = await leader_of(broker.metadata)
+        where = "no broker leads at the moment" if found is None else f"the leader is {found.get('serviceUrl')}"
+        raise ServiceNotReadyError(f"only the leader moves bundles; {where}")
+    return answer(_plan(await broker.balancing.leader.round(at_once=True)))
+
+
+def _broker(load: BrokerLoad) -> dict[str, Any]:
+    return {
+        "broker": load.broker,
+        "usage": round(load.usage, 4),
+        "resource": load.resource,
+        "bundles": load.bundle_count,
+        "topics": load.topics,
+        "messagesPerSecond": round(load.messages_per_s, 1),
+        "bytesPerSecond": round(load.bytes_per_s, 1),
+        "draining": load.draining,
+    }
+
+
+def _plan(plan: SheddingPlan) -> dict[str, Any]:
+    return {
+        "average": round(plan.average, 4),
+        "moves": [_move(each) for each in plan.moves],
+        "queued": [_move(each) for each in plan.queued],
+        "notes": list(plan.notes),
+    }
+
+
+def _move(move: Move) -> dict[str, Any]:
+    return {
+        "bundle": move.bundle,
+        "from": move.source,
+        "to": move.target,
+        "usage": round(move.usage, 4),
+        "explanation": move.explain(),
+    }
+
+
+async def load_report(request: web.Request) -> web.Response:
+    """Return the load report of this broker, as it was last published."""
+    return answer(broker_of(request).balancing.registration.data)
+
+
+async def topics(request: web.Request) -> web.Response:
+    """Return the stats of the topics of this broker: `{namespace: {bundle: {"persistent": {topic: stats}}}}`."""
+    broker = broker_of(request)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for topic in broker.topics.loaded:
+        bundle = await broker.owners.bundle_of(topic.name)
+        bundles = found.setdefault(str(bundle.namespace), {})
+        bundles.setdefault(bundle.range, {"persistent": {}})["persistent"][str(topic.name)] = topic_stats(topic, broker)
+    return answer(found)
+
+
+async def split(request: web.Request) -> web.Response:
+    """Split a bundle at its owner. Its clients notice nothing: both halves stay there."""
+    broker, namespace = broker_of(request), namespace_of(request)
+    algorithm = request.query.get(ALGORITHM, "")
+    if algorithm not in ("", RANGE_HALF, TOPIC_COUNT):
+        raise NotAllowedError(f"{ALGORITHM} is {algorithm}; give {RANGE_HALF} or {TOPIC_COUNT}")
+    bundles = await broker.policies.bundles(namespace)
+    bundle = Bundle(namespace, request.match_info["bundle"])
+    if bundles is None or bundle.range not in bundles.names:
+        raise NotFoundError(f"{namespace} has no bundle {bundle.range}")
+
+    async def work(own: Bundle) -> None:
+        stats = await _stats(broker, own)
+        await broker.balancing.splitter.split(own, stats, "asked for by an administrator", algorithm)
+
+    if not await on_bundles(request, [bundle], work, suffix="/split"):
+        raise ConflictError(f"{namespace}/{bundle.range} has no owner; use one of its topics first")
+    return done()
+
+
+async def _stats(broker: RunningBroker, bundle: Bundle) -> BundleStats:
+    measured = await bundle_stats(broker.owners, broker.policies, broker.topics.loaded)
+    return measured.get(name_of(bundle)) or BundleStats()

@@ -1,0 +1,105 @@
+"""The admin API of load balancing, over HTTP, on two brokers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from quire_broker.settings.balancing import BalancingSettings
+from tests.support.broker_world import BrokerWorld, running_brokers
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
+    async with running_brokers(tmp_path, 2, BalancingSettings()) as world:
+        yield world
+
+
+async def ask(world: BrokerWorld, number: int, path: str, method: str = "GET") -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, world.brokers[number].urls.http + path) as answer,
+    ):
+        return answer.status, await answer.json() if answer.content_type == "application/json" else None
+
+
+async def test_both_brokers_name_the_leader_and_show_all_loads(pair: BrokerWorld) -> None:
+    first, second = pair.brokers
+    for number in range(2):
+        status, leader = await ask(pair, number, "/admin/v2/brokers/leaderBroker")
+        assert (status, leader) == (200, {"brokerId": first.broker_id, "serviceUrl": first.urls.http})
+        _, state = await ask(pair, number, "/admin/quire/balancing")
+        assert {each["broker"] for each in state["brokers"]} == {first.broker_id, second.broker_id}
+        assert (state["leader"]["brokerId"], state["moves"], state["enabled"]) == (first.broker_id, [], True)
+    _, state = await ask(pair, 0, "/admin/quire/balancing")
+    assert state["events"][0]["text"] == f"{first.broker_id} leads"
+
+
+async def test_only_the_leader_moves_bundles(pair: BrokerWorld) -> None:
+    status, plan = await ask(pair, 0, "/admin/quire/balancing", "POST")
+    assert (status, plan["moves"]) == (200, [])
+    status, refused = await ask(pair, 1, "/admin/quire/balancing", "POST")
+    assert (status, refused["reason"]) == (
+        503,
+        f"only the leader moves bundles; the leader is {pair.brokers[0].urls.http}",
+    )
+
+
+async def test_a_bundle_is_split_whichever_broker_is_asked(pair: BrokerWorld) -> None:
+    for name in ("a", "b", "c", "d"):
+        status, _ = await ask(pair, 0, f"/admin/v2/persistent/public/default/{name}", "PUT")
+        assert status == 204
+    _, ring = await ask(pair, 0, f"{NAMESPACE}/bundles")
+    names = {bundle.range for broker in pair.brokers for bundle in broker.owners.held}
+    wanted = sorted(names)[0]
+    status, _ = await ask(pair, 0, f"{NAMESPACE}/{wanted}/split", "PUT")
+    assert status == 204
+    other = sorted(names)[1]
+    status, _ = await ask(pair, 1, f"{NAMESPACE}/{other}/split?splitAlgorithmName=range_equally_divide", "PUT")
+    assert status == 204
+    _, after = await ask(pair, 0, f"{NAMESPACE}/bundles")
+    assert after["numBundles"] == ring["numBundles"] + 2
+    status, refused = await ask(pair, 0, f"{NAMESPACE}/{wanted}/split", "PUT")
+    assert (status, refused["reason"]) == (404, f"public/default has no bundle {wanted}")
+    status, refused = await ask(pair, 0, f"{NAMESPACE}/{other}/split?splitAlgorithmName=by_moon", "PUT")
+    assert status == 412
+    assert "by_moon" in refused["reason"]
+    topics = [await ask(pair, number, "/admin/v2/broker-stats/topics") for number in range(2)]
+    listed = [
+        topic
+        for _, found in topics
+        for bundle in found.get("public/default", {}).values()
+        for topic in bundle["persistent"]
+    ]
+    assert sorted(listed) == [f"persistent://public/default/{name}" for name in ("a", "b", "c", "d")]
+
+
+async def test_a_free_bundle_is_not_split(pair: BrokerWorld) -> None:
+    status, refused = await ask(pair, 0, f"{NAMESPACE}/0x00000000_0x10000000/split", "PUT")
+    assert status == 409
+    assert refused["reason"] == "public/default/0x00000000_0x10000000 has no owner; use one of its topics first"
+
+
+async def test_the_load_report_is_that_of_the_broker(pair: BrokerWorld) -> None:
+    reporter = pair.brokers[1].balancing.reporter
+    assert reporter is not None
+    await reporter.measure_and_publish(always=True)
+    _, report = await ask(pair, 1, "/admin/v2/broker-stats/load-report")
+    assert report["webServiceUrl"] == pair.brokers[1].urls.http
+    assert report["memory"]["usage"] > 1
+    assert report["loadReportType"] == "LocalBrokerData"
+    async with aiohttp.ClientSession() as session, session.get(pair.brokers[0].urls.http + "/metrics") as answer:
+        text = await answer.text()
+    assert 'quire_broker_leader{cluster="standalone"} 1.0' in text
+    assert "pulsar_lb_memory_usage" in text
+
+
+async def test_without_balancing_a_broker_names_itself(tmp_path: Path) -> None:
+    async with running_brokers(tmp_path, 2) as world:
+        for number, broker in enumerate(world.brokers):
+            _, leader = await ask(world, number, "/admin/v2/brokers/leaderBroker")
+            assert leader["brokerId"] == broker.broker_id
