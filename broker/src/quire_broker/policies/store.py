@@ -6,8 +6,9 @@
     /admin/local-policies/<t>/<ns>                       the bundles in force; written when a namespace is first used
     /admin/partitioned-topics/<t>/<ns>/<domain>/<topic>  {"partitions": n, "properties": {FIRST_ADDED: first added one}}
 
-Reads of policies and bundles are cached for a few seconds, and while the store is unreachable: the last known values
-apply during an outage. It must never invent policies for a namespace that it could not read.
+Reads of policies and bundles are cached until a change is noticed, at most for a few seconds, and while the store is
+unreachable: the last known values apply during an outage. It must never invent policies for a namespace that it could
+not read.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ from quire_bookie.errors import (
     MetadataUnknownError,
     NodeMissingError,
 )
-from quire_bookie.metadata.store import ABSENT, Check, MetadataStore, Put
+from quire_bookie.metadata.retrying import watch_with_retries
+from quire_bookie.metadata.store import ABSENT, Check, EventKind, MetadataStore, Put
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.names import NamespaceName, TopicName, decode_name, topic_of
@@ -34,6 +36,7 @@ from quire_broker.policies.fields import flaws_of, usable
 Json: TypeAlias = dict[str, Any]
 _log = logging.getLogger("quire.broker.policies")
 
+ADMIN = "/admin"
 CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
@@ -157,6 +160,21 @@ class PolicyStore:
                 _log.warning("%s: fields are not used; correct them: %s", key, "; ".join(flaws))
         self._cache[key] = _Cached(value, now + POLICIES_CACHE_S, flaws)
         return value
+
+    async def follow(self) -> None:
+        """Read nodes again that another broker has changed, at their next use, until cancelled.
+
+        The last known values still apply while the store is unreachable.
+        """
+        watch = await watch_with_retries(self._metadata, f"{ADMIN}/", _log.info)
+        try:
+            async for event in watch:
+                lost_events = event.kind is EventKind.RESYNC
+                for key in list(self._cache) if lost_events else [event.key]:
+                    if key in self._cache:
+                        self._cache[key].until = 0.0
+        finally:
+            await watch.close()
 
     async def _create(self, key: str, value: Json, what: str) -> None:
         try:

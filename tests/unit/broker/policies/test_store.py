@@ -14,6 +14,7 @@ from quire_broker.limits import NAMESPACE_BUNDLES_MAX
 from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.owners import BrokerUrls
+from quire_broker.policies import store as store_module
 from quire_broker.policies.bundles import Bundles
 from quire_broker.policies.store import PolicyStore, encode_json
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -144,6 +145,26 @@ async def test_cached_values_are_used_while_the_store_is_unreachable() -> None:
     assert await store.policies(NAMESPACE) is not None
     with pytest.raises(MetadataUnavailableError):
         await store.policies(NamespaceName("public", "never-read"))
+
+
+async def test_a_change_of_another_broker_applies_at_once_and_an_outage_keeps_the_last_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "POLICIES_CACHE_S", 3600.0)
+    server, session, store = make()
+    other = PolicyStore(SimMetadataStore(server), "c1")
+    await initialise_cluster(store, BrokerUrls("pulsar://a:1", "http://a:2"))
+    following = asyncio.ensure_future(store.follow())
+    assert "message_ttl_in_seconds" not in (await store.policies(NAMESPACE) or {})
+    await other.update_policies(NAMESPACE, lambda policies: policies.update(message_ttl_in_seconds=7))
+    while (await store.policies(NAMESPACE) or {}).get("message_ttl_in_seconds") != 7:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    for watch in server.watches:
+        watch.lose_events()
+    await asyncio.sleep(0.01)
+    session.cut = True
+    assert (await store.policies(NAMESPACE) or {})["message_ttl_in_seconds"] == 7
+    following.cancel()
 
 
 async def test_a_node_that_is_not_json_is_an_error() -> None:
