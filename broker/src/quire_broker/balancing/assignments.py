@@ -91,11 +91,12 @@ class Assignments:
         metadata: MetadataStore,
         broker_id: str,
         isolation: Isolation,
+        owns: Callable[[Bundle], bool],
         events: BalancingEvents,
-        ask_s: float = ASK_S,
     ) -> None:
+        """`owns`: whether a bundle is this broker's, so that a move of it matters here."""
         self._metadata, self._id = metadata, BrokerId(broker_id)
-        self._isolation, self._events, self._ask_s = isolation, events, ask_s
+        self._isolation, self._owns, self._events = isolation, owns, events
         self._waiting: dict[Bundle, asyncio.Future[BrokerId | None]] = {}
         self.decide: Callable[[Bundle], Awaitable[BrokerId | None]] | None = None
         self.on_question: Callable[[Bundle], None] = lambda bundle: None
@@ -177,7 +178,8 @@ class Assignments:
                 elif bundle is not None:
                     if self.decide is not None:
                         self.on_question(bundle)
-                    read = partial(self._read_answer, bundle)
-                    await with_retries(read, f"read {event.key}", _log.info)
+                    if bundle in self._waiting or self._owns(bundle):
+                        read = partial(self._read_answer, bundle)
+                        await with_retries(read, f"read {event.key}", _log.info)
         finally:
             await watch.close()

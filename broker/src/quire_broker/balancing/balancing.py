@@ -33,7 +33,7 @@ class Balancing:
     ) -> None:
         self.settings = settings
         self.events = BalancingEvents(clock)
-        self.assignments = Assignments(metadata, broker_id, isolation, self.events)
+        self.assignments = Assignments(metadata, broker_id, isolation, owners.holds, self.events)
         self.leader = Leader(metadata, policies, broker_id, owners.urls.web, self.assignments, self.events, settings)
         self.splitter = Splitter(metadata, owners, policies, self.events, settings)
         self.registration = registration
