@@ -8,7 +8,7 @@ from quire_operator.api.bookie_spec import BookieSpec
 from quire_operator.api.conditions import Condition, conditions_field
 from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Percent, Rule, Timestamp, Whole, keyed, part
 from quire_operator.api.operations import Operation
-from quire_operator.api.shared import Metadata
+from quire_operator.api.shared import DERIVED_HELP, Metadata, SettingValue
 from quire_operator.api.slow_bookies import SlowBookie
 
 
@@ -123,6 +123,7 @@ class BookieStatus(ApiModel):
     slow_bookie_replaced_at: Timestamp | None = Field(
         default=None, description="When the last replacement of a slow bookie began."
     )
+    derived_settings: dict[Label, SettingValue] | None = Field(default=None, description=DERIVED_HELP)
     lost_bookies: tuple[LostBookie, ...] = keyed("id", 64, "Replaced bookies that ledgers still name.")
     bookies: tuple[BookieStatusRow, ...] = keyed("pod", 512, "State of each bookie.")
     conditions: tuple[Condition, ...] = conditions_field()

@@ -85,11 +85,15 @@ class Durability(ApiModel):
 def at_least(section: str, bounds: dict[str, str], measure: str) -> tuple[Rule, ...]:
     """Return rules for minimum values that the processes require. `measure`: `quantity` or `duration`."""
     checks = {
-        "quantity": "quantity(self.{0}).compareTo(quantity('{1}')) >= 0",
-        "duration": "duration(self.{0}) >= duration('{1}')",
+        "quantity": "!has(self.{0}) || quantity(self.{0}).compareTo(quantity('{1}')) >= 0",
+        "duration": "!has(self.{0}) || duration(self.{0}) >= duration('{1}')",
     }
     return tuple(
-        Rule(checks[measure].format(name, least), f"{section}: {name} must be {least} or more", f".{name}")
+        Rule(
+            f"!has(self.{name}) || " + checks[measure].format(name, least),
+            f"{section}: {name} must be {least} or more",
+            f".{name}",
+        )
         for name, least in bounds.items()
     )
 
@@ -150,9 +154,15 @@ class Engine(ApiModel):
         ),
     )
 
-    write_cache: Quantity = Field("128Mi", description="Write cache, both halves together.")
-    read_cache: Quantity = Field("64Mi", description="Read cache.")
-    index_cache: Quantity = Field("64Mi", description="Cache of the index.")
+    write_cache: Quantity | None = Field(
+        None, description="Write cache, both halves together. Default: from the limit of memory; without one 128Mi."
+    )
+    read_cache: Quantity | None = Field(
+        None, description="Read cache. Default: from the limit of memory; without one 64Mi."
+    )
+    index_cache: Quantity | None = Field(
+        None, description="Cache of the index. Default: from the limit of memory; without one 64Mi."
+    )
     journal_file_size: Quantity = Field(
         "512Mi", description="Size of a journal file; about five are kept per journal folder."
     )

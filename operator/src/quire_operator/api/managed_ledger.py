@@ -8,7 +8,7 @@ from quire_operator.api.conditions import Condition, conditions_field
 from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Rule, Timestamp, Whole, keyed, part
 from quire_operator.api.jobs_spec import JOBS_MAX
 from quire_operator.api.managed_ledger_spec import ManagedLedgerSpec
-from quire_operator.api.shared import Metadata, SettingValue
+from quire_operator.api.shared import DERIVED_HELP, Metadata, SettingValue
 
 
 class LedgerState(StrEnum):
@@ -128,6 +128,7 @@ class ManagedLedgerStatus(ApiModel):
     brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "State of each broker.")
     rollout: RolloutRecord | None = Field(default=None, description="The latest change of the brokers' pods.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")
+    derived_settings: dict[Label, SettingValue] | None = Field(default=None, description=DERIVED_HELP)
     jobs: tuple[JobRow, ...] = keyed("name", JOBS_MAX, "Each job and its latest run.")
     conditions: tuple[Condition, ...] = conditions_field()
 

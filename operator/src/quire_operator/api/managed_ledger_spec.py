@@ -129,7 +129,10 @@ class Brokers(ApiModel):
     resources: Resources = section(Resources, RESOURCES_HELP)
     service: ClientService = section(ClientService, "The Service for clients.")
     advertised_listeners: tuple[AdvertisedListener, ...] = keyed("name", 16, "Further addresses for clients.")
-    cache: Quantity = Field("64Mi", description="Cache of recent entries for tail reads.")
+    cache: Quantity | None = Field(
+        None,
+        description="Cache of recent entries for tail reads. Default: from the limit of memory; without one 64Mi.",
+    )
     tls: Tls | None = Field(
         None, description="TLS of the brokers' ports, 6651 and 8443. Default: with generated certificates, or none."
     )

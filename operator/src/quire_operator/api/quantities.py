@@ -48,3 +48,11 @@ def duration_ms(text: str) -> int:
 def duration_s(text: str) -> float:
     """Return the seconds of a duration. ValueError if it is invalid."""
     return duration_ms(text) / 1000
+
+
+def cores(text: str) -> float:
+    """Return the cores of a quantity of CPU: `2`, `0.5`, `1500m`. ValueError if it is invalid."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(m?)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a quantity of CPU; use a value like 2 or 500m")
+    return float(Decimal(found[1]) / (1000 if found[2] else 1))

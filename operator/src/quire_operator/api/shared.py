@@ -18,7 +18,7 @@ Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 IMAGE_HELP = "Container image. Default: the image that the operator was installed with."
 RESOURCES_HELP = (
     "CPU and memory of each pod. Default: requests for the caches and the process, and twice that as the limit of "
-    "memory; none for a resource that you name. Set memory to at least the sum of the caches plus 170 MiB."
+    "memory; none for a resource that you name. Caches and workers without a value follow from limits that you name."
 )
 TEMPLATE_HELP = (
     "Pod template that is merged over the generated one with the semantics of `kubectl patch`: lists of containers, "
@@ -29,6 +29,7 @@ PRIORITY_HELP = (
     "PriorityClass of the pods, which must exist: the chart creates quire-storage and quire-broker with "
     "priorityClasses.create. Default: that of the cluster."
 )
+DERIVED_HELP = "Settings that follow from the limits in resources, because the spec has no value for them."
 SETTINGS_HELP = (
     "Settings without a field here, by their keys in docs/configuration.md. Keys that the operator sets itself are "
     "refused."

@@ -168,7 +168,7 @@ def _template(resource: ManagedLedger, facts: BrokerFacts, config_map: str) -> M
     headless = child_name(meta.name, HEADLESS)
     arguments = ["broker", "start", "--advertise", f"$(POD_NAME).{headless}.{meta.namespace}.svc"]
     ports, image = broker_ports(spec.brokers), spec.brokers.image or facts.default_image
-    main = container(image, arguments, ports, broker_resources(spec.brokers), "/healthz", tls="http" not in ports)
+    main = container(image, arguments, ports, broker_resources(spec), "/healthz", tls="http" not in ports)
     # `/healthz` depends on the metadata store: a restart would not help while etcd is unavailable.
     main["livenessProbe"] = {"tcpSocket": {"port": next(iter(ports))}, "periodSeconds": 10, "failureThreshold": 6}
     pod = pod_spec(main, config_map, name, GRACE_S) | spread(match, pool.placement.topology_keys, 1, enforce=False)

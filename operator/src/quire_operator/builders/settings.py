@@ -9,6 +9,7 @@ from quire_operator.api.bookie_spec import BookieAuthentication, BookieSpec, Jou
 from quire_operator.api.managed_ledger_spec import Brokers, ManagedLedgerSpec
 from quire_operator.api.quantities import duration_ms, duration_s, quantity_bytes, quantity_mib
 from quire_operator.api.shared import MetadataStore, Tls, TlsMode, TokenKeyType
+from quire_operator.builders import tuning
 from quire_operator.builders.naming import ZONE_ANNOTATION
 from quire_operator.builders.toml import Value
 
@@ -136,12 +137,12 @@ def folders(kind: str, volumes: int, per_volume: int) -> list[str]:
 
 def bookie_settings(spec: BookieSpec) -> Settings:
     """Return all settings in a bookie's file. Its host name is an argument of the process."""
-    return bookie_settings_of_fields(spec) | spec.engine.settings
+    return bookie_settings_of_fields(spec) | tuning.bookie_tuning(spec) | spec.engine.settings
 
 
 def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
     """Return the settings that are set by fields of the spec; `engine.settings` may not contain them."""
-    storage, engine = spec.storage, spec.engine
+    storage, engine, caches = spec.storage, spec.engine, tuning.bookie_caches(spec)
     found: Settings = {
         "metadataServiceUri": metadata_url(spec.metadata),
         "bookiePort": BOOKIE_PORT,
@@ -155,9 +156,11 @@ def bookie_settings_of_fields(spec: BookieSpec) -> Settings:
         "journalWriteData": spec.durability.journal is not JournalMode.DISABLED,
         "journalSyncData": spec.durability.journal is JournalMode.SYNC,
         "journalMaxSizeMB": quantity_mib(engine.journal_file_size),
-        "dbStorage_writeCacheMaxSizeMb": quantity_mib(engine.write_cache),
-        "dbStorage_readAheadCacheMaxSizeMb": quantity_mib(engine.read_cache),
-        "dbStorage_rocksDB_blockCacheSize": quantity_bytes(engine.index_cache),
+        "dbStorage_writeCacheMaxSizeMb": caches.write_mib,
+        "dbStorage_readAheadCacheMaxSizeMb": caches.read_mib,
+        "dbStorage_rocksDB_blockCacheSize": caches.index_mib * tuning.MIB
+        if engine.index_cache is None
+        else quantity_bytes(engine.index_cache),
         "logSizeLimit": quantity_bytes(engine.entry_log_size),
         "flushInterval": duration_ms(engine.flush_interval),
         "gcWaitTime": duration_ms(engine.gc_interval),
@@ -249,13 +252,16 @@ def recovery_settings(spec: BookieSpec) -> Settings:
         "lostBookieRecoveryDelay": round(duration_s(spec.auto_recovery.lost_bookie_delay)),
         "replicationRateByBytes": quantity_bytes(spec.auto_recovery.bytes_per_second),
     }
+    workers = tuning.recovery_workers(spec)
+    if workers is not None:
+        found["replicationWorkers"] = workers
     found |= metadata_access(spec.metadata) | client_access(spec, BOOKIE_TOKEN)
     return found | _http_tls(spec.tls) | http_roles(spec.authentication)
 
 
 def broker_settings(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
     """Return the settings of the brokers of a namespace, on the cluster of a pool."""
-    return broker_settings_of_fields(spec, pool) | spec.brokers.settings
+    return broker_settings_of_fields(spec, pool) | tuning.broker_tuning(spec) | spec.brokers.settings
 
 
 def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Settings:
@@ -270,7 +276,7 @@ def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Sett
         "managedLedgerMaxSizePerLedgerMbytes": quantity_mib(spec.rollover.max_size),
         "managedLedgerMinLedgerRolloverTimeMinutes": _minutes(spec.rollover.min_time),
         "managedLedgerMaxLedgerRolloverTimeMinutes": max(1, _minutes(spec.rollover.max_time)),
-        "managedLedgerCacheSizeMB": quantity_mib(spec.brokers.cache),
+        "managedLedgerCacheSizeMB": tuning.broker_cache_mib(spec),
     }
     if spec.brokers.ledger_password_secret is not None:
         found["managedLedgerPassword"] = f"file://{LEDGER_PASSWORD_FOLDER}/{LEDGER_PASSWORD_KEY}"

@@ -2,13 +2,13 @@
 
 A pod without requests is the first to be killed when a node runs out of memory. Memory is what the caches may take, and
 what a process needs beside them; the limit is twice that, for connections (a quarter of the limit) and short peaks. CPU
-has no limit: throttling would only raise latencies.
+has no limit: throttling would only raise latencies. `tuning` does the reverse for limits that the user set.
 """
 
-from quire_operator.api.bookie_spec import BookieSpec, Engine
-from quire_operator.api.managed_ledger_spec import Brokers
-from quire_operator.api.quantities import quantity_mib
+from quire_operator.api.bookie_spec import BookieSpec
+from quire_operator.api.managed_ledger_spec import ManagedLedgerSpec
 from quire_operator.api.shared import Resources
+from quire_operator.builders.tuning import bookie_caches, broker_cache_mib
 
 CPU = "100m"
 BOOKIE_MIB = 512
@@ -20,14 +20,12 @@ AUTO_RECOVERY_MIB = 256
 
 def bookie_resources(spec: BookieSpec) -> Resources:
     """Return requests and limits of a bookie."""
-    engine: Engine = spec.engine
-    caches = (engine.write_cache, engine.read_cache, engine.index_cache)
-    return completed(spec.resources, BOOKIE_MIB + sum(map(quantity_mib, caches)))
+    return completed(spec.resources, BOOKIE_MIB + bookie_caches(spec).sum_mib)
 
 
-def broker_resources(brokers: Brokers) -> Resources:
+def broker_resources(spec: ManagedLedgerSpec) -> Resources:
     """Return requests and limits of a broker."""
-    return completed(brokers.resources, BROKER_MIB + quantity_mib(brokers.cache))
+    return completed(spec.brokers.resources, BROKER_MIB + broker_cache_mib(spec))
 
 
 def auto_recovery_resources(spec: BookieSpec) -> Resources:

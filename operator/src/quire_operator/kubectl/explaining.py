@@ -96,6 +96,10 @@ def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[
     found += [
         _wrong(f"broker {row['pod']} does not respond") for row in status.get("brokers", ()) if not row.get("ready")
     ]
+    derived = status.get("derivedSettings") or {}
+    if derived:
+        text = ", ".join(f"{key} = {value}" for key, value in sorted(derived.items()))
+        found.append(Reason(Severity.NOTE, f"settings that follow from the limits of its pods: {text}"))
     operation = status.get("operation")
     if operation:
         text = f"{operation['type']} is in progress, at {operation['step']} since {operation.get('stepStartedAt', '?')}"

@@ -12,6 +12,7 @@ from quire_operator.api.bookie import (
 )
 from quire_operator.api.conditions import moved_on
 from quire_operator.builders.naming import BOOKIE, ordinal_of, selector_text
+from quire_operator.builders.tuning import derived_of_bookies
 from quire_operator.plan import slow
 from quire_operator.plan.bookie_conditions import Decisions, judged
 from quire_operator.plan.observation import UNSCHEDULABLE, ObservedBookie, ObservedPod, PoolObservation
@@ -50,6 +51,7 @@ def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
         operation=at.operation,
         slow_bookies=slow.counted(observed),
         slow_bookie_replaced_at=_slow_bookie_replaced_at(observed, at),
+        derived_settings=derived_of_bookies(resource.spec) or None,
         lost_bookies=lost_bookies(observed),
         bookies=rows,
         conditions=moved_on(

@@ -23,6 +23,7 @@ from quire_operator.api.managed_ledger import (
     TopicRow,
 )
 from quire_operator.builders.broker import service_url
+from quire_operator.builders.tuning import derived_of_brokers
 from quire_operator.plan import metadata_target, rejections, rollout
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
 from quire_operator.plan.jobs import JobsPlan
@@ -67,6 +68,7 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in observed.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
         rollout=at.rollout,
+        derived_settings=derived_of_brokers(resource.spec) or None,
         jobs=at.jobs.rows,
         conditions=moved_on(resource.status.conditions, conditions, rfc3339(observed.now_s), generation),
     )

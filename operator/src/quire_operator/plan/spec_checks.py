@@ -7,9 +7,10 @@ import difflib
 from collections.abc import Collection
 
 from quire_operator.api.bookie import Bookie
-from quire_operator.api.bookie_spec import BookieAuthentication
+from quire_operator.api.bookie_spec import BookieAuthentication, BookieSpec
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.managed_ledger_spec import Brokers
+from quire_operator.builders import tuning
 from quire_operator.builders.settings import bookie_settings_of_fields, broker_settings_of_fields
 from quire_operator.generated.known_settings import BOOKIE_KEYS, BROKER_KEYS
 
@@ -22,6 +23,7 @@ def bookie_faults(resource: Bookie, lacking_secret_keys: Collection[str] = ()) -
     given = resource.spec.engine.settings
     return [
         *_lacking_keys(resource.spec.authentication, lacking_secret_keys),
+        *_small_limits(resource.spec),
         *_unknown_keys("engine.settings", given, BOOKIE_KEYS),
         *_taken_keys("engine.settings", given, bookie_settings_of_fields(resource.spec).keys() - _MAY_BE_SAID),
     ]
@@ -36,10 +38,29 @@ def _lacking_keys(wanted: BookieAuthentication | None, lacking: Collection[str])
     ]
 
 
+def _small_limits(spec: BookieSpec) -> list[str]:
+    """Return the error of a limit in which no caches fit. Caches of the user's are the user's responsibility."""
+    limit, engine = tuning.memory_limit_mib(spec.resources), spec.engine
+    is_derived = (engine.write_cache, engine.read_cache, engine.index_cache) == (None, None, None)
+    if not is_derived or limit is None or limit >= tuning.BOOKIE_LEAST_MIB:
+        return []
+    return [_small("resources", limit, tuning.BOOKIE_LEAST_MIB, "engine.writeCache, readCache or indexCache")]
+
+
+def _small(field: str, limit_mib: int, least_mib: int, fields: str) -> str:
+    return (
+        f"{field}.limits.memory is {limit_mib}Mi, but caches that follow from a limit need {least_mib}Mi: raise it, or "
+        f"set {fields}"
+    )
+
+
 def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies: int | None) -> list[str]:
     """Return errors of the spec. `bookies`: how many the cluster has, writable or not; None if not known."""
     spec = resource.spec
     found = _unknown_keys("brokers.settings", spec.brokers.settings, BROKER_KEYS)
+    limit = tuning.memory_limit_mib(spec.brokers.resources)
+    if spec.brokers.cache is None and limit is not None and limit < tuning.BROKER_LEAST_MIB:
+        found.append(_small("brokers.resources", limit, tuning.BROKER_LEAST_MIB, "brokers.cache"))
     if pool is not None:
         of_fields = broker_settings_of_fields(spec, pool.spec).keys() - _MAY_BE_SAID
         found += _taken_keys("brokers.settings", spec.brokers.settings, of_fields)

@@ -42,7 +42,7 @@ def test_larger_caches_request_more() -> None:
     spec = Bookie.model_validate(bookie(engine={"writeCache": "1Gi", "readCache": "2Gi"})).spec
     assert sizing.bookie_resources(spec).requests["memory"] == f"{512 + 1024 + 2048 + 64}Mi"
     cached = ManagedLedger.model_validate(managed_ledger(brokers={"cache": "1Gi"})).spec
-    assert sizing.broker_resources(cached.brokers).limits["memory"] == f"{2 * (640 + 1024)}Mi"
+    assert sizing.broker_resources(cached).limits["memory"] == f"{2 * (640 + 1024)}Mi"
 
 
 @pytest.mark.parametrize(

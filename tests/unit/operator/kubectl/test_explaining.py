@@ -180,3 +180,10 @@ def test_the_line_of_a_drain_shows_the_remaining_ledgers() -> None:
     assert "not checked it yet" in drain_line({"state": "waiting"})
     row = {"state": "copying", "ledgers_left": 3, "ledgers_first": 9, "bytes_left": 25, "bytes_first": 100, "eta_s": 90}
     assert drain_line(row) == "copying: 3 of 9 ledgers left, 75 % of the bytes copied, about 1m30s left"
+
+
+def test_settings_that_follow_from_limits_are_a_note() -> None:
+    found = of_resource(resource(derivedSettings={"readsAtOnceMax": "64", "journalGroup": "4"}), ())
+    assert texts(found, Severity.NOTE) == [
+        "settings that follow from the limits of its pods: journalGroup = 4, readsAtOnceMax = 64"
+    ]
