@@ -321,9 +321,9 @@ def test_a_pod_mounts_only_the_keys_of_the_pools_secret_that_it_needs() -> None:
 def test_the_processes_accept_what_follows_from_the_limits(tmp_path: Path) -> None:
     for memory, cpu in (("384Mi", "100m"), ("512Mi", "2"), ("64Gi", "32")):
         given = {"limits": {"memory": memory, "cpu": cpu}}
-        found = bookie_config(tmp_path, resources=given)
-        assert found.reads_at_once_max >= 32
         broker_config(tmp_path, bookie(), brokers={"resources": given})
-        resource = Bookie.model_validate(bookie(autoRecovery={"resources": given}))
+        resource = Bookie.model_validate(bookie(resources=given, autoRecovery={"resources": given}))
+        found = loaded(tmp_path, BookieConfig, bookie_builder.config_text(resource))
+        assert found.reads_at_once_max >= 32
         recovery = loaded(tmp_path, AutoRecoveryProcessConfig, auto_recovery.config_text(resource))
         assert recovery.recovery_workers in range(1, 9)
