@@ -45,8 +45,7 @@ def pytest_collection_finish(session: pytest.Session) -> Iterator[None]:
     yield
     for item, known in plain.items():
         item._id = known
-    gc.collect()
-    gc.freeze()
+    _collect_and_exempt()
     gc.collect()
 
 
@@ -55,12 +54,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Free what tests leave behind: the cache in which aiohttp keeps the handlers of servers, and so their bookies."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Free what tests leave behind: the cache in which aiohttp keeps the handlers of servers, and so their bookies.
+
+    Only after the protocol, pytest has let go of the values of the last test's fixtures.
+    """
+    result = yield
     web_app._cached_build_middleware.cache_clear()
     if nextitem is None or item.path != nextitem.path:
-        gc.collect()
+        _collect_and_exempt()
+    return result
+
+
+def _collect_and_exempt() -> None:
+    """Collect garbage, and exempt the rest from further collections: modules, caches and results live to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def _takes_minutes(item: pytest.Item) -> bool:
