@@ -24,7 +24,7 @@ from tests.unit.bookie.storage.store import body_of, run_of
 SETTINGS = StorageSettings(
     write_cache_bytes=2 * MIB, read_cache_bytes=MIB, entry_log_bytes_max=4 * MIB, reserved_bytes=0
 )
-LEDGERS = 1200
+LEDGERS = 400
 ENTRIES = 6
 
 
