@@ -115,6 +115,7 @@ async def dispose_crashed(store: Store) -> None:
     failure = store.storage.failure
     while failure is not None:  # logged errors are kept until the end of the test, with their frames
         clear_frames(failure.__traceback__)
+        failure.__traceback__ = None  # a frame of the caller still runs, and is not cleared
         failure = failure.__context__
     due: list[object] = [store.storage]
     while due:
