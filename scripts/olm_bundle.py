@@ -72,6 +72,7 @@ CHILDREN = {
             "StatefulSet/apps/v1",
         ),
     ),
+    "ClientRole": (f"ManagedLedger/{GROUP}/{VERSION}", "Secret/v1"),
 }
 """Objects that the operator makes for a resource of each kind, as `Kind/version`. OLM's console lists them."""
 OBJECTS_OF_BROKERS = (f"ManagedLedger/{GROUP}/{VERSION}",)

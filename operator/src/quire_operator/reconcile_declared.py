@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from quire_operator.api.client_role import ClientRole
 from quire_operator.api.declared import DeclaredResource, DeclaredStatus
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.tenant import Tenant
@@ -17,9 +18,16 @@ from quire_operator.cluster.declared_applying import DeclaredActions, declared_p
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.ledger_reads import LedgerBrokers
 from quire_operator.cluster.memory import Memory
-from quire_operator.cluster.observing_declared import declaring_ledger, ledger_of, owner_elsewhere
+from quire_operator.cluster.observing_declared import (
+    declared_admins,
+    declaring_ledger,
+    ledger_of,
+    owner_elsewhere,
+)
+from quire_operator.cluster.role_tokens import RoleTokens
 from quire_operator.errors import ConflictError, KubeError, RefusedError, UnreachableError
 from quire_operator.plan.actions import NamespaceAction, SetFinalizer
+from quire_operator.plan.client_role import ClientRoleObservation, namespaces_of, plan_client_role, tenants_of
 from quire_operator.plan.declared import Decision, Surroundings
 from quire_operator.plan.ledger_observation import NamespaceState, TenantState
 from quire_operator.plan.rejections import rejection_of
@@ -64,6 +72,7 @@ class Planned:
     endpoint: BrokerEndpoint | None
     plan: Callable[[Surroundings], tuple[Decision, DeclaredStatus]]
     """Plans again, e.g. with a rejected write."""
+    tokens: RoleTokens | None = None
 
 
 Observe = Callable[[DeclaredContext, ResourceT, ManagedLedger | None, float], Awaitable[Planned]]
@@ -87,10 +96,16 @@ async def reconcile_topic(context: DeclaredContext, namespace: str, name: str, n
     return await _reconcile(context, TopicResource, _observe_topic, namespace, name, now_s)
 
 
+async def reconcile_client_role(context: DeclaredContext, namespace: str, name: str, now_s: float) -> float | None:
+    """Reconcile a ClientRole, like `reconcile_tenant`."""
+    return await _reconcile(context, ClientRole, _observe_client_role, namespace, name, now_s)
+
+
 RECONCILES: Mapping[str, Callable[[DeclaredContext, str, str, float], Awaitable[float | None]]] = {
     "Tenant": reconcile_tenant,
     "TopicNamespace": reconcile_topic_namespace,
     "Topic": reconcile_topic,
+    "ClientRole": reconcile_client_role,
 }
 """By kind."""
 
@@ -157,6 +172,36 @@ async def _observe_topic(
     )
 
 
+async def _observe_client_role(
+    context: DeclaredContext, resource: ClientRole, ledger: ManagedLedger | None, now_s: float
+) -> Planned:
+    around = Surroundings(now_s, ledger)
+    if ledger is None:
+        return Planned(around, None, lambda at: plan_client_role(ClientRoleObservation(resource, at)))
+    of_ledger, place = ledger.meta.name, resource.meta.namespace
+
+    def target(item: Mapping[str, Any]) -> str:
+        spec = item["spec"]
+        ours = spec["managedLedgerRef"]["name"] == of_ledger
+        return str(spec.get("role") or item["metadata"]["name"]) if ours else ""
+
+    rival = await owner_elsewhere(context.kube, context.memory, resource, ledger, target, within=place)
+    tokens = RoleTokens(context.kube, resource, ledger)
+    token = await tokens.observe()
+    exact = await declared_admins(context.kube, context.memory, ledger)
+    brokers = context.brokers(ledger, now_s)
+    # Without any permission a broker is asked all the same: it is unknown otherwise whether one is reachable.
+    observed = await _asked(
+        Surroundings(now_s, ledger, rival), brokers.places(namespaces_of(resource), tenants_of(resource))
+    )
+    namespaces, tenants = (None, None) if observed.state is None else observed.state
+
+    def plan(at: Surroundings) -> tuple[Decision, DeclaredStatus]:
+        return plan_client_role(ClientRoleObservation(resource, at, namespaces, tenants, token, exact))
+
+    return Planned(observed.around, observed.endpoint, plan, tokens)
+
+
 async def _asked(around: Surroundings, asking: Awaitable[tuple[T, BrokerEndpoint] | None]) -> Observed[T]:
     """Return the answer of a broker; a refusal becomes part of the surroundings."""
     try:
@@ -184,7 +229,7 @@ async def _reconcile(
     ledger = await ledger_of(kube, resource)
     planned = await observe(context, resource, ledger, now_s)
     decision, status = planned.plan(planned.around)
-    actions = DeclaredActions(kube, context.rest, resource, planned.endpoint, now_s)
+    actions = DeclaredActions(kube, context.rest, resource, planned.endpoint, now_s, planned.tokens)
     try:
         await actions.perform(decision.actions)
     except ConflictError:

@@ -3,12 +3,15 @@
 Nothing runs pods here, so the test starts the processes that they would run, and makes the pod's object.
 """
 
+import base64
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import jwt
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
@@ -22,7 +25,7 @@ from quire_operator.running.handlers import RESOURCES
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.kube_resources import bookie, managed_ledger, of_orders
 from tests.support.ports import free_port
-from tests.support.quire_pods import HOST, quire, start_of_a_bookie, start_of_a_broker, until_well
+from tests.support.quire_pods import HOST, quire, start_of_a_bookie, start_of_a_broker, until_well, with_settings
 
 ONE = {"ensemble": 1, "writeQuorum": 1, "ackQuorum": 1}
 PASSES_MAX = 12
@@ -105,6 +108,21 @@ class DeclaredStack:
         status = {"podIP": HOST, "podIPs": [{"ip": HOST}], "phase": "Running", "conditions": ready}
         self.api.merge(f"{path}/orders-broker-0/status", {"status": status}).expect()
 
+    def make_keys(self, folder: Path) -> None:
+        """The Secret with the key of the brokers and the operator's token, and the key as a file."""
+        key = os.urandom(32)
+        (folder / "token.key").write_bytes(key)
+        self.token = jwt.encode({"sub": "quire-operator"}, key, "HS256")
+        data = {"token.key": key, "operator.token": self.token.encode()}
+        texts = {name: base64.b64encode(value).decode() for name, value in data.items()}
+        made = {"metadata": {"name": "keys"}, "data": texts}
+        self.api.create(f"/api/v1/namespaces/{self.namespace}/secrets", made).expect()
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        """The values of a Secret."""
+        found = self.api.get(f"/api/v1/namespaces/{self.namespace}/secrets/{name}").expect()
+        return {key: base64.b64decode(value) for key, value in found["data"].items()}
+
     async def rest(self, method: str, path: str, body: object = None) -> Any:
         """What a person asks the broker."""
         url = f"http://{HOST}:{self.http_port}{path}"
@@ -116,9 +134,9 @@ class DeclaredStack:
 
 @asynccontextmanager
 async def running_stack(
-    kubeconfig: Path, api: KubeApi, namespace: str, etcd: str, folder: Path, **brokers: Any
+    kubeconfig: Path, api: KubeApi, namespace: str, etcd: str, folder: Path, *, secured: bool = False
 ) -> AsyncIterator[DeclaredStack]:
-    """A stack whose ManagedLedger has a ready broker. `brokers`: fields of `spec.brokers`."""
+    """A stack whose ManagedLedger has a ready broker. `secured`: clients must have a token."""
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(await Kube.open(str(kubeconfig)))
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -126,13 +144,19 @@ async def running_stack(
         pool = bookie(replicas=1, metadata={"endpoints": [etcd]})
         api.create(found.path("Bookie"), pool).expect()
         listener = {"name": "test", "host": HOST, "port": found.port}
-        wanted = managed_ledger(replication=ONE, brokers={"advertisedListeners": [listener], **brokers})
+        brokers: dict[str, Any] = {"advertisedListeners": [listener]}
+        if secured:
+            found.make_keys(folder)
+            brokers["authentication"] = {"tokenKeySecret": "keys"}
+        wanted = managed_ledger(replication=ONE, brokers=brokers)
         declared = api.create(found.path("ManagedLedger"), wanted).expect()
         resources = Bookie.model_validate(pool), ManagedLedger.model_validate(declared)
         bookie_http = free_port()
         await stack.enter_async_context(quire(start_of_a_bookie(resources[0], folder, bookie_http)))
         await until_well(session, bookie_http)
         words = start_of_a_broker(resources[1], resources[0], folder, found.http_port, found.port)
+        if secured:  # the file that the pod mounts is here
+            words = with_settings(words, {"tokenSecretKey": f"file://{folder / 'token.key'}"})
         await stack.enter_async_context(quire(words))
         await until_well(session, found.http_port)
         await found.ledger_passes(2)

@@ -24,7 +24,12 @@ WITHOUT_CRDS: Manifest = {"crds": {"install": False}}
 OF_OTHERS = ("PodMonitor", "PrometheusRule")
 NO_SCHEMA = (*OF_OTHERS, "CustomResourceDefinition")
 """The API server says nothing of the form of definitions; it takes them itself, in the test above and in test_crds."""
-DECLARED: dict[str, dict[str, Any]] = {"Tenant": {}, "TopicNamespace": {"namespace": "shop/returns"}, "Topic": {}}
+DECLARED: dict[str, dict[str, Any]] = {
+    "Tenant": {},
+    "TopicNamespace": {"namespace": "shop/returns"},
+    "Topic": {},
+    "ClientRole": {},
+}
 
 
 def kubectl(kubeconfig: Path, text: str, *words: str) -> str:
@@ -121,7 +126,12 @@ async def test_the_operator_can_do_all_it_does_with_the_rights_of_the_chart(
         try:
             kube.create(f"{resources}/bookies", BOOKIE).expect()
             kube.create(f"{resources}/managedledgers", MANAGED_LEDGER).expect()
-            for kind, plural in (("Tenant", "tenants"), ("TopicNamespace", "topicnamespaces"), ("Topic", "topics")):
+            for kind, plural in (
+                ("Tenant", "tenants"),
+                ("TopicNamespace", "topicnamespaces"),
+                ("Topic", "topics"),
+                ("ClientRole", "clientroles"),
+            ):
                 kube.create(f"{resources}/{plural}", of_orders(kind, "shop", **DECLARED[kind])).expect()
                 await until(kube, f"{resources}/{plural}/shop", "status", "observedGeneration")
             await until(kube, f"{resources}/bookies/pool", "status", "observedGeneration")

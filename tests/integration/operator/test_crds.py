@@ -17,6 +17,7 @@ KINDS = {
     "ManagedLedger": (MANAGED_LEDGER, "managedledgers"),
     "Tenant": (of_orders("Tenant", "shop"), "tenants"),
     "TopicNamespace": (of_orders("TopicNamespace", "returns", namespace="shop/returns"), "topicnamespaces"),
+    "ClientRole": (of_orders("ClientRole", "billing"), "clientroles"),
     "Topic": (of_orders("Topic", "placed", partitions=2), "topics"),
 }
 Changes = dict[str, Any]
@@ -127,6 +128,19 @@ REFUSED += [
     ("TopicNamespace", {"spec.backlogQuota": {"policy": "ProducerException"}}, "size or time is needed"),
     ("TopicNamespace", {"spec.replication": {"ensemble": 2}}, "writeQuorum must not be above ensemble"),
     ("TopicNamespace", {"spec.schemaCompatibility": "Sometimes"}, "supported values"),
+    ("ClientRole", {"spec.permissions": [{"actions": ["Admin"]}]}, "exactly one of tenant, namespace and topic"),
+    (
+        "ClientRole",
+        {"spec.permissions": [{"tenant": "a", "namespace": "a/b", "actions": ["Admin"]}]},
+        "exactly one of tenant, namespace and topic",
+    ),
+    ("ClientRole", {"spec.permissions": [{"tenant": "a", "actions": ["Consume"]}]}, "only the action Admin"),
+    ("ClientRole", {"spec.permissions": [{"topic": "a/b/c", "actions": ["Admin"]}]}, "only the actions Produce"),
+    ("ClientRole", {"spec.permissions": [{"topic": "a/b", "actions": ["Consume"]}]}, "spec.permissions[0].topic"),
+    ("ClientRole", {"spec.permissions": [{"namespace": "a/b", "actions": []}]}, "should have at least 1 items"),
+    ("ClientRole", {"spec.token": {"validFor": "1m"}}, "validFor must be 10m or more"),
+    ("ClientRole", {"spec.token": {"validFor": "1h", "renewBefore": "2h"}}, "renewBefore must be below validFor"),
+    ("ClientRole", {"metadata.name": "a" * 241}, "longer than 240 characters"),
     ("Topic", {"spec.partitions": -1}, "greater than or equal to 0"),
     ("Topic", {"spec.topic": "a/b"}, "spec.topic"),
     ("Topic", {"spec.topic": "a-partition-3"}, "ends like a partition"),
@@ -162,6 +176,14 @@ TAKEN: list[tuple[str, Changes]] = [
     ("ManagedLedger", {"spec.offload": {"target": "gs://d", "format": "Iceberg", "table": {"name": "a.b.c"}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS], "spec.spark": {"executors": {"replicas": 0}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": f"a{n}"} for n in range(64)]}),
+    (
+        "ClientRole",
+        {
+            "spec.permissions": [{"topic": f"a/b/{n}", "actions": ["Produce", "Consume"]} for n in range(62)]
+            + [{"tenant": "a", "actions": ["Admin"]}, {"namespace": "a/b", "actions": ["Admin", "Consume"]}],
+            "spec.token": {"validFor": "24h", "renewBefore": "6h", "secretName": "token", "signingKeySecret": "pair"},
+        },
+    ),
     ("Topic", {"spec.topic": "a=b:c", "spec.namespace": "shop/returns", "spec.partitions": 1024}),
     ("Topic", {"spec.subscriptions": [{"name": f"s{n}"} for n in range(64)]}),
     ("Tenant", {"spec.tenant": "a:b=c.d", "spec.adminRoles": [f"role-{n}" for n in range(256)]}),
@@ -202,6 +224,7 @@ CHANGE_REFUSED += [
     ("Tenant", {"spec.tenant": "a"}, {"spec.tenant": "b"}, "tenant cannot be changed"),
     ("Tenant", {}, {"spec.tenant": "b"}, "tenant cannot be changed"),
     ("TopicNamespace", {}, {"spec.namespace": "shop/others"}, "namespace cannot be changed"),
+    ("ClientRole", {}, {"spec.role": "other"}, "role cannot be changed"),
     ("Topic", {}, {"spec.partitions": 1}, "partitions only grow"),
     ("Topic", {"spec.partitions": 0}, {"spec.partitions": 1}, "cannot become a partitioned one"),
     ("Topic", {}, {"spec.namespace": "shop/others"}, "namespace cannot be changed"),

@@ -26,6 +26,8 @@ NEEDED = {
     "managedledgers/status.quire.dev": {"update", "patch"},
     "bookies/finalizers.quire.dev": {"update"},
     "managedledgers/finalizers.quire.dev": {"update"},
+    "clientroles.quire.dev": {"get", "list", "watch", "patch"},
+    "clientroles/status.quire.dev": {"update"},
     "tenants.quire.dev": {"get", "list", "watch", "patch"},
     "tenants/status.quire.dev": {"update"},
     "topicnamespaces.quire.dev": {"get", "list", "watch", "patch"},
@@ -96,9 +98,9 @@ def test_outside_its_namespace_the_account_only_reads_what_holds_no_secret(value
     assert namespaces <= {"quire", values.get("operator", {}).get("watchNamespace", "quire")}
 
 
-def test_without_certificates_of_its_own_it_changes_no_secret() -> None:
+def test_it_neither_lists_nor_deletes_secrets() -> None:
     rights = given(objects({"operator": {"tls": "none"}, "etcd": {"enabled": False}}))
-    assert rights["secrets"] == {"get", "create"}  # passwords of ledgers
+    assert rights["secrets"] == {"get", "create", "update"}  # passwords of ledgers, tokens of roles and their renewal
 
 
 def test_every_kind_that_the_code_names_is_in_the_table() -> None:

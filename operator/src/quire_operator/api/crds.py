@@ -14,6 +14,7 @@ import yaml
 
 from quire_operator.api import GROUP, VERSION
 from quire_operator.api.bookie import Bookie
+from quire_operator.api.client_role import ClientRole
 from quire_operator.api.fields import ApiModel
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.structural import structural_schema
@@ -163,6 +164,20 @@ KINDS = (
             Column("Subscriptions", "integer", ".status.subscriptions", 1),
             Column("Backlog", "integer", ".status.backlog", help="Largest backlog of a subscription, in entries."),
             Column("Bytes", "integer", ".status.sizeBytes", 1),
+            *REASON,
+        ),
+    ),
+    Kind(
+        ClientRole,
+        "ClientRole",
+        "clientroles",
+        ("crole",),
+        (
+            Column("Role", "string", ".status.role"),
+            *STATE,
+            Column("Permissions", "integer", ".status.permissions", help="Declared permissions that are granted."),
+            Column("Secret", "string", ".status.tokenSecret"),
+            Column("Expires", "date", ".status.tokenExpiresAt", 1, help="When the token in the Secret expires."),
             *REASON,
         ),
     ),

@@ -1,21 +1,17 @@
 """Parts of the resources that declare objects of the brokers: tenants, namespaces, topics, roles. Models only."""
 
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from quire_operator.api.conditions import Condition, conditions_field
 from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Name, Rule, Timestamp, part, validated_by
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
 from quire_operator.api.shared import Metadata
 
-DECLARED_KINDS = ("Tenant", "TopicNamespace", "Topic")
+DECLARED_KINDS = ("Tenant", "TopicNamespace", "Topic", "ClientRole")
 """Kinds that refer to a ManagedLedger whose brokers have the object that they declare."""
-PART_PATTERN = r"^[-=:.A-Za-z0-9_]*[-=:A-Za-z0-9_][-=:.A-Za-z0-9_]*$"
-"""As in Pulsar, but never only dots: `..` would lead to another path of the admin REST API."""
-BrokerName = Annotated[str, StringConstraints(pattern=PART_PATTERN, min_length=1, max_length=200)]
-"""The name of a tenant, a topic or a subscription."""
 
 
 class AdoptionPolicy(StrEnum):

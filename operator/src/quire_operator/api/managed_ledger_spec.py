@@ -27,10 +27,10 @@ from quire_operator.api.shared import (
     TokenKeyType,
 )
 
-_WORD = r"[-=:.A-Za-z0-9_]*[-=:A-Za-z0-9_][-=:.A-Za-z0-9_]*"
+PULSAR_WORD = r"[-=:.A-Za-z0-9_]*[-=:A-Za-z0-9_][-=:.A-Za-z0-9_]*"
 """As in Pulsar, but never only dots: `..` would lead to another path of the admin REST API."""
-Namespace = Annotated[str, StringConstraints(pattern=rf"^{_WORD}/{_WORD}$", max_length=200)]
-PulsarName = Annotated[str, StringConstraints(pattern=rf"^{_WORD}$", min_length=1, max_length=200)]
+Namespace = Annotated[str, StringConstraints(pattern=rf"^{PULSAR_WORD}/{PULSAR_WORD}$", max_length=200)]
+PulsarName = Annotated[str, StringConstraints(pattern=rf"^{PULSAR_WORD}$", min_length=1, max_length=200)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 PARTITIONS_MAX = 1024
 TOPICS_MAX = 500

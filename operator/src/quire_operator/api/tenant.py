@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar
 from pydantic import Field, StringConstraints
 
 from quire_operator.api.declared import (
-    BrokerName,
     DeclaredResource,
     DeclaredSpec,
     DeclaredStatus,
@@ -14,7 +13,7 @@ from quire_operator.api.declared import (
     stays_set,
 )
 from quire_operator.api.fields import Whole, names
-from quire_operator.api.managed_ledger_spec import DeletionPolicy
+from quire_operator.api.managed_ledger_spec import DeletionPolicy, PulsarName
 
 Role = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 
@@ -24,7 +23,7 @@ class TenantSpec(DeclaredSpec):
 
     RULES = (stays_set("tenant"),)
 
-    tenant: BrokerName | None = set_once("tenant", "Its name.")
+    tenant: PulsarName | None = set_once("tenant", "Its name.")
     admin_roles: tuple[Role, ...] = names(
         256, "Roles that administer the tenant: exactly these. Empty: the roles are left alone."
     )

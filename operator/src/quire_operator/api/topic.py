@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from quire_operator.api.declared import (
-    BrokerName,
     DeclaredResource,
     DeclaredSpec,
     DeclaredStatus,
@@ -14,7 +13,14 @@ from quire_operator.api.declared import (
     stays_set,
 )
 from quire_operator.api.fields import Label, Rule, Whole, keyed, validated_by
-from quire_operator.api.managed_ledger_spec import CURSORS_MAX, PARTITIONS_MAX, Cursor, DeletionPolicy, Namespace
+from quire_operator.api.managed_ledger_spec import (
+    CURSORS_MAX,
+    PARTITIONS_MAX,
+    Cursor,
+    DeletionPolicy,
+    Namespace,
+    PulsarName,
+)
 
 _OF_PARTITION = "-partition-[0-9]+$"
 
@@ -42,7 +48,7 @@ class TopicSpec(DeclaredSpec):
         description="tenant/namespace. Default: the namespace of the ManagedLedger. Cannot be changed.",
         json_schema_extra=validated_by(Rule("self == oldSelf", "namespace cannot be changed: topics do not move")),
     )
-    topic: BrokerName | None = set_once("topic", "Its name within the namespace.")
+    topic: PulsarName | None = set_once("topic", "Its name within the namespace.")
     partitions: Annotated[int, Field(ge=0, le=PARTITIONS_MAX)] = Field(
         0, description="Number of partitions; 0: not partitioned. Can only grow."
     )

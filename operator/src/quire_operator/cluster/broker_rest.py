@@ -127,6 +127,9 @@ class BrokerRest:
             case act.Grant(namespace, role, actions):
                 path = f"/admin/v2/namespaces/{namespace}/permissions/{quote(role, safe='')}"
                 await self._request(endpoint, "POST" if actions else "DELETE", path, list(actions) if actions else None)
+            case act.GrantTopic(namespace, topic, role, actions):
+                path = f"{_topic(namespace, topic)}/permissions/{quote(role, safe='')}"
+                await self._request(endpoint, "POST" if actions else "DELETE", path, list(actions) if actions else None)
             case act.SetAdmins(namespace, roles):
                 await self._request(endpoint, "POST", f"/admin/quire/namespaces/{namespace}/admins", list(roles))
             case act.CreateTopic(namespace, topic, partitions):
@@ -230,6 +233,10 @@ def namespace_state(body: dict[str, Any]) -> NamespaceState:
         exists=True,
         policies=policies,
         grants={role: tuple(actions) for role, actions in (auth.get("namespace_auth") or {}).items()},
+        topic_grants={
+            topic: {role: tuple(actions) for role, actions in roles.items()}
+            for topic, roles in (auth.get("destination_auth") or {}).items()
+        },
         admins=tuple(auth.get("quire_admin_roles") or ()),
         topics=topics,
         writable_bookies=int(body["bookies"]["writable"]),

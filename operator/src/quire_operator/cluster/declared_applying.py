@@ -8,6 +8,7 @@ from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import object_path
+from quire_operator.cluster.role_tokens import RoleTokens
 from quire_operator.errors import UnreachableError
 from quire_operator.plan import actions as act
 from quire_operator.plan.declared import FINALIZER
@@ -19,12 +20,18 @@ def declared_path(kind: str, namespace: str, name: str) -> str:
 
 
 class DeclaredActions:
-    """Performs actions for one resource. `endpoint`: the broker that responded, if any."""
+    """Performs actions for one resource. `endpoint`: the broker that responded, if any. `tokens`: of a role."""
 
     def __init__(
-        self, kube: Kube, rest: BrokerRest, resource: DeclaredResource, endpoint: BrokerEndpoint | None, now_s: float
+        self,
+        kube: Kube,
+        rest: BrokerRest,
+        resource: DeclaredResource,
+        endpoint: BrokerEndpoint | None,
+        now_s: float,
+        tokens: RoleTokens | None = None,
     ) -> None:
-        self._kube, self._rest, self._endpoint = kube, rest, endpoint
+        self._kube, self._rest, self._endpoint, self._tokens = kube, rest, endpoint, tokens
         self._kind, self._meta = resource.KIND, resource.meta
         self._now_s = now_s
 
@@ -36,6 +43,8 @@ class DeclaredActions:
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)
             elif isinstance(action, act.Emit):
                 await emit(self._kube, self._kind, self._meta, action, self._now_s)
+            elif isinstance(action, act.IssueToken) and self._tokens is not None:
+                await self._tokens.issue(action)
             elif isinstance(action, act.NamespaceAction):
                 if self._endpoint is None:
                     raise UnreachableError("no broker responds")

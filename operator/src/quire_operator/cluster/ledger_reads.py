@@ -5,7 +5,7 @@ is remembered for longer, so that those resources do not occupy every worker wit
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -81,6 +81,30 @@ class LedgerBrokers:
     async def tenant(self, name: str) -> tuple[TenantState, BrokerEndpoint] | None:
         """Return the state of a tenant; None if no broker responds. Raises KubeError, RefusedError."""
         return await self._read(f"tenant {name}", lambda one: self.rest.tenant(one, name))
+
+    async def places(
+        self, namespaces: Collection[str], tenants: Collection[str]
+    ) -> tuple[tuple[dict[str, NamespaceState], dict[str, TenantState]], BrokerEndpoint] | None:
+        """Return the state of several namespaces and tenants; None if one is not known. Raises KubeError, RefusedError.
+
+        The namespace of the ManagedLedger itself is always read: whether a broker responds is known without names, too.
+        """
+        own = self.ledger.spec.namespace
+        first = await self.namespace(own)
+        if first is None:
+            return None
+        of_namespaces, of_tenants = {}, {}
+        for name in sorted(namespaces):
+            found = first if name == own else await self.namespace(name)
+            if found is None:
+                return None
+            of_namespaces[name] = found[0]
+        for name in sorted(tenants):
+            tenant = await self.tenant(name)
+            if tenant is None:
+                return None
+            of_tenants[name] = tenant[0]
+        return (of_namespaces, of_tenants), first[1]
 
     async def _read(self, what: str, ask: Callable[[BrokerEndpoint], Awaitable[T]]) -> tuple[T, BrokerEndpoint] | None:
         if self.ledger.status.ready == 0:

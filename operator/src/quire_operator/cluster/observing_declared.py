@@ -71,6 +71,16 @@ async def declaring_ledger(kube: Kube, memory: Memory, ledger: ManagedLedger, na
     return None
 
 
+async def declared_admins(kube: Kube, memory: Memory, ledger: ManagedLedger) -> dict[str, tuple[str, ...]]:
+    """Return the admin roles by tenant, as Tenant resources that refer to this ManagedLedger declare them."""
+    found = {}
+    for item in await memory.all(kube, "Tenant", namespace=ledger.meta.namespace):
+        spec = item["spec"]
+        if spec["managedLedgerRef"]["name"] == ledger.meta.name and spec.get("adminRoles"):
+            found[str(spec.get("tenant") or item["metadata"]["name"])] = tuple(spec["adminRoles"])
+    return found
+
+
 async def _ledgers_on_cluster(kube: Kube, memory: Memory, ledger: ManagedLedger) -> set[tuple[str, str]]:
     """Return namespace and name of the ManagedLedgers on the cluster of one; only itself if its pool is not there."""
     itself = {(ledger.meta.namespace, ledger.meta.name)}

@@ -13,6 +13,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9:_-](?:[A-Za-z0-9:._-]*[A-Za-z0-9:_-])?")
 
 _PLURALS = {
     "Bookie": "bookies",
+    "ClientRole": "clientroles",
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
     "Event": "events",

@@ -139,8 +139,20 @@ class DeleteRun:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class IssueToken:
+    """Sign a token for a role and write it to the Secret of the resource."""
+
+    secret: str
+    role: str
+    expires_s: int
+    """In seconds since the epoch."""
+    service_url: str
+
+
 Action = (
     Apply
+    | IssueToken
     | StartRun
     | DeleteRun
     | DeleteMonitor
@@ -202,6 +214,16 @@ class Grant:
     """Permit a role exactly these actions in the namespace; an empty tuple revokes its grant."""
 
     namespace: str
+    role: str
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantTopic:
+    """Permit a role exactly these actions on a topic; an empty tuple revokes its grant, which exists."""
+
+    namespace: str
+    topic: str
     role: str
     actions: tuple[str, ...]
 
@@ -298,6 +320,7 @@ NamespaceAction = (
     | RemovePolicy
     | DeleteEmptyNamespace
     | DeleteTopic
+    | GrantTopic
     | DeleteNamespace
     | SetPolicy
     | SetIsolation

@@ -51,7 +51,7 @@ class Difference:
     """A difference between an object and its declaration, with the actions that remove it."""
 
     what: str
-    actions: tuple[NamespaceAction, ...]
+    actions: tuple[Action | NamespaceAction, ...]
     adds: bool = False
     """The object has no other value: removing the difference overwrites nothing."""
 
@@ -60,7 +60,7 @@ class Difference:
 class Removal:
     """How the object is deleted, or left to others."""
 
-    delete: tuple[NamespaceAction, ...] = ()
+    delete: tuple[Action | NamespaceAction, ...] = ()
     held: str | None = None
     """Why it cannot be deleted now."""
     release: tuple[NamespaceAction, ...] = ()
@@ -84,7 +84,7 @@ class Case:
     waits: tuple[str, str] | None = None
     """Reason and message of something that must exist first."""
     removal: Removal = field(default_factory=Removal)
-    idle: tuple[NamespaceAction, ...] = ()
+    idle: tuple[Action | NamespaceAction, ...] = ()
     """Actions while there are no differences: they change no declared state."""
 
 

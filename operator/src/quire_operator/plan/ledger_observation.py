@@ -40,6 +40,8 @@ class NamespaceState:
     """By path, query included: `persistence`, `retention`, `messageTTL`, `backlogQuota?...`."""
     grants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Permitted actions in the namespace, by role."""
+    topic_grants: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Permitted actions on a topic, by its full name and by role."""
     admins: tuple[str, ...] = ()
     """Roles that administer the namespace."""
     isolation: Mapping[str, Any] | None = None

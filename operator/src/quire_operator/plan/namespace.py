@@ -33,7 +33,7 @@ from quire_operator.plan.actions import (
 )
 from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
 
-_ACTIONS = {AccessAction.PRODUCE: "produce", AccessAction.CONSUME: "consume"}
+ACTIONS = {AccessAction.PRODUCE: "produce", AccessAction.CONSUME: "consume"}
 _BACKLOG_POLICIES = {
     BacklogPolicy.HOLD: "producer_request_hold",
     BacklogPolicy.REFUSE: "producer_exception",
@@ -138,7 +138,7 @@ def isolation(namespace: str, hosts: str) -> dict[str, Any]:
 def grants(spec: ManagedLedgerSpec) -> dict[str, tuple[str, ...]]:
     """Return the actions of each role in Pulsar's terms, which have none for administrators of a namespace."""
     return {
-        entry.role: tuple(sorted(_ACTIONS[action] for action in entry.actions if action in _ACTIONS))
+        entry.role: tuple(sorted(ACTIONS[action] for action in entry.actions if action in ACTIONS))
         for entry in spec.access
     }
 
