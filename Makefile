@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload clean peers model images e2e kind
+.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -104,6 +104,10 @@ bench-spark: bytecode
 # Offloading: objects against a plain upload, catch-up reads from the bucket, publishing meanwhile. Needs Java and Go.
 bench-offload: bytecode
 	$(UV) run --no-sync python -m benchmarks.offload_bench $(ARGS)
+
+# The time publishers wait while a topic goes to another broker; ARGS="--quick" for a look.
+bench-brokers: bytecode
+	$(UV) run --no-sync python -m benchmarks.brokers_bench $(ARGS)
 
 # Container images (images/), and the tests on a real Kubernetes cluster, which they make first (docs/kubernetes/testing.md).
 images:

@@ -98,9 +98,14 @@ async def test_every_broker_unloads_all_partitions(spread: Spread, asked: int) -
 
 @pytest.mark.parametrize("asked", [0, 1, 2])
 async def test_every_broker_unloads_all_bundles_of_a_namespace(spread: Spread, asked: int) -> None:
+    before = [broker.owners.held for broker in spread.world.brokers]
     assert await spread.call(asked, "PUT", NAMESPACE + "/unload") == (204, None)
     assert spread.owners() == {}
-    assert not any(broker.owners.held for broker in spread.world.brokers)
+    after = [broker.owners.held for broker in spread.world.brokers]
+    assert set().union(*before) == set().union(*after), "each has another owner now"
+    assert not any(old & new for old, new in zip(before, after, strict=True))
+    assert await spread.call(asked, "PUT", NAMESPACE + "/unload?destinationBroker=") == (204, None)
+    assert not any(broker.owners.held for broker in spread.world.brokers), "they are free"
 
 
 async def test_every_broker_unloads_one_bundle_of_another(spread: Spread) -> None:
@@ -109,6 +114,11 @@ async def test_every_broker_unloads_one_bundle_of_another(spread: Spread) -> Non
         assert await spread.call((owner + 1) % 3, "PUT", f"{NAMESPACE}/{bundle}/unload") == (204, None)
         assert bundle not in {held.range for held in spread.world.brokers[owner].owners.held}
     assert (await spread.call(0, "PUT", f"{NAMESPACE}/0x00000000_0x00000001/unload"))[0] == 404
+    chosen, bundle = spread.world.brokers[2], spread.free_bundle_of(0)
+    path = f"{NAMESPACE}/{bundle}/unload?destinationBroker="
+    assert (await spread.call(1, "PUT", path + "nowhere:1"))[0] == 404
+    assert await spread.call(1, "PUT", path + chosen.broker_id) == (204, None)
+    assert bundle in {held.range for held in chosen.owners.held}
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2])
@@ -126,6 +136,7 @@ async def test_every_broker_deletes_a_namespace_by_force(spread: Spread, asked: 
     assert (await spread.call(asked, "DELETE", NAMESPACE))[0] == 409
     assert await spread.call(asked, "DELETE", NAMESPACE + "?force=true") == (204, None)
     assert spread.owners() == {}
+    assert not any(broker.owners.held for broker in spread.world.brokers)
 
 
 async def test_a_partial_failure_names_the_partition(spread: Spread) -> None:

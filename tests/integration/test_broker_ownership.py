@@ -12,6 +12,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import StartupError
 from quire_broker.broker_process import start_broker
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.server.handover import NO_BROKER
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.support.broker_wire import TOPIC, Wire, kind_of_next, received, stored
@@ -129,7 +130,7 @@ async def test_an_owner_that_came_and_went_meanwhile_is_noticed(pair: BrokerWorl
     await other.lookup()
     assert await received(other, 0) == []
     for bundle in second.owners.held:
-        await second.unload_bundle(bundle)
+        await second.unload_bundle(bundle, NO_BROKER)
     pair.sessions[0].renew_session()
     assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER, "the list of ledgers is another one"
     await (again := await Wire.open(first)).lookup()
@@ -141,7 +142,7 @@ async def test_an_owner_that_came_and_went_meanwhile_is_noticed(pair: BrokerWorl
 async def test_unloading_a_namespace_frees_its_bundles(pair: BrokerWorld) -> None:
     first, second = pair.brokers
     await (await Wire.open(first)).lookup()
-    url = first.urls.http + "/admin/v2/namespaces/public/default/unload"
+    url = first.urls.http + "/admin/v2/namespaces/public/default/unload?destinationBroker="
     async with aiohttp.ClientSession() as session, session.put(url) as answer:
         assert answer.status == 204
     assert not first.owners.held

@@ -159,6 +159,7 @@ CHANGES = (
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions/{role}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/terminate",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/terminate/partitions",
+    "PUT /admin/quire/drain",
     "PUT /admin/quire/ledgers/{ledger}/recover",
     "PUT /admin/v2/clusters/{cluster}",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}",

@@ -22,6 +22,7 @@ from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import Owners
+from quire_broker.ownership.reachability import Reachability
 from quire_broker.ownership.registration import Registration
 from quire_broker.policies.store import PolicyStore
 from quire_broker.schemas.registry import SchemaRegistry
@@ -80,7 +81,7 @@ class _Building:
         policies = PolicyStore(self._metadata, settings.cluster)
         urls = replace(self.ports.urls, listeners=settings.listeners)
         await initialise_cluster(policies, urls)
-        owners = Owners(self._metadata, policies, urls)
+        owners = Owners(self._metadata, policies, urls, self.ports.broker_id)
         registration = Registration(self._metadata, self.ports.broker_id, urls, __version__, self._clock)
         await registration.register()
         names = ProducerNames(settings.cluster, await registration.instance_number())
@@ -93,7 +94,7 @@ class _Building:
             Tier(settings.tier, os.environ),  # which holds the credentials of buckets
             self._memory,
         )
-        isolation = Isolation(self._metadata, policies, settings.advertise)
+        isolation = Isolation(self._metadata, policies, settings.advertise, self.ports.broker_id)
         balancing = Balancing(
             self._metadata,
             policies,
@@ -104,9 +105,9 @@ class _Building:
             self._clock,
             settings.balancing,
         )
-        lookups = Lookups(owners, balancing.assignments if settings.balancing.enabled else isolation)
-        opened = OpenedParts(access, self.ports, self.sessions, owners, registration, factory, balancing)
-        return opened, self._parts(policies, lookups, factory, names)
+        placement = balancing.assignments if settings.balancing.enabled else isolation
+        opened = OpenedParts(access, self.ports, self.sessions, owners, registration, factory, balancing, isolation)
+        return opened, self._parts(policies, Lookups(owners, placement, Reachability()), factory, names)
 
     def _parts(
         self, policies: PolicyStore, lookups: Lookups, factory: ManagedLedgerFactory, names: ProducerNames

@@ -1,4 +1,4 @@
-"""/admin/v2/brokers and /lookup: list brokers, check health, find the broker of a topic."""
+"""/admin/v2/brokers and /lookup: list brokers, check health, find the broker of a topic; drain this one."""
 
 from collections.abc import Iterator
 
@@ -22,6 +22,7 @@ def routes() -> Iterator[Route]:
         yield Route("GET", f"{root}/configuration/values", empty_object, Need.SUPER_USER)
         yield Route("GET", f"{root}", list_brokers, Need.SUPER_USER)
         yield Route("GET", f"{root}/{{cluster}}", list_brokers, Need.SUPER_USER)
+    yield Route("PUT", "/admin/quire/drain", drain, Need.SUPER_USER)
     path = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
     yield Route("GET", path, lookup, Need.LOOK_UP, Reach.CLIENTS)
     yield Route("GET", path + "/bundle", bundle, Need.LOOK_UP, Reach.CLIENTS)
@@ -45,6 +46,14 @@ async def list_brokers(request: web.Request) -> web.Response:
     if cluster not in await broker.policies.clusters():
         raise NotFoundError("Cluster does not exist")
     return answer(await broker.metadata.children(BROKERS))
+
+
+async def drain(request: web.Request) -> web.Response:
+    """Hand every bundle to other brokers: `{"moved": n, "bundles": n}`, `bundles` being those that are left here."""
+    broker = broker_of(request)
+    before = broker.handover.moved
+    await broker.drain()
+    return answer({"moved": broker.handover.moved - before, "bundles": len(broker.owners.held)})
 
 
 async def empty_list(request: web.Request) -> web.Response:

@@ -22,8 +22,10 @@ from quire_broker.errors import AuthorizationError, ConflictError, NotFoundError
 from quire_broker.names import TopicName
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
+from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.fields import flaw_of
 from quire_broker.policies.store import Json
+from quire_broker.server.handover import NO_BROKER
 from quire_broker.topic.topic import Topic
 
 STORED_POLICIES = {
@@ -55,6 +57,9 @@ NOT_SERVED = (
     *("subscribeRate", "encryptionRequired"),
 )
 """Policies that are refused."""
+
+
+_DESTINATION = "destinationBroker"
 
 
 def routes() -> Iterator[Route]:
@@ -128,7 +133,7 @@ async def delete(request: web.Request) -> web.Response:
         if await broker.policies.partitions(partitioned, fresh=True):
             await delete_partitions(request, partitioned, force=True)
     await delete_topics(request, topics, force=True)
-    await _unload(request, await _bundles(request))
+    await _unload(request, await _bundles(request), NO_BROKER)
     await broker.policies.delete_namespace(namespace)
     return done()
 
@@ -160,14 +165,24 @@ async def _bundles(request: web.Request) -> list[Bundle]:
     return [Bundle(namespace, name) for name in found.names if wanted in (None, name)]
 
 
-async def _unload(request: web.Request, bundles: list[Bundle]) -> None:
-    await on_bundles(request, bundles, broker_of(request).unload_bundle, method="PUT", suffix="/unload")
+async def _unload(request: web.Request, bundles: list[Bundle], to: str | None = None) -> None:
+    broker = broker_of(request)
+    query = {} if to is None else {_DESTINATION: to}
+    await on_bundles(
+        request, bundles, lambda bundle: broker.unload_bundle(bundle, to), method="PUT", suffix="/unload", query=query
+    )
 
 
 async def unload(request: web.Request) -> web.Response:
-    """Close the topics of the namespace, or of one bundle, at their owners, and release the bundles."""
+    """Hand the namespace's bundles, or one, to other brokers: to `destinationBroker` (host:port), or any other.
+
+    An empty `destinationBroker` releases them.
+    """
     await _policies(request)
-    await _unload(request, await _bundles(request))
+    to = request.query.get(_DESTINATION)
+    if to and to not in await broker_of(request).metadata.children(BROKERS):
+        raise NotFoundError(f"destinationBroker {to} is not an available broker; GET /admin/v2/brokers lists them")
+    await _unload(request, await _bundles(request), to)
     return done()
 
 

@@ -117,12 +117,12 @@ async def on_bundles(
     bundles: Sequence[Bundle],
     work: Callable[[Bundle], Awaitable[Any]],
     *,
-    method: str = "",
+    method: str,
     suffix: str,
+    query: Mapping[str, str],
 ) -> dict[Bundle, Any]:
     """Do the work for each bundle that has an owner, there. No bundle is taken."""
     owners, body = broker_of(request).owners, await request.read()
-    query = _query_of(request)
 
     def part(bundle: Bundle) -> Part:
         path = f"{namespace_path(bundle.namespace)}/{bundle.range}{suffix}"
@@ -131,7 +131,7 @@ async def on_bundles(
             f"{bundle.namespace}/{bundle.range}",
             lambda: owners.owner_of(bundle, take=False),
             lambda: work(bundle),
-            Call(method or request.method, path, body),
+            Call(method, path, body),
         )
 
     parts = {bundle: part(bundle) for bundle in bundles}

@@ -14,6 +14,7 @@ from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
 from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.server.broker import RunningBroker
+from quire_broker.server.handover import moved_to
 from quire_broker.topic.topic import Topic
 
 
@@ -242,13 +243,14 @@ async def last_message_id(request: web.Request) -> web.Response:
 
 async def unload(request: web.Request) -> web.Response:
     """Close the topic at its owner; clients look it up again. For a partitioned topic: all its partitions."""
-    topics = broker_of(request).topics
+    broker = broker_of(request)
+    topics, here = broker.topics, moved_to(broker.urls)
     _persistent(topic_name_of(request))
 
     async def one(name: TopicName) -> None:
         if not await topics.exists(name):
             raise TopicNotFoundError(f"Topic {name} not found")
-        await topics.unload(name)
+        await topics.reload(name, here)
 
     await at_owners(request, one, fine=(MISSING,))
     return done()

@@ -13,11 +13,10 @@ from typing import Any
 
 from quire_bookie.limits import MIB
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleLoad, BundleName, weight
+from quire_broker.ownership.registration import DRAINING
 from quire_broker.policies.store import Json
 from quire_broker.settings.balancing import BalancingSettings
 
-DRAINING = "draining"
-"""Field of a broker's node, true while the broker is being drained. Stock brokers do not know it."""
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 _KBIT_PER_BYTE = 8 / 1000
 

@@ -1,10 +1,12 @@
-"""`quire standalone` and `quire broker start`: start a service from flags."""
+"""`quire standalone` and `quire broker start`: start a service from flags. `quire broker drain` empties one."""
 
 from typing import Annotated
 
 import typer
 
 from quire_bookie.cli.commands import Commands, new_app
+from quire_bookie.cli.output import say
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask
 from quire_bookie.cli.service_command import ServiceOptions, run_command
 from quire_bookie.cli.service_options import (
     EventLoop,
@@ -86,3 +88,9 @@ def register(commands: Commands) -> None:
         flags = {"broker_port": broker_port, "http_port": http_port, "metadata": metadata, "advertise": advertise}
         options = ServiceOptions(config, set_, event_loop, log_level, log_format)
         run_command(commands, "broker", "quire_broker.cli.serving:serve_broker", flags, options)
+
+    @broker.command()
+    def drain(http: Http = DEFAULT_HTTP) -> None:
+        """Let a running broker hand its topics to other brokers; it takes none until it is started again."""
+        found = ask(http, "PUT", "/admin/quire/drain")
+        say(f"{found['moved']} bundles are served by other brokers now, {found['bundles']} are left")

@@ -11,13 +11,14 @@ from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import SECRET, ProcessConfig
-from quire_bookie.limits import FRAME_LENGTH_BYTES, METADATA_SESSION_TIMEOUT_S
+from quire_bookie.limits import FRAME_LENGTH_BYTES
 from quire_bookie.settings.service import ServiceSettings
 from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig, OptionalPort
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
     FRAME_PADDING_BYTES,
+    SESSION_TIMEOUT_S,
     STANDALONE_DISK_USAGE_THRESHOLD,
     STANDALONE_GC_QUARANTINE_S,
 )
@@ -153,10 +154,11 @@ class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityCon
         "", alias="metadataStoreUrl", description="etcd://host:port,host:port: the cluster's metadata"
     )
     metadata_session_timeout_ms: int = Field(
-        int(METADATA_SESSION_TIMEOUT_S * 1000),
+        int(SESSION_TIMEOUT_S * 1000),
         alias="metadataStoreSessionTimeoutMillis",
-        ge=1000,
-        description="lease of the broker's registration and bundles in the metadata store, in ms",
+        ge=2000,
+        description="lease of the broker's registration and bundles in the metadata store, in ms: after a crash other "
+        "brokers take its bundles when it ends",
     )
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.position import Position, StoredEntry
-from quire_broker.wire.kinds import InitialPosition, KeySharedMode, SubscriptionType
+from quire_broker.wire.kinds import InitialPosition, KeySharedMode, Moved, SubscriptionType
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class ConsumerLink(Protocol):
         """Send REACHED_END_OF_TOPIC."""
         ...
 
-    def close_consumer(self, consumer_id: int) -> None:
+    def close_consumer(self, consumer_id: int, moved: Moved | None = None) -> None:
         """Send CLOSE_CONSUMER and drop the consumer: the session makes no further call for it."""
         ...
 

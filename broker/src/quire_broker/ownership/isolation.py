@@ -21,7 +21,7 @@ from quire_broker.errors import ServiceNotReadyError
 from quire_broker.ownership.listeners import listeners_of
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owner
 from quire_broker.ownership.patterns import pattern_of
-from quire_broker.ownership.registration import BROKERS
+from quire_broker.ownership.registration import BROKERS, DRAINING
 from quire_broker.policies.store import Json, PolicyStore, decode_json
 
 _log = logging.getLogger("quire.broker.isolation")
@@ -98,11 +98,14 @@ def policy_for(namespace: str, policies: Json) -> IsolationPolicy | None:
 class Isolation:
     """Checks policies and registrations: whether this broker may own a bundle, and which others may."""
 
-    def __init__(self, metadata: MetadataStore, policies: PolicyStore, host: str) -> None:
-        """`host`: this broker's own, as other brokers see it."""
+    def __init__(self, metadata: MetadataStore, policies: PolicyStore, host: str, broker_id: str = "") -> None:
+        """`host` and `broker_id`: this broker's own, as other brokers see them."""
         self._metadata = metadata
         self._policies = policies
         self._host = host
+        self._id = broker_id
+        self.draining = False
+        """Whether this broker may own nothing any more."""
 
     async def elsewhere(self, bundle: Bundle) -> Owner | None:
         """Return another broker that may own the bundle; None: this broker may.
@@ -111,19 +114,38 @@ class Isolation:
         """
         # Not from the cache: two brokers with policies of different ages would redirect a client back and forth.
         policy = policy_for(str(bundle.namespace), await self._policies.isolation())
-        if policy is None:
+        if self.draining:
+            successor = await self.successor(bundle)
+            urls = None if successor is None else await self._urls([successor], bundle)
+        elif policy is None:
             return None
-        ids = await self._metadata.children(BROKERS)
-        allowed = policy.allowed(host_of(one) for one in ids)
-        if self._host in allowed:
-            return None
-        candidates = sorted(one for one in ids if host_of(one) in allowed)
-        urls = await self._urls(candidates, bundle)
+        else:
+            ids = await self._metadata.children(BROKERS)
+            allowed = policy.allowed(host_of(one) for one in ids)
+            if self._host in allowed:
+                return None
+            urls = await self._urls(sorted(one for one in ids if host_of(one) in allowed), bundle)
         if urls is None:
-            raise ServiceNotReadyError(
-                f"no broker that the isolation policy of {bundle.namespace} permits is available; start one"
-            )
+            raise ServiceNotReadyError(f"no broker that may own bundles of {bundle.namespace} is available; start one")
         return Owner(urls, ours=False)
+
+    async def successor(self, bundle: Bundle) -> str | None:
+        """Return the id of another broker that may own the bundle; None if there is none. MetadataError.
+
+        Bundles of a namespace are spread over these brokers. Draining ones get none.
+        """
+        policy = policy_for(str(bundle.namespace), await self._policies.isolation())
+        ids = [one for one in await self._metadata.children(BROKERS) if one != self._id]
+        if policy is not None:
+            allowed = policy.allowed(host_of(one) for one in ids)
+            ids = [one for one in ids if host_of(one) in allowed]
+        start = zlib.crc32(bundle.key.encode())
+        for step in range(len(ids)):
+            broker_id = ids[(start + step) % len(ids)]
+            node = await self._metadata.get(f"{BROKERS}/{broker_id}")
+            if node is not None and decode_json(node.key, node.value).get(DRAINING) is not True:
+                return broker_id
+        return None
 
     async def _urls(self, ids: Sequence[str], bundle: Bundle) -> BrokerUrls | None:
         """Return the URLs of one of the brokers, always the same for a bundle while that broker is available."""

@@ -1,12 +1,19 @@
-"""Answers which broker serves a topic, for the binary protocol and for REST."""
+"""Answers which broker serves a topic, for the binary protocol and for REST.
+
+While the owner of a bundle changes, and while it does not accept connections, lookups wait: a client that got an error
+or a dead address would pause before it tries again, longer each time.
+"""
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import Protocol
 
 from quire_broker.errors import NotFoundError, TopicNotFoundError
+from quire_broker.limits import LOOKUP_HOLD_S, LOOKUP_RECHECK_S
 from quire_broker.names import TopicName
-from quire_broker.ownership.owners import Bundle, Owner, Owners
+from quire_broker.ownership.owners import Bundle, BundleMovesError, Owner, Owners
+from quire_broker.ownership.reachability import Reachability
 
 
 class Elsewhere(Protocol):
@@ -20,10 +27,13 @@ class Elsewhere(Protocol):
 class Lookups:
     """Finds owners; this broker takes a free bundle when it is asked for it, unless another broker gets it."""
 
-    def __init__(self, owners: Owners, placement: Elsewhere | None = None) -> None:
-        """Without `placement` this broker takes every free bundle."""
+    def __init__(
+        self, owners: Owners, placement: Elsewhere | None = None, reachability: Reachability | None = None
+    ) -> None:
+        """Without `placement` this broker takes every free bundle; without `reachability` all owners are reachable."""
         self._owners = owners
         self._placement = placement
+        self._reachability = reachability
         self._finding: dict[Bundle, asyncio.Future[Owner | None]] = {}
 
     async def find(self, topic: TopicName, *, take: bool = True) -> Owner | None:
@@ -35,20 +45,47 @@ class Lookups:
             bundle = await self._owners.bundle_of(topic)
         except NotFoundError as error:
             raise TopicNotFoundError(str(error)) from error
-        if not take or self._placement is None or self._owners.holds(bundle):
+        if self._owners.holds(bundle):
             return await self._owners.owner_of(bundle, take=take)
         # Thousands of clients look up the topics of a bundle that has lost its owner: they share one search.
         running = self._finding.get(bundle)
         if running is None:
-            running = self._finding[bundle] = asyncio.ensure_future(self._placed(bundle, self._placement))
+            running = self._finding[bundle] = asyncio.ensure_future(self._settled(bundle, take=take))
             running.add_done_callback(partial(self._found, bundle))
         return await asyncio.shield(running)
 
-    async def _placed(self, bundle: Bundle, placement: Elsewhere) -> Owner | None:
+    async def _settled(self, bundle: Bundle, *, take: bool) -> Owner | None:
+        """Return the owner once it is certain and accepts connections, or after a time limit."""
+        until_s = asyncio.get_running_loop().time() + LOOKUP_HOLD_S
+        while True:
+            change = self._owners.change_of(bundle)
+            late = asyncio.get_running_loop().time() >= until_s
+            try:
+                owner = await self._placed(bundle, take=take)
+                if owner is None or await self._reaches(owner, late=late):
+                    return owner
+            except BundleMovesError:
+                if late:
+                    raise
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOKUP_RECHECK_S):
+                    await asyncio.shield(change)
+
+    async def _placed(self, bundle: Bundle, *, take: bool) -> Owner | None:
+        if not take or self._placement is None:
+            return await self._owners.owner_of(bundle, take=take)
         owner = await self._owners.owner_of(bundle, take=False)
         if owner is None and not await self._owners.has_left_behind(bundle):
-            owner = await placement.elsewhere(bundle)
+            owner = await self._placement.elsewhere(bundle)
         return owner or await self._owners.owner_of(bundle)
+
+    async def _reaches(self, owner: Owner, *, late: bool) -> bool:
+        """Return whether clients can be sent to the owner. When it is late, one that has kept its lease is trusted."""
+        if owner.ours or self._reachability is None or await self._reachability.is_reachable(owner.urls):
+            return True
+        if late:
+            self._reachability.trust(owner.urls)
+        return late
 
     def _found(self, bundle: Bundle, search: "asyncio.Future[Owner | None]") -> None:
         self._finding.pop(bundle, None)

@@ -14,13 +14,17 @@ topic is opened, because the event of a deletion may be late.
     in doubt  --RENEWED, node free-->            certain    `on_retaken`: its topics check for another owner meanwhile
     in doubt  --RENEWED, another broker's node--> lost      `on_lost`: its topics are closed
 
+A planned move offers a bundle to one broker before it is released: the node stays ours, is `disabled`, and names the
+next owner, which replaces it by a node of its own when the topics are closed (`offer`, `accept`). No other broker takes
+it in between, and lookups wait.
+
 Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
@@ -35,6 +39,8 @@ from quire_broker.policies.store import Json, PolicyStore, decode_json, encode_j
 OWNERS = "/namespace"
 ATTEMPTS_MAX = 5
 CONFIRM_RETRY_S = 1.0
+_OFFER = "quireOffer"
+"""Field of a node whose bundle is handed over; other brokers ignore it."""
 log = logging.getLogger("quire.broker.ownership")
 
 
@@ -83,6 +89,19 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """A bundle that its owner hands to broker `to`; it may be taken once `closed`. `topics`: those with clients."""
+
+    to: str
+    closed: bool = False
+    topics: tuple[str, ...] = ()
+
+
+class BundleMovesError(ServiceNotReadyError):
+    """The bundle is changing its owner."""
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The answer to a lookup."""
 
@@ -90,8 +109,8 @@ class Owner:
     ours: bool
 
 
-def _unloading(bundle: Bundle) -> ServiceNotReadyError:
-    return ServiceNotReadyError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
+def _unloading(bundle: Bundle) -> BundleMovesError:
+    return BundleMovesError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
 
 
 def _owner_data(urls: BrokerUrls) -> Json:
@@ -108,13 +127,25 @@ def _owner_data(urls: BrokerUrls) -> Json:
     }
 
 
+def _offer_in(bundle: Bundle, node: Node) -> Offer | None:
+    """Return the offer in the node of another broker; None if it has none."""
+    data = decode_json(bundle.key, node.value).get(_OFFER)
+    if not isinstance(data, dict):
+        return None
+    topics = data.get("topics")
+    names = tuple(str(name) for name in topics) if isinstance(topics, list) else ()
+    return Offer(str(data.get("to") or ""), data.get("closed") is True, names)
+
+
 class Owners:
     """Takes bundles and finds the owners of others."""
 
-    def __init__(self, metadata: MetadataStore, policies: PolicyStore, urls: BrokerUrls) -> None:
+    def __init__(self, metadata: MetadataStore, policies: PolicyStore, urls: BrokerUrls, broker_id: str = "") -> None:
+        """`broker_id`: under which other brokers offer bundles to this one; empty: none is accepted."""
         self._metadata = metadata
         self._policies = policies
         self._urls = urls
+        self._broker_id = broker_id
         self._value = encode_json(_owner_data(urls))
         self._held: set[Bundle] = set()
         self._doubted: set[Bundle] = set()
@@ -133,11 +164,16 @@ class Owners:
         """Bundles whose deletion by `release` is unknown and may still happen: the highest version it named."""
         self._taking: dict[Bundle, asyncio.Lock] = {}
         self._closed = False
+        self._draining = False
+        self._changes: dict[str, asyncio.Future[None]] = {}
+        """Ended when the node of that key changes."""
         self._sessions_lost = 0
         self.on_lost: Callable[[Bundle], None] = lambda bundle: None
         """Called, without waiting, for each bundle that another broker took after our session or its node was lost."""
         self.on_retaken: Callable[[Bundle], None] = lambda bundle: None
         """Called, without waiting, for each bundle that is ours again and may have had another owner meanwhile."""
+        self.on_modified: Callable[[Bundle], None] = lambda bundle: None
+        """Called, without waiting, for each bundle of others whose node was rewritten: it may be an offer."""
         self._forget_session = metadata.on_session(self._session_changed)
 
     @property
@@ -195,20 +231,21 @@ class Owners:
                         raise _unloading(bundle)
                     node = await self._metadata.get(bundle.key)
                     free = node is None or self._left_behind(node)
-                    if free and not take and bundle not in self._held:
+                    if free and (not take or self._draining) and bundle not in self._held:
                         return None
                     owner = await self._take(bundle, node)
                     if owner is not None:
                         return owner
             finally:
                 self._taking.pop(bundle, None)
-        raise ServiceNotReadyError(f"the owner of {bundle.namespace}/{bundle.range} keeps changing; look up again")
+        raise BundleMovesError(f"the owner of {bundle.namespace}/{bundle.range} keeps changing; look up again")
 
     async def _take(self, bundle: Bundle, node: Node | None) -> Owner | None:
         """Try once; None if another broker changed the node meanwhile."""
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
-        if node is not None and not node.owned:
+        given = node is not None and not node.owned and self._is_given(bundle, node)
+        if node is not None and not node.owned and not given:
             if not self._left_behind(node):
                 self._drop_lost(bundle)
                 return self._foreign(bundle, node)
@@ -217,10 +254,10 @@ class Owners:
             except BadVersionError:
                 return None
         losses, deletions = self._sessions_lost, self._deletions_seen
-        version = ABSENT if node is None or not node.owned else node.version
+        version = ABSENT if node is None or not (node.owned or given) else node.version
         try:
-            if version == ABSENT:
-                version = await self._metadata.put(bundle.key, self._value, expected=ABSENT, ephemeral=True)
+            if version == ABSENT or given:
+                version = await self._metadata.put(bundle.key, self._value, expected=version, ephemeral=True)
             while version <= self._deleting.get(bundle, ABSENT):
                 # A late deletion removes the node in the version that it names: ours must not have that version.
                 version = await self._metadata.put(bundle.key, self._value, expected=version, ephemeral=True)
@@ -313,6 +350,68 @@ class Owners:
             except BadVersionError:
                 log.info("the node of %s/%s has changed: it is left", bundle.namespace, bundle.range)
 
+    def _is_given(self, bundle: Bundle, node: Node) -> bool:
+        offer = _offer_in(bundle, node)
+        return offer is not None and offer.closed and offer.to == self._broker_id and not self._draining
+
+    async def offer(self, bundle: Bundle, offer: Offer, version: int | None = None) -> int:
+        """Write an offer of a bundle that we left into its node, and return the node's new version. MetadataError.
+
+        `version`: of the node, if the caller knows it.
+        """
+        if version is None:
+            node = await self._metadata.get(bundle.key)
+            if node is None or not node.owned:
+                raise BadVersionError(f"the node of {bundle.namespace}/{bundle.range} is not ours any more")
+            version = node.version
+        data = _owner_data(self._urls) | {"disabled": True, _OFFER: asdict(offer)}
+        return await self._metadata.put(bundle.key, encode_json(data), expected=version, ephemeral=True)
+
+    async def accept(self, bundle: Bundle) -> Offer | None:
+        """Return the offer of the bundle to this broker, if any; a closed bundle is ours then. MetadataError."""
+        if bundle in self._held or bundle in self._leaving or self._draining:
+            return None
+        node = await self._metadata.get(bundle.key)
+        offer = None if node is None or node.owned else _offer_in(bundle, node)
+        if offer is None or offer.to != self._broker_id:
+            return None
+        if offer.closed:
+            owner = await self.owner_of(bundle)
+            if owner is None or not owner.ours:
+                return None
+        return offer
+
+    async def successor(self, bundle: Bundle, wait_s: float) -> Owner | None:
+        """Return the broker that took a bundle which we offered; None if none did in that time. MetadataError."""
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    change = self.change_of(bundle)
+                    node = await self._metadata.get(bundle.key)
+                    if node is None:
+                        return None
+                    if not node.owned:
+                        return self._foreign(bundle, node)
+                    await asyncio.shield(change)
+        except TimeoutError:
+            return None
+
+    def change_of(self, bundle: Bundle) -> "asyncio.Future[None]":
+        """Return a future that ends at the next change of the bundle's node; `follow` must run."""
+        change = self._changes.get(bundle.key)
+        if change is None:
+            change = self._changes[bundle.key] = asyncio.get_running_loop().create_future()
+        return change
+
+    @property
+    def draining(self) -> bool:
+        """Whether this broker takes no further bundles."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Take no bundle any more that is not ours yet."""
+        self._draining = True
+
     def leave(self, bundle: Bundle) -> bool:
         """Stop serving the bundle: none of its topics is loaded any more. False if it is not ours.
 
@@ -383,6 +482,10 @@ class Owners:
     def _concerned(self, event: Event) -> list[Bundle]:
         """Return held bundles whose node may have changed."""
         lost_events = event.kind is EventKind.RESYNC
+        for key in list(self._changes) if lost_events else [event.key]:
+            change = self._changes.pop(key, None)
+            if change is not None and not change.done():
+                change.set_result(None)
         if event.kind is EventKind.DELETED or lost_events:
             self._deletions_seen += bool(self._taking)
         if lost_events:
@@ -390,6 +493,8 @@ class Owners:
         namespace, _, name = event.key.removeprefix(f"{OWNERS}/").rpartition("/")
         tenant, _, local = namespace.partition("/")
         bundle = Bundle(NamespaceName(tenant, local), name)
+        if event.kind is EventKind.MODIFIED and bundle not in self._held:
+            self.on_modified(bundle)
         return [bundle] if bundle in self._held else []
 
     async def _check_node(self, bundle: Bundle) -> None:

@@ -17,6 +17,8 @@ from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.policies.store import Json, encode_json
 
 BROKERS = "/loadbalance/brokers"
+DRAINING = "draining"
+"""Field of a broker's node, true while the broker is being drained. Stock brokers do not know it."""
 COUNTER = "/counters/producer-name"
 log = logging.getLogger("quire.broker.ownership")
 

@@ -1,7 +1,7 @@
 """Owns a running broker: its parts, its background tasks, and the order in which it starts to serve and stops.
 
 serve: background tasks -> answer on the binary ports -> answer on the HTTP ports
-stop:  stop listening -> unload topics -> release bundles -> remove the registration -> close connections
+stop:  stop listening -> hand bundles over -> unload topics -> remove the registration -> close connections
 
 `quire_broker.broker_process` builds the parts.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.errors import MetadataError, QuireError
+from quire_bookie.errors import MetadataError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.memory import MemorySettings
 from quire_broker import limits
@@ -24,12 +24,14 @@ from quire_broker.balancing.plan.loads import BrokerId
 from quire_broker.balancing.usage import UsageMeter
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.settings import TierSettings
+from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.listeners import Listener
 from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
-from quire_broker.ownership.registration import Registration
+from quire_broker.ownership.registration import DRAINING, Registration
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
 from quire_broker.server.connection import Connection
+from quire_broker.server.handover import Handover
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened, PermissionWatch
 from quire_broker.server.ports import Ports
@@ -40,7 +42,6 @@ from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
-from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import TopicsSettings
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class OpenedParts:
     registration: Registration
     factory: ManagedLedgerFactory
     balancing: Balancing
+    isolation: Isolation
 
 
 class RunningBroker:
@@ -131,6 +133,9 @@ class RunningBroker:
         self.owners.on_lost = self._bundle_lost
         self.owners.on_retaken = self._bundle_retaken
         self.balancing.assignments.on_move = self._move_bundle
+        self.isolation = opened.isolation
+        self.handover = Handover(self.owners, self.topics, self.policies, self.background, self.isolation.successor)
+        self.owners.on_modified = self.handover.modified
 
     @property
     def urls(self) -> BrokerUrls:
@@ -213,11 +218,11 @@ class RunningBroker:
     def _move_bundle(self, bundle: Bundle, target: BrokerId) -> None:
         if self.owners.holds(bundle):
             name = f"{bundle.namespace}/{bundle.range}"
-            self.background.start(self.unload_bundle(bundle), f"move {name} to {target}")
+            self.background.start(self.unload_bundle(bundle, target), f"move {name} to {target}")
 
     async def _check_topics(self, bundle: Bundle) -> None:
         """Close the topics of a bundle that another broker opened meanwhile: an idle ledger does not notice it."""
-        for topic in await self._topics_of(bundle):
+        for topic in await self.handover.topics_of(bundle):
             while self.owners.certain(bundle) and not topic.closing:
                 try:
                     await topic.ledger.check_owner()
@@ -226,29 +231,22 @@ class RunningBroker:
                     log.info("cannot check the owner of %s yet: %s", topic.name, error)
                     await asyncio.sleep(CONFIRM_RETRY_S)
 
-    async def unload_bundle(self, bundle: Bundle) -> None:
-        """Close the topics of a bundle and release the bundle."""
-        self.owners.leave(bundle)
-        try:
-            await self._unload_topics(bundle)
-        finally:
-            await self.owners.release(bundle)
+    async def unload_bundle(self, bundle: Bundle, to: str | None = None) -> None:
+        """Close the topics of a bundle and hand it to the broker `to`, or to any other; without one, release it."""
+        await self.handover.move(bundle, to)
 
     async def _unload_topics(self, bundle: Bundle) -> None:
-        await asyncio.gather(*(self.topics.unload(topic.name) for topic in await self._topics_of(bundle)))
+        await asyncio.gather(*(self.topics.unload(topic.name) for topic in await self.handover.topics_of(bundle)))
 
-    async def _topics_of(self, bundle: Bundle) -> list[Topic]:
-        """Return the loaded topics of a bundle; without the metadata store possibly others of its namespace."""
-        found = []
-        for topic in self.topics.loaded:
-            try:
-                of_bundle = await self.owners.bundle_of(topic.name) == bundle
-            except QuireError:
-                # Closing one topic too many is better than keeping one.
-                of_bundle = topic.name.namespace == bundle.namespace
-            if of_bundle:
-                found.append(topic)
-        return found
+    async def drain(self) -> None:
+        """Hand every bundle to other brokers and take none any more; the broker itself continues to run."""
+        self.isolation.draining = True
+        try:
+            await self._registration.publish({DRAINING: True})
+        except MetadataError as error:
+            log.warning("no bundle is handed over, because the metadata store does not answer: %s", error)
+            return
+        await self.handover.drain()
 
     async def _tick(self) -> None:
         while True:
@@ -264,6 +262,7 @@ class RunningBroker:
         try:
             async with asyncio.timeout(limits.STOP_S):
                 await self.balancing.close()
+                await self.drain()
                 await self.topics.close()
                 await self.owners.close()
                 await self._registration.close()

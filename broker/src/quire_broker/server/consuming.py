@@ -32,7 +32,7 @@ from quire_broker.topic.topic import Topic
 from quire_broker.wire import commands
 from quire_broker.wire.entry import deliverable
 from quire_broker.wire.hot import MessageHeads
-from quire_broker.wire.kinds import AckKind, InitialPosition, KeySharedMode, SubscriptionType
+from quire_broker.wire.kinds import AckKind, InitialPosition, KeySharedMode, Moved, SubscriptionType
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
 CHECKSUM_VERSION = 11
@@ -249,7 +249,7 @@ class Consuming:
         """Handle ACK; it is answered if it has a request id."""
         attached = self._consumers.get(request.consumer_id)
         wants_answer = request.HasField("request_id")
-        if attached is None:
+        if attached is None or attached.consumer.removed:
             if wants_answer:
                 self._connection.write(
                     commands.ack_response(
@@ -338,12 +338,12 @@ class Consuming:
         """Send REACHED_END_OF_TOPIC."""
         self._connection.write(commands.reached_end_of_topic(consumer_id))
 
-    def close_consumer(self, consumer_id: int) -> None:
+    def close_consumer(self, consumer_id: int, moved: Moved | None = None) -> None:
         """Close a consumer for the broker; the client reconnects by itself."""
         attached = self._consumers.pop(consumer_id, None)
         if attached is not None and not attached.subscription.durable and not self._connection.closed:
             self._left_by_seek[consumer_id] = attached
-        self._connection.write(commands.close_consumer(consumer_id))
+        self._connection.write(commands.close_consumer(consumer_id, moved))
 
     async def alive(self) -> bool:
         """Return whether the client answers."""

@@ -20,7 +20,7 @@ from quire_broker.topic.topic import Topic
 from quire_broker.wire import commands
 from quire_broker.wire.frames import SendRun
 from quire_broker.wire.hot import encode_receipts
-from quire_broker.wire.kinds import AccessMode
+from quire_broker.wire.kinds import AccessMode, Moved
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
 
@@ -234,14 +234,14 @@ class Producing:
         else:
             self._connection.publish_done(count, size_bytes)
 
-    def close_producer(self, producer: Producer) -> None:
+    def close_producer(self, producer: Producer, moved: Moved | None = None) -> None:
         """Close a producer for the broker; messages that the client already sent to it are ignored."""
         if self._answering:
             self._flush()  # receipts of stored messages go first
         if self._producers.get(producer.producer_id, (None, None))[1] is producer:
             del self._producers[producer.producer_id]
         self._remember_closed(producer.producer_id)
-        self._connection.write(commands.close_producer(producer.producer_id))
+        self._connection.write(commands.close_producer(producer.producer_id, moved))
 
     def producer_ready(self, producer: Producer) -> None:
         """Answer a producer whose wait for exclusive access is over."""

@@ -15,7 +15,7 @@ from quire_broker.errors import ProducerBusyError, ProducerFencedError, ServerEr
 from quire_broker.managed_ledger.position import Position
 from quire_broker.sampling import Rate
 from quire_broker.topic.deduplication import Deduplication
-from quire_broker.wire.kinds import AccessMode
+from quire_broker.wire.kinds import AccessMode, Moved
 
 NO_POSITION = Position(-1, -1)
 
@@ -41,8 +41,8 @@ class ProducerLink(Protocol):
         """Free the budget of `count` answered sends of this connection."""
         ...
 
-    def close_producer(self, producer: "Producer") -> None:
-        """Notify the client that the broker closed its producer."""
+    def close_producer(self, producer: "Producer", moved: Moved | None = None) -> None:
+        """Notify the client that the broker closed its producer, and which broker serves the topic now."""
         ...
 
     def producer_ready(self, producer: "Producer") -> None:
@@ -318,11 +318,11 @@ class Producers:
                 continue
             waiter.link.producer_ready(waiter)
 
-    def disconnect_all(self) -> None:
-        """Close every producer from the broker's side: the clients look the topic up again."""
+    def disconnect_all(self, moved: Moved | None = None) -> None:
+        """Close every producer from the broker's side: the clients go to the new broker, or look the topic up again."""
         for producer in self.everyone:
             producer.closed = True
-            producer.link.close_producer(producer)
+            producer.link.close_producer(producer, moved)
         self._by_name.clear()
         self._waiting.clear()
         self._exclusive = None

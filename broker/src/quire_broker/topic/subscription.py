@@ -157,9 +157,14 @@ class Subscription:
         consumer.removed = True
 
     def _disconnect_all(self) -> None:
-        for consumer in list(self.consumers):
-            self._detach(consumer)
+        for consumer in self._detach_all():
             consumer.link.close_consumer(consumer.spec.consumer_id)
+
+    def _detach_all(self) -> list[Consumer]:
+        consumers = list(self.consumers)
+        for consumer in consumers:
+            self._detach(consumer)
+        return consumers
 
     # commands of clients, in order
 
@@ -343,13 +348,19 @@ class Subscription:
 
     async def close(self) -> None:
         """Disconnect all consumers; the clients look the topic up again. The ledger closes a durable cursor."""
+        for consumer in await self.stop():
+            consumer.link.close_consumer(consumer.spec.consumer_id)
+
+    async def stop(self) -> list[Consumer]:
+        """Do the same without notice to the clients. Return the consumers: the caller closes them."""
         async with self._lock:
             if self.closed:
-                return
-            self._disconnect_all()
+                return []
+            consumers = self._detach_all()
             await self._stop()
             if not self.durable:
                 self._ledger.close_reader_cursor(self.cursor)
+            return consumers
 
     async def _stop(self) -> None:
         self.closed = True

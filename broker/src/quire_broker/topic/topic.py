@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_broker.dispatch.consumer import Consumer
 from quire_broker.errors import (
     BrokerError,
     ConflictError,
@@ -35,6 +36,7 @@ from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Recei
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.wire.entry import flaw_of, peek
 from quire_broker.wire.frames import Send
+from quire_broker.wire.kinds import Moved
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
 _RESERVED_CURSORS = (CURSOR, "__compaction")
@@ -97,6 +99,8 @@ class Topic:
         self._closing = False
         epoch = ledger.properties.get(EPOCH_PROPERTY)
         self.producers = Producers(int(epoch) if epoch is not None else None, self._write_epoch)
+        self._stopped: list[Consumer] = []
+        """Consumers whose clients do not know yet that the topic is closed."""
         self._opening = asyncio.Lock()  # subscriptions are rarely created, so one at a time
         ledger.on_fenced = self._fenced
 
@@ -345,22 +349,39 @@ class Topic:
         if self.deduplication is not None and not self.closing:
             self.deduplication.snapshot_when_due()
 
-    async def close(self) -> None:
-        """Store pending appends, save the state, disconnect all clients. The clients look the topic up again."""
-        self._closing = True  # from here on sends are dropped; the clients send them again elsewhere
-        try:
-            await self._close_subscriptions()
-            if self.deduplication is not None and self._failure is None:
-                self.deduplication.snapshot()  # the ledger saves it with its cursors
-            await self.ledger.close()
-        finally:
-            self.producers.disconnect_all()  # last, since the receipts of pending sends have been sent
+    async def quiesce(self) -> None:
+        """Store pending appends, save the state and close the ledger. Afterwards another broker may load the topic.
+
+        The clients stay connected until `disconnect`. What they send from now on is dropped: they send it again to the
+        next owner.
+        """
+        self._closing = True
+        for subscription in list(self.subscriptions.values()):
+            self._stopped += await subscription.stop()
+        self.subscriptions.clear()
+        if self.deduplication is not None and self._failure is None:
+            self.deduplication.snapshot()  # the ledger saves it with its cursors
+        await self.ledger.close()
+
+    def disconnect(self, moved: Moved | None = None) -> None:
+        """Disconnect all clients: they go to the new broker, or look the topic up again.
+
+        The receipts of pending sends have been sent before.
+        """
+        stopped, self._stopped = self._stopped, []
+        for consumer in stopped:
+            consumer.link.close_consumer(consumer.spec.consumer_id, moved)
+        self.producers.disconnect_all(moved)
+
+    @property
+    def used(self) -> bool:
+        """Whether a client is connected."""
+        return bool(len(self.producers) or self._stopped) or any(sub.consumers for sub in self.subscriptions.values())
 
     def check_deletable(self, *, force: bool) -> None:
         """Raise ConflictError while it is used, unless forced; ServiceNotReadyError while another call ends it."""
         self._require_open()
-        used = len(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
-        if used and not force:
+        if self.used and not force:
             raise ConflictError("Topic has active producers/subscriptions")
 
     async def prepare_delete(self) -> None:

@@ -21,7 +21,7 @@ from quire_broker.errors import (
     TooManyOperationsError,
     TopicNotFoundError,
 )
-from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX
+from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
@@ -29,8 +29,10 @@ from quire_broker.offload.policies import with_policies
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.topic.topic import Topic, TopicSettings
+from quire_broker.wire.kinds import Moved
 
 log = logging.getLogger("quire.broker.topic")
+_UNLOAD_PAUSE_S = 0.01
 _TAKEN = "quire.subscriptions-taken"
 """Property of the managed ledger of an added partition that has received the subscriptions of the first partition."""
 
@@ -118,7 +120,7 @@ class Topics:
             raise ServiceNotReadyError("this broker is shutting down")
         if name in self._loaded or name in self._unloading:
             # Its ledger is open until the unload ends: a second topic on it would be closed together with the first.
-            raise ServiceNotReadyError(f"{name} is being unloaded; look it up again")
+            await self._unloaded(name)
         future = self._loading.get(name)
         if future is None:
             if len(self._loading) >= self._settings.loads_max:
@@ -276,25 +278,64 @@ class Topics:
         if topic is not None:
             await self._unload(topic)
 
+    async def reload(self, name: TopicName, here: Moved | None) -> None:
+        """Close a topic, and load it again if it has clients: these return to this broker, at the address `here`."""
+        topic = self._loaded.get(name)
+        if topic is None or not topic.used:
+            await self.unload(name)
+        elif await self.quiesce(topic):
+            self.let_go(topic, here)
+
     async def _unload(self, topic: Topic) -> None:
+        if await self.quiesce(topic):
+            self.let_go(topic)
+
+    async def quiesce(self, topic: Topic) -> bool:
+        """Close a topic's ledger; its clients wait for `let_go`. False if it is already closed, or another call is.
+
+        In that case returns when the other call is done.
+        """
         name = topic.name
         running = self._unloading.get(name)
         if running is not None:
             await asyncio.shield(running)
-            return
+            return False
         if self._loaded.get(name) is not topic:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unloading[name] = future
+            return False
+        self._unloading[name] = asyncio.get_running_loop().create_future()
+        closed = False
         try:
-            await topic.close()
+            await topic.quiesce()
+            closed = True
         except QuireError as error:
             log.warning("closed %s with an error: %s", name, error)
+            closed = True
         finally:
-            if self._loaded.get(name) is topic:
-                del self._loaded[name]
-            self._unloading.pop(name, None)
+            if not closed:
+                self.let_go(topic)
+        return True
+
+    def let_go(self, topic: Topic, moved: Moved | None = None) -> None:
+        """Forget a closed topic and disconnect its clients: they go to the new broker, or look it up."""
+        if self._loaded.get(topic.name) is topic:
+            del self._loaded[topic.name]
+        future = self._unloading.pop(topic.name, None)
+        if future is not None:
             future.set_result(None)
+        topic.disconnect(moved)
+
+    async def _unloaded(self, name: TopicName) -> None:
+        """Wait until a topic is no longer being unloaded. ServiceNotReadyError if that takes too long."""
+        try:
+            async with asyncio.timeout(UNLOAD_WAIT_S):
+                while name in self._loaded or name in self._unloading:
+                    future = self._unloading.get(name)
+                    if future is None:  # it has failed, and a task is about to unload it
+                        await asyncio.sleep(_UNLOAD_PAUSE_S)
+                    else:
+                        await asyncio.shield(future)
+        except TimeoutError as error:
+            raise ServiceNotReadyError(f"{name} is being unloaded; look it up again") from error
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with its data. TopicNotFoundError, ConflictError while it is in use."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from quire_broker.errors import ServerError
 from quire_broker.wire.frames import encode
-from quire_broker.wire.kinds import Kind, LookupType
+from quire_broker.wire.kinds import Kind, LookupType, Moved
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
 PING = encode(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
@@ -114,16 +114,25 @@ def lookup_failed(request_id: int, code: ServerError, message: str) -> bytes:
     return encode(pb.BaseCommand(type=Kind.LOOKUP_RESPONSE, lookup_response=body))
 
 
-def close_producer(producer_id: int) -> bytes:
-    """Encode CLOSE_PRODUCER from the broker: the client looks up the topic and reconnects."""
+def close_producer(producer_id: int, moved: Moved | None = None) -> bytes:
+    """Encode CLOSE_PRODUCER from the broker: the client connects to the new broker, or looks up the topic."""
     body = pb.CommandCloseProducer(producer_id=producer_id, request_id=NO_REQUEST)
+    _name_broker(body, moved)
     return encode(pb.BaseCommand(type=Kind.CLOSE_PRODUCER, close_producer=body))
 
 
-def close_consumer(consumer_id: int) -> bytes:
+def close_consumer(consumer_id: int, moved: Moved | None = None) -> bytes:
     """Encode CLOSE_CONSUMER from the broker."""
     body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST)
+    _name_broker(body, moved)
     return encode(pb.BaseCommand(type=Kind.CLOSE_CONSUMER, close_consumer=body))
+
+
+def _name_broker(body: pb.CommandCloseProducer | pb.CommandCloseConsumer, moved: Moved | None) -> None:
+    if moved is not None and moved.url:
+        body.assignedBrokerServiceUrl = moved.url
+    if moved is not None and moved.url_tls:
+        body.assignedBrokerServiceUrlTls = moved.url_tls
 
 
 def active_consumer_change(consumer_id: int, active: bool) -> bytes:

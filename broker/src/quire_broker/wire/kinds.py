@@ -1,9 +1,17 @@
 """Numbers of the protocol: command types and the small enums. A command's type is its field number in BaseCommand."""
 
 from enum import IntEnum
+from typing import NamedTuple
 
 PROTOCOL_VERSION = 21
 """The newest version we support; a connection uses the lower of this and the client's."""
+
+
+class Moved(NamedTuple):
+    """The broker that serves a topic from now on, as close commands name it to clients. Empty: no such address."""
+
+    url: str
+    url_tls: str
 
 
 class Kind(IntEnum):

@@ -10,7 +10,7 @@ from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask,
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position, StoredEntry
 from quire_broker.wire.entry import seal
-from quire_broker.wire.kinds import SubscriptionType
+from quire_broker.wire.kinds import Moved, SubscriptionType
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
 
 LEDGER = 7
@@ -205,7 +205,7 @@ class Link:
     def reached_end(self, consumer_id: int) -> None:
         self.told.append(("end", consumer_id, None))
 
-    def close_consumer(self, consumer_id: int) -> None:
+    def close_consumer(self, consumer_id: int, moved: Moved | None = None) -> None:
         self.told.append(("close", consumer_id, None))
 
     def on_writable(self, callback: Callable[[], None]) -> None:

@@ -97,7 +97,7 @@ async def test_closed_by_the_broker_receipts_come_first_and_a_late_send_is_ignor
     await wire.answer(producer())
     await stored(wire, range(3))
     wire.publish(3)
-    await topic_of(broker).close()
+    await broker.topics.unload(topic_of(broker).name)
     kinds: list[int] = []
     while not kinds or kinds[-1] != Kind.CLOSE_PRODUCER:
         kinds.append(await kind_of_next(wire))

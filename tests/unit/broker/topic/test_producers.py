@@ -8,7 +8,7 @@ from quire_bookie.errors import QuireError
 from quire_broker.errors import PersistenceError, ProducerBusyError, ProducerFencedError, ServerError
 from quire_broker.managed_ledger.position import Position
 from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
-from quire_broker.wire.kinds import AccessMode
+from quire_broker.wire.kinds import AccessMode, Moved
 
 
 class Link:
@@ -32,7 +32,7 @@ class Link:
     def publish_done(self, count: int, size_bytes: int) -> None:
         self.done.append((count, size_bytes))
 
-    def close_producer(self, producer: Producer) -> None:
+    def close_producer(self, producer: Producer, moved: Moved | None = None) -> None:
         self.closed.append(producer.name)
 
     def producer_ready(self, producer: Producer) -> None:

@@ -1,0 +1,150 @@
+"""Bundles that brokers hand to each other while clients use their topics, as these clients see it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from quire_broker.ownership.owners import Bundle, Offer
+from quire_broker.server.broker import RunningBroker
+from quire_broker.server.handover import NO_BROKER
+from quire_broker.wire.kinds import Kind
+from quire_broker.wire.proto import pulsar_pb2 as pb
+from tests.support.broker_wire import TOPIC, Wire, kind_of_next, received, stored
+from tests.support.broker_world import BrokerWorld, running_brokers
+
+
+@pytest.fixture
+async def trio(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
+    async with running_brokers(tmp_path, 3) as world:
+        yield world
+
+
+async def published(broker: RunningBroker) -> tuple[Wire, Bundle]:
+    """A producer of TOPIC with ten stored messages, and the topic's bundle."""
+    wire = await Wire.open(broker)
+    await wire.lookup()
+    assert (await wire.produce()).type == Kind.PRODUCER_SUCCESS
+    await stored(wire, range(10))
+    return wire, next(iter(broker.owners.held))
+
+
+async def closed(wire: Wire) -> pb.CommandCloseProducer:
+    """The CLOSE_PRODUCER that comes next."""
+    frame = await wire.next()
+    assert isinstance(frame, pb.BaseCommand) and frame.type == Kind.CLOSE_PRODUCER, frame
+    return frame.close_producer
+
+
+async def test_clients_are_sent_to_the_new_owner_which_has_the_topic_ready(trio: BrokerWorld) -> None:
+    first, second, third = trio.brokers
+    wire, bundle = await published(first)
+    await first.unload_bundle(bundle, second.broker_id)
+    notice = await closed(wire)
+    assert notice.assignedBrokerServiceUrl == second.urls.native
+    assert not notice.HasField("assignedBrokerServiceUrlTls")
+    assert second.owners.certain(bundle) and not first.owners.holds(bundle)
+    again = await Wire.open(second)
+    assert (await again.produce()).type == Kind.PRODUCER_SUCCESS, "without a lookup"
+    await stored(again, range(10, 20))
+    assert await received(await Wire.open(second), 20) == list(range(20))
+    assert (await (await Wire.open(third)).lookup()).brokerServiceUrl == second.urls.native
+
+
+async def test_consumers_are_sent_there_too(trio: BrokerWorld) -> None:
+    first, second, _ = trio.brokers
+    _, bundle = await published(first)
+    consumer = await Wire.open(first)
+    assert await received(consumer, 10) == list(range(10))
+    await first.unload_bundle(bundle, second.broker_id)
+    frame = await consumer.next()
+    assert isinstance(frame, pb.BaseCommand) and frame.type == Kind.CLOSE_CONSUMER
+    assert frame.close_consumer.assignedBrokerServiceUrl == second.urls.native
+
+
+async def test_a_lookup_during_the_move_waits_for_the_new_owner(trio: BrokerWorld) -> None:
+    first, second, third = trio.brokers
+    _, bundle = await published(first)
+    assert first.owners.leave(bundle)
+    version = await first.owners.offer(bundle, Offer(second.broker_id))
+    lookups = [asyncio.create_task((await Wire.open(broker)).lookup()) for broker in (first, second, third)]
+    (topic,) = await first.handover._close(await first.handover.topics_of(bundle))
+    assert not any(lookup.done() for lookup in lookups)
+    await first.owners.offer(bundle, Offer(second.broker_id, closed=True), version)
+    assert await first.owners.successor(bundle, 5.0) is not None
+    first.topics.let_go(topic)
+    await first.owners.release(bundle)
+    assert {(await lookup).brokerServiceUrl for lookup in lookups} == {second.urls.native}
+
+
+async def test_an_offer_to_a_broker_that_is_gone_ends_in_a_release(
+    trio: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire_broker.server.handover.HANDOVER_TAKE_S", 0.2)
+    first = trio.brokers[0]
+    wire, bundle = await published(first)
+    await first.unload_bundle(bundle, "nowhere:1")
+    assert not (await closed(wire)).HasField("assignedBrokerServiceUrl")
+    owner = await (await Wire.open(trio.brokers[2])).lookup()
+    assert owner.brokerServiceUrl == trio.brokers[2].urls.native
+
+
+async def test_a_released_bundle_names_no_broker(trio: BrokerWorld) -> None:
+    first = trio.brokers[0]
+    wire, bundle = await published(first)
+    await first.unload_bundle(bundle, NO_BROKER)
+    assert not (await closed(wire)).HasField("assignedBrokerServiceUrl")
+    assert not any(broker.owners.held for broker in trio.brokers)
+
+
+async def test_a_stopping_broker_hands_its_bundles_over(trio: BrokerWorld) -> None:
+    first, *others = trio.brokers
+    wire, bundle = await published(first)
+    await first.stop()
+    url = (await closed(wire)).assignedBrokerServiceUrl
+    new = next(broker for broker in others if broker.owners.holds(bundle))
+    assert url == new.urls.native
+    assert await received(await Wire.open(new), 10) == list(range(10))
+
+
+async def test_a_drained_broker_answers_but_takes_no_bundle(trio: BrokerWorld) -> None:
+    first, *others = trio.brokers
+    wire, bundle = await published(first)
+    async with aiohttp.ClientSession() as session, session.put(first.urls.http + "/admin/quire/drain") as answer:
+        assert await answer.json() == {"moved": 1, "bundles": 0}
+    assert (await closed(wire)).assignedBrokerServiceUrl
+    for broker in others:
+        await broker.unload_bundle(bundle, NO_BROKER)
+    owner = await (await Wire.open(first)).lookup()
+    assert owner.brokerServiceUrl in {broker.urls.native for broker in others}
+    assert not first.owners.held
+
+
+async def test_an_unloaded_topic_returns_to_its_broker(trio: BrokerWorld) -> None:
+    first = trio.brokers[0]
+    wire, _ = await published(first)
+    path = TOPIC.replace("persistent://", "/admin/v2/persistent/") + "/unload"
+    async with aiohttp.ClientSession() as session, session.put(first.urls.http + path) as answer:
+        assert answer.status == 204
+    assert (await closed(wire)).assignedBrokerServiceUrl == first.urls.native
+    assert (await wire.produce()).type == Kind.PRODUCER_SUCCESS
+    await stored(wire, range(10, 12))
+
+
+async def test_what_is_sent_during_the_move_is_not_answered_and_not_stored(trio: BrokerWorld) -> None:
+    first, second, _ = trio.brokers
+    wire, bundle = await published(first)
+    topics = await first.handover.topics_of(bundle)
+    assert first.owners.leave(bundle)
+    await first.handover._close(topics)
+    wire.publish(10)
+    ping = await wire.answer(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
+    assert ping.type == Kind.PONG, "the client is still connected"
+    first.topics.let_go(topics[0])
+    await first.owners.release(bundle)
+    assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER
+    other = await Wire.open(second)
+    await other.lookup()
+    assert await received(other, 10) == list(range(10))
