@@ -117,21 +117,22 @@ async def on_bundles(
     bundles: Sequence[Bundle],
     work: Callable[[Bundle], Awaitable[Any]],
     *,
-    method: str,
+    method: str = "",
     suffix: str,
-    query: Mapping[str, str],
+    query: Mapping[str, str] | None = None,
 ) -> dict[Bundle, Any]:
-    """Do the work for each bundle that has an owner, there. No bundle is taken."""
+    """Do the work for each bundle that has an owner, there. No bundle is taken; see `on_topics` for the rest."""
     owners, body = broker_of(request).owners, await request.read()
+    asked = _query_of(request) if query is None else query
 
     def part(bundle: Bundle) -> Part:
         path = f"{namespace_path(bundle.namespace)}/{bundle.range}{suffix}"
-        path += f"?{urlencode(query)}" if query else ""
+        path += f"?{urlencode(asked)}" if asked else ""
         return Part(
             f"{bundle.namespace}/{bundle.range}",
             lambda: owners.owner_of(bundle, take=False),
             lambda: work(bundle),
-            Call(method, path, body),
+            Call(method or request.method, path, body),
         )
 
     parts = {bundle: part(bundle) for bundle in bundles}
