@@ -55,6 +55,10 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("Bookie", {"spec.scaleDown.deadline": "7d"}, "spec.scaleDown.deadline"),
     ("Bookie", {"spec.placement": {"enforce": True, "minZones": 4}}, "some zone could never have a bookie"),
     ("Bookie", {"spec.autoscale": {"min": 5, "max": 3}}, "min must not be above max"),
+    ("Bookie", {"spec.autoscale": {"min": 3, "max": 9, "load": {}}}, "load needs at least one of adds, bytes and cpu"),
+    ("Bookie", {"spec.autoscale": {"min": 3, "max": 9, "load": {"bytes": "0"}}}, "load.bytes must be above 0"),
+    ("Bookie", {"spec.slowBookies": {"floor": "0s"}}, "floor must be 1ms or more"),
+    ("Bookie", {"spec.slowBookies": {"replaceInterval": "1m"}}, "replaceInterval must be 10m or more"),
     ("Bookie", {"spec.autoscale": {"min": 4, "max": 9}}, "replicas is outside of autoscale.min"),
     (
         "Bookie",
@@ -156,6 +160,11 @@ TAKEN: list[tuple[str, Changes]] = [
     ("Bookie", {"spec.durability": {"journal": "NoSync", "acknowledgeDataLossRisk": True}}),
     ("Bookie", {"spec.storage.index": {"size": "5Gi"}, "spec.storage.autoExpand": AUTO_EXPAND}),
     ("Bookie", {"spec.autoscale": {"min": 3, "max": 9}}),
+    (
+        "Bookie",
+        {"spec.autoscale": {"min": 3, "max": 9, "load": {"adds": 5000, "bytes": "50Mi", "cpuMillicores": 1500}}},
+    ),
+    ("Bookie", {"spec.slowBookies": {"action": "Replace", "factor": 3, "floor": "50ms"}}),
     ("Bookie", {"spec.engine.settings": {"longPollsMax": "500"}}),
     ("Bookie", {"spec.engine.compaction": {"minorThreshold": 0, "majorThreshold": 0, "minorInterval": "0s"}}),
     ("Bookie", {"spec.update": {"maxUnavailable": 3, "waitFor": "Writable"}}),

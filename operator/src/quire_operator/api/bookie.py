@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from quire_operator.api.autoscaling import AutoscaleStatus
 from quire_operator.api.bookie_spec import BookieSpec
 from quire_operator.api.conditions import Condition, conditions_field
 from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Percent, Rule, Timestamp, Whole, keyed, part
@@ -111,6 +112,7 @@ class BookieStatus(ApiModel):
     draining: Whole = Field(default=0, description="Bookies that are being drained.")
     lost: Whole = Field(default=0, description="Bookies whose volumes are lost.")
     capacity: Capacity | None = Field(default=None, description="Space of all bookies that respond.")
+    autoscale: AutoscaleStatus | None = Field(default=None, description="Recommended number of bookies, and why.")
     under_replicated: UnderReplicated | None = Field(
         default=None, description="Under-replicated ledgers of the cluster."
     )

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from quire_operator.api.autoscaling import REPLICAS_MAX, Autoscale
 from quire_operator.api.bookie_storage import Storage, Watermarks
 from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, names, section
 from quire_operator.api.shared import (
@@ -29,7 +30,6 @@ from quire_operator.api.shared import (
 )
 from quire_operator.api.slow_bookies import SlowBookies
 
-REPLICAS_MAX = 250
 ZONE_KEY = "topology.kubernetes.io/zone"
 
 RESERVED_SETTINGS = (
@@ -251,28 +251,6 @@ class Update(ApiModel):
     )
 
 
-class Autoscale(ApiModel):
-    """Adds bookies as the pool fills, and drains some as it empties."""
-
-    RULES = (
-        Rule("self.min <= self.max", "autoscale: min must not be above max", ".min"),
-        Rule(
-            "self.lowWatermark < self.highWatermark",
-            "autoscale: lowWatermark must be below highWatermark",
-            ".lowWatermark",
-        ),
-    )
-
-    min: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(description="Minimum number of bookies.")
-    max: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = Field(description="Maximum number of bookies.")
-    high_watermark: Annotated[int, Field(ge=1, le=99)] = Field(
-        80, description="Used percentage of the pool's space at which a bookie is added."
-    )
-    low_watermark: Annotated[int, Field(ge=0, le=98)] = Field(
-        30, description="A bookie is removed if the used percentage would still be below this without it."
-    )
-
-
 class BookieAuthentication(ApiModel):
     """Clients of the bookies must present a token, on the BookKeeper port and on the HTTP ports."""
 
@@ -334,7 +312,7 @@ class BookieSpec(ApiModel):
     placement: Placement = section(Placement, "Spread over nodes and zones.")
     scale_down: ScaleDown = section(ScaleDown, "How bookies are removed.")
     update: Update = section(Update, "How changes are rolled out.")
-    autoscale: Autoscale | None = Field(None, description="Scale the number of bookies by used space. Default: never.")
+    autoscale: Autoscale | None = Field(None, description="Scale by space and load. Default: never.")
     slow_bookies: SlowBookies = section(SlowBookies, "Finding bookies with a slow disk.")
     resources: Resources = section(Resources, RESOURCES_HELP)
     priority_class_name: Name | None = Field(None, description=f"{PRIORITY_HELP} Also of auto-recovery.")

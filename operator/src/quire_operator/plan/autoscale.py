@@ -1,10 +1,11 @@
-"""Scales the number of bookies and the size of their volumes by used space. Pure.
+"""Scales the number of bookies by space and load, and the size of their volumes by used space. Pure.
 
-Takes one step at a time, after the pool was quiet for a while. Adds a bookie at the high watermark; removes one only if
-the remaining bookies would still be below the low watermark and a drain would not be blocked. Expands a volume before
-it is full.
+Takes one step at a time, after the pool was quiet for a while, towards the number that `recommending` gives. Adds a
+bookie at once if the space runs out, and after a window if the load is above its target; removes one only if no figure
+needs it, and a drain would not be blocked. Expands a volume before it is full.
 """
 
+from quire_operator.api.autoscaling import Measure
 from quire_operator.api.bookie import Capacity
 from quire_operator.api.conditions import Truth
 from quire_operator.api.quantities import bytes_quantity, quantity_bytes
@@ -12,6 +13,7 @@ from quire_operator.plan import drain
 from quire_operator.plan.actions import Action, Emit, ResizeClaim, SetReplicas
 from quire_operator.plan.observation import ObservedBookie, ObservedClaim, PoolObservation
 from quire_operator.plan.operations import seconds_of
+from quire_operator.plan.recommending import recommended, waited
 
 QUIET_S = 600.0
 """Time without any operation before the next step, so that the figures show the effect of the previous one."""
@@ -22,20 +24,17 @@ FILE_SYSTEM_SHARE = 0.93
 def replicas(observed: PoolObservation, space: Capacity | None, *, idle: bool) -> list[Action]:
     """Return a change of the number of bookies, and the event with its reason. `idle`: no operation runs or is due."""
     auto, now = observed.resource.spec.autoscale, observed.resource.spec.replicas
-    if auto is None or space is None or not idle or not _is_quiet(observed) or len(observed.bookies) != now:
+    found = recommended(observed, space)
+    if auto is None or found is None or space is None or not idle or len(observed.bookies) != now:
         return []
-    if space.used_percent >= auto.high_watermark and now < auto.max:
-        why = f"{space.used_percent} % of the space is used, highWatermark is {auto.high_watermark}"
-        return [Emit("ScaledUp", f"{now + 1} bookies: {why}"), SetReplicas(now + 1)]
-    # Assumes equal volumes: each bookie has the same share of the space.
-    would_be = 100 * space.used * now if now > 1 else 0
-    fits = now > 1 and would_be < auto.low_watermark * space.total * (now - 1)
-    if fits and now > auto.min and drain.blocker(observed) is None:
-        why = (
-            f"{space.used_percent} % of the space is used; with one bookie less this would still be below "
-            f"lowWatermark {auto.low_watermark}"
-        )
-        return [Emit("ScaledDown", f"{now - 1} bookies: {why}"), SetReplicas(now - 1)]
+    if not _is_quiet(observed):
+        return []
+    is_full = any(one.name is Measure.SPACE and (one.desired or 0) > now for one in found.figures)
+    if found.desired > now and (is_full or waited(found.more_since, auto.scale_up_window, observed.now_s)):
+        return [Emit("ScaledUp", f"{now + 1} bookies: {found.message}"), SetReplicas(now + 1)]
+    quiet = auto.load is None or waited(found.fewer_since, auto.scale_down_window, observed.now_s)
+    if found.desired < now and quiet and drain.blocker(observed) is None:
+        return [Emit("ScaledDown", f"{now - 1} bookies: {found.message}"), SetReplicas(now - 1)]
     return []
 
 

@@ -17,6 +17,7 @@ from quire_operator.plan import slow
 from quire_operator.plan.bookie_conditions import Decisions, judged
 from quire_operator.plan.observation import UNSCHEDULABLE, ObservedBookie, ObservedPod, PoolObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
+from quire_operator.plan.recommending import recommended
 from quire_operator.plan.replace import why_lost
 from quire_operator.plan.zones import zone_of_pods
 
@@ -43,6 +44,7 @@ def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
         draining=states.count(BookieState.DRAINING) + states.count(BookieState.DRAINED),
         lost=states.count(BookieState.LOST),
         capacity=space,
+        autoscale=recommended(observed, space),
         under_replicated=None
         if cluster is None
         else UnderReplicated(count=cluster.under_replicated, oldest_seconds=oldest_mark_age_s(observed)),
