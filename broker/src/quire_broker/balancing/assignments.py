@@ -6,8 +6,8 @@
         {"broker": id, "from": id}      the bundle is to move
 
     lookup of a bundle without owner:
-        an assignment is stored -> its broker
         this broker leads       -> decide
+        an assignment is stored -> its broker
         a leader exists         -> ask by the node, wait for the answer for a short time
         otherwise               -> this broker takes the bundle, if an isolation policy does not forbid it
 
@@ -35,8 +35,10 @@ from quire_broker.policies.store import Json, decode_json, encode_json
 
 ASSIGNMENTS = "/loadbalance/assignments"
 LEADER = "/loadbalance/leader"
-ASK_S = 1.0
+ASK_S = 2.0
 """How long a lookup waits for the leader's answer."""
+OTHERS_S = 1.0
+"""How long a broker may believe that it is alone."""
 _log = logging.getLogger("quire.broker.balancing")
 
 
@@ -97,6 +99,8 @@ class Assignments:
         """`owns`: whether a bundle is this broker's, so that a move of it matters here."""
         self._metadata, self._id = metadata, BrokerId(broker_id)
         self._isolation, self._owns, self._events = isolation, owns, events
+        self._alone = False
+        self._others_until_s = 0.0
         self._waiting: dict[Bundle, asyncio.Future[BrokerId | None]] = {}
         self.decide: Callable[[Bundle], Awaitable[BrokerId | None]] | None = None
         self.on_question: Callable[[Bundle], None] = lambda bundle: None
@@ -106,7 +110,7 @@ class Assignments:
 
     async def elsewhere(self, bundle: Bundle) -> Owner | None:
         """Return the broker that gets a bundle without owner; None: this one. ServiceNotReadyError, MetadataError."""
-        if await self._metadata.children(BROKERS) == [self._id]:
+        if await self._is_alone():
             return await self._isolation.elsewhere(bundle)
         broker = await self._assigned(bundle)
         if broker == self._id:
@@ -119,33 +123,45 @@ class Assignments:
         self._events.add(Happened.FALLBACK, f"{bundle.namespace}/{bundle.range}: no leader assigned it")
         return await self._isolation.elsewhere(bundle)
 
+    async def _is_alone(self) -> bool:
+        """Return whether there is no other broker. The answer may be a second old."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._others_until_s:
+            self._alone = await self._metadata.children(BROKERS) == [self._id]
+            self._others_until_s = now_s + OTHERS_S
+        return self._alone
+
     async def _assigned(self, bundle: Bundle) -> BrokerId | None:
         try:
-            node = await self._metadata.get(key_of(bundle))
-            found = None if node is None else assignment_of(node).broker
-            if found is not None and (found == self._id or await self._metadata.get(f"{BROKERS}/{found}")):
-                return found
             async with asyncio.timeout(ASK_S):
-                if self.decide is not None:
-                    return await self.decide(bundle)
-                return await self._ask(bundle, node) if await self._metadata.get(LEADER) is not None else None
+                return await (self._ask(bundle) if self.decide is None else self.decide(bundle))
         except TimeoutError:
             return None
         except MetadataError as error:
             _log.info("cannot ask which broker gets %s/%s: %s", bundle.namespace, bundle.range, error)
             return None
 
-    async def _ask(self, bundle: Bundle, node: Node | None) -> BrokerId | None:
+    async def _ask(self, bundle: Bundle) -> BrokerId | None:
+        """Return the stored assignment, or ask for one. None if no broker leads."""
         answer: asyncio.Future[BrokerId | None] = asyncio.get_running_loop().create_future()
         self._waiting[bundle] = answer
+        key, question = key_of(bundle), Assignment(asked_by=self._id).encode()
         try:
-            question = Assignment(asked_by=self._id).encode()
-            expected = ABSENT if node is None else node.version
             try:
-                await self._metadata.put(key_of(bundle), question, expected=expected, ephemeral=True)
+                await self._metadata.put(key, question, expected=ABSENT, ephemeral=True)
             except BadVersionError:
-                await self._read_answer(bundle)  # another broker asked at the same time, or the answer is there
+                node = await self._metadata.get(key)
+                found = None if node is None else assignment_of(node).broker
+                if found is not None and (found == self._id or await self._metadata.get(f"{BROKERS}/{found}")):
+                    return found
+                # An old question, or a broker that is gone: the leader notices a new version.
+                expected = ABSENT if node is None else node.version
+                await self._metadata.put(key, question, expected=expected, ephemeral=True)
+            if await self._metadata.get(LEADER) is None:
+                return None
             return await answer
+        except BadVersionError:
+            return await answer  # another broker was faster: the answer is on its way
         finally:
             if self._waiting.get(bundle) is answer:
                 del self._waiting[bundle]

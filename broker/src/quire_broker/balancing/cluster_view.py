@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from quire_bookie.errors import MetadataFormatError
@@ -12,10 +13,12 @@ from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot
 from quire_broker.ownership.owners import OWNERS
 from quire_broker.ownership.registration import BROKERS
-from quire_broker.policies.store import CLUSTERS, LOCAL_POLICIES, PolicyStore, decode_json
+from quire_broker.policies.store import CLUSTERS, LOCAL_POLICIES, Json, PolicyStore, decode_json
 
 ANTI_AFFINITY = "namespaceAntiAffinityGroup"
 """Field of a namespace's local policies."""
+ISOLATION_S = 0.1
+"""How long isolation policies may be stale."""
 RULES_S = 5.0
 """How long anti-affinity and failure domains may be stale."""
 _log = logging.getLogger("quire.broker.balancing")
@@ -94,23 +97,28 @@ def _same(one: BrokerLoad, other: BrokerLoad) -> bool:
 
 
 class RuleBook:
-    """Reads isolation policies, which are always current, and anti-affinity, which may be a few seconds old."""
+    """Reads isolation policies, anti-affinity groups and failure domains, and keeps them for a short time."""
 
     def __init__(self, metadata: MetadataStore, policies: PolicyStore) -> None:
         self._metadata, self._policies = metadata, policies
-        self._read: Rules | None = None
-        self._until_s = 0.0
+        self._reading = asyncio.Lock()
+        self._isolation: Json = {}
+        self._read = Rules()
+        self._isolation_until_s = self._until_s = 0.0
 
     async def rules(self) -> Rules:
-        """Return the rules. MetadataError."""
-        now_s = asyncio.get_running_loop().time()
-        if self._read is None or now_s >= self._until_s:
-            groups = await self._groups()
-            domains = await self._domains() if groups else {}
-            self._read = Rules({}, groups, domains, await self._placed(groups) if groups else {})
-            self._until_s = now_s + RULES_S
-        isolation = await self._policies.isolation()
-        return Rules(isolation, self._read.groups, self._read.domains, self._read.placed)
+        """Return the rules. Concurrent calls share one reading. MetadataError."""
+        async with self._reading:
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._isolation_until_s:
+                self._isolation = await self._policies.isolation()
+                self._isolation_until_s = now_s + ISOLATION_S
+            if now_s >= self._until_s:
+                groups = await self._groups()
+                domains, placed = (await self._domains(), await self._placed(groups)) if groups else ({}, {})
+                self._read = Rules({}, groups, domains, placed)
+                self._until_s = now_s + RULES_S
+            return replace(self._read, isolation=self._isolation)
 
     async def _groups(self) -> dict[str, str]:
         found = {}

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, field
 
 from quire_bookie.errors import MetadataFormatError
+from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, Snapshot, weight
 from quire_broker.policies.store import Json, decode_json, encode_json
@@ -88,6 +89,8 @@ class History:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._bundles: dict[BundleName, BundleHistory] = {}
+        self._weights: dict[BundleName, float] = {}
+        """Of bundles without a report since this leader began."""
         self._seen_s: dict[str, float] = {}
 
     def add(self, snapshot: Snapshot) -> None:
@@ -102,18 +105,27 @@ class History:
                 found.long.add(bundle)
                 found.topics = bundle.topics
 
-    async def weight_of(self, bundle: BundleName) -> float | None:
-        """Return the weight that a bundle had; None if it is not known. MetadataError."""
+    async def load(self) -> None:
+        """Read the weights that earlier leaders have written."""
+        weights = await with_retries(self._stored, "read the averages of bundles", _log.info)
+        self._weights = weights | self._weights
+
+    async def _stored(self) -> dict[BundleName, float]:
+        found = {}
+        async for page in self._metadata.scan(f"{BUNDLE_DATA}/"):
+            for node in page:
+                try:
+                    weight = stored_weight(decode_json(node.key, node.value))
+                except MetadataFormatError as error:
+                    _log.info("the averages of a bundle are not used: %s", error)
+                    continue
+                found[BundleName(node.key.removeprefix(f"{BUNDLE_DATA}/"))] = weight
+        return found
+
+    def weight_of(self, bundle: BundleName) -> float | None:
+        """Return the weight that a bundle had; None if it is not known."""
         known = self._bundles.get(bundle)
-        if known is not None:
-            return known.weight
-        key = f"{BUNDLE_DATA}/{bundle}"
-        node = await self._metadata.get(key)
-        try:
-            return None if node is None else stored_weight(decode_json(key, node.value))
-        except MetadataFormatError as error:
-            _log.info("the averages of a bundle are not used: %s", error)
-            return None
+        return self._weights.get(bundle) if known is None else known.weight
 
     async def write(self) -> int:
         """Write the averages that have changed; return how many. MetadataError."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
 from quire_bookie.metadata.election import Election
-from quire_bookie.metadata.store import ABSENT, MetadataStore, SessionState
+from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, SessionState
 from quire_broker.balancing.assignments import (
     ASSIGNMENTS,
     LEADER,
@@ -115,7 +115,14 @@ class Leader:
         self._assignments.decide = self.decide
         self._assignments.on_question = self._asks
         async with asyncio.TaskGroup() as group:
-            work = (self._book.follow, self._rounds, self._record, self._clear_away, self._read_questions)
+            work = (
+                self._history.load,
+                self._book.follow,
+                self._rounds,
+                self._record,
+                self._clear_away,
+                self._read_questions,
+            )
             tasks = [group.create_task(each()) for each in (*work, *[self._answer] * ANSWERS_AT_ONCE)]
             await self._until_lost()
             for task in tasks:
@@ -163,36 +170,36 @@ class Leader:
             try:
                 node = await self._metadata.get(key_of(bundle))
                 if node is not None and assignment_of(node).broker is None:
-                    await self.decide(bundle)
+                    await self.decide(bundle, node)
             except MetadataError as error:
                 _log.info("cannot assign %s yet: %s", name_of(bundle), error)
 
-    async def decide(self, bundle: Bundle) -> BrokerId | None:
+    async def decide(self, bundle: Bundle, question: Node | None = None) -> BrokerId | None:
         """Assign a bundle that has no owner. None if no broker may have it. MetadataError."""
         lock = self._deciding.setdefault(bundle, asyncio.Lock())
         async with lock:
             try:
-                return await self._decide(bundle)
+                return await self._decide(bundle, question)
             finally:
                 self._deciding.pop(bundle, None)
 
-    async def _decide(self, bundle: Bundle) -> BrokerId | None:
+    async def _decide(self, bundle: Bundle, question: Node | None) -> BrokerId | None:
         await self._book.ready.wait()
         snapshot, now_s = self._book.snapshot(), asyncio.get_running_loop().time()
         earlier = self._given.get(bundle)
         chosen = None if earlier is None else snapshot.brokers.get(earlier.broker)
         if earlier is not None and now_s - earlier.at_s < ASSIGNED_S and chosen is not None and not chosen.draining:
-            await self._store(bundle, Assignment(earlier.broker))
+            await self._store(bundle, Assignment(earlier.broker), question)
             return earlier.broker
         rules, name = await self._rules.rules(), name_of(bundle)
-        known = await self._history.weight_of(name)
+        known = self._history.weight_of(name)
         found = place(name, self._book.snapshot(), rules, self._pending(), self._settings, known_weight=known)
         if found is None:
             await self._remove(bundle)
             return None
         self._given[bundle] = _Given(found.broker, now_s, found.added)
         self._events.add(EventKind.ASSIGNED, found.explain())
-        await self._store(bundle, Assignment(found.broker))
+        await self._store(bundle, Assignment(found.broker), question)
         return found.broker
 
     def _pending(self) -> dict[BrokerId, Pending]:
@@ -206,11 +213,13 @@ class Leader:
                 found[given.broker] = found.get(given.broker, NONE_PENDING).plus(given.usage)
         return found
 
-    async def _store(self, bundle: Bundle, assignment: Assignment) -> None:
-        """Write an assignment. For this broker itself only over a question: others ask, and get the same answer."""
+    async def _store(self, bundle: Bundle, assignment: Assignment, node: Node | None) -> None:
+        """Write an assignment in place of `node`.
+
+        One to this broker itself is written only over a question: others ask, and get the same answer.
+        """
         key, value = key_of(bundle), assignment.encode()
         for _ in range(2):
-            node = await self._metadata.get(key)
             if node is None and assignment.broker == self._id and assignment.source is None:
                 return
             if node is not None and node.owned and node.value == value:
@@ -220,7 +229,7 @@ class Leader:
                 await self._metadata.put(key, value, expected=expected, ephemeral=True)
                 return
             except BadVersionError:
-                continue  # asked again meanwhile
+                node = await self._metadata.get(key)  # asked again meanwhile
 
     async def _remove(self, bundle: Bundle) -> None:
         try:
@@ -305,7 +314,7 @@ class Leader:
         bundle = bundle_of(move.bundle)
         if await self._owner_of(bundle) != move.source:
             return False  # it has moved since the report
-        await self._store(bundle, Assignment(move.target, move.source))
+        await self._store(bundle, Assignment(move.target, move.source), None)
         self._given[bundle] = _Given(move.target, asyncio.get_running_loop().time(), move.usage, move.source)
         self._events.add(EventKind.MOVED, move.explain())
         return True
