@@ -41,14 +41,30 @@ docker info >/dev/null 2>&1 || skip "docker does not respond: start it, or run s
 
 without_registry() { [ -f "$QUIRE_K8S_CACHE/run/dockerd.pid" ]; }
 
+inputs_of() { # Dockerfile, options: a digest of everything that the image is made from
+  local file=$1 sources
+  shift
+  sources=$(sed -n 's/^COPY \([^-].*\) [^ ]*$/\1/p' "$file")
+  {
+    echo "$*"
+    docker image inspect -f '{{.Id}}' "$PYTHON_IMAGE" "$BUILD_IMAGE"
+    find "$file" $sources -type f -not -path '*/__pycache__/*' -not -path '*/target/*' -print0 | sort -z | xargs -0 sha256sum
+  } | sha256sum
+}
+
 build() { # tag, Dockerfile, more options
   local tag=$1 file=$2
   shift 2
   local start=$SECONDS
   if without_registry; then
     scripts/k8s/python_base.sh "$image"
+    # buildah keeps layers too, but needs half a minute an image to find that all of them are there.
+    local note="$QUIRE_K8S_CACHE/run/built-${tag//[:\/]/_}" inputs
+    inputs=$(inputs_of "$file" "$@")
+    if [ "$(cat "$note" 2>/dev/null)" = "$inputs $(docker image inspect -f '{{.Id}}' "$tag" 2>/dev/null)" ]; then return; fi
     scripts/k8s/build_image.sh "$tag" . -f "$file" --build-arg "PYTHON_IMAGE=docker-daemon:$PYTHON_IMAGE" \
       --build-arg "BUILD_IMAGE=docker-daemon:$BUILD_IMAGE" "$@"
+    echo "$inputs $(docker image inspect -f '{{.Id}}' "$tag")" >"$note"
   else
     docker build --quiet -f "$file" "${ordinary_bases[@]}" "$@" -t "$tag" . >/dev/null
   fi

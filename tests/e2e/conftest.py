@@ -116,7 +116,7 @@ def shell(stack: Stack) -> Iterator[Callable[..., str]]:
     settings = {"SSL_CERT_FILE": "/etc/quire/tls/ca.crt"} | bucket.access(stack.where)
     environment = [f"{name}={value}" for name, value in settings.items()]
     yield lambda *words: kubectl(stack.cluster, "exec", SHELL, "--", "env", *environment, "quire", *words)
-    kubectl(stack.cluster, "delete", "-f", example, "--wait=false")
+    stack.cluster.delete("v1", "Pod", SHELL, grace_s=0)
 
 
 @pytest.fixture(scope="session", autouse=True)

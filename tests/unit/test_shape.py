@@ -32,6 +32,7 @@ MAY_SLEEP = {
     "tests/e2e/programs/load.py": "a program of its own: paces messages and tries again",
     "tests/e2e/test_chaos.py": "draws the time between faults",
     "tests/e2e/test_machines.py": "keeps etcd away for a time",
+    "tests/e2e/test_monitoring.py": "stops a bookie for seconds",
     "tests/e2e/test_pods_and_operator.py": "watches that nothing changes for a time",
     "tests/e2e/test_resources.py": "watches that nothing changes for a time",
 }

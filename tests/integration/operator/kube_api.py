@@ -75,7 +75,8 @@ class KubeApi:
             request.add_header(name.replace("_", "-"), value)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:
-                return Answer(answer.status, json.load(answer))
+                data = answer.read()
+                return Answer(answer.status, json.loads(data) if data else {})
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, _refusal(error.read()))
