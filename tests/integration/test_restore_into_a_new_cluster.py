@@ -198,6 +198,10 @@ def test_offloaded_ledgers_are_read_and_lost_ones_are_reported_by_name(s3: S3Ser
             (row["topic"], row["state"]) for row in found["ledgers"]
         }
         assert done(new, "topic", "lost", *without) == found, "a report changes nothing"
+        command = [*QUIRE, "topic", "lost", *without, "--metadata", f"etcd://{new.etcd.endpoint}"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        assert f"{len(found['ledgers'])} ledgers are on no bookie: nothing was changed" in told.stderr
+        assert all(f"{row['ledger']}" in told.stdout and row["state"] in told.stdout for row in found["ledgers"])
         assert done(new, "topic", "lost", *without, "--forget")["forgotten"]
         again = done(new, "topic", "lost", *without)["ledgers"]
         assert {row["state"] for row in again} == {"in the bucket"}
