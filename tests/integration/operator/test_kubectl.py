@@ -4,6 +4,7 @@ No node runs here. The pods are objects whose address is this machine's own, whe
 """
 
 import json
+import re
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from quire_operator.kubectl.main import main
 from tests.integration.operator.kube_api import KubeApi
-from tests.support.kube_resources import bookie, managed_ledger
+from tests.support.kube_resources import bookie, managed_ledger, of_orders
 from tests.support.own_address import own_address
 
 pytestmark = pytest.mark.slow
@@ -185,6 +186,24 @@ def test_the_status_shows_pools_bookies_and_what_is_wrong(pool: FakeProcess, com
     rows = json.loads(command("status", "-o", "json")[1])
     assert rows["bookies"][0]["status"]["underReplicated"]["count"] == 1
     assert [one["severity"] for one in rows["managedLedgers"][0]["findings"]] == ["unknown"]
+
+
+def test_declared_objects_are_counted_and_explained(
+    pool: FakeProcess, kube: KubeApi, namespace: str, command: Any
+) -> None:
+    path = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/topics"
+    for name, ready in (("placed", "True"), ("audit", "False")):
+        kube.create(path, of_orders("Topic", name)).expect()
+        condition = {"type": "Ready", "status": ready, "reason": "NotAdopted", "message": "it has 4 partitions"}
+        conditions = [condition | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]
+        kube.merge(f"{path}/{name}/status", {"status": {"conditions": conditions}}).expect()
+    code, out, _ = command("status")
+    assert code == 0
+    assert re.search(r"^Topic +2 +1 +0$", out, re.MULTILINE), out
+    assert f"{namespace}/audit: Ready is False (NotAdopted): it has 4 partitions" in out
+    assert len(json.loads(command("status", "-o", "json")[1])["declared"]) == 2
+    code, out, _ = command("explain", "topic/audit")
+    assert code == 0 and "it has 4 partitions" in out
 
 
 def test_an_empty_namespace_is_no_error(command: Any) -> None:

@@ -18,8 +18,8 @@ _GOOD_WHEN_FALSE = frozenset(
         *("ReplaceBlocked", "NotYetServed", "BookiesUnguarded", "SlowBookie", "RolledBack"),
     }
 )
-_QUIET = frozenset({"Reconciling", "Quiesced"})
-"""Conditions about work that is under way: other conditions and the operation report problems."""
+_QUIET = frozenset({"Reconciling", "Quiesced", "Synced"})
+"""Conditions about work that is under way, or that Ready includes: others and the operation report problems."""
 EVENTS_SHOWN = 5
 _REMEDIES = {
     "FullyReplicated": "auto-recovery copies them: `kubectl quire under-replicated` lists the remaining ledgers",
@@ -70,7 +70,7 @@ def _wrong(what: str, remedy: str = "") -> Reason:
 
 
 def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[Reason]:
-    """Return findings about a Bookie or a ManagedLedger from its status."""
+    """Return findings about a resource from its status."""
     status = resource.get("status") or {}
     generation = resource["metadata"].get("generation")
     if not status:

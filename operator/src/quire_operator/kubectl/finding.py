@@ -3,6 +3,7 @@
 from typing import Any
 
 from quire_operator.api import API_VERSION
+from quire_operator.api.declared import DECLARED_KINDS
 from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, FIELD_MANAGER
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
@@ -19,12 +20,27 @@ async def resources(cluster: Cluster, kind: str, *, everywhere: bool = False) ->
     return await cluster.list(collection(API_VERSION, kind, None if everywhere else cluster.namespace))
 
 
+async def declared_resources(cluster: Cluster, *, everywhere: bool = False) -> list[Manifest]:
+    """Return the resources that declare objects of brokers; none of kinds that are not installed or not allowed."""
+    found: list[Manifest] = []
+    for kind in DECLARED_KINDS:
+        try:
+            found += await resources(cluster, kind, everywhere=everywhere)
+        except KubeError as error:
+            if error.status not in (403, 404):
+                raise
+    return found
+
+
 async def resource(cluster: Cluster, name: str) -> Manifest | None:
-    """Return a resource by `bookie/pool`, `managedledger/orders`, or `pool` if only one kind has it. OperatorError."""
+    """Return a resource by `bookie/pool`, `topic/placed`, or a Bookie or ManagedLedger by `pool`. OperatorError."""
     kind, _, rest = name.rpartition("/")
     paths = {"bookie": bookie_path, "managedledger": managed_ledger_path}
     kind = kind.lower().removesuffix("s")
     if kind:
+        declared = next((one for one in DECLARED_KINDS if one.lower() == kind), None)
+        if declared is not None:
+            return await cluster.get(object_path(API_VERSION, declared, cluster.namespace, rest))
         if kind not in paths:
             return None
         return await cluster.get(paths[kind](cluster.namespace, rest))

@@ -16,14 +16,20 @@ _LEDGERS = "/admin/quire/ledgers"
 
 
 async def status(cluster: Cluster, *, everywhere: bool) -> tuple[Any, str]:
-    """Show all pools and namespaces, each bookie, and problems."""
+    """Show all pools and namespaces, each bookie, how many declared objects are ready, and problems."""
     bookies = await finding.resources(cluster, "Bookie", everywhere=everywhere)
     ledgers = await finding.resources(cluster, "ManagedLedger", everywhere=everywhere)
     if not bookies and not ledgers:
         where = "in any namespace" if everywhere else f"in namespace {cluster.namespace}; -A searches all namespaces"
         return {"bookies": [], "managedLedgers": []}, f"no Bookie or ManagedLedger {where}"
-    parts = [_pools(bookies), _bookies(bookies), _namespaces(ledgers), _wrong([*bookies, *ledgers])]
-    rows = {"bookies": [_brief(one) for one in bookies], "managedLedgers": [_brief(one) for one in ledgers]}
+    declared = await finding.declared_resources(cluster, everywhere=everywhere)
+    every = [*bookies, *ledgers, *declared]
+    parts = [_pools(bookies), _bookies(bookies), _namespaces(ledgers), _declared(declared), _wrong(every)]
+    rows = {
+        "bookies": [_brief(one) for one in bookies],
+        "managedLedgers": [_brief(one) for one in ledgers],
+        "declared": [{"kind": one["kind"]} | _brief(one) for one in declared],
+    }
     return rows, "\n\n".join(part for part in parts if part)
 
 
@@ -76,6 +82,20 @@ def _namespaces(found: list[Any]) -> str:
         rows.append((_name(one), namespace, at.get("state"), ready, at.get("topicCount"), at.get("backlog")))
     headers = ("MANAGEDLEDGER", "NAMESPACE", "STATE", "BROKERS", "TOPICS", "BACKLOG")
     return table(headers, rows) if rows else ""
+
+
+def _declared(found: list[Any]) -> str:
+    """Return a row for each kind: there may be hundreds of topics, and problems have a line each."""
+    rows = []
+    for kind in sorted({one["kind"] for one in found}):
+        ready = [_truth(one, "Ready") for one in found if one["kind"] == kind]
+        rows.append((kind, len(ready), ready.count("True"), ready.count("Unknown")))
+    return table(("KIND", "RESOURCES", "READY", "UNKNOWN"), rows) if rows else ""
+
+
+def _truth(one: Any, about: str) -> str | None:
+    conditions = (one.get("status") or {}).get("conditions") or ()
+    return next((str(each["status"]) for each in conditions if each["type"] == about), None)
 
 
 def _wrong(found: list[Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from quire_operator.api.declared import DECLARED_KINDS
 from quire_operator.plan.operations import seconds_of
 
 PASS_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -31,7 +32,7 @@ class AboutResource(Protocol):
 
     @property
     def kind(self) -> str:
-        """`Bookie` or `ManagedLedger`."""
+        """The kind, such as `Bookie`."""
 
 
 KeyT = TypeVar("KeyT", bound=AboutResource)
@@ -53,7 +54,8 @@ class JobState:
 class ResourceState:
     """The state of one resource from its status."""
 
-    phase: str
+    phase: str | None
+    """None of a kind that has only conditions."""
     conditions: dict[str, float]
     operation: tuple[str, str] | None
     """Type and step."""
@@ -117,7 +119,7 @@ class Measurements:
     def note_resources(self, kind: str, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace the state of all resources of a kind by the listed ones."""
         others = {key: state for key, state in self.resources.items() if key[0] != kind}
-        found = {(kind, item["metadata"]["namespace"], item["metadata"]["name"]): _state(item) for item in items}
+        found = {(kind, item["metadata"]["namespace"], item["metadata"]["name"]): _state(kind, item) for item in items}
         self.resources = others | found
 
     def longest_pass_s(self, now_s: float) -> float:
@@ -156,7 +158,8 @@ class Measurements:
         text = "Age of the current step of an operation."
         step_ages = _gauges("quire_operator_operation_step_seconds", text, *_RESOURCE, "type")
         for who, state in sorted(self.resources.items()):
-            phases.add_metric([*who, state.phase], 1.0)
+            if state.phase is not None:
+                phases.add_metric([*who, state.phase], 1.0)
             for about, value in sorted(state.conditions.items()):
                 conditions.add_metric([*who, about], value)
             if state.operation is None:
@@ -190,14 +193,15 @@ def _gauges(name: str, text: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, labels=labels)
 
 
-def _state(item: Mapping[str, Any]) -> ResourceState:
+def _state(kind: str, item: Mapping[str, Any]) -> ResourceState:
+    phase_less = kind in DECLARED_KINDS
     status = item.get("status") or {}
     operation = status.get("operation")
     conditions = {
         one["type"]: _TRUTHS.get(one["status"], UNKNOWN) for one in status.get("conditions", ()) if one.get("type")
     }
     return ResourceState(
-        str(status.get("phase") or status.get("state") or "Pending"),
+        None if phase_less else str(status.get("phase") or status.get("state") or "Pending"),
         conditions,
         (operation["type"], operation["step"]) if operation else None,
         _time(operation, "startedAt"),

@@ -96,6 +96,10 @@ def test_operations_and_conditions_are_from_the_last_list() -> None:
     measurements.note_resources("Bookie", [])
     assert "quire_operator_operation" not in samples(measurements)
     assert len(samples(measurements)["quire_operator_resource_phase"]) == 1, "the other kind is kept"
+    measurements.note_resources("Topic", [resource("placed", conditions=conditions[:1])])
+    found = samples(measurements)
+    assert found["quire_operator_resource_condition"] == {"kind=Topic,name=placed,namespace=ns,type=Ready": 1}
+    assert len(found["quire_operator_resource_phase"]) == 1, "a topic has no phase"
 
 
 def test_metrics_of_jobs_are_read_from_the_status() -> None:
