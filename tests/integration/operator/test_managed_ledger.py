@@ -3,6 +3,7 @@
 Nothing runs pods here, so the test starts the processes that they would run, and makes the pod's object.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -163,3 +164,14 @@ async def test_a_namespace_comes_to_be_as_declared_and_goes_with_its_resource(st
     assert stack.api.get(stack.path).status == 404
     assert await stack.rest("GET", "/admin/v2/namespaces/shop") == []
     assert await stack.rest("GET", "/admin/v2/clusters/quire/namespaceIsolationPolicies") == {}
+
+
+async def test_the_load_of_a_broker_recommends_a_number_of_brokers(stack: Stack) -> None:
+    stack.make_pod()
+    async with asyncio.timeout(60):
+        while stack.resource().get("status", {}).get("brokerLoad") is None:
+            await stack.passes(1)
+            await asyncio.sleep(0.2)
+    found = stack.resource()["status"]["brokerLoad"]
+    assert (found["recommended"], found["replicas"]) in ((1, 1), (2, 1)), "it is busy with its start, or idle"
+    assert 0 <= found["usagePercent"] <= 110 and "brokers.targetUsage is 60" in found["message"]

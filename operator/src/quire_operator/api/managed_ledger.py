@@ -32,6 +32,16 @@ class BrokerRow(ApiModel):
     topics: Whole = Field(default=0, description="Topics that it owns.")
 
 
+class BrokerLoad(ApiModel):
+    """How many brokers the load of the last minute asks for."""
+
+    recommended: Whole = Field(description="Number of brokers at which each would use brokers.targetUsage.")
+    usage_percent: Whole = Field(description="Average use of CPU or network, whichever is more.")
+    replicas: Whole = Field(description="Number of brokers at that time.")
+    message: Message = Field(default="", description="The reason.")
+    measured_at: Timestamp = Field(description="When this was measured.")
+
+
 class SlowestCursor(ApiModel):
     """The cursor with the largest backlog."""
 
@@ -125,6 +135,9 @@ class ManagedLedgerStatus(ApiModel):
         default=None, description="Largest known backlog, in entries. Absent while none is known."
     )
     under_replicated: Whole | None = Field(default=None, description="Under-replicated ledgers of the cluster.")
+    broker_load: BrokerLoad | None = Field(
+        default=None, description="Recommended number of brokers. Absent while a broker does not report its load."
+    )
     brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "State of each broker.")
     rollout: RolloutRecord | None = Field(default=None, description="The latest change of the brokers' pods.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")

@@ -125,6 +125,9 @@ class Brokers(ApiModel):
     )
 
     replicas: Annotated[int, Field(ge=0, le=100)] = Field(1, description="Brokers: 1, or 0 to stop serving.")
+    target_usage: Annotated[int, Field(ge=1, le=95)] = Field(
+        60, description="Percentage of its CPU or network that a broker should use; status.brokerLoad recommends by it."
+    )
     image: Image | None = Field(None, description=IMAGE_HELP)
     resources: Resources = section(Resources, RESOURCES_HELP)
     service: ClientService = section(ClientService, "The Service for clients.")

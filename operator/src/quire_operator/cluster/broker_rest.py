@@ -91,6 +91,14 @@ class BrokerRest:
             raise _failure(response, "GET", path)
         return response.body if response.status == 200 else None
 
+    async def usage(self, endpoint: BrokerEndpoint) -> float | None:
+        """Return the share of its CPU or network that a broker uses. None: not reported, or it does not respond."""
+        try:
+            response = await self._ask(endpoint, "GET", "/admin/v2/broker-stats/load-report")
+        except UnreachableError:
+            return None
+        return busiest(response.body) if response.status == 200 else None
+
     async def tenant(self, endpoint: BrokerEndpoint, tenant: str) -> TenantState:
         """Return the state of a tenant. Raises UnreachableError and RefusedError."""
         path = f"/admin/v2/tenants/{tenant}"
@@ -203,6 +211,17 @@ class BrokerRest:
                 return _Response(answer.status, await read_json(answer))
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise UnreachableError(f"{method} {url}: {error or 'no response in time'}") from error
+
+
+def busiest(report: Any) -> float | None:
+    """Return the largest share of a limit in a load report; None without the CPU. Memory is cache, not load."""
+    shares: dict[str, float] = {}
+    for name in ("cpu", "bandwidthIn", "bandwidthOut"):
+        found = report.get(name) if isinstance(report, dict) else None
+        usage, limit = (found.get("usage"), found.get("limit")) if isinstance(found, dict) else (None, None)
+        if isinstance(usage, int | float) and isinstance(limit, int | float) and limit > 0:
+            shares[name] = max(0.0, usage / limit)
+    return max(shares.values()) if "cpu" in shares else None
 
 
 def _failure(response: _Response, method: str, what: str) -> UnreachableError | RefusedError:

@@ -28,6 +28,7 @@ from quire_operator.cluster.observing_target import mounted_config_maps, observe
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
+from quire_operator.plan.broker_load import is_due
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedRevision
 from quire_operator.plan.rollout import reads_revisions
 
@@ -76,6 +77,7 @@ async def observe_managed_ledger(
                 there, await rejected_pod(kube, memory.cache, namespace, there, len(pods), now_s)
             ),
             pods=tuple(observed_pod(pod, {}) for pod in pods),
+            broker_usages=await _usages(brokers, endpoints, resource, now_s),
             revisions=await _revisions(kube, resource, pods, there),
             namespace=state,
             under_replicated=_under_replicated(pool),
@@ -89,6 +91,16 @@ async def observe_managed_ledger(
         ),
         endpoint,
     )
+
+
+async def _usages(
+    brokers: BrokerRest, endpoints: list[BrokerEndpoint], resource: ManagedLedger, now_s: float
+) -> dict[str, float | None]:
+    """Return what each broker uses, by pod; once a minute."""
+    if not is_due(now_s, resource.status.broker_load, resource.spec.brokers.replicas):
+        return {}
+    found = await asyncio.gather(*(brokers.usage(one) for one in endpoints))
+    return {(one.name or one.host).partition(".")[0]: usage for one, usage in zip(endpoints, found, strict=True)}
 
 
 async def _revisions(

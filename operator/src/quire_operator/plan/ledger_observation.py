@@ -89,6 +89,8 @@ class LedgerObservation:
     writable_bookies: int | None = None
     stateful_set: ObservedStatefulSet | None = None
     pods: tuple[ObservedPod, ...] = ()
+    broker_usages: Mapping[str, float | None] = field(default_factory=dict)
+    """Share of its CPU or network that each broker uses, by pod; empty unless it is time to measure."""
     revisions: tuple[ObservedRevision, ...] = ()
     """Empty unless the plan needs them (`rollout.reads_revisions`)."""
     namespace: NamespaceState | None = None

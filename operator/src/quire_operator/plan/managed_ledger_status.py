@@ -26,6 +26,7 @@ from quire_operator.builders.broker import service_url
 from quire_operator.builders.tuning import derived_of_brokers
 from quire_operator.plan import metadata_target, rejections, rollout
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
+from quire_operator.plan.broker_load import broker_load
 from quire_operator.plan.jobs import JobsPlan
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
 from quire_operator.plan.operations import rfc3339
@@ -65,6 +66,7 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
         topic_count=None if observed.namespace is None else len(topics),
         backlog=None if observed.namespace is None else largest_backlog(topics.values()),
         under_replicated=observed.under_replicated,
+        broker_load=broker_load(observed),
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in observed.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
         rollout=at.rollout,
