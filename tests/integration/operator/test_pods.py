@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.operator.kube_api import KubeApi
 from tests.integration.operator.test_reconcile import Operator, condition, operator, path
-from tests.support.kube_resources import BOOKIE
+from tests.support.kube_resources import BOOKIE, changed
 
 __all__ = ["operator"]
 pytestmark = pytest.mark.slow
@@ -86,3 +86,51 @@ async def test_a_lost_volume_is_given_up_on_a_persons_word_and_kept(
     assert kube.get(volume).expect()["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
     ended = kube.get(pod)
     assert not ended.ok or "deletionTimestamp" in ended.body["metadata"]
+
+
+async def test_larger_volumes_are_requested_and_their_growth_is_reported(
+    operator: Operator, kube: KubeApi, namespace: str
+) -> None:
+    storage_class = f"grows-{namespace}"
+    provisioned = {"provisioner": "quire.dev/test", "allowVolumeExpansion": True}
+    kube.create("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": storage_class}, **provisioned}).expect()
+    volumes = {"size": "10Gi", "storageClassName": storage_class}
+    pool = changed(BOOKIE, {"spec.replicas": 1, "spec.storage": {"journal": volumes, "ledgers": volumes}})
+    kube.create(path(namespace), pool).expect()
+    await operator.passes(3)
+    make_pod(kube, namespace, nodeName=f"n-{namespace}")
+    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+
+    def report(name: str, **status: Any) -> None:
+        kube.merge(f"{claims}/{name}/status", {"status": {"phase": "Bound", **status}}).expect()
+
+    for kind in ("journal0", "ledgers0"):
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "volumeName": f"v-{kind}",
+            "resources": {"requests": {"storage": "10Gi"}},
+        }
+        made = {"metadata": {"name": f"{kind}-{POD}", "labels": LABELS}, "spec": spec}
+        kube.create(claims, made).expect()
+        report(f"{kind}-{POD}", capacity={"storage": "10Gi"})
+    smaller = kube.merge(f"{path(namespace)}/pool", {"spec": {"storage": {"ledgers": {"size": "5Gi"}}}})
+    assert not smaller.ok and "sizes only grow" in smaller.message
+    kube.merge(f"{path(namespace)}/pool", {"spec": {"storage": {"ledgers": {"size": "20Gi"}}}}).expect()
+    await operator.passes(3)
+    wanted = kube.get(f"{claims}/ledgers0-{POD}").expect()["spec"]["resources"]["requests"]["storage"]
+    assert wanted == "20Gi"
+
+    infeasible = {"allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"}}
+    error = {"type": "ControllerResizeError", "status": "True", "message": "no space in the pool"}
+    report(f"ledgers0-{POD}", **infeasible, allocatedResources={"storage": "20Gi"}, conditions=[error])
+    await operator.passes(2)
+    stalled = condition(kube.get(f"{path(namespace)}/pool").expect(), "Stalled")
+    assert stalled["reason"] == "VolumesCannotGrow" and "no space in the pool" in stalled["message"]
+
+    report(f"ledgers0-{POD}", capacity={"storage": "20Gi"}, allocatedResourceStatuses=None, conditions=[])
+    await operator.passes(4)
+    stalled = condition(kube.get(f"{path(namespace)}/pool").expect(), "Stalled")
+    assert stalled["status"] == "False"
+    stateful = kube.get(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/pool-bookie").expect()
+    assert "deletionTimestamp" in stateful["metadata"], "recreated with the larger template; nothing collects here"

@@ -29,7 +29,7 @@ from quire_operator.builders.naming import (
 from quire_operator.builders.settings import POOL_SECRET_KEYS
 from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.lost_volumes import last_words, volumes_gone, what_blocks
+from quire_operator.cluster.lost_volumes import MESSAGE_MAX, last_words, volumes_gone, what_blocks
 from quire_operator.cluster.memory import Cache, Memory
 from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
@@ -329,7 +329,25 @@ def _claim(claim: Manifest, classes: frozenset[str], gone: dict[str, str]) -> Ob
         expandable=spec.get("storageClassName") in classes,
         deleting="deletionTimestamp" in metadata,
         gone=gone.get(metadata["name"]),
+        resize_note=_resize_note(claim),
+        resize_failed=str(_allocation(claim)).endswith("Infeasible"),
     )
+
+
+def _allocation(claim: Manifest) -> str | None:
+    """Return the step of an expansion, `NodeResizePending` or `ControllerResizeInfeasible`."""
+    found = claim.get("status", {}).get("allocatedResourceStatuses") or {}
+    return found.get("storage")
+
+
+def _resize_note(claim: Manifest) -> str | None:
+    """Return the error of an expansion, or its step."""
+    conditions = claim.get("status", {}).get("conditions") or ()
+    errors = [one for one in conditions if str(one["type"]).endswith("ResizeError") and one.get("status") == "True"]
+    texts = [str(one.get("message") or one["type"]) for one in errors]
+    if any(one["type"] == "FileSystemResizePending" and one.get("status") == "True" for one in conditions):
+        texts.append("FileSystemResizePending")
+    return (texts[0] if texts else _allocation(claim) or "")[:MESSAGE_MAX] or None
 
 
 def observed_stateful_set(there: Manifest, rejected: str | None = None) -> ObservedStatefulSet:

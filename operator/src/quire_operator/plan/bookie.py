@@ -35,7 +35,7 @@ from quire_operator.plan.zones import annotations, lost_zone
 
 BUSY_REQUEUE_S = 2.0
 LACKING_REQUEUE_S = 5.0
-"""While ledgers are under-replicated: no watch reports when the last one is repaired."""
+"""While ledgers are under-replicated or volumes grow: no watch reports when the last one is done."""
 IDLE_REQUEUE_S = 20.0
 """Otherwise: no watch reports the first under-replicated ledger either."""
 
@@ -91,12 +91,14 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     actions += autoscale.growing_claims(observed)
     if held is None:  # a pool that is being deleted gets no more bookies
         actions += autoscale.replicas(observed, capacity(observed), idle=idle)
-    cannot_grow = cannot_grow or autoscale.cannot_grow(observed)
+    cannot_grow = cannot_grow or expand.failure(observed) or autoscale.cannot_grow(observed)
+    actions += expand.ended_events(observed)
     at = Decisions(move.operation, (), not_served, blocker, cannot_grow, work_left, held)
     if work_left or move.operation is not None:
         requeue_s = BUSY_REQUEUE_S
     else:
-        requeue_s = LACKING_REQUEUE_S if lacks_replicas(observed) else IDLE_REQUEUE_S
+        waits = lacks_replicas(observed) or bool(expand.growing(observed))
+        requeue_s = LACKING_REQUEUE_S if waits else IDLE_REQUEUE_S
     return PoolPlan(tuple(actions), render_status(observed, at), requeue_s)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity, Phase
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.operations import Operation, OperationType, Step
-from quire_operator.plan import metadata_target, rejections, replace, roll, slow, zones
+from quire_operator.plan import expand, metadata_target, rejections, replace, roll, slow, zones
 from quire_operator.plan.observation import PoolObservation
 
 METADATA_SILENT = "the metadata store is unreachable, or no bookie and no auto-recovery pod responds"
@@ -186,6 +186,9 @@ def _reconciling(observed: PoolObservation, ready: Finding, stalled: Finding, at
         return finding("Reconciling", True, at.operation.type.value, "", _progress(at.operation))
     if at.work_left:
         return finding("Reconciling", True, "Creating", "", ready.message)
+    growth = expand.progress(observed)
+    if growth is not None:
+        return finding("Reconciling", True, expand.GROWING, "", growth)
     return finding("Reconciling", ready.status is not Truth.TRUE, ready.reason, "NothingToDo", ready.message)
 
 

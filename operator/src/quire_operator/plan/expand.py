@@ -11,9 +11,12 @@ a pod was created just before the StatefulSet was deleted. Claims only grow.
 from quire_operator.api.operations import Operation, OperationType, Step
 from quire_operator.api.quantities import quantity_bytes
 from quire_operator.builders import Manifest
-from quire_operator.plan.actions import DeleteStatefulSet, ResizeClaim
+from quire_operator.plan.actions import DeleteStatefulSet, Emit, ResizeClaim
 from quire_operator.plan.observation import ObservedClaim, PoolObservation
 from quire_operator.plan.operations import Move, begun, moved, waiting
+
+GROWING = "VolumesGrow"
+CLAIMS_NAMED = 5
 
 
 def template_sizes(templates: tuple[Manifest, ...] | list[Manifest]) -> dict[str, int]:
@@ -51,6 +54,49 @@ def too_small(observed: PoolObservation, wanted: list[Manifest]) -> list[Observe
     sizes = template_sizes(wanted)
     bound = [claim for claim in observed.claims if claim.capacity is not None]
     return [claim for claim in bound if quantity_bytes(claim.size) < sizes.get(claim.template, 0)]
+
+
+def growing(observed: PoolObservation) -> list[ObservedClaim]:
+    """Return claims whose volumes are still smaller than requested. The operation does not wait for them."""
+    return [claim for claim in observed.claims if not claim.deleting and _is_small(claim)]
+
+
+def _is_small(claim: ObservedClaim) -> bool:
+    try:
+        return claim.capacity is not None and quantity_bytes(claim.capacity) < quantity_bytes(claim.size)
+    except ValueError:
+        return False  # a storage driver may report a capacity in another form
+
+
+def progress(observed: PoolObservation) -> str | None:
+    """Return how far volumes have grown; None if all have their size."""
+    small = growing(observed)
+    if not small:
+        return None
+    bound = sum(claim.capacity is not None for claim in observed.claims)
+    texts = [
+        f"{claim.name} has {claim.capacity} of {claim.size}" + (f" ({claim.resize_note})" if claim.resize_note else "")
+        for claim in sorted(small, key=lambda claim: claim.name)[:CLAIMS_NAMED]
+    ]
+    texts += [f"{len(small) - CLAIMS_NAMED} more"] if len(small) > CLAIMS_NAMED else []
+    return f"{bound - len(small)} of {bound} volumes have their size; {', '.join(texts)}"
+
+
+def failure(observed: PoolObservation) -> str | None:
+    """Return why volumes do not grow although their class allows it, or None."""
+    failed = [claim for claim in growing(observed) if claim.resize_failed]
+    if not failed:
+        return None
+    names = ", ".join(sorted(claim.name for claim in failed)[:CLAIMS_NAMED])
+    note = failed[0].resize_note or "no reason given"
+    return f"the storage does not provide the size of {names}: {note}; correct the storage, Kubernetes tries again"
+
+
+def ended_events(observed: PoolObservation) -> list[Emit]:
+    """Return an event when the last volume has grown; the condition Reconciling showed the progress."""
+    before = observed.resource.status.conditions
+    grew = any(one.type == "Reconciling" and one.reason == GROWING for one in before)
+    return [Emit("VolumesGrown", "all volumes have their size")] if grew and not growing(observed) else []
 
 
 def begin(observed: PoolObservation) -> Operation:

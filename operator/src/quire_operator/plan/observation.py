@@ -98,6 +98,10 @@ class ObservedClaim:
     deleting: bool = False
     gone: str | None = None
     """Why its volume cannot come back by itself; observed only for a pod without a node."""
+    resize_note: str | None = None
+    """What Kubernetes reports on an expansion that is not complete."""
+    resize_failed: bool = False
+    """The storage cannot provide the requested size; Kubernetes tries again, rarely."""
 
 
 @dataclass(frozen=True, slots=True)

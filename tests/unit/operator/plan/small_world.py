@@ -63,6 +63,8 @@ class World:
     audited: bool = True
     """Whether the auditor works."""
     expandable: bool = True
+    grows: bool = True
+    """Volumes get a requested size at once, or never."""
     broken: set[str] = field(default_factory=set)
     """Images whose pods never start."""
     events: list[act.Emit] = field(default_factory=list)
@@ -282,7 +284,8 @@ class World:
                         self.pods.clear()
             case act.ResizeClaim(name, size):
                 assert self.expandable
-                self.claims[name] = replace(self.claims[name], size=size, capacity=size)
+                capacity = size if self.grows else self.claims[name].capacity
+                self.claims[name] = replace(self.claims[name], size=size, capacity=capacity)
             case act.ReleaseClaim(name, uid, _, keep_volume):
                 self._release(name, uid, keep_volume)
             case act.Decommission(name):

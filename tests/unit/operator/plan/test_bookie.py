@@ -310,6 +310,51 @@ def test_volumes_that_cannot_grow_are_reported_and_left_alone() -> None:
     assert "ledgers0-pool-bookie-0" in stalled["message"]
 
 
+def test_volumes_that_grow_are_reported_until_all_have_their_size() -> None:
+    world = running()
+    world.grows = False
+    world.change(storage=STORAGE)
+    world.run()
+    assert world.status().get("operation") is None, "the operation does not wait for the storage"
+    name = "ledgers0-pool-bookie-0"
+    world.claims[name] = replace(world.claims[name], resize_note="FileSystemResizePending")
+    world.run()
+    growing = world.condition("Reconciling")
+    assert (growing["status"], growing["reason"]) == ("True", "VolumesGrow")
+    assert growing["message"] == (
+        f"3 of 6 volumes have their size; {name} has 100Gi of 200Gi (FileSystemResizePending), "
+        "ledgers0-pool-bookie-1 has 100Gi of 200Gi, ledgers0-pool-bookie-2 has 100Gi of 200Gi"
+    )
+    assert world.condition("Ready")["status"] == "True"
+    world.claims = {name: replace(claim, capacity=claim.size) for name, claim in world.claims.items()}
+    world.run()
+    assert world.condition("Reconciling")["status"] == "False"
+    assert reasons(world).count("VolumesGrown") == 1
+
+
+def test_a_size_that_the_storage_does_not_provide_is_reported() -> None:
+    world = running()
+    world.grows = False
+    world.change(storage=STORAGE)
+    world.run()
+    name = "ledgers0-pool-bookie-1"
+    world.claims[name] = replace(world.claims[name], resize_failed=True, resize_note="quota of the project exceeded")
+    world.run()
+    stalled = world.condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "VolumesCannotGrow")
+    assert stalled["message"] == (
+        f"the storage does not provide the size of {name}: quota of the project exceeded; correct the storage, "
+        "Kubernetes tries again"
+    )
+
+
+def test_a_capacity_in_another_form_is_no_growth() -> None:
+    world = running()
+    world.claims = {name: replace(claim, capacity="1e9") for name, claim in world.claims.items()}
+    world.run()
+    assert world.condition("Reconciling")["status"] == "False"
+
+
 def test_without_the_metadata_store_nothing_is_replaced_or_scaled_down() -> None:
     world = running(4)
     world.etcd_away = True

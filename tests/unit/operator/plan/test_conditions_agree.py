@@ -126,6 +126,7 @@ SPECS: dict[str, Change] = {
     "deleted": lambda seen: resource(seen, {"deletionTimestamp": "2030-01-01T00:00:00Z"}),
     "rejected": lambda seen: replace(seen, rejected=REJECTED),
     "another store": lambda seen: replace(seen, target=TYPO),
+    "grows": lambda seen: replace(seen, claims=tuple(replace(claim, capacity="1Gi") for claim in seen.claims)),
     "cannot grow": lambda seen: resource(seen, {}, storage={"journal": {"size": "10Gi"}, "ledgers": {"size": "200Gi"}}),
 }
 
