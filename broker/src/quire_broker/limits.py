@@ -60,6 +60,7 @@ LEDGER_ENTRIES_MAX = 1 << 31  # in that ledger
 NAMESPACE_BUNDLES = 4  # defaultNumberOfNamespaceBundles
 DEFAULT_NAMESPACE_BUNDLES = 16  # of public/default, as Pulsar's cluster set-up creates it
 NAMESPACE_BUNDLES_MAX = 128
+FAILURE_DOMAIN_BROKERS_MAX = 1_000  # in one failure domain
 POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale without a watch
 POLICIES_REFRESH_S = 2.0  # how long a lookup waits for newer policies before it uses cached ones
 SESSION_TIMEOUT_S = 3.0  # metadataStoreSessionTimeoutMillis; see docs/decisions/0011

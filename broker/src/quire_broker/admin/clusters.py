@@ -67,7 +67,7 @@ async def delete_cluster(request: web.Request) -> web.Response:
     return done()
 
 
-def _require_own_cluster(request: web.Request) -> None:
+def require_own_cluster(request: web.Request) -> None:
     """Refuse policies of other clusters, which belong to their own brokers."""
     if request.match_info["cluster"] != broker_of(request).settings.cluster:
         raise NotFoundError("Cluster does not exist, or is not the cluster of this broker")
@@ -75,13 +75,13 @@ def _require_own_cluster(request: web.Request) -> None:
 
 async def isolation_policies(request: web.Request) -> web.Response:
     """Return `{name: policy}`."""
-    _require_own_cluster(request)
+    require_own_cluster(request)
     return answer(await broker_of(request).policies.isolation())
 
 
 async def isolation_policy(request: web.Request) -> web.Response:
     """Return one policy."""
-    _require_own_cluster(request)
+    require_own_cluster(request)
     found = (await broker_of(request).policies.isolation()).get(request.match_info["policy"])
     if found is None:
         raise NotFoundError("Namespace isolation policy does not exist")
@@ -90,7 +90,7 @@ async def isolation_policy(request: web.Request) -> web.Response:
 
 async def set_isolation_policy(request: web.Request) -> web.Response:
     """Store a policy. Bundles that other brokers already own stay there until they are unloaded."""
-    _require_own_cluster(request)
+    require_own_cluster(request)
     data = await object_of(request)
     try:
         policy_of(data)
@@ -102,7 +102,7 @@ async def set_isolation_policy(request: web.Request) -> web.Response:
 
 async def delete_isolation_policy(request: web.Request) -> web.Response:
     """Delete a policy."""
-    _require_own_cluster(request)
+    require_own_cluster(request)
     await broker_of(request).policies.set_isolation(request.match_info["policy"], None)
     return done()
 

@@ -11,6 +11,7 @@ from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.routes import register
 from quire_bookie.exposition.rendering import Collector, Exposition
 from quire_broker.admin import (
+    anti_affinity,
     backlog_quotas,
     balancing,
     brokers,
@@ -37,6 +38,7 @@ PARTS = (
     balancing,
     brokers,
     clusters,
+    anti_affinity,
     permissions,
     backlog_quotas,
     offload,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -13,14 +14,12 @@ from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot
 from quire_broker.ownership.owners import OWNERS
 from quire_broker.ownership.registration import BROKERS
-from quire_broker.policies.store import CLUSTERS, LOCAL_POLICIES, Json, PolicyStore, decode_json
+from quire_broker.policies.store import Json, PolicyStore, decode_json
 
-ANTI_AFFINITY = "namespaceAntiAffinityGroup"
-"""Field of a namespace's local policies."""
 ISOLATION_S = 0.1
 """How long isolation policies may be stale."""
-RULES_S = 5.0
-"""How long anti-affinity and failure domains may be stale."""
+PLACED_S = 1.0
+"""How long the owners of namespaces with a group may be stale."""
 _log = logging.getLogger("quire.broker.balancing")
 
 
@@ -105,6 +104,7 @@ class RuleBook:
         self._isolation: Json = {}
         self._read = Rules()
         self._isolation_until_s = self._until_s = 0.0
+        self._changes = -1
 
     async def rules(self) -> Rules:
         """Return the rules. Concurrent calls share one reading. MetadataError."""
@@ -113,32 +113,18 @@ class RuleBook:
             if now_s >= self._isolation_until_s:
                 self._isolation = await self._policies.isolation()
                 self._isolation_until_s = now_s + ISOLATION_S
+            if self._changes != self._policies.changes:
+                self._changes = self._policies.changes
+                groups = await self._policies.anti_affinity_groups()
+                domains = await self._policies.failure_domains() if groups else {}
+                of_broker = {BrokerId(broker): name for name, brokers in domains.items() for broker in brokers}
+                self._read, self._until_s = Rules({}, groups, of_broker), 0.0
             if now_s >= self._until_s:
-                groups = await self._groups()
-                domains, placed = (await self._domains(), await self._placed(groups)) if groups else ({}, {})
-                self._read = Rules({}, groups, domains, placed)
-                self._until_s = now_s + RULES_S
+                self._read = replace(self._read, placed=await self._placed(self._read.groups))
+                self._until_s = now_s + PLACED_S
             return replace(self._read, isolation=self._isolation)
 
-    async def _groups(self) -> dict[str, str]:
-        found = {}
-        async for page in self._metadata.scan(f"{LOCAL_POLICIES}/"):
-            for node in page:
-                if ANTI_AFFINITY.encode() in node.value:
-                    group = decode_json(node.key, node.value).get(ANTI_AFFINITY)
-                    if group:
-                        found[node.key.removeprefix(f"{LOCAL_POLICIES}/")] = str(group)
-        return found
-
-    async def _domains(self) -> dict[BrokerId, str]:
-        prefix, found = f"{CLUSTERS}/{self._policies.cluster}/failureDomain/", {}
-        async for page in self._metadata.scan(prefix):
-            for node in page:
-                for broker in decode_json(node.key, node.value).get("brokers") or ():
-                    found[BrokerId(str(broker))] = node.key.removeprefix(prefix)
-        return found
-
-    async def _placed(self, groups: dict[str, str]) -> dict[BrokerId, frozenset[str]]:
+    async def _placed(self, groups: Mapping[str, str]) -> dict[BrokerId, frozenset[str]]:
         found: dict[BrokerId, set[str]] = {}
         for namespace in groups:
             async for page in self._metadata.scan(f"{OWNERS}/{namespace}/"):

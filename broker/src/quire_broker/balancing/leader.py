@@ -27,6 +27,7 @@ from quire_broker.balancing.assignments import (
 from quire_broker.balancing.cluster_view import LoadBook, RuleBook, read_snapshot
 from quire_broker.balancing.events import BalancingEvents, EventKind
 from quire_broker.balancing.history import History
+from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot
 from quire_broker.balancing.plan.placement import NONE_PENDING, Pending, place
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan, SheddingState, plan_moves
@@ -191,7 +192,7 @@ class Leader:
         if earlier is not None and now_s - earlier.at_s < ASSIGNED_S and chosen is not None and not chosen.draining:
             await self._store(bundle, Assignment(earlier.broker), question)
             return earlier.broker
-        rules, name = await self._rules.rules(), name_of(bundle)
+        rules, name = self._with_given(await self._rules.rules()), name_of(bundle)
         known = self._history.weight_of(name)
         found = place(name, self._book.snapshot(), rules, self._pending(), self._settings, known_weight=known)
         if found is None:
@@ -201,6 +202,16 @@ class Leader:
         self._events.add(EventKind.ASSIGNED, found.explain())
         await self._store(bundle, Assignment(found.broker), question)
         return found.broker
+
+    def _with_given(self, rules: Rules) -> Rules:
+        """Return the rules with the namespaces of a group that were just assigned: their owners may not be read yet."""
+        if not rules.groups:
+            return rules
+        placed = {broker: set(namespaces) for broker, namespaces in rules.placed.items()}
+        for bundle, given in self._given.items():
+            if str(bundle.namespace) in rules.groups:
+                placed.setdefault(given.broker, set()).add(str(bundle.namespace))
+        return replace(rules, placed={broker: frozenset(namespaces) for broker, namespaces in placed.items()})
 
     def _pending(self) -> dict[BrokerId, Pending]:
         """Return the bundles that each broker was given since its last report."""

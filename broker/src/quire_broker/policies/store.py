@@ -41,6 +41,8 @@ CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
+ANTI_AFFINITY = "namespaceAntiAffinityGroup"
+"""Field of a namespace's local policies."""
 _POLICIES_DEPTH = 4
 """Slashes in the key of a namespace's policies."""
 FIRST_ADDED = "quire.first-added-partition"
@@ -129,6 +131,8 @@ class PolicyStore:
         self._metadata = metadata
         self._cluster = cluster
         self._cache: dict[str, _Cached] = {}
+        self.changes = 0
+        """Grows with each change that `follow` notices; of any broker, also of this one."""
 
     @property
     def cluster(self) -> str:
@@ -169,6 +173,7 @@ class PolicyStore:
         watch = await watch_with_retries(self._metadata, f"{ADMIN}/", _log.info)
         try:
             async for event in watch:
+                self.changes += 1
                 lost_events = event.kind is EventKind.RESYNC
                 for key in list(self._cache) if lost_events else [event.key]:
                     if key in self._cache:
@@ -386,6 +391,53 @@ class PolicyStore:
             raise ConflictError(f"{namespace}/{name} is not divided: {error}") from error
         version = ABSENT if node is None else node.version
         return Check(key, version), Put(key, encode_json(value | {"bundles": bundles.to_json()}))
+
+    async def anti_affinity(self, namespace: NamespaceName) -> str | None:
+        """Return the anti-affinity group of a namespace. NotFoundError if the namespace does not exist."""
+        if await self.bundles(namespace) is None:
+            raise NotFoundError("Namespace does not exist")
+        group = (await self._read(f"{LOCAL_POLICIES}/{namespace}") or {}).get(ANTI_AFFINITY)
+        return str(group) if group else None
+
+    async def set_anti_affinity(self, namespace: NamespaceName, group: str | None) -> None:
+        """Store the anti-affinity group of a namespace; None: it has none. NotFoundError."""
+        if await self.bundles(namespace) is None:  # else the node exists, now that it has been read
+            raise NotFoundError("Namespace does not exist")
+
+        def change(local: Json) -> None:
+            local.pop(ANTI_AFFINITY, None)
+            if group is not None:
+                local[ANTI_AFFINITY] = group
+
+        await self._update(f"{LOCAL_POLICIES}/{namespace}", change, f"Namespace {namespace}")
+
+    async def anti_affinity_groups(self) -> dict[str, str]:
+        """Return the anti-affinity groups of all namespaces that have one."""
+        found = {}
+        async for page in self._metadata.scan(f"{LOCAL_POLICIES}/"):
+            for node in page:
+                if ANTI_AFFINITY.encode() in node.value:
+                    group = decode_json(node.key, node.value).get(ANTI_AFFINITY)
+                    if group:
+                        found[node.key.removeprefix(f"{LOCAL_POLICIES}/")] = str(group)
+        return found
+
+    async def failure_domains(self) -> dict[str, list[str]]:
+        """Return the brokers of each failure domain of our cluster."""
+        prefix, found = f"{CLUSTERS}/{self._cluster}/failureDomain/", {}
+        async for page in self._metadata.scan(prefix):
+            for node in page:
+                brokers = decode_json(node.key, node.value).get("brokers") or ()
+                found[node.key.removeprefix(prefix)] = [str(broker) for broker in brokers]
+        return found
+
+    async def set_failure_domain(self, name: str, brokers: list[str] | None) -> None:
+        """Store a failure domain, or delete it with None; NotFoundError if there is none to delete."""
+        key = f"{CLUSTERS}/{self._cluster}/failureDomain/{name}"
+        if brokers is None:
+            await self._delete(key, f"Failure domain {name}")
+        else:
+            await self._metadata.put(key, encode_json({"brokers": brokers}))
 
     def forget_bundles(self, namespace: NamespaceName) -> None:
         """Read the bundles of a namespace again at their next use."""
