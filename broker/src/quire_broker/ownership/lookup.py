@@ -34,7 +34,8 @@ class Lookups:
         self._owners = owners
         self._placement = placement
         self._reachability = reachability
-        self._finding: dict[Bundle, asyncio.Future[Owner | None]] = {}
+        self._finding: dict[tuple[Bundle, bool], asyncio.Future[Owner | None]] = {}
+        """Running searches, by the bundle and whether it may be taken."""
 
     async def find(self, topic: TopicName, *, take: bool = True) -> Owner | None:
         """Return the owner of the topic's bundle, or a broker that may own it if this one may not.
@@ -48,10 +49,10 @@ class Lookups:
         if self._owners.holds(bundle):
             return await self._owners.owner_of(bundle, take=take)
         # Thousands of clients look up the topics of a bundle that has lost its owner: they share one search.
-        running = self._finding.get(bundle)
+        running = self._finding.get((bundle, take))
         if running is None:
-            running = self._finding[bundle] = asyncio.ensure_future(self._settled(bundle, take=take))
-            running.add_done_callback(partial(self._found, bundle))
+            running = self._finding[bundle, take] = asyncio.ensure_future(self._settled(bundle, take=take))
+            running.add_done_callback(partial(self._found, (bundle, take)))
         return await asyncio.shield(running)
 
     async def _settled(self, bundle: Bundle, *, take: bool) -> Owner | None:
@@ -87,8 +88,8 @@ class Lookups:
             self._reachability.trust(owner.urls)
         return late
 
-    def _found(self, bundle: Bundle, search: "asyncio.Future[Owner | None]") -> None:
-        self._finding.pop(bundle, None)
+    def _found(self, key: tuple[Bundle, bool], search: "asyncio.Future[Owner | None]") -> None:
+        self._finding.pop(key, None)
         if not search.cancelled():
             search.exception()  # every client that waited may be gone
 
