@@ -203,3 +203,26 @@ async def test_claims_namespaces_and_deletions_of_topics(stack: DeclaredStack) -
     await stack.settle("Topic", "kept")
     assert not stack.exists("Topic", "kept")
     assert "persistent://shop/orders/kept" in await stack.rest("GET", f"{root}/orders")
+
+
+async def test_a_deleted_managed_ledger_opens_its_namespaces_to_other_brokers(stack: DeclaredStack) -> None:
+    stack.declare("TopicNamespace", "returns", namespace=NAMESPACE)
+    await stack.settle("TopicNamespace", "returns")
+    policies = "/admin/v2/clusters/quire/namespaceIsolationPolicies"
+    assert set(await stack.rest("GET", policies)) == {"shop~orders", "shop~returns"}
+    stack.remove("ManagedLedger", "orders")
+    await stack.settle("TopicNamespace", "returns")
+    assert stack.condition("TopicNamespace", "returns") == ("True", "InSync")
+    await stack.rest("DELETE", f"{policies}/shop~returns")
+    await stack.settle("TopicNamespace", "returns")
+    assert stack.condition("TopicNamespace", "returns") == ("False", "ManagedLedgerDeleted")
+    await stack.rest("POST", f"/admin/v2/namespaces/{NAMESPACE}/messageTTL", 5)
+    await stack.ledger_passes(2)
+    assert not stack.exists("ManagedLedger", "orders")
+    assert await stack.rest("GET", policies) == {}
+    await stack.settle("TopicNamespace", "returns")
+    assert stack.condition("TopicNamespace", "returns") == ("False", "NoManagedLedger")
+    assert await stack.rest("GET", f"/admin/v2/namespaces/{NAMESPACE}/messageTTL") == 5
+    stack.remove("TopicNamespace", "returns")
+    await stack.settle("TopicNamespace", "returns")
+    assert not stack.exists("TopicNamespace", "returns")

@@ -88,6 +88,7 @@ async def observe_managed_ledger(
             ),
             jobs=await observe_jobs(kube, resource, memory.cache, now_s),
             rival=None if pool is None else await _rival(kube, resource, pool, memory),
+            further_namespaces=await _further_namespaces(kube, resource, memory),
         ),
         endpoint,
     )
@@ -156,6 +157,15 @@ async def _rival(kube: Kube, resource: ManagedLedger, pool: Bookie, memory: Memo
         if older and (metadata["namespace"], item["spec"]["bookieRef"]["name"]) in pools:
             return f"{metadata['namespace']}/{metadata['name']}"
     return None
+
+
+async def _further_namespaces(kube: Kube, resource: ManagedLedger, memory: Memory) -> tuple[str, ...]:
+    """Return the managed namespaces of TopicNamespaces that refer to a ManagedLedger; only if it is being deleted."""
+    if resource.meta.deletion_timestamp is None:
+        return ()
+    found = await memory.all(kube, "TopicNamespace", for_certain=True, namespace=resource.meta.namespace)
+    ours = [one for one in found if one["spec"]["managedLedgerRef"]["name"] == resource.meta.name]
+    return tuple(sorted(one["spec"]["namespace"] for one in ours if (one.get("status") or {}).get("managed")))
 
 
 def _under_replicated(pool: Bookie | None) -> int | None:

@@ -122,6 +122,9 @@ def decide(case: Case) -> Decision:
         return _kept(case, Outcome.waiting(*case.waits), BUSY_REQUEUE_S)
     if at.ledger.spec.paused and (case.differences or not case.resource.status.managed):
         return _kept(case, Outcome.paused(f"ManagedLedger {ledger} is paused: no changes are made"))
+    if at.ledger.meta.deletion_timestamp is not None and (case.differences or not case.resource.status.managed):
+        message = f"ManagedLedger {ledger} is being deleted: no changes are made"
+        return _kept(case, Outcome.waiting("ManagedLedgerDeleted", message))
     return _managed(case) if case.resource.status.managed else _claim(case)
 
 

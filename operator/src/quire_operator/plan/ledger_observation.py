@@ -103,6 +103,8 @@ class LedgerObservation:
     """Why the operator cannot create the ledger passwords; an administrator must act."""
     rival: str | None = None
     """namespace/name of an older ManagedLedger with the same topics' namespace on the same cluster."""
+    further_namespaces: tuple[str, ...] = ()
+    """While it is being deleted: namespaces of the TopicNamespaces that refer to it, served by its brokers."""
     rejected: Rejection | None = None
     """The write of this reconciliation that the API server or a broker rejected."""
     pod_monitors: bool = False

@@ -129,7 +129,10 @@ def _deletion(observed: LedgerObservation) -> tuple[tuple[Action | NamespaceActi
 
 
 def _released(observed: LedgerObservation) -> tuple[NamespaceAction, ...]:
-    """Return the removal of the isolation policy if a broker responds: other brokers may then serve the namespace."""
-    if observed.namespace is None or observed.namespace.isolation is None or observed.rival is not None:
+    """Return the removal of isolation policies if a broker responds: other brokers may then serve the namespaces."""
+    if observed.namespace is None:
         return ()
-    return (ForgetIsolation(isolation_name(observed.resource.spec.namespace)),)
+    names = list(observed.further_namespaces)
+    if observed.namespace.isolation is not None and observed.rival is None:
+        names.insert(0, observed.resource.spec.namespace)
+    return tuple(ForgetIsolation(isolation_name(name)) for name in names)

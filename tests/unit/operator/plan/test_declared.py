@@ -47,6 +47,9 @@ def ledger(**spec: Any) -> ManagedLedger:
     return ManagedLedger.model_validate(managed_ledger(**spec))
 
 
+DELETED_LEDGER = ManagedLedger.model_validate(changed(managed_ledger(), DELETED))
+
+
 def case(changes: dict[str, Any] | None = None, *, managed: bool = True, **fields: Any) -> Case:
     manifest = changed(declared("Tenant", "shop", managed=managed), changes or {})
     given: dict[str, Any] = {
@@ -154,6 +157,7 @@ def test_actions_of_one_reconciliation_are_bounded() -> None:
         ({"around": around(rejected=Rejection("Refused", "no"))}, "Refused", Truth.FALSE),
         ({"waits": ("NoNamespace", "missing")}, "NoNamespace", Truth.FALSE),
         ({"around": around(ledger=ledger(paused=True))}, "Paused", Truth.FALSE),
+        ({"around": around(ledger=DELETED_LEDGER)}, "ManagedLedgerDeleted", Truth.FALSE),
     ],
 )
 def test_nothing_is_written_while_something_is_in_the_way(fields: dict[str, Any], expected: str, truth: Truth) -> None:

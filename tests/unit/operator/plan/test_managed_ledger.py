@@ -253,6 +253,15 @@ def test_a_deleted_resource_keeps_its_data_by_default(
     assert held is (policy == "Delete" and act.SetFinalizer(False) not in expected)
 
 
+def test_namespaces_of_other_resources_are_left_to_other_brokers_too_if_a_broker_responds() -> None:
+    further = ("shop/returns",)
+    found = plan(replace(deleted(seen()), further_namespaces=further))
+    forgotten = [act.ForgetIsolation("shop~orders"), act.ForgetIsolation("shop~returns")]
+    assert list(found.actions) == [*forgotten, act.SetFinalizer(False)]
+    silent = plan(replace(deleted(seen(None)), further_namespaces=further))
+    assert list(silent.actions) == [act.SetFinalizer(False)]
+
+
 def test_orphaning_deletes_no_topics() -> None:
     what = deleted(seen(THERE, deletionPolicy="Delete"))
     metadata = what.resource.metadata | {"finalizers": ["quire.dev/managedledger", "orphan"]}
