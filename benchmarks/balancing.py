@@ -1,4 +1,4 @@
-"""Measures what the decisions of load balancing cost with 10,000 bundles: rounds of the leader, assignments, splits.
+"""Measures what load balancing costs with 10,000 bundles: rounds of the leader, assignments, splits, reports.
 
 python -m benchmarks.balancing [--brokers 100] [--bundles 10000]
 
@@ -6,16 +6,19 @@ The share of a core is that of one round in each interval of the default setting
 """
 
 import argparse
+import json
 import random
 import statistics
 import time
 from collections.abc import Callable
 
+from quire_broker.balancing.load_report import BundleStats, Usage, load_of, report_of
 from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleLoad, BundleName, Snapshot
 from quire_broker.balancing.plan.placement import place
 from quire_broker.balancing.plan.shedding import SheddingState, plan_moves
 from quire_broker.balancing.plan.splitting import plan_splits
+from quire_broker.policies.store import encode_json
 from quire_broker.settings.balancing import BalancingSettings
 
 ROUNDS = 20
@@ -75,6 +78,14 @@ def main() -> None:
     print(f"a round with {moves} moves: {shed:.1f} ms, {share:.3%} of a core")
     print(f"a check for splits:   {split:.1f} ms, {split / 1000 / settings.report_interval_s:.3%}, of all brokers")
     print(f"an assignment:        {placed:.2f} ms")
+    stats = {load.name: BundleStats(load.messages_per_s, topics=load.topics) for load in loads}
+
+    def report() -> object:
+        made = report_of(Usage(), stats, (), 0, settings.report_bundles_max)
+        return load_of("broker-0:8080", json.loads(encode_json(made)), 0.0)
+
+    took = milliseconds(report, ROUNDS)
+    print(f"a report of a broker with all bundles: {took:.1f} ms, {took / 1000 / settings.report_interval_s:.3%}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,20 @@ RANGE_HALF = "range_equally_divide"
 TOPIC_COUNT = "topic_count_equally_divide"
 
 
+def _exceeds(load: BundleLoad, settings: BalancingSettings) -> bool:
+    """Return whether the bundle exceeds a limit: the answer for nearly all of thousands of bundles is no."""
+    return (
+        load.topics > settings.bundle_topics_max
+        or load.sessions > settings.bundle_sessions_max
+        or load.messages_per_s > settings.bundle_messages_max
+        or load.bytes_per_s > settings.bundle_bytes_max
+    )
+
+
 def limit_exceeded(load: BundleLoad, settings: BalancingSettings) -> str | None:
     """Return the first limit that the bundle exceeds, with the figures; None if it exceeds none."""
+    if not _exceeds(load, settings):
+        return None
     mebibyte = 1 << 20
     for what, value, limit in (
         ("topics", load.topics, settings.bundle_topics_max),
@@ -61,10 +73,8 @@ def plan_splits(
     counts, now = dict(bundle_counts), dict[BundleName, int]()
     splits: list[Split] = []
     notes: list[str] = []
-    for load in sorted(loads, key=lambda each: -each.weight):
-        reason = limit_exceeded(load, settings)
-        if reason is None:
-            continue
+    hot = [(load, reason) for load in loads if (reason := limit_exceeded(load, settings)) is not None]
+    for load, reason in sorted(hot, key=lambda each: -each[0].weight):
         namespace = namespace_of(load.name)
         if load.topics < 2:
             notes.append(f"{load.name} has {reason}, but only {load.topics} topics")
