@@ -99,6 +99,8 @@ class Assignments:
         """`owns`: whether a bundle is this broker's, so that a move of it matters here."""
         self._metadata, self._id = metadata, BrokerId(broker_id)
         self._isolation, self._owns, self._events = isolation, owns, events
+        self.closed = False
+        """Whether answers arrive no more: this broker stops."""
         self._alone = False
         self._others_until_s = 0.0
         self._waiting: dict[Bundle, asyncio.Future[BrokerId | None]] = {}
@@ -110,7 +112,7 @@ class Assignments:
 
     async def elsewhere(self, bundle: Bundle) -> Owner | None:
         """Return the broker that gets a bundle without owner; None: this one. ServiceNotReadyError, MetadataError."""
-        if await self._is_alone():
+        if self.closed or await self._is_alone():
             return await self._isolation.elsewhere(bundle)
         broker = await self._assigned(bundle)
         if broker == self._id:

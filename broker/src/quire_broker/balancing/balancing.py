@@ -63,4 +63,5 @@ class Balancing:
 
     async def close(self) -> None:
         """Stop, and give leadership up."""
+        self.assignments.closed = True
         await self._tasks.close()

@@ -72,6 +72,14 @@ async def test_without_an_answer_of_the_leader_the_asked_broker_takes_the_bundle
         assert brokers[1].balancing.events.counts[EventKind.FALLBACK] == 1
 
 
+async def test_a_broker_that_stops_does_not_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignments, "ASK_S", 3600.0)
+    async with balanced_brokers("a b", bundles=4) as brokers:
+        await brokers[1].tasks.close()
+        await brokers[1].balancing.close()
+        assert (await brokers[1].find(1)).ours
+
+
 async def test_without_a_leader_the_asked_broker_takes_the_bundle() -> None:
     async with balanced_brokers("a b", bundles=4) as brokers:
         for broker in brokers:
