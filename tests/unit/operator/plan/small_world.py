@@ -395,8 +395,9 @@ class World:
 
 
 def revision_of(stateful_set: Mapping[str, Any]) -> str:
-    """Return a revision from the image, configuration and mounts of a template."""
+    """Return a revision from the image, configuration and mounts of a template, and whether it prefers nodes."""
     template = stateful_set["spec"]["template"]
     container = template["spec"]["containers"][0]
     mounts = ",".join(mount["name"] for mount in container["volumeMounts"])
-    return f"{container['image']} {template['metadata']['annotations']} {mounts}"
+    nodes = " away" if "nodeAffinity" in template["spec"].get("affinity", {}) else ""
+    return f"{container['image']} {template['metadata']['annotations']} {mounts}{nodes}"
