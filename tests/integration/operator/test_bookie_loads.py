@@ -1,6 +1,6 @@
-"""Bookies of which one has a slow disk, real auto-recovery and a real API server: found, reported, copied, replaced.
+"""Figures of real bookies against a real API server: a slow disk is found and replaced, a busy pool gets a bookie.
 
-The bookies run in this process on simulated disks, and talk over real ports; the disk of one takes long for each sync.
+The bookies run in this process on simulated disks, of which one may be slow, and talk over real ports.
 The test acts as the controller of StatefulSets. Time of the operator is a number; the window of the bookies is short.
 """
 
@@ -70,7 +70,7 @@ class Pods:
         if not there.ok:
             return
         generation = there.body["metadata"]["generation"]
-        seen = {"observedGeneration": generation, "replicas": REPLICAS, "updateRevision": "r"}
+        seen = {"observedGeneration": generation, "replicas": there.body["spec"]["replicas"], "updateRevision": "r"}
         self.kube.merge(f"{sets}/status", {"status": seen}).expect()
         for ordinal in range(there.body["spec"]["replicas"]):
             pod = f"pool-bookie-{ordinal}"
@@ -212,3 +212,29 @@ async def test_a_bookie_with_a_slow_disk_is_reported_then_copied_and_replaced(
             async with writes.open_ledger(ledger, recover=False) as reader:
                 found = await reader.read(EntryId(0), EntryId(entries - 1))
                 assert [bytes(one.payload) for one in found] == [b"%d" % number for number in range(entries)]
+
+
+async def test_a_busy_pool_gets_another_bookie_and_says_why(
+    kubeconfig: Path, kube: KubeApi, namespace: str, pods: Pods
+) -> None:
+    auto = {"min": 3, "max": 4, "load": {"adds": 1, "bytes": "1Gi"}, "scaleUpWindow": "1m"}
+    kube.create(path(namespace), bookie(replicas=3, autoscale=auto)).expect()
+    async with await Kube.open(str(kubeconfig)) as client, aiohttp.ClientSession() as session, AsyncExitStack() as undo:
+        operator = Operator(client, BookieHttp(session, pods.port), pods)
+        await operator.until("started", lambda pool: pool["status"].get("writable") == 3)
+        metadata = SimMetadataStore(pods.metadata)
+        operator.client = await LedgerClient.open(metadata, clock=SystemClock(), chance=SystemChance())
+        undo.push_async_callback(operator.client.close)
+
+        pool = await operator.until("recommended", lambda pool: pool["status"]["autoscale"].get("moreSince"))
+        found = pool["status"]["autoscale"]
+        figures = {one["name"]: one for one in found["figures"]}
+        assert found["desired"] == 4 and set(figures) == {"space", "adds", "bytes"}
+        assert figures["adds"]["current"] > figures["adds"]["target"] == 1
+        assert figures["bytes"]["desired"] == 1, "the largest wins"
+
+        pool = await operator.until("scaled", lambda pool: pool["status"].get("writable") == 4)
+        assert pool["spec"]["replicas"] == 4
+        events = kube.get(f"/api/v1/namespaces/{namespace}/events").expect()["items"]
+        (event,) = [one["message"] for one in events if one["reason"] == "ScaledUp"]
+        assert event.startswith("4 bookies: ") and "adds per second and bookie, the target is 1" in event
