@@ -59,6 +59,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "modes": modes_scenario.run,
     "narrow": narrow_scenario.run,
     "ownership": ownership_scenario.run,
+    "handover": ownership_scenario.run_with_handovers,
     "reads": reads_scenario.run,
     "restore": restore_scenario.run,
     "silence": silence_scenario.run,

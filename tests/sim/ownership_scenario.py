@@ -16,7 +16,7 @@ from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger import Cursor, ManagedLedger, ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.names import NamespaceName
-from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Offer, Owners
 from quire_broker.policies.store import PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from tests.sim.faults import disturb
@@ -54,6 +54,8 @@ class Shared:
     world: World
     settings: ManagedLedgerSettings
     history: LogHistory
+    hosts: list[str] = field(default_factory=list)
+    """The brokers to which an owner hands the bundle; empty: owners only release it."""
     terms: int = 0
     broker_of: dict[int, str] = field(default_factory=dict)
     """The broker's host by term; payloads begin with the term."""
@@ -72,7 +74,8 @@ class Broker:
         clock, chance = self._world.clock_of(host), SimChance(self._world.chance.randrange(1 << 30))
         self.factory = ManagedLedgerFactory(client.ledgers, client.session, shared.settings, clock, chance)
         urls = BrokerUrls(f"pulsar://{host}:6650", f"http://{host}:8080")
-        self.owners = Owners(client.session, PolicyStore(client.session, "sim"), urls)
+        self.owners = Owners(client.session, PolicyStore(client.session, "sim"), urls, host)
+        self.owners.on_modified = lambda _: self._start(self._receive())
         self.owners.on_lost = lambda _: self._start(self._close())
         self.owners.on_retaken = lambda _: self._start(self._check_owner())
 
@@ -130,8 +133,29 @@ class Broker:
         if ledger.state is ManagedLedgerState.FENCED:
             await self._close()
         elif chance.random() < 0.6 and self.owners.leave(BUNDLE):
+            try:
+                if self._shared.hosts:
+                    await self._hand_over(chance.choice([*self._shared.hosts, "nowhere"]))
+            finally:
+                await self._close()
+                await self.owners.release(BUNDLE)
+
+    async def _hand_over(self, to: str) -> None:
+        """Offer the bundle as a broker does; sometimes without closing the ledger first, as after a failed close."""
+        if to == self._host:
+            return
+        version = await self.owners.offer(BUNDLE, Offer(to))
+        if self._world.chance.random() < 0.7:
             await self._close()
-            await self.owners.release(BUNDLE)
+        await self.owners.offer(BUNDLE, Offer(to, closed=True), version)
+        if await self.owners.successor(BUNDLE, 3.0) is not None:
+            self._world.loop.note(f"{self._host} handed the bundle to {to}")
+
+    async def _receive(self) -> None:
+        try:
+            await self.owners.accept(BUNDLE)
+        except QuireError as error:
+            self._world.loop.note(f"{self._host} takes no offer: {error}")
 
     async def _opened(self) -> bool:
         """Open the ledger as the broker's topics do: only if the tenure is confirmed before and after."""
@@ -228,7 +252,12 @@ def check_terms(shared: Shared) -> None:
             raise HistoryError(f"ledger {ledger_id} has entries of {sorted(brokers)}")
 
 
-async def run(loop: SimLoop, seed: int) -> LogHistory:
+async def run_with_handovers(loop: SimLoop, seed: int) -> LogHistory:
+    """Run one seed in which owners also hand the bundle to another broker, some while they still write."""
+    return await run(loop, seed, hands_over=True)
+
+
+async def run(loop: SimLoop, seed: int, *, hands_over: bool = False) -> LogHistory:
     """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
     await world.start_bookies(3)
@@ -242,8 +271,8 @@ async def run(loop: SimLoop, seed: int) -> LogHistory:
         trim_interval_s=3.0,
         tick_interval_s=0.3,
     )
-    shared = Shared(world, settings, history)
     hosts = [f"owner{number}" for number in range(world.chance.choice((2, 2, 3)))]
+    shared = Shared(world, settings, history, hosts if hands_over else [])
     brokers: list[Broker] = []
     for host in hosts:
         client = await world.start_client(host)

@@ -70,4 +70,5 @@ OWNERSHIP_RULES = (
     Variant("the old owner opens again without compare", "ownership", 139, _list_written_without_compare),
     Variant("a bundle taken again without a look at its ledgers", "ownership", 397, _retaken_without_a_look),
     Variant("opened without reading who owns the bundle", "ownership", 220, _opened_without_reading_the_node),
+    Variant("a bundle that was handed over is opened without recovery", "handover", 1, _opened_without_recovery),
 )

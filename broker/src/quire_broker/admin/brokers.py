@@ -6,7 +6,7 @@ from aiohttp import web
 
 from quire_broker import __version__
 from quire_broker.admin.answers import answer
-from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.context import broker_of, metadata_answers, topic_name_of
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.registration import BROKERS
@@ -30,7 +30,7 @@ def routes() -> Iterator[Route]:
 
 async def health(request: web.Request) -> web.Response:
     """Return `ok` if the metadata store answers: without it no topic can be loaded."""
-    await broker_of(request).metadata.get("/admin/clusters")
+    await metadata_answers(broker_of(request))
     return web.Response(text="ok")
 
 

@@ -7,10 +7,11 @@ from typing import Final, NoReturn
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
+from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.admin.answers import flag
 from quire_broker.admin.forwarding import ElsewhereError, is_forwarded
 from quire_broker.errors import ServiceNotReadyError, TopicNotFoundError
-from quire_broker.limits import OWNER_SETTLES_S
+from quire_broker.limits import HEALTH_S, OWNER_SETTLES_S
 from quire_broker.names import NamespaceName, TopicName, parse_namespace, topic_of
 from quire_broker.ownership.owners import Owner
 from quire_broker.server.broker import RunningBroker
@@ -27,6 +28,17 @@ MISDIRECTED: Final = 421
 def broker_of(request: web.Request) -> RunningBroker:
     """Return the broker that serves this request."""
     return request.app[BROKER]
+
+
+async def metadata_answers(broker: RunningBroker) -> None:
+    """Return if the metadata store answers soon. MetadataError: without it no topic can be opened."""
+    try:
+        async with asyncio.timeout(HEALTH_S):
+            await broker.metadata.get("/admin/clusters")
+    except TimeoutError as error:
+        raise MetadataUnavailableError(
+            f"no response in {HEALTH_S:.0f} s: open topics are served, but none is opened or assigned"
+        ) from error
 
 
 def namespace_of(request: web.Request) -> NamespaceName:

@@ -9,7 +9,7 @@ from quire_bookie.admin.scraping import scraped
 from quire_bookie.errors import MetadataError
 from quire_bookie.exposition.rendering import Exposition
 from quire_broker import __version__
-from quire_broker.admin.context import broker_of
+from quire_broker.admin.context import broker_of, metadata_answers
 from quire_broker.admin.counters import counters
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.topic.topic import Topic
@@ -28,9 +28,8 @@ def routes() -> Iterator[Route]:
 
 async def healthz(request: web.Request) -> web.Response:
     """Return 200 and `ok` while the broker can serve; 503 with the reason while the metadata store does not answer."""
-    broker = broker_of(request)
     try:
-        await broker.metadata.get("/admin/clusters")
+        await metadata_answers(broker_of(request))
     except MetadataError as error:
         return web.Response(status=503, text=f"metadata store: {error}\n")
     return web.Response(text="ok\n")
