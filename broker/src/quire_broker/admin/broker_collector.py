@@ -130,6 +130,9 @@ def _add_balancing(families: Families, broker: RunningBroker, labels: dict[str, 
         ),
     ):
         families.add(name, "counter", text, counts[kind], labels)
+    if broker.balancing.reporter is not None:
+        name, text = "quire_broker_load_reports_total", "load reports that this broker has published"
+        families.add(name, "counter", text, broker.balancing.reporter.published, labels)
 
 
 def _add_tls(families: Families, broker: RunningBroker, labels: dict[str, str]) -> None:

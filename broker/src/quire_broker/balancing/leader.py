@@ -94,7 +94,6 @@ class Leader:
         self._questions: asyncio.Queue[Bundle] = asyncio.Queue()
         self._asked: set[Bundle] = set()
         self.leads = False
-        self.last_plan: SheddingPlan | None = None
 
     async def run(self) -> None:
         """Take part in elections and lead, until cancelled."""
@@ -318,7 +317,6 @@ class Leader:
         ordered = [move for move in plan.moves if await self._order(move)]
         plan = replace(plan, moves=tuple(ordered))
         self._state = self._state.after(plan, snapshot.now_s, self._settings)
-        self.last_plan = plan
         return plan
 
     async def _order(self, move: Move) -> bool:

@@ -97,6 +97,7 @@ async def test_the_load_report_is_that_of_the_broker(pair: BrokerWorld) -> None:
         text = await answer.text()
     assert 'quire_broker_leader{cluster="standalone"} 1.0' in text
     assert "pulsar_lb_memory_usage" in text
+    assert "quire_broker_load_reports_total" in text
 
 
 async def test_without_balancing_a_broker_names_itself(tmp_path: Path) -> None:

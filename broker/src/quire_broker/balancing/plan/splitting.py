@@ -48,10 +48,6 @@ class Split:
     bundle: BundleName
     reason: str
 
-    def explain(self) -> str:
-        """Describe the split in one line."""
-        return f"{self.bundle}: {self.reason}"
-
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
