@@ -30,7 +30,7 @@ PARTS = {BOOKIE_PODS: (f"{manifests.POOL}-bookie-tls", 8000), BROKER_PODS: (mani
 """Secret of the serving certificate and a TLS port, by pods."""
 SHOW = "import ssl, sys; print(ssl.get_server_certificate(('127.0.0.1', int(sys.argv[1]))))"
 BUDGET = ("policy/v1", "PodDisruptionBudget", f"{manifests.POOL}-bookie")
-SETTINGS = ("v1", "ConfigMap", f"{manifests.POOL}-bookie")
+SETTINGS = ("v1", "ConfigMap", f"{manifests.POOL}-autorecovery")
 
 
 @pytest.mark.e2e_short

@@ -102,7 +102,7 @@ async def test_a_child_that_was_changed_or_deleted_by_hand_is_put_back(
 ) -> None:
     kube.create(path(namespace), BOOKIE).expect()
     await operator.passes(2)
-    config = f"/api/v1/namespaces/{namespace}/configmaps/pool-bookie"
+    config = f"/api/v1/namespaces/{namespace}/configmaps/pool-autorecovery"
     before = kube.get(config).expect()["data"]
     kube.merge(config, {"data": {"quire.toml": "journalSyncData = false"}}).expect()
     kube.call("DELETE", f"/api/v1/namespaces/{namespace}/services/pool-bookie").expect()

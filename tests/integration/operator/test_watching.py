@@ -43,7 +43,7 @@ async def test_children_that_hands_changed_or_took_away_are_put_back(
     resources = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}"
     kube.create(f"{resources}/bookies", BOOKIE).expect()
     kube.create(f"{resources}/managedledgers", MANAGED_LEDGER).expect()
-    config = f"/api/v1/namespaces/{namespace}/configmaps/pool-bookie"
+    config = f"/api/v1/namespaces/{namespace}/configmaps/pool-autorecovery"
     service = f"/api/v1/namespaces/{namespace}/services/pool-bookie"
     stateful = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/pool-bookie"
     with operator(kubeconfig, namespace, tmp_path / "operator.log"):

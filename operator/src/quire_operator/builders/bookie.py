@@ -13,6 +13,7 @@ from quire_operator.builders.naming import BOOKIE, MONITORING_VERSION, child, ch
 from quire_operator.builders.pods import (
     CONFIG_FILE,
     away_from,
+    config_hash,
     container,
     pod_spec,
     pod_template,
@@ -78,10 +79,19 @@ def config_text(resource: Bookie) -> str:
     return toml_text(bookie_settings(resource.spec), CONFIG_HEAD)
 
 
+def config_map_name(resource: Bookie) -> str:
+    """Return the ConfigMap of the configuration: another configuration has another one.
+
+    So a bookie that restarts before a roll reaches it, or after a roll has stopped, keeps its configuration.
+    """
+    return f"{child_name(resource.meta.name, BOOKIE)}-{config_hash(config_text(resource))}"
+
+
 def config_map(resource: Bookie) -> Manifest:
     """Return the ConfigMap with the configuration file."""
-    head = child("ConfigMap", "v1", "Bookie", resource.meta, BOOKIE)
-    return head | {"data": {CONFIG_FILE: config_text(resource)}}
+    found = child("ConfigMap", "v1", "Bookie", resource.meta, BOOKIE)
+    found["metadata"] = found["metadata"] | {"name": config_map_name(resource)}
+    return found | {"immutable": True, "data": {CONFIG_FILE: config_text(resource)}}
 
 
 def service_account(resource: Bookie) -> Manifest:
@@ -129,7 +139,7 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     claims = volume_claims(resource, facts)
     mounts = [{"name": claim["metadata"]["name"], "mountPath": _mount(claim)} for claim in claims]
     main["volumeMounts"] = [*main["volumeMounts"], *mounts]
-    pod = with_priority(pod_spec(main, name, name, GRACE_S), spec.priority_class_name)
+    pod = with_priority(pod_spec(main, config_map_name(resource), name, GRACE_S), spec.priority_class_name)
     pod |= spread(match, spec.placement.topology_keys, spec.placement.min_zones, spec.placement.enforce)
     pod = away_from(pod, facts.avoid_node)
     pod = with_pool_tokens(with_secrets(pod, spec.metadata, spec.tls), spec.authentication, TOKEN_KEY, BOOKIE_TOKEN)

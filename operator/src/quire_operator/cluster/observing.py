@@ -9,6 +9,7 @@ from typing import Any
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger_spec import Replication
+from quire_operator.api.operations import OperationType
 from quire_operator.api.shared import Metadata, Monitoring
 from quire_operator.builders import Manifest
 from quire_operator.builders.bookie import bookie_host, https_secret
@@ -31,7 +32,7 @@ from quire_operator.cluster.bookie_http import BookieHttp
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.lost_volumes import MESSAGE_MAX, last_words, volumes_gone, what_blocks
 from quire_operator.cluster.memory import Cache, Memory
-from quire_operator.cluster.observing_target import observe_target
+from quire_operator.cluster.observing_target import mounted_config_maps, observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
@@ -42,6 +43,7 @@ from quire_operator.plan.observation import (
     ObservedBookie,
     ObservedClaim,
     ObservedCluster,
+    ObservedConfigMap,
     ObservedNamespace,
     ObservedPod,
     ObservedStatefulSet,
@@ -104,6 +106,7 @@ async def observe_pool(
         namespaces_on(resource, ledgers, pools, target),
         known,
         delay_s,
+        config_maps=await _config_maps(kube, resource, pods, there),
         pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
         unwanted_monitors=await unwanted_monitors(
             kube, memory.cache, now_s, resource.meta, resource.spec.monitoring, (BOOKIE, AUTO_RECOVERY)
@@ -112,6 +115,22 @@ async def observe_pool(
         hosts=answering,
         lacking_secret_keys=lacking,
         target=target,
+    )
+
+
+async def _config_maps(
+    kube: Kube, resource: Bookie, pods: list[Manifest], there: Manifest | None
+) -> tuple[ObservedConfigMap, ...]:
+    """Return the ConfigMaps of the bookies during a roll; otherwise none, which saves a request."""
+    operation, meta = resource.status.operation, resource.meta
+    if operation is None or operation.type is not OperationType.ROLL:
+        return ()
+    templates = [] if there is None else [there["spec"]["template"]]
+    used = {name for one in (*pods, *templates) for name in mounted_config_maps(one)}
+    found = await kube.list(collection("v1", "ConfigMap", meta.namespace), selector_text(meta.name, BOOKIE))
+    return tuple(
+        ObservedConfigMap(one["metadata"]["name"], one["metadata"]["uid"], one["metadata"]["name"] in used)
+        for one in found
     )
 
 

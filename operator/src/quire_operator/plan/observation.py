@@ -105,6 +105,16 @@ class ObservedClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedConfigMap:
+    """A ConfigMap of the bookies."""
+
+    name: str
+    uid: str
+    used: bool
+    """A pod, or the template of the StatefulSet, mounts it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedStatefulSet:
     """The pool's StatefulSet."""
 
@@ -206,6 +216,8 @@ class PoolObservation:
     """Bookie ids by pod from the last status, including those that do not respond now."""
     lost_bookie_delay_s: int | None = None
     """The value in the metadata; None if it is not set, or not known."""
+    config_maps: tuple[ObservedConfigMap, ...] = ()
+    """Observed only during a roll, which deletes unused ones at its end."""
     pod_monitors: bool = False
     unwanted_monitors: tuple[tuple[str, str], ...] = ()
     """Name and uid of our PodMonitors that exist although monitoring is off."""

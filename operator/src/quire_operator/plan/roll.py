@@ -9,7 +9,7 @@ for the pods that the bad one broke.
 from quire_operator.api.bookie_spec import WaitFor
 from quire_operator.api.operations import Operation, OperationType, Step
 from quire_operator.builders.naming import ordinal_of
-from quire_operator.plan.actions import DeletePod
+from quire_operator.plan.actions import DeleteConfigMap, DeletePod
 from quire_operator.plan.observation import ObservedPod, PoolObservation
 from quire_operator.plan.operations import Move, begun, moved, step_age_s, waiting
 from quire_operator.plan.zones import lost_zone
@@ -61,7 +61,7 @@ def _waiting(operation: Operation, observed: PoolObservation) -> Move:
     left = outdated(observed)
     if not left:
         settled = observed.stateful_set is not None and observed.stateful_set.current
-        return Move(None if settled else operation)
+        return Move(None, _unused(observed)) if settled else Move(operation)
     zone = lost_zone(observed)
     if zone is not None:
         return Move(waiting(operation, zone.message))  # its pods do not serve, but not because of their template
@@ -69,6 +69,11 @@ def _waiting(operation: Operation, observed: PoolObservation) -> Move:
     if reason is not None:
         return Move(waiting(operation, reason))
     return Move(moved(operation, Step.REPLACING, observed.now_s, f"replacing {left[0].name}", left[0].name))
+
+
+def _unused(observed: PoolObservation) -> tuple[DeleteConfigMap, ...]:
+    """Return the deletions of former configurations; with a partition, some pods still have theirs."""
+    return tuple(DeleteConfigMap(one.name, one.uid) for one in observed.config_maps if not one.used)
 
 
 def _replacing(operation: Operation, observed: PoolObservation) -> Move:

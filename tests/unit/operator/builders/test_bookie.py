@@ -198,3 +198,13 @@ def test_probes_and_scrapes_use_tls_if_it_is_required() -> None:
     endpoint = monitor["spec"]["podMetricsEndpoints"][0]
     assert endpoint["scheme"] == "https"
     assert endpoint["tlsConfig"]["ca"]["secret"] == {"name": "certs", "key": "ca.crt"}
+
+
+def test_a_pod_mounts_the_immutable_file_of_its_configuration() -> None:
+    found = children()
+    name = found["ConfigMap"]["metadata"]["name"]
+    template = found["StatefulSet"]["spec"]["template"]
+    assert {"name": "config", "configMap": {"name": name}} in template["spec"]["volumes"]
+    assert found["ConfigMap"]["immutable"] is True
+    assert children(engine={"flushInterval": "30s"})["ConfigMap"]["metadata"]["name"] != name
+    assert children(image="quire:2")["ConfigMap"]["metadata"]["name"] == name

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quire_operator.api.bookie import Bookie
+from quire_operator.api.operations import OperationType
 from quire_operator.builders import Manifest
+from quire_operator.cluster.observing_target import mounted_config_maps
 from quire_operator.plan import actions as act
 from quire_operator.plan.bookie import PoolPlan, plan_bookie
 from quire_operator.plan.observation import (
     ObservedBookie,
     ObservedClaim,
     ObservedCluster,
+    ObservedConfigMap,
     ObservedDrain,
     ObservedLoad,
     ObservedNamespace,
@@ -63,6 +66,7 @@ class World:
     audited: bool = True
     """Whether the auditor works."""
     expandable: bool = True
+    config_maps: set[str] = field(default_factory=set)
     grows: bool = True
     """Volumes get a requested size at once, or never."""
     broken: set[str] = field(default_factory=set)
@@ -259,7 +263,17 @@ class World:
             self.namespaces,
             known,
             self.delay_s,
+            config_maps=self._config_maps(resource),
         )
+
+    def _config_maps(self, resource: Bookie) -> tuple[ObservedConfigMap, ...]:
+        """Return those of the bookies during a roll. The pods' revisions begin with the ConfigMap that they mount."""
+        operation = resource.status.operation
+        if operation is None or operation.type is not OperationType.ROLL or self.stateful_set is None:
+            return ()
+        used = {revision_of(self.stateful_set).split()[0], *(pod.revision.split()[0] for pod in self.pods.values())}
+        ours = sorted(name for name in self.config_maps if name.startswith("pool-bookie"))
+        return tuple(ObservedConfigMap(name, name, name in used) for name in ours)
 
     # Effects of actions.
 
@@ -268,6 +282,10 @@ class World:
             case act.Apply(manifest):
                 if manifest["kind"] == "StatefulSet":
                     self._apply(manifest)
+                elif manifest["kind"] == "ConfigMap":
+                    self.config_maps.add(manifest["metadata"]["name"])
+            case act.DeleteConfigMap(name):
+                self.config_maps.remove(name)
             case act.AnnotateZone(name, uid, zone):
                 if name in self.pods and self.pods[name].uid == uid:
                     self.pods[name] = replace(self.pods[name], zone_annotation=zone)
@@ -395,9 +413,10 @@ class World:
 
 
 def revision_of(stateful_set: Mapping[str, Any]) -> str:
-    """Return a revision from the image, configuration and mounts of a template, and whether it prefers nodes."""
+    """Return a revision from ConfigMap, image, configuration, mounts and preferred nodes of a template."""
     template = stateful_set["spec"]["template"]
     container = template["spec"]["containers"][0]
     mounts = ",".join(mount["name"] for mount in container["volumeMounts"])
     nodes = " away" if "nodeAffinity" in template["spec"].get("affinity", {}) else ""
-    return f"{container['image']} {template['metadata']['annotations']} {mounts}{nodes}"
+    (config_map,) = mounted_config_maps(template)
+    return f"{config_map} {container['image']} {template['metadata']['annotations']} {mounts}{nodes}"

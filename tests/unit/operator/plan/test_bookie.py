@@ -257,6 +257,20 @@ def test_a_bad_image_breaks_one_pod_and_reverting_it_repairs_that_without_waitin
     assert all(pod.ready for pod in world.pods.values())
 
 
+def test_each_configuration_has_its_config_map_until_no_pod_uses_it() -> None:
+    world = running(4)
+    (first,) = (name for name in world.config_maps if name.startswith("pool-bookie"))
+    world.change(engine={"flushInterval": "30s"}, update={"partition": 3})
+    world.run()
+    assert world.replaced == ["pool-bookie-3"]
+    assert len([name for name in world.config_maps if name.startswith("pool-bookie")]) == 2, "three pods use the first"
+    world.change(update={"partition": 0})
+    world.run()
+    (second,) = (name for name in world.config_maps if name.startswith("pool-bookie"))
+    assert second != first
+    assert len(world.replaced) == 4
+
+
 def test_a_partition_keeps_the_lower_ordinals_on_the_old_template() -> None:
     world = running(4)
     world.change(image="quire:2", update={"partition": 3})
