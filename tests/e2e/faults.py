@@ -8,7 +8,7 @@ import random
 from typing import ClassVar
 
 from tests.e2e import manifests, nodes
-from tests.e2e.kube import Manifest
+from tests.e2e.kube import Manifest, until
 from tests.e2e.release import kubectl
 from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, ETCD_PODS, OPERATOR_PODS, Stack
 
@@ -21,6 +21,7 @@ PARTS = {
     "autorecovery": AUTO_RECOVERY_PODS,
 }
 CONTROL_PLANE = "e2e-control-plane"
+SEEN_S = 300.0
 
 
 class Fault:
@@ -182,8 +183,7 @@ class EtcdRestarted(Scaled):
     target = f"statefulset/{manifests.ETCD}"
 
     def begin(self) -> float:
-        found = self.stack.cluster.get("apps/v1", "StatefulSet", manifests.ETCD) or {}
-        self.usual = int(found["spec"]["replicas"]) or self.usual
+        self.usual = self.stack.etcd_members
         return super().begin()
 
 
@@ -247,9 +247,12 @@ class VolumesWiped(Fault):
     def begin(self) -> float:
         pod = self._pod("bookie")
         assert pod is not None, "the pool was well"
-        for folder in volumes_of(self.stack, pod["metadata"]["name"]):
+        name, before = pod["metadata"]["name"], self.stack.ids()[pod["metadata"]["name"]]
+        for folder in volumes_of(self.stack, name):
             nodes.shell(pod["spec"]["nodeName"], f"rm -rf {folder}/* {folder}/.[!.]*; ls -A {folder}")
         _signal(pod, "KILL")
+        # Until then the status is the one from before, in which nothing is missing.
+        until(f"{name} is a new bookie", lambda: self.stack.ids().get(name) not in (None, before), SEEN_S)
         return 0.0
 
 
