@@ -12,6 +12,7 @@ settings.register_profile("quire", deadline=None, print_blob=True)  # it prints 
 settings.load_profile("quire")
 
 
+THRESHOLDS = gc.get_threshold()
 LONGEST = ("upstream", "spark ")
 """Beginnings of groups that take minutes: begun last, one would keep one process busy while the others have nothing."""
 
@@ -58,9 +59,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Free what tests leave behind: the cache in which aiohttp keeps the handlers of servers, and so their bookies.
 
-    Only after the protocol, pytest has let go of the values of the last test's fixtures.
+    Only after the protocol, pytest has let go of the values of the last test's fixtures. A test that runs a service in
+    this process leaves the service's thresholds of garbage collection, with which later tests took gigabytes.
     """
     result = yield
+    gc.set_threshold(*THRESHOLDS)
     web_app._cached_build_middleware.cache_clear()
     if nextitem is None or item.path != nextitem.path:
         _collect_and_exempt()
