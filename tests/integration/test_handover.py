@@ -1,15 +1,19 @@
 """Bundles that brokers hand to each other while clients use their topics, as these clients see it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from quire_broker.names import parse_topic
 from quire_broker.ownership.owners import Bundle, Offer
+from quire_broker.ownership.registration import BROKERS
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.handover import NO_BROKER
+from quire_broker.topic.topic import Topic
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.support.broker_wire import TOPIC, Wire, kind_of_next, received, stored
@@ -70,7 +74,9 @@ async def test_a_lookup_during_the_move_waits_for_the_new_owner(trio: BrokerWorl
     assert first.owners.leave(bundle)
     version = await first.owners.offer(bundle, Offer(second.broker_id))
     lookups = [asyncio.create_task((await Wire.open(broker)).lookup()) for broker in (first, second, third)]
-    (topic,) = await first.handover._close(await first.handover.topics_of(bundle))
+    quiesced: list[Topic] = []
+    await first.handover._close(await first.handover.topics_of(bundle), quiesced)
+    (topic,) = quiesced
     assert not any(lookup.done() for lookup in lookups)
     await first.owners.offer(bundle, Offer(second.broker_id, closed=True), version)
     assert await first.owners.successor(bundle, 5.0) is not None
@@ -138,7 +144,7 @@ async def test_what_is_sent_during_the_move_is_not_answered_and_not_stored(trio:
     wire, bundle = await published(first)
     topics = await first.handover.topics_of(bundle)
     assert first.owners.leave(bundle)
-    await first.handover._close(topics)
+    await first.handover._close(topics, [])
     wire.publish(10)
     ping = await wire.answer(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
     assert ping.type == Kind.PONG, "the client is still connected"
@@ -148,3 +154,76 @@ async def test_what_is_sent_during_the_move_is_not_answered_and_not_stored(trio:
     other = await Wire.open(second)
     await other.lookup()
     assert await received(other, 10) == list(range(10))
+
+
+async def test_a_move_that_is_cancelled_or_fails_leaves_no_topic_and_no_bundle_behind(
+    trio: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire_broker.server.handover.HANDOVER_TAKE_S", 3600.0)
+    first, second, third = trio.brokers
+    wire, bundle = await published(first)
+    move = asyncio.create_task(first.handover.move(bundle, "nowhere:1"))
+    while b'"closed":true' not in trio.server.nodes[bundle.key].value:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    move.cancel()
+    assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER
+    again = await Wire.open(second)
+    assert (await again.lookup()).brokerServiceUrl == second.urls.native
+    assert (await again.produce()).type == Kind.PRODUCER_SUCCESS
+    ring = await second.policies.bundles(bundle.namespace)
+    assert ring is not None
+    names = (f"{TOPIC}-{number}" for number in range(1000))
+    await second.topics.create(parse_topic(next(name for name in names if ring.bundle_of(name) == bundle.range)))
+
+    async def broken() -> None:
+        raise OSError("the disk of a test")
+
+    found = second.topics.find(parse_topic(TOPIC))
+    assert found is not None
+    monkeypatch.setattr(found.ledger, "close", broken)
+    with pytest.raises(OSError, match="of a test"):
+        await second.unload_bundle(bundle, NO_BROKER)
+    assert second.topics.loaded == []
+    assert (await (await Wire.open(third)).lookup()).brokerServiceUrl == third.urls.native
+
+
+async def test_a_move_goes_on_when_its_caller_is_cancelled(trio: BrokerWorld) -> None:
+    first, second, third = trio.brokers
+    _, bundle = await published(first)
+    unload = asyncio.create_task(first.unload_bundle(bundle, second.broker_id))
+    await asyncio.sleep(0)
+    unload.cancel()
+    await asyncio.wait([unload])
+    assert unload.cancelled()
+    assert (await (await Wire.open(third)).lookup()).brokerServiceUrl == second.urls.native
+
+
+async def test_a_broker_whose_bundles_no_broker_takes_still_ends_in_order(
+    trio: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire_broker.server.handover.HANDOVER_TAKE_S", 3600.0)
+    monkeypatch.setattr("quire_broker.limits.STOP_S", 6.0)
+    first, *others = trio.brokers
+    for broker in others:
+        broker.owners.on_modified = lambda _: None  # a broker of another program
+    _, bundle = await published(first)
+    await first.stop()
+    assert first.broker_id not in await trio.sessions[1].children(BROKERS)
+    assert bundle.key not in trio.server.nodes
+
+
+async def test_no_bundle_is_sent_to_a_broker_that_the_isolation_policy_forbids(trio: BrokerWorld) -> None:
+    first, second, _ = trio.brokers
+    _, bundle = await published(first)
+    path = f"{first.urls.http}/admin/v2/namespaces/public/default/{bundle.range}/unload"
+    query = {"destinationBroker": second.broker_id}
+    async with aiohttp.ClientSession() as session:
+        await first.policies.set_isolation("far", {"namespaces": ["public/.*"], "primary": ["far"]})
+        async with session.put(path, params=query) as answer:
+            assert answer.status == 412
+            assert "isolation policy" in json.loads(await answer.text())["reason"]
+        assert first.owners.certain(bundle)
+        await first.policies.set_isolation("far", {"namespaces": ["public/.*"], "primary": ["far", "127.0.0.1"]})
+        async with session.put(path, params=query) as answer:
+            assert answer.status == 204
+    assert second.owners.certain(bundle)

@@ -18,7 +18,8 @@ from quire_broker.admin.context import broker_of, namespace_of, topic_here
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.admin.spreading import MISSING, on_bundles, on_topics
 from quire_broker.admin.topics import delete_partitions, delete_topics
-from quire_broker.errors import AuthorizationError, ConflictError, NotFoundError
+from quire_broker.balancing.history import forget_averages
+from quire_broker.errors import AuthorizationError, ConflictError, NotAllowedError, NotFoundError
 from quire_broker.names import TopicName
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
@@ -134,6 +135,7 @@ async def delete(request: web.Request) -> web.Response:
             await delete_partitions(request, partitioned, force=True)
     await delete_topics(request, topics, force=True)
     await _unload(request, await _bundles(request), NO_BROKER)
+    await forget_averages(broker.metadata, namespace)
     await broker.policies.delete_namespace(namespace)
     return done()
 
@@ -179,9 +181,11 @@ async def unload(request: web.Request) -> web.Response:
     An empty `destinationBroker` releases them.
     """
     await _policies(request)
-    to = request.query.get(_DESTINATION)
-    if to and to not in await broker_of(request).metadata.children(BROKERS):
+    broker, to = broker_of(request), request.query.get(_DESTINATION)
+    if to and to not in await broker.metadata.children(BROKERS):
         raise NotFoundError(f"destinationBroker {to} is not an available broker; GET /admin/v2/brokers lists them")
+    if to and not await broker.isolation.permits(namespace_of(request), to):
+        raise NotAllowedError(f"destinationBroker {to} is not allowed by the isolation policy of the namespace")
     await _unload(request, await _bundles(request), to)
     return done()
 

@@ -30,7 +30,7 @@ from quire_broker.balancing.plan.loads import BrokerId
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.isolation import Isolation, urls_of
 from quire_broker.ownership.owners import Bundle, Owner
-from quire_broker.ownership.registration import BROKERS
+from quire_broker.ownership.registration import BROKERS, DRAINING
 from quire_broker.policies.store import Json, decode_json, encode_json
 
 ASSIGNMENTS = "/loadbalance/assignments"
@@ -112,7 +112,7 @@ class Assignments:
 
     async def elsewhere(self, bundle: Bundle) -> Owner | None:
         """Return the broker that gets a bundle without owner; None: this one. ServiceNotReadyError, MetadataError."""
-        if self.closed or await self._is_alone():
+        if self.closed or self._isolation.draining or await self._is_alone():
             return await self._isolation.elsewhere(bundle)
         broker = await self._assigned(bundle)
         if broker == self._id:
@@ -154,9 +154,9 @@ class Assignments:
             except BadVersionError:
                 node = await self._metadata.get(key)
                 found = None if node is None else assignment_of(node).broker
-                if found is not None and (found == self._id or await self._metadata.get(f"{BROKERS}/{found}")):
+                if found is not None and await self._takes_bundles(found):
                     return found
-                # An old question, or a broker that is gone: the leader notices a new version.
+                # An old question, or a broker that is gone or being drained: the leader notices a new version.
                 expected = ABSENT if node is None else node.version
                 await self._metadata.put(key, question, expected=expected, ephemeral=True)
             if await self._metadata.get(LEADER) is None:
@@ -167,6 +167,12 @@ class Assignments:
         finally:
             if self._waiting.get(bundle) is answer:
                 del self._waiting[bundle]
+
+    async def _takes_bundles(self, broker: BrokerId) -> bool:
+        """Return whether the broker is available, and not being drained since it was assigned a bundle."""
+        key = f"{BROKERS}/{broker}"
+        node = None if broker == self._id else await self._metadata.get(key)
+        return broker == self._id or (node is not None and decode_json(key, node.value).get(DRAINING) is not True)
 
     async def _read_answer(self, bundle: Bundle) -> None:
         node = await self._metadata.get(key_of(bundle))

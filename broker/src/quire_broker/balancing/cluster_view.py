@@ -113,12 +113,12 @@ class RuleBook:
             if now_s >= self._isolation_until_s:
                 self._isolation = await self._policies.isolation()
                 self._isolation_until_s = now_s + ISOLATION_S
-            if self._changes != self._policies.changes:
-                self._changes = self._policies.changes
+            changes = self._policies.changes
+            if self._changes != changes:
                 groups = await self._policies.anti_affinity_groups()
                 domains = await self._policies.failure_domains() if groups else {}
                 of_broker = {BrokerId(broker): name for name, brokers in domains.items() for broker in brokers}
-                self._read, self._until_s = Rules({}, groups, of_broker), 0.0
+                self._read, self._until_s, self._changes = Rules({}, groups, of_broker), 0.0, changes
             if now_s >= self._until_s:
                 self._read = replace(self._read, placed=await self._placed(self._read.groups))
                 self._until_s = now_s + PLACED_S

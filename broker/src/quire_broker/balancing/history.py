@@ -9,10 +9,11 @@ A bundle without owner has no report: from this its weight is known. A sample is
 import logging
 from dataclasses import dataclass, field
 
-from quire_bookie.errors import MetadataFormatError
+from quire_bookie.errors import MetadataFormatError, NodeMissingError
 from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, Snapshot, weight
+from quire_broker.names import NamespaceName
 from quire_broker.policies.store import Json, decode_json, encode_json
 
 BUNDLE_DATA = "/loadbalance/bundle-data"
@@ -81,6 +82,16 @@ def stored_weight(data: Json) -> float:
         number("msgThroughputIn") + number("msgThroughputOut"),
         topics if isinstance(topics, int) else 0,
     )
+
+
+async def forget_averages(metadata: MetadataStore, namespace: NamespaceName) -> None:
+    """Remove the averages of a namespace that is being deleted. MetadataError."""
+    keys = [node.key async for page in metadata.scan(f"{BUNDLE_DATA}/{namespace}/") for node in page]
+    for key in keys:
+        try:
+            await metadata.delete(key)
+        except NodeMissingError:
+            continue
 
 
 class History:

@@ -18,6 +18,7 @@ from typing import Any
 
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.errors import ServiceNotReadyError
+from quire_broker.names import NamespaceName
 from quire_broker.ownership.listeners import listeners_of
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owner
 from quire_broker.ownership.patterns import pattern_of
@@ -128,6 +129,13 @@ class Isolation:
         if urls is None:
             raise ServiceNotReadyError(f"no broker that may own bundles of {bundle.namespace} is available; start one")
         return Owner(urls, ours=False)
+
+    async def permits(self, namespace: NamespaceName, broker_id: str) -> bool:
+        """Return whether that broker, which is available, may own bundles of the namespace. MetadataError."""
+        policy = policy_for(str(namespace), await self._policies.isolation())
+        if policy is None:
+            return True
+        return host_of(broker_id) in policy.allowed(host_of(one) for one in await self._metadata.children(BROKERS))
 
     async def successor(self, bundle: Bundle) -> str | None:
         """Return the id of another broker that may own the bundle; None if there is none. MetadataError.

@@ -256,7 +256,7 @@ class Owners:
         losses, deletions = self._sessions_lost, self._deletions_seen
         version = ABSENT if node is None or not (node.owned or given) else node.version
         try:
-            if version == ABSENT or given:
+            if node is None or version == ABSENT or node.value != self._value:  # also one with an offer of ours
                 version = await self._metadata.put(bundle.key, self._value, expected=version, ephemeral=True)
             while version <= self._deleting.get(bundle, ABSENT):
                 # A late deletion removes the node in the version that it names: ours must not have that version.

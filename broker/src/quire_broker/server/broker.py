@@ -232,8 +232,12 @@ class RunningBroker:
                     await asyncio.sleep(CONFIRM_RETRY_S)
 
     async def unload_bundle(self, bundle: Bundle, to: str | None = None) -> None:
-        """Close the topics of a bundle and hand it to the broker `to`, or to any other; without one, release it."""
-        await self.handover.move(bundle, to)
+        """Close the topics of a bundle and hand it to the broker `to`, or to any other; without one, release it.
+
+        Goes on to its end if the caller is cancelled.
+        """
+        name = f"{bundle.namespace}/{bundle.range}"
+        await asyncio.shield(self.background.spawn(self.handover.move(bundle, to), f"unload {name}"))
 
     async def _unload_topics(self, bundle: Bundle) -> None:
         await asyncio.gather(*(self.topics.unload(topic.name) for topic in await self.handover.topics_of(bundle)))
@@ -247,6 +251,14 @@ class RunningBroker:
             log.warning("no bundle is handed over, because the metadata store does not answer: %s", error)
             return
         await self.handover.drain()
+
+    async def _drain_for(self, patience_s: float) -> None:
+        """Drain, but not longer than this: the other topics must be closed in order, too."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self.drain()
+        except TimeoutError:
+            log.warning("%d bundles were not handed over in %.0f s", len(self.owners.held), patience_s)
 
     async def _tick(self) -> None:
         while True:
@@ -262,7 +274,7 @@ class RunningBroker:
         try:
             async with asyncio.timeout(limits.STOP_S):
                 await self.balancing.close()
-                await self.drain()
+                await self._drain_for(limits.STOP_S / 2)
                 await self.topics.close()
                 await self.owners.close()
                 await self._registration.close()

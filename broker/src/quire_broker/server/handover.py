@@ -60,11 +60,13 @@ class Handover:
         """Return the loaded topics of a bundle; without the metadata store possibly others of its namespace."""
         found = []
         for topic in self._topics.loaded:
+            if topic.name.namespace != bundle.namespace:
+                continue
             try:
                 of_bundle = await self._owners.bundle_of(topic.name) == bundle
             except QuireError:
                 # Closing one topic too many is better than keeping one.
-                of_bundle = topic.name.namespace == bundle.namespace
+                of_bundle = True
             if of_bundle:
                 found.append(topic)
         return found
@@ -80,13 +82,15 @@ class Handover:
         moved = None
         try:
             target, version = await self._begin(bundle, to)
-            closed = await self._close(await self.topics_of(bundle))
+            await self._close(await self.topics_of(bundle), closed)
             if target is not None:
                 moved = await self._complete(bundle, target, version, closed)
-            await self._owners.release(bundle)  # one that was taken is no longer ours
         finally:
-            for topic in closed:
-                self._topics.let_go(topic, moved)
+            try:
+                await self._owners.release(bundle)  # one that was taken is no longer ours
+            finally:
+                for topic in closed:
+                    self._topics.let_go(topic, moved)
 
     async def _begin(self, bundle: Bundle, to: str | None) -> tuple[str | None, int]:
         """Choose the next owner and announce the move, so that no other broker takes the bundle."""
@@ -98,14 +102,23 @@ class Handover:
             log.warning("%s/%s is closed without a new owner: %s", bundle.namespace, bundle.range, error)
         return None, 0
 
-    async def _close(self, topics: list[Topic]) -> list[Topic]:
-        """Close the ledgers: of idle topics first, so that the others wait for fewer. Return those closed here."""
+    async def _close(self, topics: list[Topic], closed: list[Topic]) -> None:
+        """Close the ledgers: of idle topics first, so that the others wait less. Add those closed to `closed`.
+
+        They are in it also if this call fails or is cancelled.
+        """
+
+        async def close(topic: Topic) -> None:
+            if await self._topics.quiesce(topic):
+                closed.append(topic)
+
         used = [topic for topic in topics if topic.used]
-        closed: list[Topic] = []
         for group in ([topic for topic in topics if not topic.used], used):
-            done = await asyncio.gather(*(self._topics.quiesce(topic) for topic in group))
-            closed += [topic for topic, ours in zip(group, done, strict=True) if ours]
-        return closed
+            # It waits for all of them, whatever happens to one.
+            done = await asyncio.gather(*(close(topic) for topic in group), return_exceptions=True)
+            for failure in done:
+                if failure is not None:
+                    raise failure
 
     async def _complete(self, bundle: Bundle, to: str, version: int, closed: list[Topic]) -> Moved | None:
         names = tuple(str(topic.name) for topic in closed if topic.used)[:HANDOVER_TOPICS_MAX]
@@ -154,7 +167,7 @@ class Handover:
             async with gate:
                 try:
                     await self.move(bundle)
-                except MetadataError as error:
+                except QuireError as error:
                     log.warning("could not release %s/%s: %s", bundle.namespace, bundle.range, error)
 
         await asyncio.gather(*(one(bundle) for bundle in self._owners.held))

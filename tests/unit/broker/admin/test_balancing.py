@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from quire_broker.balancing.history import BUNDLE_DATA
 from quire_broker.settings.balancing import BalancingSettings
 from tests.support.broker_world import BrokerWorld, running_brokers
 
@@ -105,3 +106,13 @@ async def test_without_balancing_a_broker_names_itself(tmp_path: Path) -> None:
         for number, broker in enumerate(world.brokers):
             _, leader = await ask(world, number, "/admin/v2/brokers/leaderBroker")
             assert leader["brokerId"] == broker.broker_id
+
+
+async def test_the_averages_of_a_namespace_end_with_it(pair: BrokerWorld) -> None:
+    store = pair.sessions[0]
+    for name in ("gone", "gone-2"):
+        assert (await ask(pair, 0, f"/admin/v2/namespaces/public/{name}", "PUT"))[0] == 204
+        await store.put(f"{BUNDLE_DATA}/public/{name}/0x00000000_0xffffffff", b"{}")
+    assert (await ask(pair, 0, "/admin/v2/namespaces/public/gone", "DELETE"))[0] == 204
+    assert await store.get(f"{BUNDLE_DATA}/public/gone/0x00000000_0xffffffff") is None
+    assert await store.get(f"{BUNDLE_DATA}/public/gone-2/0x00000000_0xffffffff") is not None

@@ -97,6 +97,20 @@ async def test_an_assignment_to_a_broker_that_is_gone_is_made_again() -> None:
         assert found.urls in {broker.urls for broker in rest}
 
 
+async def test_an_assignment_to_a_broker_that_is_drained_is_made_again() -> None:
+    async with balanced_brokers("a b c", bundles=1) as brokers:
+        leads = brokers[0]
+        owner = await leads.find(1)
+        chosen = next(broker for broker in brokers if broker.urls == owner.urls)
+        assert not owner.ours, "else no assignment is stored"
+        await chosen.registration.publish({"draining": True})
+        chosen.balancing.assignments._isolation.draining = True
+        await until(lambda: leads.balancing.leader.view()[BrokerId(chosen.id)].draining)
+        rest = {broker.urls for broker in brokers if broker is not chosen}
+        for broker in brokers[::-1]:
+            assert (await broker.find(1)).urls in rest
+
+
 async def test_isolation_policies_and_drains_decide_who_may_get_a_bundle() -> None:
     async with balanced_brokers("a b c", bundles=6) as brokers:
         only = {"namespaces": ["shop/.*"], "primary": ["b", "c"]}

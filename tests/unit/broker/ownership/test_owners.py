@@ -7,12 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
+from quire_bookie.errors import (
+    BadVersionError,
+    MetadataError,
+    MetadataUnavailableError,
+    MetadataUnknownError,
+    NodeMissingError,
+)
 from quire_bookie.metadata.store import SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.lookup import Lookups
-from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Offer, Owners
 from quire_broker.ownership.registration import Registration
 from quire_broker.policies.store import PolicyStore, encode_json
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -296,6 +302,27 @@ async def test_a_deletion_without_an_answer_does_not_remove_the_node_of_a_later_
     for expected in late:
         with pytest.raises(BadVersionError):
             await session.delete(KEY, expected=expected)
+
+
+async def test_a_bundle_that_was_offered_and_not_released_is_no_longer_offered_when_it_is_ours_again(
+    server: SimMetadata,
+) -> None:
+    session, mine = owners(server, A)
+    _, other = owners(server, B)
+    assert await mine.owner_of(BUNDLE)
+    assert mine.leave(BUNDLE)
+    await mine.offer(BUNDLE, Offer("nowhere:1", closed=True))
+    session.cut = True
+    with pytest.raises(MetadataUnavailableError):
+        await mine.release(BUNDLE)
+    session.reach()
+    with pytest.raises(ServiceNotReadyError):
+        await other.owner_of(BUNDLE)
+    again = await mine.owner_of(BUNDLE)
+    assert again is not None and again.ours
+    found = await other.owner_of(BUNDLE)
+    assert found is not None
+    assert (found.ours, found.urls) == (False, A)
 
 
 async def follow(each: Owners) -> list[asyncio.Task[None]]:
