@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from quire_bookie.errors import BadVersionError, MetadataError
+from quire_bookie.errors import BadVersionError, MetadataError, MetadataFormatError
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, Node
 from quire_broker.balancing.events import BalancingEvents
@@ -176,7 +176,11 @@ class Assignments:
 
     async def _read_answer(self, bundle: Bundle) -> None:
         node = await self._metadata.get(key_of(bundle))
-        found = None if node is None else assignment_of(node)
+        try:
+            found = None if node is None else assignment_of(node)
+        except MetadataFormatError as error:
+            _log.warning("an assignment is not used: %s", error)
+            return
         if found is not None and found.broker is not None:
             self._settle(bundle, found.broker)
             if found.source == self._id:

@@ -116,11 +116,13 @@ class Topics:
             return topic
         if not name.persistent:
             raise NotAllowedError("non-persistent topics are not supported yet")
-        if self._closed:
-            raise ServiceNotReadyError("this broker is shutting down")
         if name in self._loaded or name in self._unloading:
             # Its ledger is open until the unload ends: a second topic on it would be closed together with the first.
-            await self._unloaded(name)
+            topic = await self._unloaded(name)
+            if topic is not None:
+                return topic
+        if self._closed:
+            raise ServiceNotReadyError("this broker is shutting down")
         future = self._loading.get(name)
         if future is None:
             if len(self._loading) >= self._settings.loads_max:
@@ -324,11 +326,14 @@ class Topics:
             future.set_result(None)
         topic.disconnect(moved)
 
-    async def _unloaded(self, name: TopicName) -> None:
-        """Wait until a topic is no longer being unloaded. ServiceNotReadyError if that takes too long."""
+    async def _unloaded(self, name: TopicName) -> Topic | None:
+        """Wait until a topic is no longer being unloaded, and return it if another client has loaded it again.
+
+        ServiceNotReadyError if that takes too long.
+        """
         try:
             async with asyncio.timeout(UNLOAD_WAIT_S):
-                while name in self._loaded or name in self._unloading:
+                while self.find(name) is None and (name in self._loaded or name in self._unloading):
                     future = self._unloading.get(name)
                     if future is None:  # it has failed, and a task is about to unload it
                         await asyncio.sleep(_UNLOAD_PAUSE_S)
@@ -336,6 +341,7 @@ class Topics:
                         await asyncio.shield(future)
         except TimeoutError as error:
             raise ServiceNotReadyError(f"{name} is being unloaded; look it up again") from error
+        return self.find(name)
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with its data. TopicNotFoundError, ConflictError while it is in use."""

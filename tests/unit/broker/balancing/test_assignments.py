@@ -111,6 +111,17 @@ async def test_an_assignment_to_a_broker_that_is_drained_is_made_again() -> None
             assert (await broker.find(1)).urls in rest
 
 
+async def test_an_assignment_that_cannot_be_read_does_not_delay_others() -> None:
+    async with balanced_brokers("a b", bundles=8) as brokers:
+        number = 0
+        while not (await brokers[1].find(number)).ours:
+            number += 1
+        (held,) = brokers[1].owners.held
+        await brokers[0].session.put(key_of(held), b"not JSON")
+        assert sum((await owners_of(brokers[1], brokers, topics=80)).values()) == 8
+        assert brokers[1].balancing.events.counts[EventKind.FALLBACK] == 0
+
+
 async def test_isolation_policies_and_drains_decide_who_may_get_a_bundle() -> None:
     async with balanced_brokers("a b c", bundles=6) as brokers:
         only = {"namespaces": ["shop/.*"], "primary": ["b", "c"]}
