@@ -131,25 +131,6 @@ async def settle(link: Link, count: int) -> None:
     await asyncio.sleep(0.01)
 
 
-def test_a_client_that_waits_for_the_end_of_a_topic_gets_the_one_that_another_client_loaded_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("quire_broker.topic.topics._UNLOAD_PAUSE_S", 1.0)
-
-    async def work(world: World, broker: Broker) -> None:
-        old = await broker.topics.get(TOPIC)
-        deletion = asyncio.create_task(broker.topics.delete(TOPIC))
-        while not old.closing:  # noqa: ASYNC110  no event tells
-            await asyncio.sleep(0)
-        waiting = asyncio.create_task(broker.topics.get(TOPIC))
-        await deletion
-        assert not waiting.done()
-        new = await broker.topics.get(TOPIC)
-        assert new is not old and await waiting is new
-
-    scenario(work)
-
-
 def test_a_topic_is_loaded_once_for_any_number_of_requests() -> None:
     async def work(world: World, broker: Broker) -> None:
         topics = await asyncio.gather(*(broker.topics.get(TOPIC) for _ in range(10)))
