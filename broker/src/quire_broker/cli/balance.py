@@ -28,14 +28,26 @@ def register(app: typer.Typer) -> None:
         state = get(http, PATH)
         plan = state
         if not dry_run:
-            leader = state["leader"]
-            if leader is None:
-                raise ConfigError("no broker leads at the moment; repeat the command in some seconds")
-            plan = ask(str(leader["serviceUrl"]), "POST", PATH)
+            plan = ask(leader_of(http, state), "POST", PATH)
         if format_ is Form.JSON:
             print_json(state | plan)
         else:
             _show(state, plan, "would move" if dry_run else "moves")
+
+
+def leader_of(http: str, state: dict[str, Any]) -> str:
+    """Return the address of the leader. ConfigError if there is none, or none that is as safe as `http`."""
+    leader = state["leader"]
+    if leader is None:
+        raise ConfigError("no broker leads at the moment; repeat the command in some seconds")
+    if leader["brokerId"] == state["broker"]:
+        return http
+    url = str(leader["serviceUrl"])
+    if http.startswith("https:") and not url.startswith("https:"):
+        raise ConfigError(
+            f"the leader is at {url}, in plaintext, which would expose the token; give its https address with --http"
+        )
+    return url
 
 
 def _show(state: dict[str, Any], plan: dict[str, Any], verb: str) -> None:
