@@ -24,8 +24,6 @@ from tests.sim.plan import Plan
 T = TypeVar("T")
 COLLECTED_EVERY = 4000
 """Number of clock advances between two garbage collections."""
-YOUNGEST, OLDEST = 0, 2
-"""Generations of the garbage collector. To collect one collects the younger ones with it."""
 _node: contextvars.ContextVar["Node | None"] = contextvars.ContextVar("sim_node", default=None)
 
 
@@ -77,7 +75,6 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = 0.0
         self._advances = 0
-        self.has_collected = False
         self._time_limit_s = time_limit_s
         self._selector = _VirtualSelector(self)
         self._clock_resolution = 1e-9
@@ -102,7 +99,6 @@ class SimLoop(asyncio.BaseEventLoop):
         self._advances += 1
         if self._advances % COLLECTED_EVERY == 0:
             gc.collect()
-            self.has_collected = True
         target = self._scheduled[0].when() if self._scheduled else self._now + seconds  # type: ignore[attr-defined]
         self._now = max(self._now, target)
         if self._now > self._time_limit_s:
@@ -228,20 +224,15 @@ def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, ti
     finally:
         asyncio.set_event_loop(None)
         loop.finish()
-        generation = OLDEST if loop.has_collected else YOUNGEST
         del loop
-        _collect_silently(generation)
+        _collect_silently()
         gc.enable()
 
 
-def _collect_silently(generation: int) -> None:
-    """Collect the objects of dead nodes now, and suppress their errors about a closed loop.
-
-    Without a collection during the run, the youngest generation has all its objects. To collect it alone does not scan
-    the objects of the test session, which thousands of short runs would do.
-    """
+def _collect_silently() -> None:
+    """Collect the objects of dead nodes now, and suppress their errors about a closed loop."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        gc.collect(generation)
+        gc.collect()
     finally:
         sys.unraisablehook = hook
