@@ -88,7 +88,7 @@ def _families(broker: RunningBroker) -> Families:
     families.add_stats(broker.factory.tier.windows.stats, WINDOWS, labels)
     for name, text, value in (
         ("quire_broker_publish_pauses_total", "times reading paused", broker.budget.pauses),
-        ("quire_broker_background_failures_total", "background tasks that failed", broker.background.failures),
+        ("quire_broker_background_failures_total", "background tasks that failed", broker.background_failures),
         (
             "quire_broker_speculative_reads_total",
             "reads sent to a further bookie because one was slow",

@@ -19,7 +19,7 @@ def counters(broker: RunningBroker) -> dict[str, int]:
         "publish_pauses": broker.budget.pauses,
         "bundles_owned": len(broker.owners.held),
         "background_tasks": len(broker.background),
-        "background_failures": broker.background.failures,
+        "background_failures": broker.background_failures,
         "cache_hits": broker.factory.cache.stats.hits,
         "cache_misses": broker.factory.cache.stats.misses,
         "cache_bytes": broker.factory.cache.size_bytes,

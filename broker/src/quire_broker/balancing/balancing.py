@@ -61,6 +61,11 @@ class Balancing:
             self._tasks.keep(self.assignments.follow, "assignments of bundles")
             self._tasks.keep(self.leader.run, "leader of the brokers")
 
+    @property
+    def failures(self) -> int:
+        """How many of its tasks ended with an error, and were started again."""
+        return self._tasks.failures
+
     async def close(self) -> None:
         """Stop, and give leadership up."""
         self.assignments.closed = True

@@ -138,6 +138,11 @@ class RunningBroker:
         self.owners.on_modified = self.handover.modified
 
     @property
+    def background_failures(self) -> int:
+        """How many background tasks ended with an error."""
+        return self.background.failures + self.balancing.failures
+
+    @property
     def urls(self) -> BrokerUrls:
         """The URLs at which clients reach the broker."""
         return replace(self.ports.urls, listeners=self.settings.listeners)

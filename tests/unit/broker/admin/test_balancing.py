@@ -1,5 +1,6 @@
 """The admin API of load balancing, over HTTP, on two brokers."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,18 @@ async def test_the_averages_of_a_namespace_end_with_it(pair: BrokerWorld) -> Non
     assert (await ask(pair, 0, "/admin/v2/namespaces/public/gone", "DELETE"))[0] == 204
     assert await store.get(f"{BUNDLE_DATA}/public/gone/0x00000000_0xffffffff") is None
     assert await store.get(f"{BUNDLE_DATA}/public/gone-2/0x00000000_0xffffffff") is not None
+
+
+async def test_a_failed_task_of_load_balancing_is_counted(pair: BrokerWorld) -> None:
+    broker = pair.brokers[0]
+
+    async def fail() -> None:
+        raise ValueError("a defect")
+
+    before = broker.background_failures
+    await asyncio.wait([broker.balancing._tasks.spawn(fail(), "leader")])
+    assert broker.background_failures == before + 1
+    async with aiohttp.ClientSession() as session, session.get(broker.urls.http + "/metrics") as answer:
+        text = await answer.text()
+    line = next(line for line in text.splitlines() if line.startswith("quire_broker_background_failures_total{"))
+    assert float(line.rsplit(" ", 1)[1]) == before + 1
