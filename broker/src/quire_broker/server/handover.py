@@ -58,18 +58,14 @@ class Handover:
 
     async def topics_of(self, bundle: Bundle) -> list[Topic]:
         """Return the loaded topics of a bundle; without the metadata store possibly others of its namespace."""
-        found = []
-        for topic in self._topics.loaded:
-            if topic.name.namespace != bundle.namespace:
-                continue
-            try:
-                of_bundle = await self._owners.bundle_of(topic.name) == bundle
-            except QuireError:
-                # Closing one topic too many is better than keeping one.
-                of_bundle = True
-            if of_bundle:
-                found.append(topic)
-        return found
+        topics = [topic for topic in self._topics.loaded if topic.name.namespace == bundle.namespace]
+        try:
+            ring = await self._policies.bundles(bundle.namespace)
+        except QuireError:
+            ring = None
+        if ring is None:
+            return topics  # closing one topic too many is better than keeping one
+        return [topic for topic in topics if ring.bundle_of(str(topic.name)) == bundle.range]
 
     async def move(self, bundle: Bundle, to: str | None = None) -> None:
         """Hand a bundle to the broker `to`, or to any that may own it; release it if there is none, or for NO_BROKER.
