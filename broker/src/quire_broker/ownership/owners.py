@@ -368,10 +368,17 @@ class Owners:
         return await self._metadata.put(bundle.key, encode_json(data), expected=version, ephemeral=True)
 
     async def accept(self, bundle: Bundle) -> Offer | None:
-        """Return the offer of the bundle to this broker, if any; a closed bundle is ours then. MetadataError."""
-        if bundle in self._held or bundle in self._leaving or self._draining:
+        """Return the offer of the bundle to this broker, if any; a closed bundle is ours then. MetadataError.
+
+        An offer of ours that was written after the bundle was released is withdrawn: else no broker could take it.
+        """
+        if bundle in self._held or bundle in self._leaving:
             return None
         node = await self._metadata.get(bundle.key)
+        if node is not None and node.owned and node.value != self._value:
+            await self._metadata.delete(bundle.key, expected=node.version)
+        if self._draining:
+            return None
         offer = None if node is None or node.owned else _offer_in(bundle, node)
         if offer is None or offer.to != self._broker_id:
             return None

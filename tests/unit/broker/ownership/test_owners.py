@@ -325,6 +325,37 @@ async def test_a_bundle_that_was_offered_and_not_released_is_no_longer_offered_w
     assert (found.ours, found.urls) == (False, A)
 
 
+async def test_an_offer_that_is_written_after_its_bundle_was_released_is_withdrawn(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    _, other = owners(server, B)
+    assert await mine.owner_of(BUNDLE)
+    late: list[bytes] = []
+
+    async def unanswered(key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
+        late.append(value)
+        raise MetadataUnknownError("no answer came in time")
+
+    session.put = unanswered  # type: ignore[method-assign]
+    assert mine.leave(BUNDLE)
+    with pytest.raises(MetadataUnknownError):
+        await mine.offer(BUNDLE, Offer("nowhere:1"))
+    del session.put
+    await mine.release(BUNDLE)
+    assert await other.owner_of(BUNDLE)
+    offered: list[Bundle] = []
+    mine.on_modified = offered.append
+    running = await follow(mine)
+    await session.put(KEY, late[0], expected=server.version(KEY), ephemeral=True)
+    await until(lambda: bool(offered))
+    third = owners(server, BrokerUrls("pulsar://c:1", "http://c:2"))[1]
+    with pytest.raises(ServiceNotReadyError):
+        await third.owner_of(BUNDLE)
+    assert await mine.accept(BUNDLE) is None
+    assert KEY not in server.nodes
+    for task in running:
+        task.cancel()
+
+
 async def follow(each: Owners) -> list[asyncio.Task[None]]:
     """Run the tasks that a broker runs for its bundles."""
     running = [asyncio.ensure_future(work) for work in (each.run(0.01), each.follow())]
