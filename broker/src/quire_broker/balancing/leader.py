@@ -89,6 +89,7 @@ class Leader:
         self._book = LoadBook(metadata)
         self._history = History(metadata)
         self._state = SheddingState()
+        self._rounding = asyncio.Lock()
         self._given: dict[Bundle, _Given] = {}
         self._deciding: dict[Bundle, asyncio.Lock] = {}
         self._questions: asyncio.Queue[Bundle] = asyncio.Queue()
@@ -307,17 +308,22 @@ class Leader:
         return snapshot, plan_moves(snapshot, self._state, await self._rules.rules(), settings)
 
     async def round(self, *, at_once: bool = False) -> SheddingPlan:
-        """Plan and order moves. `at_once`: a broker need not have been overloaded for some rounds. MetadataError."""
+        """Plan and order moves. `at_once`: a broker need not have been overloaded for some rounds. MetadataError.
+
+        A round begins when the one before it has ended: it then knows its moves.
+        """
         await self._book.ready.wait()
         settings = replace(self._settings, hits=1) if at_once else self._settings
-        snapshot, rules = self._book.snapshot(), await self._rules.rules()
-        plan = plan_moves(snapshot, self._state, rules, settings)
-        if plan.moves and not await self._election.still_leads():
-            return replace(plan, moves=())
-        ordered = [move for move in plan.moves if await self._order(move)]
-        plan = replace(plan, moves=tuple(ordered))
-        self._state = self._state.after(plan, snapshot.now_s, self._settings)
-        return plan
+        async with self._rounding:
+            rules = await self._rules.rules()
+            snapshot = self._book.snapshot()
+            plan = plan_moves(snapshot, self._state, rules, settings)
+            if plan.moves and not await self._election.still_leads():
+                return replace(plan, moves=())
+            ordered = [move for move in plan.moves if await self._order(move)]
+            plan = replace(plan, moves=tuple(ordered))
+            self._state = self._state.after(plan, snapshot.now_s, self._settings)
+            return plan
 
     async def _order(self, move: Move) -> bool:
         bundle = bundle_of(move.bundle)

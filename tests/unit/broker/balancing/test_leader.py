@@ -1,5 +1,6 @@
 """The leader's rounds: moves are ordered at their source, happen, and are cleared away."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -74,6 +75,14 @@ async def test_a_dry_run_moves_nothing_and_tells_the_same_on_every_broker() -> N
         assert not brokers[0].moved
         assert not (await brokers[0].balancing.leader.round()).moves, "it must be overloaded for some rounds"
         assert (await brokers[0].balancing.leader.round(at_once=True)).moves
+
+
+async def test_rounds_at_the_same_time_order_each_move_once_and_obey_the_limit() -> None:
+    async with TwoBrokers(hits=1, moves_per_minute_max=1) as brokers:
+        first = brokers[0].balancing.leader
+        plans = await asyncio.gather(first.round(), first.round(at_once=True), first.round())
+        assert [len(plan.moves) for plan in plans] == [1, 0, 0]
+        assert brokers[0].balancing.events.counts[EventKind.MOVED] == 1
 
 
 async def test_a_broker_that_leads_no_more_moves_nothing() -> None:
