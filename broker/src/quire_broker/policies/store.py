@@ -132,7 +132,10 @@ class PolicyStore:
         self._cluster = cluster
         self._cache: dict[str, _Cached] = {}
         self.changes = 0
-        """Grows with each change that `follow` notices; of any broker, also of this one."""
+        """Grows when `follow` notices a change of local policies or failure domains, by any broker.
+
+        From these a leader reads its rules, which takes a scan of all namespaces: no other change may cause one.
+        """
 
     @property
     def cluster(self) -> str:
@@ -173,8 +176,9 @@ class PolicyStore:
         watch = await watch_with_retries(self._metadata, f"{ADMIN}/", _log.info)
         try:
             async for event in watch:
-                self.changes += 1
                 lost_events = event.kind is EventKind.RESYNC
+                if lost_events or event.key.startswith((f"{LOCAL_POLICIES}/", self._domains_prefix)):
+                    self.changes += 1
                 for key in list(self._cache) if lost_events else [event.key]:
                     if key in self._cache:
                         self._cache[key].until = 0.0
@@ -238,6 +242,10 @@ class PolicyStore:
     @property
     def _isolation_key(self) -> str:
         return f"{CLUSTERS}/{self._cluster}/namespaceIsolationPolicies"
+
+    @property
+    def _domains_prefix(self) -> str:
+        return f"{CLUSTERS}/{self._cluster}/failureDomain/"
 
     async def isolation(self) -> Json:
         """Return the current namespace isolation policies of our cluster by name: nothing is cached."""
@@ -424,7 +432,7 @@ class PolicyStore:
 
     async def failure_domains(self) -> dict[str, list[str]]:
         """Return the brokers of each failure domain of our cluster."""
-        prefix, found = f"{CLUSTERS}/{self._cluster}/failureDomain/", {}
+        prefix, found = self._domains_prefix, {}
         async for page in self._metadata.scan(prefix):
             for node in page:
                 brokers = decode_json(node.key, node.value).get("brokers") or ()
@@ -433,7 +441,7 @@ class PolicyStore:
 
     async def set_failure_domain(self, name: str, brokers: list[str] | None) -> None:
         """Store a failure domain, or delete it with None; NotFoundError if there is none to delete."""
-        key = f"{CLUSTERS}/{self._cluster}/failureDomain/{name}"
+        key = f"{self._domains_prefix}{name}"
         if brokers is None:
             await self._delete(key, f"Failure domain {name}")
         else:

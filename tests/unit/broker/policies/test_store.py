@@ -167,6 +167,34 @@ async def test_a_change_of_another_broker_applies_at_once_and_an_outage_keeps_th
     following.cancel()
 
 
+async def test_only_changes_of_local_policies_and_failure_domains_count_as_changes_of_rules() -> None:
+    server, _, store = make()
+    other = PolicyStore(SimMetadataStore(server), "c1")
+    await initialise_cluster(store, BrokerUrls("pulsar://a:1", "http://a:2"))
+    assert await store.bundles(NAMESPACE)
+    following = asyncio.ensure_future(store.follow())
+    while not server.watches:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    await other.create_tenant("shop", {})
+    await other.create_namespace(NamespaceName("shop", "orders"))
+    await other.create_partitions(parse_topic("persistent://public/default/many"), 3)
+    await other.update_policies(NAMESPACE, lambda policies: policies.update(message_ttl_in_seconds=7))
+    while (await store.policies(NAMESPACE) or {}).get("message_ttl_in_seconds") != 7:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    assert store.changes == 0
+    await other.set_anti_affinity(NAMESPACE, "apart")
+    while store.changes != 1:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    await other.set_failure_domain("zone", ["a:2"])
+    while store.changes != 2:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    for watch in server.watches:
+        watch.lose_events()
+    while store.changes != 3:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+    following.cancel()
+
+
 async def test_a_node_that_is_not_json_is_an_error() -> None:
     _, session, store = make()
     await session.put("/admin/policies/public/default", b"\xff{")
