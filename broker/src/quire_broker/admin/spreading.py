@@ -162,17 +162,24 @@ async def _spread(
     failures: dict[str, QuireError] = {}
 
     async def serve(part: Part) -> None:
+        bound = asyncio.timeout_at(until_s)
         try:
-            async with asyncio.timeout_at(until_s), gate:
+            async with bound, gate:
                 done, value = await _serve(request, part)
             if done:
                 found[part.name] = value
-        except TimeoutError:
-            failures[part.name] = ServiceNotReadyError(f"not done in {SPREAD_S:.0f} s")
+        except TimeoutError as error:
+            text = f"not done in {SPREAD_S:.0f} s" if bound.expired() else f"its work timed out: {error!r}"
+            failures[part.name] = ServiceNotReadyError(text)
         except QuireError as error:
             (omitted if code_of(error) in fine else failures)[part.name] = error
 
-    await asyncio.gather(*(serve(part) for part in parts))
+    try:
+        async with asyncio.TaskGroup() as group:  # an error that is not expected ends the other parts, too
+            for part in parts:
+                group.create_task(serve(part))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
     if failures:
         raise _joined(failures, len(parts), kind)
     return found, omitted
