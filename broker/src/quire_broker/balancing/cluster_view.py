@@ -11,7 +11,7 @@ from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import EventKind, MetadataStore
 from quire_broker.balancing.load_report import load_of
 from quire_broker.balancing.plan.candidates import Rules
-from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot
+from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot, is_bundle_name
 from quire_broker.ownership.owners import OWNERS
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.store import Json, PolicyStore, decode_json
@@ -20,27 +20,41 @@ ISOLATION_S = 0.1
 """How long isolation policies may be stale."""
 PLACED_S = 1.0
 """How long the owners of namespaces with a group may be stale."""
+_SHOWN_MAX = 200
+"""Characters of an invalid name in the log."""
 _log = logging.getLogger("quire.broker.balancing")
 
 
-async def read_snapshot(metadata: MetadataStore) -> Snapshot:
-    """Read all load reports once. Their age is unknown: they count as current. MetadataError."""
+async def read_snapshot(metadata: MetadataStore, told: set[str] | None = None) -> Snapshot:
+    """Read all load reports once. Their age is unknown: they count as current. MetadataError.
+
+    `told`: the keys of reports with invalid names that are in the log already.
+    """
     now_s = asyncio.get_running_loop().time()
     found: dict[BrokerId, BrokerLoad] = {}
+    told = set() if told is None else told
     async for page in metadata.scan(f"{BROKERS}/"):
         for node in page:
-            load = _load(node.key, node.value, now_s)
+            load = _load(node.key, node.value, now_s, told)
             if load is not None:
                 found[load.broker] = load
     return Snapshot(now_s, found)
 
 
-def _load(key: str, value: bytes, now_s: float) -> BrokerLoad | None:
+def _load(key: str, value: bytes, now_s: float, told: set[str]) -> BrokerLoad | None:
     try:
-        return load_of(key.removeprefix(f"{BROKERS}/"), decode_json(key, value), now_s)
+        load = load_of(key.removeprefix(f"{BROKERS}/"), decode_json(key, value), now_s)
     except MetadataFormatError as error:
         _log.warning("a load report is not used: %s", error)
         return None
+    bundles = tuple(each for each in load.bundles if is_bundle_name(each.name))
+    if len(bundles) == len(load.bundles):
+        return load
+    if key not in told:
+        told.add(key)
+        wrong = next(each.name for each in load.bundles if not is_bundle_name(each.name))
+        _log.warning("%s: %r is not a name of a bundle: such bundles are not moved", key, wrong[:_SHOWN_MAX])
+    return replace(load, bundles=bundles)
 
 
 class LoadBook:
@@ -49,6 +63,8 @@ class LoadBook:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._loads: dict[BrokerId, BrokerLoad] = {}
+        self._told: set[str] = set()
+        """Keys of reports whose invalid names are in the log."""
         self.ready = asyncio.Event()
 
     def snapshot(self) -> Snapshot:
@@ -66,6 +82,7 @@ class LoadBook:
                     await self._read_all()
                 elif event.kind is EventKind.DELETED:
                     self._loads.pop(BrokerId(event.key.removeprefix(f"{BROKERS}/")), None)
+                    self._told.discard(event.key)
                 else:
                     await self._read_one(event.key)
         finally:
@@ -73,7 +90,9 @@ class LoadBook:
             await watch.close()
 
     async def _read_all(self) -> None:
-        found = await with_retries(lambda: read_snapshot(self._metadata), "read the load reports", _log.info)
+        found = await with_retries(
+            lambda: read_snapshot(self._metadata, self._told), "read the load reports", _log.info
+        )
         for broker, load in found.brokers.items():
             known = self._loads.get(broker)
             if known is not None and _same(known, load):
@@ -81,12 +100,13 @@ class LoadBook:
             self._loads[broker] = load
         for gone in self._loads.keys() - found.brokers.keys():
             del self._loads[gone]
+            self._told.discard(f"{BROKERS}/{gone}")
 
     async def _read_one(self, key: str) -> None:
         node = await with_retries(lambda: self._metadata.get(key), f"read {key}", _log.info)
         if node is None:
             return  # the event of its deletion follows
-        load = _load(key, node.value, asyncio.get_running_loop().time())
+        load = _load(key, node.value, asyncio.get_running_loop().time(), self._told)
         if load is not None:
             self._loads[load.broker] = load
 

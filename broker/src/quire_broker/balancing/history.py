@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from quire_bookie.errors import MetadataFormatError, NodeMissingError
 from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import MetadataStore
+from quire_broker.balancing.load_report import number_of
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, Snapshot, weight
 from quire_broker.names import NamespaceName
 from quire_broker.policies.store import Json, decode_json, encode_json
@@ -70,17 +71,11 @@ class BundleHistory:
 
 def stored_weight(data: Json) -> float:
     """Return the weight of a bundle by a node that any broker wrote."""
-
-    def number(key: str) -> float:
-        average = data.get("longTermData")
-        value = average.get(key) if isinstance(average, dict) else None
-        return float(value) if isinstance(value, int | float) else 0.0
-
-    topics = data.get("topics")
+    average = data.get("longTermData")
     return weight(
-        number("msgRateIn") + number("msgRateOut"),
-        number("msgThroughputIn") + number("msgThroughputOut"),
-        topics if isinstance(topics, int) else 0,
+        number_of(average, "msgRateIn") + number_of(average, "msgRateOut"),
+        number_of(average, "msgThroughputIn") + number_of(average, "msgThroughputOut"),
+        int(number_of(data, "topics")),
     )
 
 

@@ -20,6 +20,7 @@ from quire_broker.settings.balancing import BalancingSettings
 
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 _KBIT_PER_BYTE = 8 / 1000
+_NUMBER_MAX = 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +110,21 @@ def report_of(
     return found | {"maxResourceUsage": _scarcest(found)[0]}
 
 
-def _number(data: Any, key: str) -> float:
+def number_of(data: Any, key: str) -> float:
+    """Return a number of a decoded JSON object; 0 if it is missing, of another type, or too large to be true."""
     value = data.get(key) if isinstance(data, dict) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return 0.0
+    return float(value) if abs(value) <= _NUMBER_MAX else 0.0
 
 
 def _scarcest(data: Json) -> tuple[float, str]:
     """Return usage and name of the resource that is used most. Resources without a limit do not count."""
     shares = [(0.0, "cpu")]
     for name in _RESOURCES:
-        limit = _number(data.get(name), "limit")
+        limit = number_of(data.get(name), "limit")
         if limit > 0:
-            shares.append((max(0.0, _number(data.get(name), "usage")) / limit, name))
+            shares.append((max(0.0, number_of(data.get(name), "usage")) / limit, name))
     return max(shares, key=lambda each: each[0])
 
 
@@ -131,10 +135,10 @@ def load_of(broker: str, data: Json, reported_s: float) -> BrokerLoad:
     bundles = tuple(
         BundleLoad(
             BundleName(str(name)),
-            int(_number(each, "topics")),
-            int(_number(each, "producerCount") + _number(each, "consumerCount")),
-            _number(each, "msgRateIn") + _number(each, "msgRateOut"),
-            _number(each, "msgThroughputIn") + _number(each, "msgThroughputOut"),
+            int(number_of(each, "topics")),
+            int(number_of(each, "producerCount") + number_of(each, "consumerCount")),
+            number_of(each, "msgRateIn") + number_of(each, "msgRateOut"),
+            number_of(each, "msgThroughputIn") + number_of(each, "msgThroughputOut"),
         )
         for name, each in (stats.items() if isinstance(stats, dict) else ())
     )
@@ -143,10 +147,10 @@ def load_of(broker: str, data: Json, reported_s: float) -> BrokerLoad:
         usage,
         resource,
         bundles,
-        int(_number(data, "numBundles")),
-        int(_number(data, "numTopics")),
-        _number(data, "msgRateIn") + _number(data, "msgRateOut"),
-        _number(data, "msgThroughputIn") + _number(data, "msgThroughputOut"),
+        int(number_of(data, "numBundles")),
+        int(number_of(data, "numTopics")),
+        number_of(data, "msgRateIn") + number_of(data, "msgRateOut"),
+        number_of(data, "msgThroughputIn") + number_of(data, "msgThroughputOut"),
         reported_s,
         data.get(DRAINING) is True,
     )

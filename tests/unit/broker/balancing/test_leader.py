@@ -8,6 +8,7 @@ import pytest
 from quire_broker.balancing import leader
 from quire_broker.balancing.assignments import ASSIGNMENTS
 from quire_broker.balancing.events import EventKind
+from quire_broker.balancing.plan.loads import BrokerId
 from tests.unit.broker.balancing.brokers import BalancedBroker, balanced_brokers, until
 
 
@@ -100,3 +101,24 @@ async def test_a_move_that_does_not_happen_is_given_up(quick: None, monkeypatch:
         events = brokers[0].balancing.events
         await until(lambda: events.counts[EventKind.GIVEN_UP])
         assert len(brokers[0].owners.held) == 4
+
+
+async def test_malformed_names_and_numbers_of_a_report_end_no_term_and_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with TwoBrokers(hits=1) as brokers:
+        first = brokers[0]
+        report = dict(first.registration.data)
+        bundle = {"msgRateIn": 45.0, "topics": 10**400, "producerCount": float("inf")}
+        names = ("shop/orders", "a/b/c/0x00000000_0xffffffff", "shop/orders/all", "")
+        report["lastStats"] = dict.fromkeys(names, bundle) | report["lastStats"]
+        leader = first.balancing.leader
+        for number in range(2):
+            await first.registration.publish(report | {"numTopics": 77 + number})
+            await until(lambda topics=77 + number: leader.view()[BrokerId("a:2")].topics == topics)
+        plan = await leader.round()
+        assert {move.bundle.rpartition("/")[0] for move in plan.moves} == {"shop/orders"}
+        assert leader.leads
+        assert [record.getMessage() for record in caplog.records if "not a name of a bundle" in record.message] == [
+            "/loadbalance/brokers/a:2: 'shop/orders' is not a name of a bundle: such bundles are not moved"
+        ]

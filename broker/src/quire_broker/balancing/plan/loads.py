@@ -4,6 +4,7 @@ A *usage* is the share of a broker's scarcest resource that is in use: 0.0 is id
 bundle causes cannot be measured; it is estimated from the bundle's share of the broker's *weight*.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NewType
@@ -17,6 +18,12 @@ BYTES_PER_UNIT = 4096
 """Bytes that cost about as much as one message."""
 TOPIC_UNITS = 0.1
 """Weight of a topic without traffic."""
+_BUNDLE_NAME = re.compile(r"[^/]+/[^/]+/0x[0-9a-fA-F]+_0x[0-9a-fA-F]+")
+
+
+def is_bundle_name(text: str) -> bool:
+    """Return whether the text has the form of a bundle's name."""
+    return _BUNDLE_NAME.fullmatch(text) is not None
 
 
 def namespace_of(bundle: BundleName) -> str:
