@@ -14,7 +14,7 @@ def test_from_the_second_task_on_collections_skip_existing_objects(monkeypatch: 
     before = gc.get_freeze_count()
     try:
         task_begins()
-        assert gc.get_freeze_count() == before
+        assert gc.get_freeze_count() <= before, "without a freeze it only falls, by objects that are released"
         task_begins()
         frozen = gc.get_freeze_count()
         assert frozen > before
@@ -31,4 +31,4 @@ def test_a_fork_counts_its_own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     task_begins()
     monkeypatch.setattr(os, "getpid", lambda: 1)
     task_begins()
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() <= before
