@@ -14,7 +14,10 @@ else
   "$here/up.sh"
   export QUIRE_E2E_KUBECONFIG="$QUIRE_K8S_CACHE/kubeconfig"
 fi
-if [ $# -gt 0 ]; then arguments=("$@"); else
+if [ $# -gt 0 ]; then
+  arguments=("$@")
+  [[ " $* " = *" -m "* ]] || arguments=(-m e2e "$@") # pytest deselects them otherwise
+else
   arguments=(-m e2e)
   export QUIRE_E2E_MESSAGES=${QUIRE_E2E_MESSAGES:-1000000}
 fi

@@ -17,7 +17,7 @@ export KUBECONFIG="${QUIRE_E2E_KUBECONFIG:-$QUIRE_K8S_CACHE/kubeconfig}"
 in_net() { "$here/in_net.sh" "$@"; }
 examples=docs/kubernetes/examples
 in_net helm upgrade --install quire charts/quire --namespace quire --create-namespace --values "$examples/values-try.yaml" \
-  --take-ownership --wait --timeout 5m >/dev/null
+  --set "etcd.image=$(images/build.sh --names etcd)" --take-ownership --wait --timeout 5m >/dev/null
 in_net kubectl --namespace quire apply -f "$examples/quickstart.yaml"
 for resource in bookie/pool managedledger/orders; do
   in_net kubectl --namespace quire wait "$resource" --for=condition=Ready --timeout=5m
