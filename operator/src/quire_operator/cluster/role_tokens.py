@@ -78,7 +78,7 @@ class RoleTokens:
             owner = {"apiVersion": API_VERSION, "kind": self._resource.KIND, "name": meta.name, "uid": meta.uid}
             labels = {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER}
             metadata = {
-                "name": action.secret,
+                "name": action.secret_name,
                 "namespace": meta.namespace,
                 "labels": labels,
                 "ownerReferences": [owner | {"controller": True}],
@@ -86,7 +86,7 @@ class RoleTokens:
             made = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
             await self._kube.create(collection("v1", "Secret", meta.namespace), made)
         else:
-            path = object_path("v1", "Secret", meta.namespace, action.secret)
+            path = object_path("v1", "Secret", meta.namespace, action.secret_name)
             await self._kube.replace(path, {**self._secret, "data": data})
 
     def _is_ours(self, secret: Manifest) -> bool:

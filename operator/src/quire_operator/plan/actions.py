@@ -143,7 +143,7 @@ class DeleteRun:
 class IssueToken:
     """Sign a token for a role and write it to the Secret of the resource."""
 
-    secret: str
+    secret_name: str
     role: str
     expires_s: int
     """In seconds since the epoch."""

@@ -37,7 +37,7 @@ def test_a_token_is_issued_if_there_is_none_that_is_valid(seen: ObservedToken, i
     found = wanted_token(role(), seen, URL, NOW_S)
     assert (found is not None) is issued
     if found is not None:
-        assert (found.role, found.secret, found.expires_s) == ("billing", "billing-token", NOW_S + 720 * HOUR_S)
+        assert (found.role, found.secret_name, found.expires_s) == ("billing", "billing-token", NOW_S + 720 * HOUR_S)
 
 
 @pytest.mark.parametrize(
