@@ -102,7 +102,8 @@ class Broker:
     async def serve(self, end_s: float) -> None:
         """Take the bundle when it is free, write or only read, and sometimes release it."""
         loop = asyncio.get_running_loop()
-        running = [loop.create_task(work) for work in (self.owners.run(), self.owners.follow())]
+        works = (self.owners.run(), self.owners.follow(), self.owners.release_again())
+        running = [loop.create_task(work) for work in works]
         chance = self._world.chance
         while self._world.loop.time() < end_s:
             try:

@@ -160,6 +160,9 @@ class Owners:
         self._session_lost = False
         self._doubts = asyncio.Event()
         self._leaving: set[Bundle] = set()
+        self._unreleased: dict[Bundle, None] = {}
+        """Bundles whose release failed, in order: their nodes keep other brokers away. See `release_again`."""
+        self._release_failed = asyncio.Event()
         self._deleting: dict[Bundle, int] = {}
         """Bundles whose deletion by `release` is unknown and may still happen: the highest version it named."""
         self._taking: dict[Bundle, asyncio.Lock] = {}
@@ -430,9 +433,22 @@ class Owners:
         return True
 
     async def release(self, bundle: Bundle) -> None:
-        """Release a bundle that we left to others; does nothing for one that was lost or taken again meanwhile."""
+        """Release a bundle that we left to others; does nothing for one that was lost or taken again meanwhile.
+
+        After a MetadataError, `release_again` releases it.
+        """
         if bundle not in self._leaving:
             return
+        try:
+            await self._remove_node(bundle)
+        except (MetadataError, asyncio.CancelledError):
+            self._unreleased[bundle] = None
+            self._release_failed.set()
+            raise
+        finally:
+            self._leaving.discard(bundle)
+
+    async def _remove_node(self, bundle: Bundle) -> None:
         version = ABSENT
         try:
             node = await self._metadata.get(bundle.key)
@@ -444,8 +460,24 @@ class Owners:
         except MetadataUnknownError:
             self._deleting[bundle] = max(version, self._deleting.get(bundle, ABSENT))
             raise
-        finally:
-            self._leaving.discard(bundle)
+
+    async def release_again(self) -> None:
+        """Release the bundles whose release failed, until cancelled: else their nodes stay as long as the session."""
+        while True:
+            await self._release_failed.wait()
+            self._release_failed.clear()
+            for bundle in list(self._unreleased):
+                again = partial(self._release_again, bundle)
+                await with_retries(again, f"release {bundle.namespace}/{bundle.range}", log.warning)
+
+    async def _release_again(self, bundle: Bundle) -> None:
+        async with self._taking.setdefault(bundle, asyncio.Lock()):  # no lookup finds the node that is being removed
+            try:
+                if bundle not in self._held and bundle not in self._leaving:  # else it was taken again
+                    await self._remove_node(bundle)
+            finally:
+                self._taking.pop(bundle, None)
+        self._unreleased.pop(bundle, None)
 
     async def close(self) -> None:
         """Release everything and take no bundles any more."""

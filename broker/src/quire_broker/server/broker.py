@@ -167,6 +167,7 @@ class RunningBroker:
         self.background.keep(self._registration.run, "registration")
         self.background.keep(self.owners.run, "bundles in doubt")
         self.background.keep(self.owners.follow, "owner nodes of bundles")
+        self.background.keep(self.owners.release_again, "bundles that could not be released")
         self.background.keep(self.policies.follow, "policies")
         self.background.keep(self._tick, "tick")
         self.background.keep(Expiry(self.topics, self.policies, self.clock).run, "expiry of messages")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -323,6 +324,32 @@ async def test_a_bundle_that_was_offered_and_not_released_is_no_longer_offered_w
     found = await other.owner_of(BUNDLE)
     assert found is not None
     assert (found.ours, found.urls) == (False, A)
+
+
+async def test_a_release_that_failed_is_repeated_unless_the_bundle_was_taken_again(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    _, other = owners(server, B)
+    halves = [replace(BUNDLE, range=half) for half in ("0x00000000_0x80000000", "0x80000000_0xffffffff")]
+    for half in halves:
+        assert await mine.owner_of(half)
+        assert mine.leave(half)
+        await mine.offer(half, Offer("nowhere:1", closed=True))
+    session.cut = True
+    for half in halves:
+        with pytest.raises(MetadataUnavailableError):
+            await mine.release(half)
+    session.reach()
+    again = await mine.owner_of(halves[0])
+    assert again is not None and again.ours
+    session.cut = True
+    releasing = asyncio.create_task(mine.release_again())
+    await asyncio.sleep(0.02)
+    session.reach()
+    await until(lambda: halves[1].key not in server.nodes)
+    found = [await other.owner_of(half) for half in halves]
+    assert [owner.ours for owner in found if owner is not None] == [False, True]
+    assert mine.certain(halves[0])
+    releasing.cancel()
 
 
 async def test_an_offer_that_is_written_after_its_bundle_was_released_is_withdrawn(server: SimMetadata) -> None:
