@@ -9,7 +9,7 @@ owner nodes decide; before it moves bundles, a leader reads whether it still lea
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
@@ -26,10 +26,10 @@ from quire_broker.balancing.assignments import (
 )
 from quire_broker.balancing.cluster_view import LoadBook, RuleBook, read_snapshot
 from quire_broker.balancing.events import BalancingEvents, EventKind
+from quire_broker.balancing.given import PENDING_S, Given, GivenBundles
 from quire_broker.balancing.history import History
-from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot
-from quire_broker.balancing.plan.placement import NONE_PENDING, Pending, place
+from quire_broker.balancing.plan.placement import place
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan, SheddingState, plan_moves
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle
@@ -43,19 +43,7 @@ ASSIGNED_S = 30.0
 """An assignment whose broker has not taken the bundle by then is removed."""
 MOVE_S = 120.0
 """A move that has not happened by then is given up."""
-PENDING_S = 120.0
-REPORT_LAG_S = 2.0
 _log = logging.getLogger("quire.broker.balancing")
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """An assignment that this leader has made."""
-
-    broker: BrokerId
-    at_s: float
-    usage: float = 0.0
-    source: BrokerId | None = None
 
 
 def name_of(bundle: Bundle) -> BundleName:
@@ -90,7 +78,7 @@ class Leader:
         self._history = History(metadata)
         self._state = SheddingState()
         self._rounding = asyncio.Lock()
-        self._given: dict[Bundle, _Given] = {}
+        self._given = GivenBundles()
         self._deciding: dict[Bundle, asyncio.Lock] = {}
         self._questions: asyncio.Queue[Bundle] = asyncio.Queue()
         self._asked: set[Bundle] = set()
@@ -110,7 +98,7 @@ class Leader:
 
     async def _lead(self) -> None:
         self._book, self._history = LoadBook(self._metadata), History(self._metadata)
-        self._state, self._given = SheddingState(), {}
+        self._state, self._given = SheddingState(), GivenBundles()
         self._events.add(EventKind.LEADER, f"{self._id} leads")
         self.leads = True
         self._assignments.decide = self.decide
@@ -192,37 +180,17 @@ class Leader:
         if earlier is not None and now_s - earlier.at_s < ASSIGNED_S and chosen is not None and not chosen.draining:
             await self._store(bundle, Assignment(earlier.broker), question)
             return earlier.broker
-        rules, name = self._with_given(await self._rules.rules()), name_of(bundle)
-        known = self._history.weight_of(name)
-        found = place(name, self._book.snapshot(), rules, self._pending(), self._settings, known_weight=known)
+        name, rules = name_of(bundle), self._given.placed_in(await self._rules.rules(), str(bundle.namespace))
+        snapshot, now_s = self._book.snapshot(), asyncio.get_running_loop().time()
+        pending, known = self._given.pending(snapshot.brokers, now_s), self._history.weight_of(name)
+        found = place(name, snapshot, rules, pending, self._settings, known_weight=known)
         if found is None:
             await self._remove(bundle)
             return None
-        self._given[bundle] = _Given(found.broker, now_s, found.added)
+        self._given.add(Given(bundle, found.broker, now_s, found.added))
         self._events.add(EventKind.ASSIGNED, found.explain())
         await self._store(bundle, Assignment(found.broker), question)
         return found.broker
-
-    def _with_given(self, rules: Rules) -> Rules:
-        """Return the rules with the namespaces of a group that were just assigned: their owners may not be read yet."""
-        if not rules.groups:
-            return rules
-        placed = {broker: set(namespaces) for broker, namespaces in rules.placed.items()}
-        for bundle, given in self._given.items():
-            if str(bundle.namespace) in rules.groups:
-                placed.setdefault(given.broker, set()).add(str(bundle.namespace))
-        return replace(rules, placed={broker: frozenset(namespaces) for broker, namespaces in placed.items()})
-
-    def _pending(self) -> dict[BrokerId, Pending]:
-        """Return the bundles that each broker was given since its last report."""
-        now_s, loads = asyncio.get_running_loop().time(), self._book.snapshot().brokers
-        found: dict[BrokerId, Pending] = {}
-        for given in self._given.values():
-            load = loads.get(given.broker)
-            reported_s = load.reported_s if load is not None else 0.0
-            if reported_s - REPORT_LAG_S < given.at_s and now_s - given.at_s < PENDING_S:
-                found[given.broker] = found.get(given.broker, NONE_PENDING).plus(given.usage)
-        return found
 
     async def _store(self, bundle: Bundle, assignment: Assignment, node: Node | None) -> None:
         """Write an assignment in place of `node`.
@@ -253,25 +221,26 @@ class Leader:
         while True:
             await asyncio.sleep(CHECK_S)
             now_s = asyncio.get_running_loop().time()
-            for bundle, given in list(self._given.items()):
+            for given in self._given.all():
                 if now_s - given.at_s < CHECK_S / 2:
                     continue
                 try:
-                    await self._clear_one(bundle, given, now_s - given.at_s)
+                    await self._clear_one(given, now_s - given.at_s)
                 except MetadataError as error:
-                    _log.info("cannot remove the assignment of %s yet: %s", name_of(bundle), error)
+                    _log.info("cannot remove the assignment of %s yet: %s", name_of(given.bundle), error)
 
-    async def _clear_one(self, bundle: Bundle, given: _Given, age_s: float) -> None:
+    async def _clear_one(self, given: Given, age_s: float) -> None:
+        bundle = given.bundle
         if given.source is None:
             if age_s >= PENDING_S:
-                del self._given[bundle]
+                self._given.remove(given)
             if age_s >= ASSIGNED_S or await self._owner_of(bundle) is not None:
                 await self._remove(bundle)
             return
         moved = await self._owner_of(bundle) == given.broker
         if moved or age_s >= MOVE_S:
             await self._remove(bundle)
-            self._given.pop(bundle, None)
+            self._given.remove(given)
             if not moved:
                 text = f"{name_of(bundle)} has not come from {given.source} to {given.broker}"
                 self._events.add(EventKind.GIVEN_UP, text)
@@ -330,7 +299,8 @@ class Leader:
         if await self._owner_of(bundle) != move.source:
             return False  # it has moved since the report
         await self._store(bundle, Assignment(move.target, move.source), None)
-        self._given[bundle] = _Given(move.target, asyncio.get_running_loop().time(), move.usage, move.source)
+        now_s = asyncio.get_running_loop().time()
+        self._given.add(Given(bundle, move.target, now_s, move.usage, move.source))
         self._events.add(EventKind.MOVED, move.explain())
         return True
 

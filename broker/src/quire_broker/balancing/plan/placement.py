@@ -20,10 +20,6 @@ class Pending:
     bundles: int = 0
     usage: float = 0.0
 
-    def plus(self, usage: float) -> "Pending":
-        """Return this with one bundle more."""
-        return Pending(self.bundles + 1, self.usage + usage)
-
 
 NONE_PENDING = Pending()
 

@@ -58,7 +58,8 @@ class SimulatedCluster:
         for name in self.rates:
             found = place(name, seen, Rules(), pending, settings)
             assert found is not None
-            pending[found.broker] = pending.get(found.broker, NONE_PENDING).plus(found.added)
+            before = pending.get(found.broker, NONE_PENDING)
+            pending[found.broker] = Pending(before.bundles + 1, before.usage + found.added)
             self.owners[name] = found.broker
 
     def usages(self) -> dict[BrokerId, float]:

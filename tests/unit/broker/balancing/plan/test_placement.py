@@ -55,7 +55,8 @@ def test_bundles_of_an_idle_cluster_are_spread_evenly() -> None:
     for number in range(60):
         found = place(bundle(number), seen, Rules(), pending, SETTINGS)
         assert found is not None
-        pending[found.broker] = pending.get(found.broker, NONE_PENDING).plus(found.added)
+        before = pending.get(found.broker, NONE_PENDING)
+        pending[found.broker] = Pending(before.bundles + 1, before.usage + found.added)
     assert {broker: each.bundles for broker, each in pending.items()} == {A: 20, B: 20, C: 20}
 
 
