@@ -156,7 +156,7 @@ def damage(folder: Path, name: str, kind: str, older: Path | None, chance: rando
         return f"{name} removed"
     data = bytearray(path.read_bytes())
     # Most bytes of these files are unused zeros: damage only the used part.
-    used = max((at for at in range(len(data) - 1, -1, -1) if data[at]), default=0) + 1
+    used = max(len(data.rstrip(b"\0")), 1)
     at = chance.randrange(used)
     if kind == "truncated":
         path.write_bytes(data[:at])
