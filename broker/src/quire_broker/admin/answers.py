@@ -1,8 +1,9 @@
 """JSON responses of the admin API, and the only mapping of errors to HTTP codes: {"reason": "..."}."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -32,6 +33,8 @@ from quire_broker.errors import (
 
 log = logging.getLogger("quire.broker.admin")
 BODY_BYTES_MAX = 1024 * 1024
+SLICE_S = 0.002
+"""How long a large response is created at a time, until other tasks run. See `answer_in_pieces`."""
 
 _CODES: tuple[tuple[type[QuireError], int], ...] = (
     (AuthenticationError, 401),
@@ -68,6 +71,25 @@ def failure(status: int, reason: str) -> web.Response:
 def answer(value: Any, status: int = 200) -> web.Response:
     """Return a JSON response."""
     return web.json_response(value, status=status)
+
+
+async def answer_in_pieces(request: web.Request, pieces: Iterable[str]) -> web.StreamResponse:
+    """Send a JSON response whose text is created piece by piece: a large one neither stops the others nor fills memory.
+
+    A piece must not fail: the status has been sent.
+    """
+    response, loop = web.StreamResponse(), asyncio.get_running_loop()
+    response.content_type, response.charset = "application/json", "utf-8"
+    await response.prepare(request)
+    found, began_s = bytearray(), loop.time()
+    for piece in pieces:
+        found += piece.encode()
+        if loop.time() - began_s >= SLICE_S:
+            await response.write(bytes(found))
+            await asyncio.sleep(0)
+            found, began_s = bytearray(), loop.time()
+    await response.write_eof(bytes(found))
+    return response
 
 
 def done() -> web.Response:

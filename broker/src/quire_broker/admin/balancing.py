@@ -1,11 +1,13 @@
 """Load balancing over HTTP: /admin/quire/balancing, Pulsar's broker-stats, leaderBroker and the split of a bundle."""
 
+import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
 
-from quire_broker.admin.answers import answer, done
+from quire_broker.admin.answers import answer, answer_in_pieces, done
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import on_bundles
@@ -16,10 +18,13 @@ from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BrokerLoad
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
 from quire_broker.balancing.plan.splitting import RANGE_HALF, TOPIC_COUNT
-from quire_broker.balancing.usage import bundle_stats
+from quire_broker.balancing.usage import TOPICS_PER_STEP, bundle_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
+from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle
+from quire_broker.policies.bundles import Bundles
 from quire_broker.server.broker import RunningBroker
+from quire_broker.topic.topic import Topic
 
 ALGORITHM = "splitAlgorithmName"
 """Query parameter of a split, as in Pulsar."""
@@ -115,15 +120,41 @@ async def load_report(request: web.Request) -> web.Response:
     return answer(broker_of(request).balancing.registration.data)
 
 
-async def topics(request: web.Request) -> web.Response:
+async def topics(request: web.Request) -> web.StreamResponse:
     """Return the stats of the topics of this broker: `{namespace: {bundle: {"persistent": {topic: stats}}}}`."""
     broker = broker_of(request)
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for topic in broker.topics.loaded:
-        bundle = await broker.owners.bundle_of(topic.name)
-        bundles = found.setdefault(str(bundle.namespace), {})
-        bundles.setdefault(bundle.range, {"persistent": {}})["persistent"][str(topic.name)] = topic_stats(topic, broker)
-    return answer(found)
+    return await answer_in_pieces(request, _topics(broker, await _by_bundle(broker)))
+
+
+async def _by_bundle(broker: RunningBroker) -> dict[str, dict[str, list[Topic]]]:
+    """Return the loaded topics by namespace and bundle, without those whose namespace is gone."""
+    found: dict[str, dict[str, list[Topic]]] = {}
+    rings: dict[NamespaceName, Bundles | None] = {}
+    for number, topic in enumerate(broker.topics.loaded):
+        if number % TOPICS_PER_STEP == 0:
+            await asyncio.sleep(0)
+        namespace = topic.name.namespace
+        if namespace not in rings:
+            rings[namespace] = await broker.policies.bundles(namespace)
+        ring = rings[namespace]
+        if ring is not None:
+            bundles = found.setdefault(str(namespace), {})
+            bundles.setdefault(ring.bundle_of(str(topic.name)), []).append(topic)
+    return found
+
+
+def _topics(broker: RunningBroker, grouped: dict[str, dict[str, list[Topic]]]) -> Iterator[str]:
+    """Yield the JSON text of the stats, one topic at a time."""
+    yield "{"
+    for number, (namespace, bundles) in enumerate(grouped.items()):
+        yield f"{', ' if number else ''}{json.dumps(namespace)}: {{"
+        for place, (name, found) in enumerate(bundles.items()):
+            yield f'{", " if place else ""}{json.dumps(name)}: {{"persistent": {{'
+            for index, topic in enumerate(found):
+                yield f"{', ' if index else ''}{json.dumps(str(topic.name))}: {json.dumps(topic_stats(topic, broker))}"
+            yield "}}"
+        yield "}"
+    yield "}"
 
 
 async def split(request: web.Request) -> web.Response:

@@ -8,6 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from quire_broker.admin import answers, balancing
+from quire_broker.admin.stats import topic_stats
 from quire_broker.balancing.history import BUNDLE_DATA
 from quire_broker.settings.balancing import BalancingSettings
 from tests.support.broker_world import BrokerWorld, running_brokers
@@ -79,6 +81,40 @@ async def test_a_bundle_is_split_whichever_broker_is_asked(pair: BrokerWorld) ->
         for topic in bundle["persistent"]
     ]
     assert sorted(listed) == [f"persistent://public/default/{name}" for name in ("a", "b", "c", "d")]
+
+
+async def test_other_tasks_run_while_the_stats_of_topics_are_listed(
+    pair: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "SLICE_S", 0.0)
+    seen: list[int] = []
+    turns = 0
+
+    def recorded(*given: Any) -> dict[str, Any]:
+        seen.append(turns)
+        return topic_stats(*given)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    monkeypatch.setattr(balancing, "topic_stats", recorded)
+    names = [f"persistent://public/default/topic-{number}" for number in range(12)]
+    for name in names:
+        assert (await ask(pair, 0, f"/admin/v2/{name.replace('://', '/')}", "PUT"))[0] == 204
+    counting = asyncio.create_task(count())
+    listed = []
+    for number, broker in enumerate(pair.brokers):
+        status, found = await ask(pair, number, "/admin/v2/broker-stats/topics")
+        assert status == 200
+        for bundle, kinds in found.get("public/default", {}).items():
+            assert bundle in {held.range for held in broker.owners.held}
+            listed += list(kinds["persistent"])
+    counting.cancel()
+    assert sorted(listed) == sorted(names)
+    assert len(set(seen)) == len(names), "the event loop went round between any two topics"
 
 
 async def test_a_free_bundle_is_not_split(pair: BrokerWorld) -> None:
