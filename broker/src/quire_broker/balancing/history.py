@@ -10,8 +10,8 @@ import logging
 from dataclasses import dataclass, field
 
 from quire_bookie.errors import MetadataFormatError, NodeMissingError
-from quire_bookie.metadata.retrying import with_retries
-from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.retrying import watch_with_retries, with_retries
+from quire_bookie.metadata.store import EventKind, MetadataStore
 from quire_broker.balancing.load_report import number_of
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, Snapshot, weight
 from quire_broker.names import NamespaceName
@@ -21,6 +21,8 @@ BUNDLE_DATA = "/loadbalance/bundle-data"
 SHORT_SAMPLES, LONG_SAMPLES = 10, 1000
 WRITES_MAX = 500
 """Bundles whose averages are written in one round, the most loaded ones."""
+PRUNE_ROUNDS = 60
+"""Calls of `add` between two looks for bundles that are in no report. One that is in none at two looks is dropped."""
 _CHANGE = 0.1
 _log = logging.getLogger("quire.broker.balancing")
 
@@ -90,14 +92,20 @@ async def forget_averages(metadata: MetadataStore, namespace: NamespaceName) -> 
 
 
 class History:
-    """The averages of all bundles that are in load reports. Of the leader alone."""
+    """The averages of all bundles that are in load reports. Of the leader alone.
+
+    Of bundles that are in none it keeps the weight only, as long as the store has their averages.
+    """
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._bundles: dict[BundleName, BundleHistory] = {}
         self._weights: dict[BundleName, float] = {}
-        """Of bundles without a report since this leader began."""
+        """Of bundles without a report for a while; those in `_bundles` are newer."""
         self._seen_s: dict[str, float] = {}
+        self._rounds = 0
+        self._absent: set[BundleName] = set()
+        """Bundles of `_bundles` that were in no report at the last look."""
 
     def add(self, snapshot: Snapshot) -> None:
         """Add the reports that arrived since the last call."""
@@ -110,11 +118,38 @@ class History:
                 found.short.add(bundle)
                 found.long.add(bundle)
                 found.topics = bundle.topics
+        self._rounds += 1
+        if self._rounds % PRUNE_ROUNDS == 0:
+            self._prune(snapshot)
+
+    def _prune(self, snapshot: Snapshot) -> None:
+        """Drop the bundles that are in no report, now and at the look before."""
+        absent = self._bundles.keys() - {bundle.name for load in snapshot.brokers.values() for bundle in load.bundles}
+        for name in absent & self._absent:
+            dropped = self._bundles.pop(name)
+            if dropped.written >= 0:
+                self._weights[name] = dropped.weight
+        self._absent = absent & self._bundles.keys()
+        self._seen_s = {broker: at_s for broker, at_s in self._seen_s.items() if broker in snapshot.brokers}
+
+    async def follow(self) -> None:
+        """Read the weights that earlier leaders have written, and forget bundles that are deleted, until cancelled."""
+        watch = await watch_with_retries(self._metadata, f"{BUNDLE_DATA}/", _log.info)
+        try:
+            await self.load()
+            async for event in watch:
+                if event.kind is EventKind.RESYNC:
+                    await self.load()
+                elif event.kind is EventKind.DELETED:
+                    name = BundleName(event.key.removeprefix(f"{BUNDLE_DATA}/"))
+                    self._bundles.pop(name, None)
+                    self._weights.pop(name, None)
+        finally:
+            await watch.close()
 
     async def load(self) -> None:
-        """Read the weights that earlier leaders have written."""
-        weights = await with_retries(self._stored, "read the averages of bundles", _log.info)
-        self._weights = weights | self._weights
+        """Read the weights that are stored."""
+        self._weights = await with_retries(self._stored, "read the averages of bundles", _log.info)
 
     async def _stored(self) -> dict[BundleName, float]:
         found = {}
@@ -142,6 +177,8 @@ class History:
         ]
         changed.sort(key=lambda item: -item[1].weight)
         for name, each in changed[:WRITES_MAX]:
+            if self._bundles.get(name) is not each:
+                continue  # it was deleted meanwhile
             value = {"shortTermData": each.short.to_json(), "longTermData": each.long.to_json(), "topics": each.topics}
             await self._metadata.put(f"{BUNDLE_DATA}/{name}", encode_json(value))
             each.written = each.weight

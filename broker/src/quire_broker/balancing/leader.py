@@ -105,7 +105,7 @@ class Leader:
         self._assignments.on_question = self._asks
         async with asyncio.TaskGroup() as group:
             work = (
-                self._history.load,
+                self._history.follow,
                 self._book.follow,
                 self._rounds,
                 self._record,

@@ -1,11 +1,16 @@
 """Averages of bundles: samples, the nodes in Pulsar's format, and what a node of another broker is worth."""
 
+import asyncio
 import json
 import random
 
+import pytest
+
+from quire_broker.balancing import history as history_module
 from quire_broker.balancing.history import BUNDLE_DATA, Average, History
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleLoad, BundleName, Snapshot
 from tests.sim.metadata import SimMetadata, SimMetadataStore
+from tests.unit.broker.balancing.brokers import until
 
 NAME = BundleName("shop/orders/0x00000000_0xffffffff")
 KEY = f"{BUNDLE_DATA}/{NAME}"
@@ -74,3 +79,42 @@ async def test_a_bundle_without_usable_averages_has_no_known_weight() -> None:
         history = History(session)
         await history.load()
         assert history.weight_of(NAME) == expected
+
+
+async def test_a_bundle_that_is_in_no_report_is_dropped_and_its_weight_kept_if_it_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(history_module, "PRUNE_ROUNDS", 2)
+    for written in (False, True):
+        history = History(store())
+        for _ in range(9):
+            history.add(snapshot(100.0, 1.0))
+        known = history.weight_of(NAME)
+        assert len(history._bundles) == 1, "its report is old, but it is still there"
+        if written:
+            await history.write()
+        for _ in range(4):
+            history.add(Snapshot(0.0, {}))
+        assert not history._bundles
+        assert history.weight_of(NAME) == (known if written else None)
+        history.add(snapshot(300.0, 1.0))
+        assert history.weight_of(NAME) == 302.0, "the report of a broker that came back counts"
+
+
+async def test_a_bundle_whose_averages_are_deleted_is_forgotten_and_not_written_again() -> None:
+    session = store()
+    earlier = History(session)
+    earlier.add(snapshot(100.0, 1.0))
+    await earlier.write()
+    other = KEY.replace("orders", "others")
+    await session.put(other, b'{"longTermData":{"msgRateIn":7.0}}')
+    history = History(session)
+    following = asyncio.create_task(history.follow())
+    await until(lambda: history.weight_of(NAME) is not None)
+    history.add(snapshot(900.0, 1.0))
+    for key in (KEY, other):
+        await session.delete(key)
+    await until(lambda: history.weight_of(NAME) is None)
+    await until(lambda: history.weight_of(BundleName(NAME.replace("orders", "others"))) is None)
+    assert await history.write() == 0
+    following.cancel()
