@@ -204,9 +204,9 @@ async def test_a_watch_survives_responses_that_no_etcd_sends(broken: bytes) -> N
 async def test_a_watch_whose_streams_break_at_once_is_not_opened_in_a_loop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("quire_bookie.metadata.etcd.watching.METADATA_RETRY_BACKOFF_S", (3600.0, 3600.0))
     caplog.set_level(logging.INFO, "quire.metadata.etcd")
     async with lying(changes(created=True, revision=5), b"\xff", Range=page()) as (store, liar):
+        monkeypatch.setattr("quire_bookie.metadata.etcd.connection.METADATA_RETRY_BACKOFF_S", (3600.0, 3600.0))
         await store.watch("/a/")
         async with asyncio.timeout(WAIT_S):
             while "opening it again" not in caplog.text:
