@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.names import parse_topic
 from quire_broker.ownership.owners import Bundle, Offer
 from quire_broker.ownership.registration import BROKERS
@@ -66,6 +67,21 @@ async def test_consumers_are_sent_there_too(trio: BrokerWorld) -> None:
     frame = await consumer.next()
     assert isinstance(frame, pb.BaseCommand) and frame.type == Kind.CLOSE_CONSUMER
     assert frame.close_consumer.assignedBrokerServiceUrl == second.urls.native
+
+
+async def test_a_bundle_that_an_outage_kept_from_being_released_is_free_after_it(trio: BrokerWorld) -> None:
+    first, second, _ = trio.brokers
+    _, bundle = await published(first)
+    assert first.owners.leave(bundle)
+    await first.owners.offer(bundle, Offer("nowhere:1"))
+    trio.sessions[0].cut = True
+    with pytest.raises(MetadataUnavailableError):
+        await first.owners.release(bundle)
+    trio.sessions[0].reach()
+    while bundle.key in trio.server.nodes:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0.01)
+    owner = await second.owners.owner_of(bundle)
+    assert owner is not None and owner.ours
 
 
 async def test_a_lookup_during_the_move_waits_for_the_new_owner(trio: BrokerWorld) -> None:
