@@ -289,9 +289,14 @@ class Leader:
             plan = plan_moves(snapshot, self._state, rules, settings)
             if plan.moves and not await self._election.still_leads():
                 return replace(plan, moves=())
-            ordered = [move for move in plan.moves if await self._order(move)]
-            plan = replace(plan, moves=tuple(ordered))
-            self._state = self._state.after(plan, snapshot.now_s, self._settings)
+            ordered: list[Move] = []
+            try:
+                for move in plan.moves:
+                    if await self._order(move):
+                        ordered.append(move)
+            finally:  # also if the store fails between two: the limit and the grace period count those ordered
+                plan = replace(plan, moves=tuple(ordered))
+                self._state = self._state.after(plan, snapshot.now_s, self._settings)
             return plan
 
     async def _order(self, move: Move) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.balancing import leader
 from quire_broker.balancing.assignments import ASSIGNMENTS
 from quire_broker.balancing.events import EventKind
@@ -84,6 +85,26 @@ async def test_rounds_at_the_same_time_order_each_move_once_and_obey_the_limit()
         plans = await asyncio.gather(first.round(), first.round(at_once=True), first.round())
         assert [len(plan.moves) for plan in plans] == [1, 0, 0]
         assert brokers[0].balancing.events.counts[EventKind.MOVED] == 1
+
+
+async def test_a_round_that_fails_in_the_middle_remembers_the_moves_that_it_ordered() -> None:
+    async with TwoBrokers(hits=1) as brokers:
+        first = brokers[0]
+        ordered: list[str] = []
+        put = first.session.put
+
+        async def fails_at_the_second(key: str, value: bytes, **given: Any) -> int:
+            if key.startswith(ASSIGNMENTS):
+                ordered.append(key)
+                if len(ordered) == 2:
+                    raise MetadataUnavailableError("no answer")
+            return await put(key, value, **given)
+
+        first.session.put = fails_at_the_second  # type: ignore[method-assign]
+        with pytest.raises(MetadataUnavailableError):
+            await first.balancing.leader.round()
+        assert not (await first.balancing.leader.round()).moves, "the reports are from before the first move"
+        assert len(ordered) == 2
 
 
 async def test_a_broker_that_leads_no_more_moves_nothing() -> None:
