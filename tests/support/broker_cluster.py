@@ -5,7 +5,6 @@ The processes are killed, stopped and paused at will; the publishers note when e
 
 import itertools
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -18,26 +17,26 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 
+from tests.support.child import Child
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.polling import until
 from tests.support.ports import free_ports
 
 START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 60.0
 ALL_ACKNOWLEDGED_S = 120.0
 _QUIRE = [sys.executable, "-c", "from quire_bookie.cli.main import main; main()"]
 
 
-class BrokerOfCluster:
+class BrokerOfCluster(Child):
     """One broker with ports of its own, which survive its process."""
 
     def __init__(self, folder: Path, etcd: str, name: str, settings: dict[str, str]) -> None:
+        super().__init__()
         self.log = folder / f"{name}.log"
         self.port, self.http_port = free_ports(2)
         words = ["broker", "start", "--metadata", f"etcd://{etcd}", "--advertise", "127.0.0.1"]
         words += ["--broker-port", str(self.port), "--http-port", str(self.http_port)]
         self._command = _QUIRE + words + [word for item in settings.items() for word in ("--set", "=".join(item))]
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -80,36 +79,6 @@ class BrokerOfCluster:
             return status, json.loads(text) if text else None
         except ValueError:
             return status, text
-
-    def send_signal(self, which: signal.Signals) -> None:
-        """Send a signal to its process, without waiting."""
-        assert self._process is not None
-        self._process.send_signal(which)
-
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """End it with SIGKILL."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """End it in order, with SIGTERM."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 class BrokerCluster:

@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
+from tests.support.child import Child
 from tests.support.etcd_server import EtcdServer, require_etcd
 from tests.support.ports import free_port
 
 START_TIMEOUT_S = 90
-STOP_TIMEOUT_S = 90
 _RUN = "import sys; from quire_bookie.cli.main import main; sys.argv[0] = 'quire'; main()"
 _LISTENS = re.compile(r"bookie (\S+) listens on \S+:(\d+)")
 SMALL = {
@@ -33,10 +33,13 @@ class Metadata(Protocol):
         ...
 
 
-class ClusterBookie:
+class ClusterBookie(Child):
     """One bookie with a folder and a port of its own, which survive `kill` and `stop`."""
 
+    STOP_TIMEOUT_S = 90.0
+
     def __init__(self, folder: Path, etcd: Metadata, settings: dict[str, str]) -> None:
+        super().__init__()
         self.folder = folder
         self.log = folder.with_suffix(".log")
         self.port = free_port()
@@ -46,7 +49,6 @@ class ClusterBookie:
         self.python = sys.executable
         """The interpreter of the next start: that of another version (`released_versions`) upgrades the bookie."""
         self._etcd = etcd
-        self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it and wait until it listens."""
@@ -66,40 +68,10 @@ class ClusterBookie:
             self.kill()
             raise AssertionError(f"the bookie did not start:\n{self.log.read_text()[-4000:]}") from error
 
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Between `start` and what ends it, as far as it did not end by itself."""
-        return self._process is not None and self._process.poll() is None
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """SIGTERM: in order."""
-        self._end(signal.SIGTERM)
-
     def restart(self, *, kill: bool = True) -> None:
         """On the same port and data."""
         self._end(signal.SIGKILL if kill else signal.SIGTERM)
         self.start()
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
     def _read_log(self, process: "subprocess.Popen[str]", started: "Future[str]") -> None:
         assert process.stdout is not None

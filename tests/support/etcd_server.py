@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.child import Child
 from tests.support.ports import free_port
 
 GO_MODULE = "go.etcd.io/etcd/server/v3"
@@ -101,17 +101,19 @@ def _run(command: list[str], work: Path) -> None:
         raise subprocess.SubprocessError(f"{' '.join(command)}: {lines[-1]}")
 
 
-class EtcdServer:
+class EtcdServer(Child):
     """One member on free ports. Its data survives `stop`, `kill` and `restart`."""
 
+    STOP_TIMEOUT_S = 20.0
+
     def __init__(self, binary: Path, folder: Path, extra: tuple[str, ...] = (), scheme: str = "http") -> None:
+        super().__init__()
         self.binary = binary
         self.folder = folder
         self.scheme = scheme
         self.port = free_port()
         self.peer_port = free_port()
         self.extra = extra
-        self._process: subprocess.Popen[str] | None = None
         self._ready = threading.Event()
 
     @property
@@ -123,12 +125,6 @@ class EtcdServer:
     def url(self) -> str:
         """For `open_metadata_store`."""
         return f"etcd:{self.scheme}://{self.endpoint}"
-
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
 
     def start(self) -> None:
         """Start and wait until it serves."""
@@ -147,14 +143,6 @@ class EtcdServer:
         if not self._ready.wait(READY_TIMEOUT_S) or self._process.poll() is not None:
             self.kill()
             raise AssertionError(f"etcd did not start:\n{(self.folder / 'log').read_text()[-3000:]}")
-
-    def stop(self) -> None:
-        """Stop it with SIGTERM."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it without warning."""
-        self._end(signal.SIGKILL)
 
     def restart(self) -> None:
         """Kill and start again on the same ports and data."""
@@ -177,16 +165,6 @@ class EtcdServer:
         revision = int(header["revision"])
         self.call("kv/compaction", {"revision": revision, "physical": True})
         return revision
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(how)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(20)
 
     def _read_log(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
         assert process.stdout is not None
