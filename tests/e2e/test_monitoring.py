@@ -168,42 +168,37 @@ class NoAutoRecovery(Outage):
         self.stack.change_pool(autoRecovery={"replicas": 2})
 
 
-class EtcdHangs(Outage):
+class Hang(Outage):
+    """The only pod of `pods` does not respond."""
+
+    pods: str
+
+    def cause(self) -> None:
+        self._signal("STOP")
+
+    def keep(self) -> None:
+        self._signal("STOP")  # the kubelet may have restarted it
+
+    def end(self) -> None:
+        self._signal("CONT")
+
+    def _signal(self, signal: str) -> None:
+        (pod,) = self.stack.cluster.pods(self.pods)
+        nodes.signal_processes(pod["spec"]["nodeName"], pod["metadata"]["name"], signal)
+
+
+class EtcdHangs(Hang):
     """The only member of etcd does not respond."""
 
     alerts = ("QuireEtcdMemberAway",)
-
-    def cause(self) -> None:
-        self._signal("STOP")
-
-    def keep(self) -> None:
-        self._signal("STOP")  # the kubelet may have restarted it
-
-    def end(self) -> None:
-        self._signal("CONT")
-
-    def _signal(self, signal: str) -> None:
-        (pod,) = self.stack.cluster.pods(ETCD_PODS)
-        nodes.signal_processes(pod["spec"]["nodeName"], pod["metadata"]["name"], signal)
+    pods = ETCD_PODS
 
 
-class BrokerHangs(Outage):
+class BrokerHangs(Hang):
     """The only broker does not respond."""
 
     alerts = ("QuireResourceNotReady",)
-
-    def cause(self) -> None:
-        self._signal("STOP")
-
-    def keep(self) -> None:
-        self._signal("STOP")  # the kubelet may have restarted it
-
-    def end(self) -> None:
-        self._signal("CONT")
-
-    def _signal(self, signal: str) -> None:
-        (pod,) = self.stack.cluster.pods(BROKER_PODS)
-        nodes.signal_processes(pod["spec"]["nodeName"], pod["metadata"]["name"], signal)
+    pods = BROKER_PODS
 
 
 class TooFewBookiesWanted(Outage):

@@ -31,6 +31,17 @@ ONE = {"ensemble": 1, "writeQuorum": 1, "ackQuorum": 1}
 PASSES_MAX = 12
 
 
+def make_broker_pod(api: KubeApi, namespace: str) -> None:
+    """Make the broker's pod of the ManagedLedger `orders` as the StatefulSet's controller and a kubelet would."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    containers = [{"name": "quire", "image": "quire-broker:1"}]
+    metadata = {"name": "orders-broker-0", "labels": labels("orders", BROKER)}
+    api.create(path, {"metadata": metadata, "spec": {"containers": containers}}).expect()
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"podIP": HOST, "podIPs": [{"ip": HOST}], "phase": "Running", "conditions": ready}
+    api.merge(f"{path}/orders-broker-0/status", {"status": status}).expect()
+
+
 class DeclaredStack:
     """The ManagedLedger `orders` of the topics' namespace `shop/orders`, with processes; only tests move its time."""
 
@@ -98,16 +109,6 @@ class DeclaredStack:
                 self.kube, self._rest, self.namespace, "orders", default_image="quire-broker:1", now_s=self.now_s
             )
 
-    def make_pod(self) -> None:
-        """The broker's pod as the StatefulSet's controller and a kubelet would have it."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-        containers = [{"name": "quire", "image": "quire-broker:1"}]
-        metadata = {"name": "orders-broker-0", "labels": labels("orders", BROKER)}
-        self.api.create(path, {"metadata": metadata, "spec": {"containers": containers}}).expect()
-        ready = [{"type": "Ready", "status": "True"}]
-        status = {"podIP": HOST, "podIPs": [{"ip": HOST}], "phase": "Running", "conditions": ready}
-        self.api.merge(f"{path}/orders-broker-0/status", {"status": status}).expect()
-
     def make_keys(self, folder: Path) -> None:
         """The Secret with the key of the brokers and the operator's token, and the key as a file."""
         key = os.urandom(32)
@@ -160,6 +161,6 @@ async def running_stack(
         await stack.enter_async_context(quire(words))
         await until_well(session, found.http_port)
         await found.ledger_passes(2)
-        found.make_pod()
+        make_broker_pod(api, namespace)
         await found.ledger_passes(2)
         yield found

@@ -10,6 +10,7 @@ import pytest
 from quire_operator.builders.job_runs import DRIVER_PORT
 from tests.integration.operator import test_managed_ledger
 from tests.integration.operator.conftest import CRD_PATH
+from tests.integration.operator.declared_stack import make_broker_pod
 from tests.integration.operator.kube_api import KubeApi
 from tests.integration.operator.test_managed_ledger import Stack
 from tests.support.polling import until
@@ -62,7 +63,7 @@ def until_served(kube: KubeApi, path: str) -> None:
 
 
 async def open_with(stack: Stack, **spec: Any) -> None:
-    stack.make_pod()
+    make_broker_pod(stack.api, stack.namespace)
     assert stack.api.merge(stack.path, {"spec": {"spark": {"image": "quire-jobs:1"}} | spec}).ok
     await stack.passes(4)
 

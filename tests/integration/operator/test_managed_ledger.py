@@ -14,10 +14,10 @@ import pytest
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.builders.naming import BROKER, labels
 from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.reconcile import reconcile_managed_ledger
+from tests.integration.operator.declared_stack import make_broker_pod
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.etcd_server import EtcdServer
 from tests.support.kube_resources import bookie, managed_ledger
@@ -58,16 +58,6 @@ class Stack:
         """Make a resource."""
         path = f"/apis/quire.dev/v1alpha1/namespaces/{self.namespace}/{kind}"
         return self.api.create(path, manifest).expect()
-
-    def make_pod(self) -> None:
-        """The broker's pod as the StatefulSet's controller and a kubelet would have it."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-        containers = [{"name": "quire", "image": "quire-broker:1"}]
-        metadata = {"name": "orders-broker-0", "labels": labels("orders", BROKER)}
-        self.api.create(path, {"metadata": metadata, "spec": {"containers": containers}}).expect()
-        ready = [{"type": "Ready", "status": "True"}]
-        status = {"podIP": HOST, "podIPs": [{"ip": HOST}], "phase": "Running", "conditions": ready}
-        self.api.merge(f"{path}/orders-broker-0/status", {"status": status}).expect()
 
     def resource(self) -> dict[str, Any]:
         """As it is now."""
@@ -116,7 +106,7 @@ async def test_a_namespace_comes_to_be_as_declared_and_goes_with_its_resource(st
     await stack.passes(1)
     assert stack.resource()["status"]["state"] == "Creating"
     assert stack.api.get(f"/apis/apps/v1/namespaces/{stack.namespace}/statefulsets/orders-broker").ok
-    stack.make_pod()
+    make_broker_pod(stack.api, stack.namespace)
     await stack.passes(2)
     found = stack.resource()
     assert found["status"]["state"] == "Open", found["status"]
@@ -167,7 +157,7 @@ async def test_a_namespace_comes_to_be_as_declared_and_goes_with_its_resource(st
 
 
 async def test_the_load_of_a_broker_recommends_a_number_of_brokers(stack: Stack) -> None:
-    stack.make_pod()
+    make_broker_pod(stack.api, stack.namespace)
     async with asyncio.timeout(60):
         while stack.resource().get("status", {}).get("brokerLoad") is None:
             await stack.passes(1)
