@@ -144,6 +144,20 @@ async def test_a_drained_broker_answers_but_takes_no_bundle(trio: BrokerWorld) -
     assert not first.owners.held
 
 
+async def test_the_last_broker_that_takes_bundles_is_not_drained(trio: BrokerWorld) -> None:
+    first, *others = trio.brokers
+    wire, bundle = await published(first)
+    async with aiohttp.ClientSession() as session:
+        for broker in others:
+            async with session.put(broker.urls.http + "/admin/quire/drain") as answer:
+                assert answer.status == 200
+        async with session.put(first.urls.http + "/admin/quire/drain") as answer:
+            assert answer.status == 409
+            assert "no other broker takes bundles" in (await answer.json())["reason"]
+    assert bundle in first.owners.held and not first.isolation.draining
+    await stored(wire, range(10, 12))
+
+
 async def test_an_unloaded_topic_returns_to_its_broker(trio: BrokerWorld) -> None:
     first = trio.brokers[0]
     wire, _ = await published(first)

@@ -8,7 +8,7 @@ from quire_broker import __version__
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of, metadata_answers, topic_name_of
 from quire_broker.admin.routes import Need, Reach, Route
-from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.errors import ConflictError, NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.registration import BROKERS
 
 
@@ -49,8 +49,13 @@ async def list_brokers(request: web.Request) -> web.Response:
 
 
 async def drain(request: web.Request) -> web.Response:
-    """Hand every bundle to other brokers: `{"moved": n, "bundles": n}`, `bundles` being those that are left here."""
+    """Hand every bundle to other brokers: `{"moved": n, "bundles": n}`, `bundles` being those that are left here.
+
+    409 if there is no other broker to take them: the drain cannot be withdrawn.
+    """
     broker = broker_of(request)
+    if not await broker.isolation.others_take_bundles():
+        raise ConflictError("no other broker takes bundles, so their topics would stop; start one, or stop this broker")
     before = broker.handover.moved
     await broker.drain()
     return answer({"moved": broker.handover.moved - before, "bundles": len(broker.owners.held)})

@@ -147,7 +147,15 @@ class Isolation:
         if policy is not None:
             allowed = policy.allowed(host_of(one) for one in ids)
             ids = [one for one in ids if host_of(one) in allowed]
-        start = zlib.crc32(bundle.key.encode())
+        return await self._first_taking(ids, zlib.crc32(bundle.key.encode()))
+
+    async def others_take_bundles(self) -> bool:
+        """Return whether any other broker is available and not draining. MetadataError."""
+        ids = [one for one in await self._metadata.children(BROKERS) if one != self._id]
+        return await self._first_taking(ids, 0) is not None
+
+    async def _first_taking(self, ids: Sequence[str], start: int) -> str | None:
+        """Return the first of these brokers, beginning at `start`, that is available and not draining."""
         for step in range(len(ids)):
             broker_id = ids[(start + step) % len(ids)]
             node = await self._metadata.get(f"{BROKERS}/{broker_id}")
