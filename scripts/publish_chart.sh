@@ -3,7 +3,7 @@
 #
 # The artefact is oci://REGISTRY/PROJECT/quire:VERSION, with the version of charts/quire/Chart.yaml. Log in before:
 # `helm registry login REGISTRY`. Options of `helm push`, such as --plain-http or --ca-file FILE, apply to the registry.
-# A published version is never replaced: whoever pinned it would get another chart. --replace does it all the same.
+# A published version is never replaced: users who pinned it would get another chart. --replace does it all the same.
 # Prints the reference and the digest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -61,7 +61,7 @@ def brokers(tmp_path: Path) -> Iterator[list[ClusterBroker]]:
 
 
 class Load:
-    """Sends numbered messages to topics; knows what was acknowledged."""
+    """Sends numbered messages to topics and records the acknowledged ones."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -64,7 +64,7 @@ def test_owners_that_are_killed_stopped_and_drained_hand_everything_on(run: Run)
         owner = run.owner()
         end(owner)
         asked = run.others(owner)[0]
-        until(lambda owner=owner, asked=asked: run.owner(asked) is not owner, "nobody took over")  # type: ignore[misc]
+        until(lambda owner=owner, asked=asked: run.owner(asked) is not owner, "no other broker took over")  # type: ignore[misc]
         run.resume()
         owner.start()
     owner = run.owner()

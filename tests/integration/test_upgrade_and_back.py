@@ -49,7 +49,7 @@ class Publisher:
         self._thread.start()
 
     def progress(self, count: int) -> None:
-        """Wait until so many more are acknowledged."""
+        """Wait until `count` more are acknowledged."""
         wanted = self.acknowledged + count
         until(lambda: self.acknowledged >= wanted, "nothing is published", timeout_s=120)
 
@@ -66,7 +66,7 @@ class Publisher:
 
 
 def consume(url: str, upto: int, count: int | None = None) -> set[int]:
-    """Consume as the subscription `s`: so many messages, or until the one numbered `upto`; acknowledge them all."""
+    """Consume `count` messages as the subscription `s`, or until the one numbered `upto`; acknowledge them all."""
     client = pulsar.Client(url, operation_timeout_seconds=60)
     consumer = client.subscribe(TOPIC, "s", initial_position=pulsar.InitialPosition.Earliest)
     found: set[int] = set()

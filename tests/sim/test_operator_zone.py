@@ -1,4 +1,4 @@
-"""A pool that loses a whole zone keeps its pods and volumes, whatever it was asked to do."""
+"""A pool that loses a whole zone keeps its pods and volumes, also while it is asked to remove some."""
 
 import pytest
 

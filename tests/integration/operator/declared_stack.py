@@ -94,7 +94,7 @@ class DeclaredStack:
         return [one["reason"] for one in found if one["involvedObject"]["name"] == name]
 
     async def settle(self, kind: str, name: str) -> None:
-        """Reconcile until nothing is left to do at once. The clock moves past what was read before."""
+        """Reconcile until nothing is left to do at once. The clock moves past earlier reads."""
         for _ in range(PASSES_MAX):
             self.now_s += 60.0
             again_s = await RECONCILES[kind](self.context, self.namespace, name, self.now_s)
@@ -125,7 +125,7 @@ class DeclaredStack:
         return {key: base64.b64decode(value) for key, value in found["data"].items()}
 
     async def rest(self, method: str, path: str, body: object = None) -> Any:
-        """What a person asks the broker."""
+        """Call the REST API of the broker as an administrator does."""
         url = f"http://{HOST}:{self.http_port}{path}"
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         async with self.session.request(method, url, json=body, headers=headers) as answer:

@@ -67,7 +67,7 @@ async def test_a_client_works_with_the_token_and_not_without_the_permission(stac
 
     stack.change("ClientRole", "billing", permissions=[{"topic": "shop/orders/placed", "actions": BOTH}])
     await stack.settle("ClientRole", "billing")
-    assert await stack.rest("GET", f"{NAMESPACE}/permissions") == {}, "what is not declared any more is revoked"
+    assert await stack.rest("GET", f"{NAMESPACE}/permissions") == {}, "undeclared permissions are revoked"
     assert await asyncio.to_thread(exchange, stack, "billing-token", b"three") == b"three"
 
     await stack.rest("DELETE", "/admin/v2/persistent/shop/orders/placed/permissions/billing")

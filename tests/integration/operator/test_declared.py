@@ -26,7 +26,7 @@ async def stack(
 async def test_a_tenant_and_a_namespace_become_as_declared_and_stay_so(stack: DeclaredStack) -> None:
     stack.declare("Tenant", "shop", adminRoles=["ops"])
     await stack.settle("Tenant", "shop")
-    assert stack.condition("Tenant", "shop") == ("True", "InSync"), "the roles are added to those of nobody"
+    assert stack.condition("Tenant", "shop") == ("True", "InSync"), "the tenant had no roles before"
     assert (await stack.rest("GET", "/admin/v2/tenants/shop"))["adminRoles"] == ["ops"]
     assert stack.status("Tenant", "shop")["namespaces"] == 1
 

@@ -1,4 +1,4 @@
-"""Requests that a broker forwards to the owner of a topic: what goes with them, and their bounds."""
+"""Requests that a broker forwards to the owner of a topic: their headers and their bounds."""
 
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
