@@ -13,9 +13,8 @@ from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import on_bundles
 from quire_broker.admin.stats import topic_stats
 from quire_broker.balancing.assignments import leader_of
-from quire_broker.balancing.leader import name_of
 from quire_broker.balancing.load_report import BundleStats
-from quire_broker.balancing.plan.loads import BrokerLoad
+from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
 from quire_broker.balancing.plan.splitting import RANGE_HALF, TOPIC_COUNT
 from quire_broker.balancing.usage import TOPICS_PER_STEP, bundle_stats
@@ -173,10 +172,10 @@ async def split(request: web.Request) -> web.Response:
         await broker.balancing.splitter.split(own, stats, "asked for by an administrator", algorithm)
 
     if not await on_bundles(request, [bundle], work, suffix="/split"):
-        raise ConflictError(f"{namespace}/{bundle.range} has no owner; use one of its topics first")
+        raise ConflictError(f"{bundle} has no owner; use one of its topics first")
     return done()
 
 
 async def _stats(broker: RunningBroker, bundle: Bundle) -> BundleStats:
     measured = await bundle_stats(broker.owners, broker.policies, broker.topics.loaded)
-    return measured.get(name_of(bundle)) or BundleStats()
+    return measured.get(BundleName(str(bundle))) or BundleStats()

@@ -129,7 +129,7 @@ async def on_bundles(
         path = f"{namespace_path(bundle.namespace)}/{bundle.range}{suffix}"
         path += f"?{urlencode(asked)}" if asked else ""
         return Part(
-            f"{bundle.namespace}/{bundle.range}",
+            str(bundle),
             lambda: owners.owner_of(bundle, take=False),
             lambda: work(bundle),
             Call(method or request.method, path, body),

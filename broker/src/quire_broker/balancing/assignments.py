@@ -27,9 +27,8 @@ from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, Node
 from quire_broker.balancing.events import BalancingEvents
 from quire_broker.balancing.events import EventKind as Happened
 from quire_broker.balancing.plan.loads import BrokerId
-from quire_broker.names import NamespaceName
 from quire_broker.ownership.isolation import Isolation, urls_of
-from quire_broker.ownership.owners import Bundle, Owner
+from quire_broker.ownership.owners import Bundle, Owner, bundle_named
 from quire_broker.ownership.registration import BROKERS, DRAINING
 from quire_broker.policies.store import Json, decode_json, encode_json
 
@@ -70,13 +69,13 @@ def assignment_of(node: Node) -> Assignment:
 
 def key_of(bundle: Bundle) -> str:
     """Return the key of a bundle's assignment."""
-    return f"{ASSIGNMENTS}/{bundle.namespace}/{bundle.range}"
+    return f"{ASSIGNMENTS}/{bundle}"
 
 
 def bundle_of_key(key: str) -> Bundle | None:
     """Return the bundle of an assignment's key; None for another key."""
-    parts = key.removeprefix(f"{ASSIGNMENTS}/").split("/")
-    return Bundle(NamespaceName(parts[0], parts[1]), parts[2]) if len(parts) == 3 else None
+    name = key.removeprefix(f"{ASSIGNMENTS}/")
+    return bundle_named(name) if name.count("/") == 2 else None
 
 
 async def leader_of(metadata: MetadataStore) -> Json | None:
@@ -122,7 +121,7 @@ class Assignments:
             node = await self._metadata.get(key)
             if node is not None:
                 return Owner(urls_of(decode_json(key, node.value)), ours=False)
-        self._events.add(Happened.FALLBACK, f"{bundle.namespace}/{bundle.range}: no leader assigned it")
+        self._events.add(Happened.FALLBACK, f"{bundle}: no leader assigned it")
         return await self._isolation.elsewhere(bundle)
 
     async def _is_alone(self) -> bool:
@@ -140,7 +139,7 @@ class Assignments:
         except TimeoutError:
             return None
         except MetadataError as error:
-            _log.info("cannot ask which broker gets %s/%s: %s", bundle.namespace, bundle.range, error)
+            _log.info("cannot ask which broker gets %s: %s", bundle, error)
             return None
 
     async def _ask(self, bundle: Bundle) -> BrokerId | None:

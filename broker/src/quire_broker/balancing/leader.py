@@ -31,8 +31,7 @@ from quire_broker.balancing.history import History
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot
 from quire_broker.balancing.plan.placement import place
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan, SheddingState, plan_moves
-from quire_broker.names import NamespaceName
-from quire_broker.ownership.owners import Bundle
+from quire_broker.ownership.owners import Bundle, bundle_named
 from quire_broker.policies.store import PolicyStore, decode_json
 from quire_broker.settings.balancing import BalancingSettings
 
@@ -44,17 +43,6 @@ ASSIGNED_S = 30.0
 MOVE_S = 120.0
 """A move that has not happened by then is given up."""
 _log = logging.getLogger("quire.broker.balancing")
-
-
-def name_of(bundle: Bundle) -> BundleName:
-    """Return the bundle's name in load reports."""
-    return BundleName(f"{bundle.namespace}/{bundle.range}")
-
-
-def bundle_of(name: BundleName) -> Bundle:
-    """Return the bundle of such a name."""
-    tenant, local, range_ = name.split("/")
-    return Bundle(NamespaceName(tenant, local), range_)
 
 
 class Leader:
@@ -161,7 +149,7 @@ class Leader:
                 if node is not None and assignment_of(node).broker is None:
                     await self.decide(bundle, node)
             except MetadataError as error:
-                _log.info("cannot assign %s yet: %s", name_of(bundle), error)
+                _log.info("cannot assign %s yet: %s", bundle, error)
 
     async def decide(self, bundle: Bundle, question: Node | None = None) -> BrokerId | None:
         """Assign a bundle that has no owner. None if no broker may have it. MetadataError."""
@@ -180,7 +168,7 @@ class Leader:
         if earlier is not None and now_s - earlier.at_s < ASSIGNED_S and chosen is not None and not chosen.draining:
             await self._store(bundle, Assignment(earlier.broker), question)
             return earlier.broker
-        name, rules = name_of(bundle), self._given.placed_in(await self._rules.rules(), str(bundle.namespace))
+        name, rules = BundleName(str(bundle)), self._given.placed_in(await self._rules.rules(), str(bundle.namespace))
         snapshot, now_s = self._book.snapshot(), asyncio.get_running_loop().time()
         pending, known = self._given.pending(snapshot.brokers, now_s), self._history.weight_of(name)
         found = place(name, snapshot, rules, pending, self._settings, known_weight=known)
@@ -227,7 +215,7 @@ class Leader:
                 try:
                     await self._clear_one(given, now_s - given.at_s)
                 except MetadataError as error:
-                    _log.info("cannot remove the assignment of %s yet: %s", name_of(given.bundle), error)
+                    _log.info("cannot remove the assignment of %s yet: %s", given.bundle, error)
 
     async def _clear_one(self, given: Given, age_s: float) -> None:
         bundle = given.bundle
@@ -242,7 +230,7 @@ class Leader:
             await self._remove(bundle)
             self._given.remove(given)
             if not moved:
-                text = f"{name_of(bundle)} has not come from {given.source} to {given.broker}"
+                text = f"{bundle} has not come from {given.source} to {given.broker}"
                 self._events.add(EventKind.GIVEN_UP, text)
 
     async def _owner_of(self, bundle: Bundle) -> BrokerId | None:
@@ -300,7 +288,7 @@ class Leader:
             return plan
 
     async def _order(self, move: Move) -> bool:
-        bundle = bundle_of(move.bundle)
+        bundle = bundle_named(move.bundle)
         if await self._owner_of(bundle) != move.source:
             return False  # it has moved since the report
         await self._store(bundle, Assignment(move.target, move.source), None)

@@ -7,14 +7,13 @@ from quire_bookie.errors import MetadataError, NodeMissingError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.balancing.events import BalancingEvents, EventKind
 from quire_broker.balancing.history import BUNDLE_DATA
-from quire_broker.balancing.leader import bundle_of, name_of
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BundleName, namespace_of
 from quire_broker.balancing.plan.splitting import boundary, plan_splits
 from quire_broker.errors import ConflictError
 from quire_broker.limits import POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.names import parse_namespace
-from quire_broker.ownership.owners import Bundle, Owners
+from quire_broker.ownership.owners import Bundle, Owners, bundle_named
 from quire_broker.policies.bundles import range_of
 from quire_broker.policies.store import PolicyStore
 from quire_broker.settings.balancing import BalancingSettings
@@ -53,7 +52,7 @@ class Splitter:
         self._hits = dict(plan.hits)
         for split in plan.splits:
             try:
-                await self.split(bundle_of(split.bundle), measured[split.bundle], split.reason)
+                await self.split(bundle_named(split.bundle), measured[split.bundle], split.reason)
             except QuireError as error:
                 _log.info("%s is not split now: %s", split.bundle, error)
 
@@ -68,12 +67,12 @@ class Splitter:
         low, high = range_of(bundle.range)
         at = boundary(low, high, algorithm or self._settings.split_algorithm, stats.topic_hashes)
         if at is None:
-            raise ConflictError(f"{name_of(bundle)} cannot be divided: its topics are too few, or have one hash")
+            raise ConflictError(f"{bundle} cannot be divided: its topics are too few, or have one hash")
         halves = await self._owners.split(bundle, at)
         self._divided[bundle] = asyncio.get_running_loop().time()
-        self._events.add(EventKind.SPLIT, f"{name_of(bundle)} at 0x{at:08x}: {reason}")
+        self._events.add(EventKind.SPLIT, f"{bundle} at 0x{at:08x}: {reason}")
         try:
-            await self._metadata.delete(f"{BUNDLE_DATA}/{name_of(bundle)}")
+            await self._metadata.delete(f"{BUNDLE_DATA}/{bundle}")
         except NodeMissingError:
             return halves
         return halves
@@ -87,4 +86,4 @@ class Splitter:
                 await self._owners.remove_divided(bundle)
                 del self._divided[bundle]
             except MetadataError as error:
-                _log.info("cannot remove the node of %s yet: %s", name_of(bundle), error)
+                _log.info("cannot remove the node of %s yet: %s", bundle, error)

@@ -53,7 +53,7 @@ class UsageMeter:
 
 async def bundle_stats(owners: Owners, policies: PolicyStore, topics: list[Topic]) -> dict[BundleName, BundleStats]:
     """Count the loaded topics of each bundle that is ours, a few at a time: other work goes on."""
-    found = {BundleName(f"{each.namespace}/{each.range}"): BundleStats() for each in owners.held}
+    found = {BundleName(str(each)): BundleStats() for each in owners.held}
     rings: dict[NamespaceName, Bundles | None] = {}
     for number, topic in enumerate(topics):
         if number % TOPICS_PER_STEP == 0:

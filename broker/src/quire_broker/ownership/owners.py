@@ -85,7 +85,17 @@ class Bundle:
     @property
     def key(self) -> str:
         """The key of its owner node."""
-        return f"{OWNERS}/{self.namespace}/{self.range}"
+        return f"{OWNERS}/{self}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.range}"
+
+
+def bundle_named(name: str) -> Bundle:
+    """Return the bundle `tenant/namespace/range`; for another text one that does not exist."""
+    namespace, _, range_ = name.rpartition("/")
+    tenant, _, local = namespace.partition("/")
+    return Bundle(NamespaceName(tenant, local), range_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +120,7 @@ class Owner:
 
 
 def _unloading(bundle: Bundle) -> BundleMovesError:
-    return BundleMovesError(f"{bundle.namespace}/{bundle.range} is being unloaded; look up again")
+    return BundleMovesError(f"{bundle} is being unloaded; look up again")
 
 
 def _owner_data(urls: BrokerUrls) -> Json:
@@ -241,7 +251,7 @@ class Owners:
                         return owner
             finally:
                 self._taking.pop(bundle, None)
-        raise BundleMovesError(f"the owner of {bundle.namespace}/{bundle.range} keeps changing; look up again")
+        raise BundleMovesError(f"the owner of {bundle} keeps changing; look up again")
 
     async def _take(self, bundle: Bundle, node: Node | None) -> Owner | None:
         """Try once; None if another broker changed the node meanwhile."""
@@ -288,7 +298,7 @@ class Owners:
 
     def _drop_lost(self, bundle: Bundle) -> None:
         if self._forget(bundle):
-            log.warning("%s/%s has another owner: its topics are closed here", bundle.namespace, bundle.range)
+            log.warning("%s has another owner: its topics are closed here", bundle)
             self.on_lost(bundle)
 
     async def has_left_behind(self, bundle: Bundle) -> bool:
@@ -323,13 +333,13 @@ class Owners:
         check, put = await self._policies.split_of(bundle.namespace, bundle.range, at)
         node, tenure, losses = await self._metadata.get(bundle.key), self.tenure(bundle), self._sessions_lost
         if not tenure or node is None or not node.owned:
-            raise ConflictError(f"{bundle.namespace}/{bundle.range} is not owned by this broker")
+            raise ConflictError(f"{bundle} is not owned by this broker")
         checks = [check, Check(bundle.key, node.version), *(Check(half.key, ABSENT) for half in halves)]
         puts = [put, *(Put(half.key, self._value, ephemeral=True) for half in halves)]
         try:
             await self._metadata.transact(checks, puts)
         except BadVersionError as error:
-            raise ConflictError(f"{bundle.namespace}/{bundle.range} has changed meanwhile; try again") from error
+            raise ConflictError(f"{bundle} has changed meanwhile; try again") from error
         finally:
             self._policies.forget_bundles(bundle.namespace)
         left = self.tenure(bundle) != tenure or losses != self._sessions_lost
@@ -351,7 +361,7 @@ class Owners:
             try:
                 await self._metadata.delete(bundle.key, expected=node.version)
             except BadVersionError:
-                log.info("the node of %s/%s has changed: it is left", bundle.namespace, bundle.range)
+                log.info("the node of %s has changed: it is left", bundle)
 
     def _is_given(self, bundle: Bundle, node: Node) -> bool:
         offer = _offer_in(bundle, node)
@@ -365,7 +375,7 @@ class Owners:
         if version is None:
             node = await self._metadata.get(bundle.key)
             if node is None or not node.owned:
-                raise BadVersionError(f"the node of {bundle.namespace}/{bundle.range} is not ours any more")
+                raise BadVersionError(f"the node of {bundle} is not ours any more")
             version = node.version
         data = _owner_data(self._urls) | {"disabled": True, _OFFER: asdict(offer)}
         return await self._metadata.put(bundle.key, encode_json(data), expected=version, ephemeral=True)
@@ -456,7 +466,7 @@ class Owners:
                 version = node.version
                 await self._metadata.delete(bundle.key, expected=version)
         except (BadVersionError, NodeMissingError):
-            log.info("the node of %s/%s was already gone", bundle.namespace, bundle.range)
+            log.info("the node of %s was already gone", bundle)
         except MetadataUnknownError:
             self._deleting[bundle] = max(version, self._deleting.get(bundle, ABSENT))
             raise
@@ -468,7 +478,7 @@ class Owners:
             self._release_failed.clear()
             for bundle in list(self._unreleased):
                 again = partial(self._release_again, bundle)
-                await with_retries(again, f"release {bundle.namespace}/{bundle.range}", log.warning)
+                await with_retries(again, f"release {bundle}", log.warning)
 
     async def _release_again(self, bundle: Bundle) -> None:
         async with self._taking.setdefault(bundle, asyncio.Lock()):  # no lookup finds the node that is being removed
@@ -498,7 +508,7 @@ class Owners:
                 try:
                     await self.owner_of(bundle)
                 except (MetadataError, ServiceNotReadyError) as error:
-                    log.warning("cannot confirm %s/%s yet: %s", bundle.namespace, bundle.range, error)
+                    log.warning("cannot confirm %s yet: %s", bundle, error)
             if self._doubted and not self._session_lost:
                 self._doubts.set()
                 await asyncio.sleep(retry_s)
@@ -529,9 +539,7 @@ class Owners:
             self._deletions_seen += bool(self._taking)
         if lost_events:
             return list(self._held)
-        namespace, _, name = event.key.removeprefix(f"{OWNERS}/").rpartition("/")
-        tenant, _, local = namespace.partition("/")
-        bundle = Bundle(NamespaceName(tenant, local), name)
+        bundle = bundle_named(event.key.removeprefix(f"{OWNERS}/"))
         if event.kind is EventKind.MODIFIED and bundle not in self._held:
             self.on_modified(bundle)
         return [bundle] if bundle in self._held else []
@@ -539,14 +547,14 @@ class Owners:
     async def _check_node(self, bundle: Bundle) -> None:
         tenure = self._tenures.get(bundle)
         read = partial(self._metadata.get, bundle.key)
-        node = await with_retries(read, f"read the owner of {bundle.namespace}/{bundle.range}", log.warning)
+        node = await with_retries(read, f"read the owner of {bundle}", log.warning)
         self._compare(bundle, tenure, node)
 
     def _compare(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:
         """Doubt the bundle if its node, which was read during this tenure, is gone or another broker's."""
         if (node is not None and node.owned) or not self.certain(bundle) or self._tenures[bundle] != tenure:
             return
-        log.warning("the node of %s/%s is gone, or another broker's", bundle.namespace, bundle.range)
+        log.warning("the node of %s is gone, or another broker's", bundle)
         self._doubted.add(bundle)
         self._interrupted.add(bundle)
         self._doubts.set()

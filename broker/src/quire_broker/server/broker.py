@@ -216,15 +216,14 @@ class RunningBroker:
         self.sessions.leave(session)
 
     def _bundle_lost(self, bundle: Bundle) -> None:
-        self.background.start(self._unload_topics(bundle), f"unload {bundle.namespace}/{bundle.range}")
+        self.background.start(self._unload_topics(bundle), f"unload {bundle}")
 
     def _bundle_retaken(self, bundle: Bundle) -> None:
-        self.background.start(self._check_topics(bundle), f"owners of {bundle.namespace}/{bundle.range}")
+        self.background.start(self._check_topics(bundle), f"owners of {bundle}")
 
     def _move_bundle(self, bundle: Bundle, target: BrokerId) -> None:
         if self.owners.holds(bundle):
-            name = f"{bundle.namespace}/{bundle.range}"
-            self.background.start(self.unload_bundle(bundle, target), f"move {name} to {target}")
+            self.background.start(self.unload_bundle(bundle, target), f"move {bundle} to {target}")
 
     async def _check_topics(self, bundle: Bundle) -> None:
         """Close the topics of a bundle that another broker opened meanwhile: an idle ledger does not notice it."""
@@ -242,8 +241,7 @@ class RunningBroker:
 
         Goes on to its end if the caller is cancelled.
         """
-        name = f"{bundle.namespace}/{bundle.range}"
-        await asyncio.shield(self.background.spawn(self.handover.move(bundle, to), f"unload {name}"))
+        await asyncio.shield(self.background.spawn(self.handover.move(bundle, to), f"unload {bundle}"))
 
     async def _unload_topics(self, bundle: Bundle) -> None:
         await asyncio.gather(*(self.topics.unload(topic.name) for topic in await self.handover.topics_of(bundle)))

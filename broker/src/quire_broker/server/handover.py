@@ -95,7 +95,7 @@ class Handover:
             if target is not None and target != NO_BROKER:
                 return target, await self._owners.offer(bundle, Offer(target))
         except (MetadataError, ServiceNotReadyError) as error:
-            log.warning("%s/%s is closed without a new owner: %s", bundle.namespace, bundle.range, error)
+            log.warning("%s is closed without a new owner: %s", bundle, error)
         return None, 0
 
     async def _close(self, topics: list[Topic], closed: list[Topic]) -> None:
@@ -122,18 +122,18 @@ class Handover:
             await self._owners.offer(bundle, Offer(to, closed=True, topics=names), version)
             owner = await self._owners.successor(bundle, HANDOVER_TAKE_S)
         except (MetadataError, ServiceNotReadyError) as error:
-            log.warning("%s/%s was not handed to %s: %s", bundle.namespace, bundle.range, to, error)
+            log.warning("%s was not handed to %s: %s", bundle, to, error)
             return None
         if owner is None:
-            log.warning("%s/%s was not taken by %s: it is released", bundle.namespace, bundle.range, to)
+            log.warning("%s was not taken by %s: it is released", bundle, to)
             return None
         self.moved += 1
-        log.info("%s/%s is served by %s now", bundle.namespace, bundle.range, owner.urls.clients)
+        log.info("%s is served by %s now", bundle, owner.urls.clients)
         return moved_to(owner.urls)
 
     def modified(self, bundle: Bundle) -> None:
         """Look whether another broker offers the bundle to this one."""
-        self._background.start(self._receive(bundle), f"look at {bundle.namespace}/{bundle.range}")
+        self._background.start(self._receive(bundle), f"look at {bundle}")
 
     async def _receive(self, bundle: Bundle) -> None:
         try:
@@ -142,7 +142,7 @@ class Handover:
                 return
             await self._policies.policies(bundle.namespace)
         except (MetadataError, ServiceNotReadyError) as error:
-            log.info("%s/%s is not taken: %s", bundle.namespace, bundle.range, error)
+            log.info("%s is not taken: %s", bundle, error)
             return
         for name in offer.topics[:HANDOVER_TOPICS_MAX]:
             self._background.start(self._load(name), f"load {name}, which was handed over")
@@ -164,6 +164,6 @@ class Handover:
                 try:
                     await self.move(bundle)
                 except QuireError as error:
-                    log.warning("could not release %s/%s: %s", bundle.namespace, bundle.range, error)
+                    log.warning("could not release %s: %s", bundle, error)
 
         await asyncio.gather(*(one(bundle) for bundle in self._owners.held))

@@ -3,15 +3,15 @@
 import pytest
 
 from quire_broker.balancing import splitter
-from quire_broker.balancing.leader import name_of
 from quire_broker.balancing.load_report import BundleStats
+from quire_broker.balancing.plan.loads import BundleName
 from quire_broker.errors import ConflictError
 from quire_broker.ownership.owners import Bundle
 from tests.unit.broker.balancing.brokers import NAMESPACE, balanced_brokers, until
 
 ALL = Bundle(NAMESPACE, "0x00000000_0xffffffff")
 HALVES = {Bundle(NAMESPACE, "0x00000000_0x7fffffff"), Bundle(NAMESPACE, "0x7fffffff_0xffffffff")}
-CROWDED = {name_of(ALL): BundleStats(topics=1001)}
+CROWDED = {BundleName(str(ALL)): BundleStats(topics=1001)}
 
 
 async def test_a_crowded_bundle_is_split_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
