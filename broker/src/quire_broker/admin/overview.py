@@ -10,7 +10,6 @@ A topic that is not loaded here has the counts of its closed ledgers, no positio
 import asyncio
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -77,7 +76,7 @@ async def _owner(broker: RunningBroker, bundle: Bundle) -> str | None:
         owner = await broker.owners.owner_of(bundle, take=False)
     except ServiceNotReadyError:
         return None  # its owner is changing
-    return None if owner is None else urlsplit(owner.urls.web).netloc
+    return None if owner is None else owner.urls.broker_id
 
 
 def _loaded(topic: Topic) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
@@ -12,7 +11,7 @@ from quire_bookie.metadata.store import EventKind, MetadataStore
 from quire_broker.balancing.load_report import load_of
 from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot, is_bundle_name
-from quire_broker.ownership.owners import OWNERS
+from quire_broker.ownership.owners import OWNERS, owner_urls
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.store import Json, PolicyStore, decode_json
 
@@ -149,7 +148,6 @@ class RuleBook:
         for namespace in groups:
             async for page in self._metadata.scan(f"{OWNERS}/{namespace}/"):
                 for node in page:
-                    owner = decode_json(node.key, node.value)
-                    broker = urlsplit(str(owner.get("httpUrl") or owner.get("httpUrlTls") or "")).netloc
+                    broker = owner_urls(decode_json(node.key, node.value)).broker_id
                     found.setdefault(BrokerId(broker), set()).add(namespace)
         return {broker: frozenset(namespaces) for broker, namespaces in found.items()}

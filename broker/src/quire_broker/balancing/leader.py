@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
 from quire_bookie.metadata.election import Election
@@ -31,7 +30,7 @@ from quire_broker.balancing.history import History
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot
 from quire_broker.balancing.plan.placement import place
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan, SheddingState, plan_moves
-from quire_broker.ownership.owners import Bundle, bundle_named
+from quire_broker.ownership.owners import Bundle, bundle_named, owner_urls
 from quire_broker.policies.store import PolicyStore, decode_json
 from quire_broker.settings.balancing import BalancingSettings
 
@@ -237,8 +236,7 @@ class Leader:
         node = await self._metadata.get(bundle.key)
         if node is None:
             return None
-        owner = decode_json(bundle.key, node.value)
-        return BrokerId(urlsplit(str(owner.get("httpUrl") or owner.get("httpUrlTls") or "")).netloc)
+        return BrokerId(owner_urls(decode_json(bundle.key, node.value)).broker_id)
 
     # moves
 

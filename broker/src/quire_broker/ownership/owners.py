@@ -26,6 +26,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from urllib.parse import urlsplit
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
@@ -73,6 +74,11 @@ class BrokerUrls:
     def web(self) -> str:
         """The address for REST, likewise."""
         return self.http or self.http_tls
+
+    @property
+    def broker_id(self) -> str:
+        """The id of the broker: host and port of REST."""
+        return urlsplit(self.web).netloc
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,13 @@ def _owner_data(urls: BrokerUrls) -> Json:
         "disabled": False,
         "advertisedListeners": listeners_json(urls.listeners),
     }
+
+
+def owner_urls(data: Json) -> BrokerUrls:
+    """Return the addresses in a bundle's node."""
+    keys = ("nativeUrl", "httpUrl", "nativeUrlTls", "httpUrlTls")
+    native, http, native_tls, http_tls = (str(data.get(key) or "") for key in keys)
+    return BrokerUrls(native, http, native_tls, http_tls, listeners_of(data.get("advertisedListeners")))
 
 
 def _offer_in(bundle: Bundle, node: Node) -> Offer | None:
@@ -312,9 +325,7 @@ class Owners:
 
     def _foreign(self, bundle: Bundle, node: Node) -> Owner:
         value = decode_json(bundle.key, node.value)
-        keys = ("nativeUrl", "httpUrl", "nativeUrlTls", "httpUrlTls")
-        native, http, native_tls, http_tls = (str(value.get(key) or "") for key in keys)
-        urls = BrokerUrls(native, http, native_tls, http_tls, listeners_of(value.get("advertisedListeners")))
+        urls = owner_urls(value)
         if value.get("disabled") or not urls.clients:
             raise _unloading(bundle)
         return Owner(urls, ours=False)
