@@ -29,7 +29,7 @@ from quire_broker.balancing.events import EventKind as Happened
 from quire_broker.balancing.plan.loads import BrokerId
 from quire_broker.ownership.isolation import Isolation, urls_of
 from quire_broker.ownership.owners import Bundle, Owner, bundle_named
-from quire_broker.ownership.registration import BROKERS, DRAINING
+from quire_broker.ownership.registration import BROKERS, DRAINING, registered
 from quire_broker.policies.store import Json, decode_json, encode_json
 
 ASSIGNMENTS = "/loadbalance/assignments"
@@ -117,10 +117,9 @@ class Assignments:
         if broker == self._id:
             return None
         if broker is not None:
-            key = f"{BROKERS}/{broker}"
-            node = await self._metadata.get(key)
-            if node is not None:
-                return Owner(urls_of(decode_json(key, node.value)), ours=False)
+            data = await registered(self._metadata, broker)
+            if data is not None:
+                return Owner(urls_of(data), ours=False)
         self._events.add(Happened.FALLBACK, f"{bundle}: no leader assigned it")
         return await self._isolation.elsewhere(bundle)
 
@@ -169,9 +168,10 @@ class Assignments:
 
     async def _takes_bundles(self, broker: BrokerId) -> bool:
         """Return whether the broker is available, and not being drained since it was assigned a bundle."""
-        key = f"{BROKERS}/{broker}"
-        node = None if broker == self._id else await self._metadata.get(key)
-        return broker == self._id or (node is not None and decode_json(key, node.value).get(DRAINING) is not True)
+        if broker == self._id:
+            return True
+        data = await registered(self._metadata, broker)
+        return data is not None and data.get(DRAINING) is not True
 
     async def _read_answer(self, bundle: Bundle) -> None:
         node = await self._metadata.get(key_of(bundle))

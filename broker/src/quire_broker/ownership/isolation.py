@@ -22,8 +22,8 @@ from quire_broker.names import NamespaceName
 from quire_broker.ownership.listeners import listeners_of
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owner
 from quire_broker.ownership.patterns import pattern_of
-from quire_broker.ownership.registration import BROKERS, DRAINING
-from quire_broker.policies.store import Json, PolicyStore, decode_json
+from quire_broker.ownership.registration import BROKERS, DRAINING, registered
+from quire_broker.policies.store import Json, PolicyStore
 
 _log = logging.getLogger("quire.broker.isolation")
 _SHOWN_CHARACTERS = 100
@@ -113,22 +113,22 @@ class Isolation:
 
         ServiceNotReadyError: this broker may not, and no broker that may is available. MetadataError.
         """
-        # Not from the cache: two brokers with policies of different ages would redirect a client back and forth.
-        policy = policy_for(str(bundle.namespace), await self._policies.isolation())
         if self.draining:
-            successor = await self.successor(bundle)
-            urls = None if successor is None else await self._urls([successor], bundle)
-        elif policy is None:
-            return None
+            found = await self._successor(bundle)
         else:
+            # Not from the cache: two brokers with policies of different ages would redirect a client back and forth.
+            policy = policy_for(str(bundle.namespace), await self._policies.isolation())
+            if policy is None:
+                return None
             ids = await self._metadata.children(BROKERS)
             allowed = policy.allowed(host_of(one) for one in ids)
             if self._host in allowed:
                 return None
-            urls = await self._urls(sorted(one for one in ids if host_of(one) in allowed), bundle)
-        if urls is None:
+            ids = sorted(one for one in ids if host_of(one) in allowed)
+            found = await self._first(ids, _start_of(bundle), even_draining=True)
+        if found is None:
             raise ServiceNotReadyError(f"no broker that may own bundles of {bundle.namespace} is available; start one")
-        return Owner(urls, ours=False)
+        return Owner(urls_of(found[1]), ours=False)
 
     async def permits(self, namespace: NamespaceName, broker_id: str) -> bool:
         """Return whether that broker, which is available, may own bundles of the namespace. MetadataError."""
@@ -142,36 +142,35 @@ class Isolation:
 
         Bundles of a namespace are spread over these brokers. Draining ones get none.
         """
+        found = await self._successor(bundle)
+        return None if found is None else found[0]
+
+    async def _successor(self, bundle: Bundle) -> tuple[str, Json] | None:
         policy = policy_for(str(bundle.namespace), await self._policies.isolation())
         ids = [one for one in await self._metadata.children(BROKERS) if one != self._id]
         if policy is not None:
             allowed = policy.allowed(host_of(one) for one in ids)
             ids = [one for one in ids if host_of(one) in allowed]
-        return await self._first_taking(ids, zlib.crc32(bundle.key.encode()))
+        return await self._first(ids, _start_of(bundle))
 
     async def others_take_bundles(self) -> bool:
         """Return whether any other broker is available and not draining. MetadataError."""
         ids = [one for one in await self._metadata.children(BROKERS) if one != self._id]
-        return await self._first_taking(ids, 0) is not None
+        return await self._first(ids, 0) is not None
 
-    async def _first_taking(self, ids: Sequence[str], start: int) -> str | None:
-        """Return the first of these brokers, beginning at `start`, that is available and not draining."""
+    async def _first(self, ids: Sequence[str], start: int, *, even_draining: bool = False) -> tuple[str, Json] | None:
+        """Return the first of these brokers, beginning at `start`, that is available and not draining, and its data."""
         for step in range(len(ids)):
             broker_id = ids[(start + step) % len(ids)]
-            node = await self._metadata.get(f"{BROKERS}/{broker_id}")
-            if node is not None and decode_json(node.key, node.value).get(DRAINING) is not True:
-                return broker_id
+            data = await registered(self._metadata, broker_id)
+            if data is not None and (even_draining or data.get(DRAINING) is not True):
+                return broker_id, data
         return None
 
-    async def _urls(self, ids: Sequence[str], bundle: Bundle) -> BrokerUrls | None:
-        """Return the URLs of one of the brokers, always the same for a bundle while that broker is available."""
-        start = zlib.crc32(bundle.key.encode())
-        for step in range(len(ids)):
-            key = f"{BROKERS}/{ids[(start + step) % len(ids)]}"
-            node = await self._metadata.get(key)
-            if node is not None:
-                return urls_of(decode_json(key, node.value))
-        return None
+
+def _start_of(bundle: Bundle) -> int:
+    """Return a number that spreads bundles over brokers: always the same for a bundle."""
+    return zlib.crc32(bundle.key.encode())
 
 
 def host_of(broker_id: str) -> str:

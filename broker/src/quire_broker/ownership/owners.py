@@ -434,11 +434,6 @@ class Owners:
             change = self._changes[bundle.key] = asyncio.get_running_loop().create_future()
         return change
 
-    @property
-    def draining(self) -> bool:
-        """Whether this broker takes no further bundles."""
-        return self._draining
-
     def drain(self) -> None:
         """Take no bundle any more that is not ours yet."""
         self._draining = True

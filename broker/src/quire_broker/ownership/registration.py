@@ -14,7 +14,7 @@ from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
 from quire_bookie.metadata.store import ABSENT, MetadataStore, SessionState
 from quire_broker.ownership.listeners import listeners_json
 from quire_broker.ownership.owners import BrokerUrls
-from quire_broker.policies.store import Json, encode_json
+from quire_broker.policies.store import Json, decode_json, encode_json
 
 BROKERS = "/loadbalance/brokers"
 DRAINING = "draining"
@@ -61,6 +61,13 @@ def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
         "maxResourceUsage": 0.0,
         "loadReportType": "LocalBrokerData",
     }
+
+
+async def registered(metadata: MetadataStore, broker_id: str) -> Json | None:
+    """Return the data in a broker's node; None if the broker is not available. MetadataError."""
+    key = f"{BROKERS}/{broker_id}"
+    node = await metadata.get(key)
+    return None if node is None else decode_json(key, node.value)
 
 
 class Registration:
