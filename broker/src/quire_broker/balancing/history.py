@@ -9,9 +9,9 @@ A bundle without owner has no report: from this its weight is known. A sample is
 import logging
 from dataclasses import dataclass, field
 
-from quire_bookie.errors import MetadataFormatError, NodeMissingError
+from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
-from quire_bookie.metadata.store import EventKind, MetadataStore
+from quire_bookie.metadata.store import Delete, EventKind, MetadataStore
 from quire_broker.balancing.load_report import number_of
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, Snapshot, weight
 from quire_broker.names import NamespaceName
@@ -85,10 +85,7 @@ async def forget_averages(metadata: MetadataStore, namespace: NamespaceName) -> 
     """Remove the averages of a namespace that is being deleted. MetadataError."""
     keys = [node.key async for page in metadata.scan(f"{BUNDLE_DATA}/{namespace}/") for node in page]
     for key in keys:
-        try:
-            await metadata.delete(key)
-        except NodeMissingError:
-            continue
+        await metadata.transact([], [Delete(key)])
 
 
 class History:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
+from quire_bookie.errors import BadVersionError, MetadataError
 from quire_bookie.metadata.election import Election
-from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, SessionState
+from quire_bookie.metadata.store import ABSENT, Delete, MetadataStore, Node, SessionState
 from quire_broker.balancing.assignments import (
     ASSIGNMENTS,
     LEADER,
@@ -198,10 +198,7 @@ class Leader:
                 node = await self._metadata.get(key)  # asked again meanwhile
 
     async def _remove(self, bundle: Bundle) -> None:
-        try:
-            await self._metadata.delete(key_of(bundle))
-        except NodeMissingError:
-            return
+        await self._metadata.transact([], [Delete(key_of(bundle))])
 
     async def _clear_away(self) -> None:
         """Remove assignments that are done or too old. The bundles count as pending until they are in a report."""

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 
-from quire_bookie.errors import MetadataError, NodeMissingError, QuireError
-from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.errors import MetadataError, QuireError
+from quire_bookie.metadata.store import Delete, MetadataStore
 from quire_broker.balancing.events import BalancingEvents, EventKind
 from quire_broker.balancing.history import BUNDLE_DATA
 from quire_broker.balancing.load_report import BundleStats
@@ -71,10 +71,7 @@ class Splitter:
         halves = await self._owners.split(bundle, at)
         self._divided[bundle] = asyncio.get_running_loop().time()
         self._events.add(EventKind.SPLIT, f"{bundle} at 0x{at:08x}: {reason}")
-        try:
-            await self._metadata.delete(f"{BUNDLE_DATA}/{bundle}")
-        except NodeMissingError:
-            return halves
+        await self._metadata.transact([], [Delete(f"{BUNDLE_DATA}/{bundle}")])
         return halves
 
     async def _remove_divided(self) -> None:
