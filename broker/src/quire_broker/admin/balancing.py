@@ -1,6 +1,5 @@
 """Load balancing over HTTP: /admin/quire/balancing, Pulsar's broker-stats, leaderBroker and the split of a bundle."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -16,13 +15,11 @@ from quire_broker.balancing.assignments import leader_of
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
-from quire_broker.balancing.plan.splitting import RANGE_HALF, TOPIC_COUNT
-from quire_broker.balancing.usage import TOPICS_PER_STEP, bundle_stats
+from quire_broker.balancing.usage import bundle_stats, with_bundles
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
-from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle
-from quire_broker.policies.bundles import Bundles
 from quire_broker.server.broker import RunningBroker
+from quire_broker.settings.balancing import RANGE_HALF, TOPIC_COUNT
 from quire_broker.topic.topic import Topic
 
 ALGORITHM = "splitAlgorithmName"
@@ -128,17 +125,8 @@ async def topics(request: web.Request) -> web.StreamResponse:
 async def _by_bundle(broker: RunningBroker) -> dict[str, dict[str, list[Topic]]]:
     """Return the loaded topics by namespace and bundle, without those whose namespace is gone."""
     found: dict[str, dict[str, list[Topic]]] = {}
-    rings: dict[NamespaceName, Bundles | None] = {}
-    for number, topic in enumerate(broker.topics.loaded):
-        if number % TOPICS_PER_STEP == 0:
-            await asyncio.sleep(0)
-        namespace = topic.name.namespace
-        if namespace not in rings:
-            rings[namespace] = await broker.policies.bundles(namespace)
-        ring = rings[namespace]
-        if ring is not None:
-            bundles = found.setdefault(str(namespace), {})
-            bundles.setdefault(ring.bundle_of(str(topic.name)), []).append(topic)
+    async for topic, bundle in with_bundles(broker.policies, broker.topics.loaded):
+        found.setdefault(str(bundle.namespace), {}).setdefault(bundle.range, []).append(topic)
     return found
 
 

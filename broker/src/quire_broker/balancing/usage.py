@@ -1,19 +1,19 @@
 """Measures what this broker uses, and what its topics do, by bundle."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from quire_bookie.env.machine import machine_cpus, machine_memory_bytes, process_cpu_s, process_memory_bytes
 from quire_broker.balancing.load_report import BundleStats, Usage
 from quire_broker.balancing.plan.loads import BundleName
 from quire_broker.names import NamespaceName
-from quire_broker.ownership.owners import Owners
+from quire_broker.ownership.owners import Bundle, Owners
 from quire_broker.policies.bundles import Bundles, hash_of
 from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.topic import Topic
 
 TOPICS_PER_STEP = 500
-"""Topics counted in one step of the event loop."""
+"""Topics looked at in one step of the event loop."""
 
 
 class UsageMeter:
@@ -51,9 +51,8 @@ class UsageMeter:
         return self.last
 
 
-async def bundle_stats(owners: Owners, policies: PolicyStore, topics: list[Topic]) -> dict[BundleName, BundleStats]:
-    """Count the loaded topics of each bundle that is ours, a few at a time: other work goes on."""
-    found = {BundleName(str(each)): BundleStats() for each in owners.held}
+async def with_bundles(policies: PolicyStore, topics: list[Topic]) -> AsyncIterator[tuple[Topic, Bundle]]:
+    """Yield topics with their bundles, a few at a time: other work goes on. Omits those whose namespace is gone."""
     rings: dict[NamespaceName, Bundles | None] = {}
     for number, topic in enumerate(topics):
         if number % TOPICS_PER_STEP == 0:
@@ -62,18 +61,22 @@ async def bundle_stats(owners: Owners, policies: PolicyStore, topics: list[Topic
         if namespace not in rings:
             rings[namespace] = await policies.bundles(namespace)
         ring = rings[namespace]
-        if ring is None:
-            continue
-        text = str(topic.name)
-        stats = found.get(BundleName(f"{namespace}/{ring.bundle_of(text)}"))
-        if stats is not None:
-            _count(stats, topic, text)
-    return found
+        if ring is not None:
+            yield topic, Bundle(namespace, ring.bundle_of(str(topic.name)))
 
 
-def _count(stats: BundleStats, topic: Topic, text: str) -> None:
+async def bundle_stats(owners: Owners, policies: PolicyStore, topics: list[Topic]) -> dict[BundleName, BundleStats]:
+    """Count the loaded topics of each bundle that is ours."""
+    found = {each: BundleStats() for each in owners.held}
+    async for topic, bundle in with_bundles(policies, topics):
+        if bundle in found:
+            _count(found[bundle], topic)
+    return {BundleName(str(bundle)): stats for bundle, stats in found.items()}
+
+
+def _count(stats: BundleStats, topic: Topic) -> None:
     stats.topics += 1
-    stats.topic_hashes.append(hash_of(text))
+    stats.topic_hashes.append(hash_of(str(topic.name)))
     stats.rate_in += topic.rates.messages.per_s
     stats.bytes_in += topic.rates.size_bytes.per_s
     stats.producers += len(topic.producers)

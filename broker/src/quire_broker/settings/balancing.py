@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 from quire_bookie.settings.declared import MEBIBYTES, MINUTES, PERCENT, setting
 
+RANGE_HALF = "range_equally_divide"
+TOPIC_COUNT = "topic_count_equally_divide"
+"""Ways to divide a bundle, as Pulsar names them."""
+
 
 @dataclass(frozen=True, slots=True)
 class BalancingSettings:
@@ -151,10 +155,10 @@ class BalancingSettings:
         True, "loadBalancerAutoBundleSplitEnabled", "split bundles that are above a limit", short="split_bundles"
     )
     split_algorithm: str = setting(
-        "range_equally_divide",
+        RANGE_HALF,
         "defaultNamespaceBundleSplitAlgorithm",
-        "range_equally_divide: halves of the hash range; topic_count_equally_divide: equal numbers of topics",
-        pattern="^(range_equally_divide|topic_count_equally_divide)$",
+        f"{RANGE_HALF}: halves of the hash range; {TOPIC_COUNT}: equal numbers of topics",
+        pattern=f"^({RANGE_HALF}|{TOPIC_COUNT})$",
     )
     split_hits: int = setting(
         3,

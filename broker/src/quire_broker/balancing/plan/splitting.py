@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, namespace_of
-from quire_broker.settings.balancing import BalancingSettings
-
-RANGE_HALF = "range_equally_divide"
-TOPIC_COUNT = "topic_count_equally_divide"
+from quire_broker.settings.balancing import RANGE_HALF, BalancingSettings
 
 
 def _exceeds(load: BundleLoad, settings: BalancingSettings) -> bool:

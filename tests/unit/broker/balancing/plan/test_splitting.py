@@ -3,8 +3,8 @@
 import pytest
 
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName
-from quire_broker.balancing.plan.splitting import RANGE_HALF, TOPIC_COUNT, boundary, plan_splits
-from quire_broker.settings.balancing import BalancingSettings
+from quire_broker.balancing.plan.splitting import boundary, plan_splits
+from quire_broker.settings.balancing import RANGE_HALF, TOPIC_COUNT, BalancingSettings
 
 AT_ONCE = BalancingSettings(split_hits=1)
 NAME = BundleName("shop/orders/0x00000000_0xffffffff")
