@@ -97,6 +97,10 @@ class TopicName:
         """Return partition `index` of this topic."""
         return TopicName(self.domain, self.namespace, f"{self.local}-partition-{index}", index)
 
+    def partitions(self, count: int) -> list["TopicName"]:
+        """Return the names of the first `count` partitions."""
+        return [self.partition_of(index) for index in range(count)]
+
     @property
     def encoded_local(self) -> str:
         """The local name as encoded in paths."""

@@ -7,8 +7,8 @@ from typing import Any
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, answer_in_pieces, done
-from quire_broker.admin.context import broker_of, namespace_of
-from quire_broker.admin.routes import Need, Route
+from quire_broker.admin.context import broker_of, bundles_of
+from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.admin.spreading import on_bundles
 from quire_broker.admin.stats import topic_stats
 from quire_broker.balancing.assignments import leader_of
@@ -35,8 +35,7 @@ def routes() -> Iterator[Route]:
     for root in ("/admin/v2/broker-stats", "/admin/broker-stats"):
         yield Route("GET", f"{root}/load-report", load_report, Need.SUPER_USER)
         yield Route("GET", f"{root}/topics", topics, Need.SUPER_USER)
-    bundle = "{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}"
-    yield Route("PUT", f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{bundle}/split", split, Need.SUPER_USER)
+    yield Route("PUT", f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{BUNDLE}/split", split, Need.SUPER_USER)
 
 
 async def leader(request: web.Request) -> web.Response:
@@ -146,14 +145,11 @@ def _topics(broker: RunningBroker, grouped: dict[str, dict[str, list[Topic]]]) -
 
 async def split(request: web.Request) -> web.Response:
     """Split a bundle at its owner. Its clients notice nothing: both halves stay there."""
-    broker, namespace = broker_of(request), namespace_of(request)
+    broker = broker_of(request)
     algorithm = request.query.get(ALGORITHM, "")
     if algorithm not in ("", RANGE_HALF, TOPIC_COUNT):
         raise NotAllowedError(f"{ALGORITHM} is {algorithm}; give {RANGE_HALF} or {TOPIC_COUNT}")
-    bundles = await broker.policies.bundles(namespace)
-    bundle = Bundle(namespace, request.match_info["bundle"])
-    if bundles is None or bundle.range not in bundles.names:
-        raise NotFoundError(f"{namespace} has no bundle {bundle.range}")
+    (bundle,) = await bundles_of(request)
 
     async def work(own: Bundle) -> None:
         stats = await _stats(broker, own)

@@ -10,10 +10,10 @@ from quire_bookie.admin.answers import RefusedError
 from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.admin.answers import flag
 from quire_broker.admin.forwarding import ElsewhereError, is_forwarded
-from quire_broker.errors import ServiceNotReadyError, TopicNotFoundError
+from quire_broker.errors import NotFoundError, ServiceNotReadyError, TopicNotFoundError
 from quire_broker.limits import HEALTH_S, OWNER_SETTLES_S
 from quire_broker.names import NamespaceName, TopicName, parse_namespace, topic_of
-from quire_broker.ownership.owners import Owner
+from quire_broker.ownership.owners import Bundle, Owner
 from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.topic import Topic
 
@@ -44,6 +44,16 @@ async def metadata_answers(broker: RunningBroker) -> None:
 def namespace_of(request: web.Request) -> NamespaceName:
     """Return `{tenant}/{namespace}` of the path."""
     return parse_namespace(f"{request.match_info['tenant']}/{request.match_info['namespace']}")
+
+
+async def bundles_of(request: web.Request) -> list[Bundle]:
+    """Return the namespace's bundles, or the one of the path. NotFoundError."""
+    namespace = namespace_of(request)
+    found = await broker_of(request).policies.bundles(namespace)
+    wanted = request.match_info.get("bundle")
+    if found is None or wanted not in (None, *found.names):
+        raise NotFoundError("Namespace does not exist" if found is None else f"{namespace} has no bundle {wanted}")
+    return [Bundle(namespace, name) for name in found.names if wanted in (None, name)]
 
 
 def topic_name_of(request: web.Request) -> TopicName:

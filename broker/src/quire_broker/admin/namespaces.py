@@ -14,8 +14,8 @@ from aiohttp import web
 
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
-from quire_broker.admin.context import broker_of, namespace_of, topic_here
-from quire_broker.admin.routes import Need, Reach, Route
+from quire_broker.admin.context import broker_of, bundles_of, namespace_of, topic_here
+from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import MISSING, on_bundles, on_topics
 from quire_broker.admin.topics import delete_partitions, delete_topics
 from quire_broker.balancing.history import forget_averages
@@ -73,8 +73,8 @@ def routes() -> Iterator[Route]:
     yield Route("GET", f"{root}/{{namespace}}/topics", list_topics, Need.LIST, Reach.CLIENTS)
     yield Route("GET", f"{root}/{{namespace}}/bundles", bundles, Need.NAMESPACE)
     yield Route("PUT", f"{root}/{{namespace}}/unload", unload, Need.NAMESPACE)
-    yield Route("PUT", f"{root}/{{namespace}}/{{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}}/unload", unload, Need.NAMESPACE)
-    for scope in (f"{root}/{{namespace}}", f"{root}/{{namespace}}/{{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}}"):
+    yield Route("PUT", f"{root}/{{namespace}}/{BUNDLE}/unload", unload, Need.NAMESPACE)
+    for scope in (f"{root}/{{namespace}}", f"{root}/{{namespace}}/{BUNDLE}"):
         yield Route("POST", f"{scope}/clearBacklog", clear_backlog, Need.NAMESPACE)
         yield Route("POST", f"{scope}/clearBacklog/{{subscription}}", clear_backlog, Need.NAMESPACE)
         yield Route("POST", f"{scope}/unsubscribe/{{subscription}}", unsubscribe, Need.NAMESPACE)
@@ -134,7 +134,7 @@ async def delete(request: web.Request) -> web.Response:
         if await broker.policies.partitions(partitioned, fresh=True):
             await delete_partitions(request, partitioned, force=True)
     await delete_topics(request, topics, force=True)
-    await _unload(request, await _bundles(request), NO_BROKER)
+    await _unload(request, await bundles_of(request), NO_BROKER)
     await forget_averages(broker.metadata, namespace)
     await broker.policies.delete_namespace(namespace)
     return done()
@@ -157,16 +157,6 @@ async def bundles(request: web.Request) -> web.Response:
     return answer(found.to_json())
 
 
-async def _bundles(request: web.Request) -> list[Bundle]:
-    """Return the namespace's bundles, or the one of the path. NotFoundError."""
-    namespace = namespace_of(request)
-    found = await broker_of(request).policies.bundles(namespace)
-    wanted = request.match_info.get("bundle")
-    if found is None or wanted not in (None, *found.names):
-        raise NotFoundError("Namespace does not exist" if found is None else f"{namespace} has no bundle {wanted}")
-    return [Bundle(namespace, name) for name in found.names if wanted in (None, name)]
-
-
 async def _unload(request: web.Request, bundles: list[Bundle], to: str | None = None) -> None:
     broker = broker_of(request)
     query = {} if to is None else {_DESTINATION: to}
@@ -186,7 +176,7 @@ async def unload(request: web.Request) -> web.Response:
         raise NotFoundError(f"destinationBroker {to} is not an available broker; GET /admin/v2/brokers lists them")
     if to and not await broker.isolation.permits(namespace_of(request), to):
         raise NotAllowedError(f"destinationBroker {to} is not allowed by the isolation policy of the namespace")
-    await _unload(request, await _bundles(request), to)
+    await _unload(request, await bundles_of(request), to)
     return done()
 
 
@@ -207,17 +197,14 @@ async def _on_subscriptions(
 ) -> None:
     """Do it to the subscription of the path, or to each one, on all topics at their owners."""
     broker, wanted = broker_of(request), request.match_info.get("subscription")
-    bundles = set(await _bundles(request))
+    bundles = set(await bundles_of(request))
     names = await broker.topics.list(namespace_of(request))
     names = [name for name in names if await broker.owners.bundle_of(name) in bundles]
 
     async def listed(name: TopicName) -> list[str]:
-        topic = await topic_here(broker, name)
-        return [found for found, subscription in topic.subscriptions.items() if subscription.durable]
+        return [found.name for found in (await topic_here(broker, name)).durable_subscriptions]
 
-    found, _ = await on_topics(
-        request, names, listed, method="GET", suffix="/subscriptions", query={}, body=b"", fine=(MISSING,)
-    )
+    found, _ = await on_topics(request, names, listed, method="GET", suffix="/subscriptions", query={}, fine=(MISSING,))
     for subscription in sorted({one for each in found.values() for one in each}):
         if wanted not in (None, subscription):
             continue
@@ -229,7 +216,7 @@ async def _on_subscriptions(
 
         having = [name for name, each in found.items() if subscription in each]
         path = f"/subscription/{quote(subscription, safe='')}{suffix}"
-        await on_topics(request, having, one, method=method, suffix=path, query={}, body=b"", fine=(MISSING,))
+        await on_topics(request, having, one, method=method, suffix=path, query={}, fine=(MISSING,))
 
 
 async def get_policy(request: web.Request) -> web.Response:

@@ -87,7 +87,7 @@ def _loaded(topic: Topic) -> dict[str, Any]:
         "entries": topic.ledger.entries,
         "size": topic.ledger.size_bytes,
         "producers": len(topic.producers.connected),
-        "cursors": {name: found.cursor.backlog for name, found in topic.subscriptions.items() if found.durable},
+        "cursors": {found.name: found.cursor.backlog for found in topic.durable_subscriptions},
     }
 
 

@@ -55,4 +55,6 @@ class Route(NamedTuple):
     reach: Reach = Reach.LOCAL
 
 
+BUNDLE: Final = "{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}"
+"""Part of a path that is the range of a bundle."""
 ROUTES: Final = web.AppKey("quire.routes", Mapping[web.AbstractRoute, Route])

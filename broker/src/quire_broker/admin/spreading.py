@@ -28,7 +28,7 @@ from quire_broker.admin.context import (
 from quire_broker.admin.forwarding import FORWARDING, Call, is_forwarded
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import FORWARDS_PER_REQUEST_MAX, OWNER_SETTLES_S, SPREAD_S
-from quire_broker.names import NamespaceName, TopicName
+from quire_broker.names import TopicName
 from quire_broker.ownership.owners import Bundle, Owner
 
 _SHOWN_FAILURES = 5
@@ -52,32 +52,23 @@ def topic_path(name: TopicName) -> str:
     return f"/admin/v2/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
 
 
-def namespace_path(namespace: NamespaceName) -> str:
-    """Return the encoded path of a namespace."""
-    return f"/admin/v2/namespaces/{namespace}"
-
-
 async def at_owners(
     request: web.Request,
     work: Callable[[TopicName], Awaitable[Any]],
     *,
-    method: str = "",
-    suffix: str | None = None,
     fine: Collection[int] = (),
 ) -> dict[TopicName, Any]:
     """Do the work for the topic of the path, or for each partition of a partitioned one, at its owner.
 
-    Returns the JSON of each. The other brokers get the same request for one partition, unless `method` or the `suffix`
-    of the path says otherwise. Partitions that fail with a status in `fine` are omitted. If all do, the first error is
-    raised.
+    Returns the JSON of each. The other brokers get the same request for one partition. Partitions that fail with a
+    status in `fine` are omitted. If all do, the first error is raised.
     """
     name = topic_name_of(request)
     count = await broker_of(request).policies.partitions(name, fresh=True)
     if not count:
         await require_owner(request, name)
         return {name: await work(name)}
-    names = [name.partition_of(index) for index in range(count)]
-    found, omitted = await on_topics(request, names, work, method=method, suffix=suffix, fine=fine)
+    found, omitted = await on_topics(request, name.partitions(count), work, fine=fine)
     if not found:
         raise next(iter(omitted.values()))
     return found
@@ -91,22 +82,20 @@ async def on_topics(
     method: str = "",
     suffix: str | None = None,
     query: Mapping[str, str] | None = None,
-    body: bytes | None = None,
     fine: Collection[int] = (),
 ) -> tuple[dict[TopicName, Any], dict[str, QuireError]]:
     """Do the work for each topic at its owner; see `at_owners`. Returns the results, and the errors in `fine`.
 
-    Other brokers get query and body of the request, unless they are given here.
+    Other brokers get method, query and body of the request, and what follows the topic in its path, unless they are
+    given here. With a `query` they get no body.
     """
-    lookups, sent = broker_of(request).parts.lookups, await request.read() if body is None else body
-    asked = _query_of(request) if query is None else query
+    lookups = broker_of(request).parts.lookups
+    method, asked, body = await _sent(request, method, query)
     end = _suffix_of(request) if suffix is None else suffix
 
     def part(name: TopicName) -> Part:
-        path = topic_path(name) + end + (f"?{urlencode(asked)}" if asked else "")
-        return Part(
-            str(name), lambda: lookups.find(name), lambda: work(name), Call(method or request.method, path, sent)
-        )
+        call = Call(method, f"{topic_path(name)}{end}{asked}", body)
+        return Part(str(name), lambda: lookups.find(name), lambda: work(name), call)
 
     found, omitted = await _spread(request, [part(name) for name in names], "partitions", fine)
     return {name: found[str(name)] for name in names if str(name) in found}, omitted
@@ -122,26 +111,24 @@ async def on_bundles(
     query: Mapping[str, str] | None = None,
 ) -> dict[Bundle, Any]:
     """Do the work for each bundle that has an owner, there. No bundle is taken; see `on_topics` for the rest."""
-    owners, body = broker_of(request).owners, await request.read()
-    asked = _query_of(request) if query is None else query
+    owners = broker_of(request).owners
+    method, asked, body = await _sent(request, method, query)
 
     def part(bundle: Bundle) -> Part:
-        path = f"{namespace_path(bundle.namespace)}/{bundle.range}{suffix}"
-        path += f"?{urlencode(asked)}" if asked else ""
-        return Part(
-            str(bundle),
-            lambda: owners.owner_of(bundle, take=False),
-            lambda: work(bundle),
-            Call(method or request.method, path, body),
-        )
+        call = Call(method, f"/admin/v2/namespaces/{bundle}{suffix}{asked}", body)
+        return Part(str(bundle), lambda: owners.owner_of(bundle, take=False), lambda: work(bundle), call)
 
     parts = {bundle: part(bundle) for bundle in bundles}
     found, _ = await _spread(request, list(parts.values()), "bundles", ())
     return {bundle: found[one.name] for bundle, one in parts.items() if one.name in found}
 
 
-def _query_of(request: web.Request) -> dict[str, str]:
-    return {key: value for key, value in request.query.items() if key != AUTHORITATIVE}
+async def _sent(request: web.Request, method: str, query: Mapping[str, str] | None) -> tuple[str, str, bytes]:
+    """Return method, query with its question mark, and body of the requests to other brokers; see `on_topics`."""
+    body = await request.read() if query is None else b""
+    if query is None:
+        query = {key: value for key, value in request.query.items() if key != AUTHORITATIVE}
+    return method or request.method, f"?{urlencode(query)}" if query else "", body
 
 
 def _suffix_of(request: web.Request) -> str:

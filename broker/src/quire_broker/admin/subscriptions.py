@@ -82,8 +82,7 @@ async def list_subscriptions(request: web.Request) -> web.Response:
     """List the names of the durable subscriptions."""
 
     async def one(name: TopicName) -> list[str]:
-        topic = await _topic(request, name)
-        return [found for found, subscription in topic.subscriptions.items() if subscription.durable]
+        return [found.name for found in (await _topic(request, name)).durable_subscriptions]
 
     found = await at_owners(request, one)
     return answer(sorted({name for names in found.values() for name in names}))
@@ -155,9 +154,8 @@ async def expire_all(request: web.Request) -> web.Response:
     before_ms = _published_before(request)
 
     async def one(name: TopicName) -> None:
-        for subscription in list((await _topic(request, name)).subscriptions.values()):
-            if subscription.durable:
-                await subscription.expire(before_ms)
+        for subscription in (await _topic(request, name)).durable_subscriptions:
+            await subscription.expire(before_ms)
 
     await at_owners(request, one)
     return done()

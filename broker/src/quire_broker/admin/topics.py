@@ -144,7 +144,7 @@ async def delete_partitions(request: web.Request, name: TopicName, *, force: boo
     count = await broker.policies.partitions(name, fresh=True)
     if not count:
         raise NotFoundError(f"Partitioned Topic not found: {name}")
-    await delete_topics(request, [name.partition_of(index) for index in range(count)], force=force)
+    await delete_topics(request, name.partitions(count), force=force)
     await broker.policies.delete_partitions(name)
 
 
@@ -156,7 +156,7 @@ async def delete_topics(request: web.Request, names: list[TopicName], *, force: 
         await _delete(broker_of(request), name, force=by_force)
 
     query = {"force": "true"} if by_force else {}
-    await on_topics(request, names, one, method="DELETE", suffix="", query=query, body=b"", fine=(MISSING,))
+    await on_topics(request, names, one, method="DELETE", suffix="", query=query, fine=(MISSING,))
 
 
 async def create_missed(request: web.Request) -> web.Response:
@@ -173,8 +173,7 @@ async def _create_partitions(request: web.Request, name: TopicName) -> None:
             await broker.topics.create(partition)
 
     count = await broker.policies.partitions(name, fresh=True)
-    names = [name.partition_of(index) for index in range(count)]
-    await on_topics(request, names, one, method="PUT", suffix="", query={}, body=b"", fine=(CONFLICT,))
+    await on_topics(request, name.partitions(count), one, method="PUT", suffix="", query={}, fine=(CONFLICT,))
 
 
 async def stats(request: web.Request) -> web.Response:
@@ -213,8 +212,7 @@ async def _of_partitions(
     count = await broker_of(request).policies.partitions(name, fresh=True)
     if not count:
         raise TopicNotFoundError(f"Partitioned Topic {name} not found")
-    names = [name.partition_of(index) for index in range(count)]
-    found, _ = await on_topics(request, names, work, suffix=suffix, fine=(MISSING,))
+    found, _ = await on_topics(request, name.partitions(count), work, suffix=suffix, fine=(MISSING,))
     return count, found
 
 

@@ -378,6 +378,11 @@ class Topic:
         """Whether a client is connected."""
         return bool(len(self.producers) or self._stopped) or any(sub.consumers for sub in self.subscriptions.values())
 
+    @property
+    def durable_subscriptions(self) -> list[Subscription]:
+        """The durable subscriptions."""
+        return [found for found in self.subscriptions.values() if found.durable]
+
     def check_deletable(self, *, force: bool) -> None:
         """Raise ConflictError while it is used, unless forced; ServiceNotReadyError while another call ends it."""
         self._require_open()

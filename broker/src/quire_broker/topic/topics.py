@@ -269,7 +269,7 @@ class Topics:
         found = {topic_of_ledger(name) for name in names}
         async for partitioned in self._policies.partitioned_topics(namespace, PERSISTENT):
             count = await self._policies.partitions(partitioned)
-            found.update(partitioned.partition_of(index) for index in range(count))
+            found.update(partitioned.partitions(count))
         return sorted(found, key=str)
 
     # the end
