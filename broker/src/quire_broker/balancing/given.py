@@ -91,7 +91,7 @@ class GivenBundles:
             del self._brokers[namespace]
 
     def get(self, bundle: Bundle) -> Given | None:
-        """Return what is known of a bundle."""
+        """Return the assignment or move of a bundle; None if there is none."""
         return self._of.get(bundle)
 
     def all(self) -> list[Given]:

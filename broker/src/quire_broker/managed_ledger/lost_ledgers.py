@@ -1,8 +1,9 @@
 """Finds ledgers of topics and cursors that no bookie holds, and removes them from the metadata. For a new cluster that
-has a backup of the metadata, and of the data only what was offloaded.
+has a backup of the metadata, and of the data only the offloaded ledgers.
 
-Only while a restore is under review: brokers wait then, so no broker has a list in memory. A ledger in a bucket is
-never removed from its list, nor is one with an attempt to offload: the next attempt may find all of it in the bucket.
+Only while a restore is under review: brokers wait then, so no broker has a list in memory. Two kinds of
+ledgers are never removed from their list: those in a bucket, and those with an attempt to offload, since the next
+attempt may find all of it in the bucket.
 """
 
 from collections.abc import Collection, Mapping, Sequence
