@@ -89,11 +89,7 @@ def at_least(section: str, bounds: dict[str, str], measure: str) -> tuple[Rule, 
         "duration": "!has(self.{0}) || duration(self.{0}) >= duration('{1}')",
     }
     return tuple(
-        Rule(
-            f"!has(self.{name}) || " + checks[measure].format(name, least),
-            f"{section}: {name} must be {least} or more",
-            f".{name}",
-        )
+        Rule(checks[measure].format(name, least), f"{section}: {name} must be {least} or more", f".{name}")
         for name, least in bounds.items()
     )
 
