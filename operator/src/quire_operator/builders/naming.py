@@ -5,6 +5,8 @@ from quire_operator.api.shared import Metadata
 from quire_operator.builders import Manifest
 
 FIELD_MANAGER = "quire-operator"
+OUR_LABELS = {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER}
+"""Labels of everything that the operator creates for a resource."""
 CONFIG_HASH = f"{GROUP}/config-hash"
 CREDENTIALS_HASH = f"{GROUP}/credentials-hash"
 """Annotation of a pod: digest of the credentials with which its process was started."""
@@ -60,12 +62,17 @@ def selector(owner: str, part: str) -> dict[str, str]:
 
 def labels(owner: str, part: str) -> dict[str, str]:
     """Return the labels of a child."""
-    return selector(owner, part) | {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER}
+    return selector(owner, part) | OUR_LABELS
 
 
 def selector_text(owner: str, part: str) -> str:
     """Return the selector in the format of `kubectl -l`."""
     return ",".join(f"{key}={value}" for key, value in sorted(selector(owner, part).items()))
+
+
+def owner_reference(kind: str, owner: Metadata) -> Manifest:
+    """Return the reference by which Kubernetes deletes an object with its owner."""
+    return {"apiVersion": API_VERSION, "kind": kind, "name": owner.name, "uid": owner.uid, "controller": True}
 
 
 def child(kind: str, api_version: str, owner_kind: str, owner: Metadata, part: str) -> Manifest:
@@ -77,15 +84,6 @@ def child(kind: str, api_version: str, owner_kind: str, owner: Metadata, part: s
             "name": child_name(owner.name, part),
             "namespace": owner.namespace,
             "labels": labels(owner.name, part),
-            "ownerReferences": [
-                {
-                    "apiVersion": API_VERSION,
-                    "kind": owner_kind,
-                    "name": owner.name,
-                    "uid": owner.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [owner_reference(owner_kind, owner) | {"blockOwnerDeletion": True}],
         },
     }

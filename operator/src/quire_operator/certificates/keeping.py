@@ -13,7 +13,7 @@ from typing import Any
 
 from quire_operator.api import GROUP
 from quire_operator.builders import Manifest
-from quire_operator.builders.naming import FIELD_MANAGER
+from quire_operator.builders.naming import OUR_LABELS
 from quire_operator.certificates import issuing
 from quire_operator.certificates.deciding import (
     AUTHORITY_LIFE_S,
@@ -37,7 +37,7 @@ KEPT_S = 60.0
 MADE_HERE = f"{GROUP}/certificate"
 _CERTIFICATE, _KEY, _TRUSTED = "tls.crt", "tls.key", "ca.crt"
 _NEXT_CERTIFICATE, _NEXT_KEY = "next.crt", "next.key"
-_LABELS = {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER, MADE_HERE: "true"}
+_LABELS = {**OUR_LABELS, MADE_HERE: "true"}
 
 
 class ForeignSecretError(OperatorError):

@@ -4,13 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from quire_operator.api import API_VERSION
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.shared import Metadata
-from quire_operator.builders import Manifest
 from quire_operator.builders.effective import is_generated
-from quire_operator.builders.naming import BOOKIE, BROKER, tls_secret_name
+from quire_operator.builders.naming import BOOKIE, BROKER, owner_reference, tls_secret_name
 from quire_operator.certificates.keeping import KEPT_S, CertificateSecrets, ForeignSecretError
 from quire_operator.certificates.subjects import (
     Subject,
@@ -50,7 +48,7 @@ async def _keep(
     if meta.deletion_timestamp is not None:
         secrets.forget(meta.namespace, name)
         return None
-    owner: Manifest = {"apiVersion": API_VERSION, "kind": kind, "name": meta.name, "uid": meta.uid, "controller": True}
+    owner = owner_reference(kind, meta)
     try:
         await secrets.ensure(meta.namespace, name, subject, now_s, owner=owner)
     except ForeignSecretError as error:

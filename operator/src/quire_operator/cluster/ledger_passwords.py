@@ -3,13 +3,12 @@
 An existing Secret of that name is used unchanged, including one that a user created.
 """
 
-import base64
 import os
 from collections.abc import Callable
 
-from quire_operator.api import API_VERSION
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.builders.naming import FIELD_MANAGER, ledger_password_name
+from quire_operator.builders.naming import ledger_password_name
+from quire_operator.builders.secrets import owned_secret
 from quire_operator.builders.settings import LEDGER_PASSWORD_KEY
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, object_path
@@ -53,15 +52,5 @@ class LedgerPasswords:
         return None
 
     async def _make(self, resource: ManagedLedger, name: str) -> None:
-        meta = resource.meta
-        owner = {"apiVersion": API_VERSION, "kind": "ManagedLedger", "name": meta.name, "uid": meta.uid}
-        metadata = {
-            "name": name,
-            "namespace": meta.namespace,
-            "labels": {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER},
-            "ownerReferences": [owner | {"controller": True}],
-        }
-        password = base64.b64encode(self._draw(_BYTES).hex().encode()).decode()
-        data = {LEDGER_PASSWORD_KEY: password}
-        made = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
-        await self._kube.create(collection("v1", "Secret", meta.namespace), made)
+        made = owned_secret("ManagedLedger", resource.meta, name, {LEDGER_PASSWORD_KEY: self._draw(_BYTES).hex()})
+        await self._kube.create(collection("v1", "Secret", resource.meta.namespace), made)

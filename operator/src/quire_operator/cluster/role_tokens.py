@@ -9,12 +9,11 @@ from typing import Any
 
 import jwt
 
-from quire_operator.api import API_VERSION
 from quire_operator.api.client_role import ClientRole
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.shared import TokenKeyType
 from quire_operator.builders import Manifest
-from quire_operator.builders.naming import FIELD_MANAGER
+from quire_operator.builders.secrets import encoded, owned_secret
 from quire_operator.builders.settings import TOKEN_KEY
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, object_path
@@ -72,22 +71,13 @@ class RoleTokens:
                 f"the key cannot sign ({type(error).__name__}): use a private key of {self._algorithm}"
             ) from None
         texts = {_TOKEN: token, _ROLE: action.role, _URL: action.service_url}
-        data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
         meta = self._resource.meta
         if self._secret is None:
-            owner = {"apiVersion": API_VERSION, "kind": self._resource.KIND, "name": meta.name, "uid": meta.uid}
-            labels = {"app.kubernetes.io/part-of": "quire", "app.kubernetes.io/managed-by": FIELD_MANAGER}
-            metadata = {
-                "name": action.secret_name,
-                "namespace": meta.namespace,
-                "labels": labels,
-                "ownerReferences": [owner | {"controller": True}],
-            }
-            made = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
+            made = owned_secret(self._resource.KIND, meta, action.secret_name, texts)
             await self._kube.create(collection("v1", "Secret", meta.namespace), made)
         else:
             path = object_path("v1", "Secret", meta.namespace, action.secret_name)
-            await self._kube.replace(path, {**self._secret, "data": data})
+            await self._kube.replace(path, {**self._secret, "data": encoded(texts)})
 
     def _is_ours(self, secret: Manifest) -> bool:
         owners = secret["metadata"].get("ownerReferences") or ()
