@@ -5,7 +5,8 @@ Like `reconcile`: correctness needs no state between reconciliations.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from quire_operator.api.client_role import ClientRole
 from quire_operator.api.declared import DeclaredResource, DeclaredStatus
@@ -16,7 +17,7 @@ from quire_operator.api.topic_namespace import TopicNamespace
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.declared_applying import DeclaredActions, declared_path
 from quire_operator.cluster.kube import Kube
-from quire_operator.cluster.ledger_reads import LedgerBrokers
+from quire_operator.cluster.ledger_reads import LedgerBrokers, Places
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing_declared import (
     declared_admins,
@@ -31,6 +32,7 @@ from quire_operator.plan.client_role import ClientRoleObservation, namespaces_of
 from quire_operator.plan.declared import Decision, Surroundings
 from quire_operator.plan.ledger_observation import NamespaceState, TenantState
 from quire_operator.plan.rejections import rejection_of
+from quire_operator.plan.role_token import ObservedToken
 from quire_operator.plan.tenant import TenantObservation, plan_tenant
 from quire_operator.plan.topic import TopicObservation, declared_by_ledger, namespace_of, plan_topic
 from quire_operator.plan.topic_namespace import TopicNamespaceObservation, plan_topic_namespace
@@ -55,23 +57,14 @@ class DeclaredContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed(Generic[T]):
-    """What a broker says of an object, and what else its plan must know."""
-
-    around: Surroundings
-    state: T | None = None
-    """None if no broker responded, or if it refused."""
-    endpoint: BrokerEndpoint | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Planned:
-    """What can be planned from one observation."""
+    """An observation of an object, and its plan."""
 
     around: Surroundings
-    endpoint: BrokerEndpoint | None
     plan: Callable[[Surroundings], tuple[Decision, DeclaredStatus]]
     """Plans again, e.g. with a rejected write."""
+    endpoint: BrokerEndpoint | None = None
+    """The broker that responded."""
     tokens: RoleTokens | None = None
 
 
@@ -113,102 +106,87 @@ RECONCILES: Mapping[str, Callable[[DeclaredContext, str, str, float], Awaitable[
 async def _observe_tenant(
     context: DeclaredContext, resource: Tenant, ledger: ManagedLedger | None, now_s: float
 ) -> Planned:
-    def target(item: Mapping[str, Any]) -> str:
-        return str(item["spec"].get("tenant") or item["metadata"]["name"])
+    def plan(at: Surroundings, state: TenantState | None = None) -> tuple[Decision, DeclaredStatus]:
+        return plan_tenant(TenantObservation(resource, at, state))
 
-    observed: Observed[TenantState] = Observed(Surroundings(now_s, ledger))
-    if ledger is not None:
-        rival = await owner_elsewhere(context.kube, context.memory, resource, ledger, target)
-        observed = await _asked(
-            Surroundings(now_s, ledger, rival), context.brokers(ledger, now_s).tenant(resource.name)
-        )
-    return Planned(
-        observed.around,
-        observed.endpoint,
-        lambda at: plan_tenant(TenantObservation(resource, at, observed.state)),
-    )
+    if ledger is None:
+        return Planned(Surroundings(now_s, None), plan)
+    rival = await owner_elsewhere(context.kube, context.memory, resource, ledger, Tenant.name_in)
+    return await _asked(Surroundings(now_s, ledger, rival), context.brokers(ledger, now_s).tenant(resource.name), plan)
 
 
 async def _observe_topic_namespace(
     context: DeclaredContext, resource: TopicNamespace, ledger: ManagedLedger | None, now_s: float
 ) -> Planned:
-    def target(item: Mapping[str, Any]) -> str:
-        return str(item["spec"]["namespace"])
+    def plan(at: Surroundings, state: NamespaceState | None = None) -> tuple[Decision, DeclaredStatus]:
+        return plan_topic_namespace(TopicNamespaceObservation(resource, at, state))
 
-    observed: Observed[NamespaceState] = Observed(Surroundings(now_s, ledger))
-    wanted = resource.spec.namespace
-    if ledger is not None:
-        rival = await declaring_ledger(context.kube, context.memory, ledger, wanted)
-        rival = rival or await owner_elsewhere(context.kube, context.memory, resource, ledger, target)
-        observed = await _asked(Surroundings(now_s, ledger, rival), context.brokers(ledger, now_s).namespace(wanted))
-    return Planned(
-        observed.around,
-        observed.endpoint,
-        lambda at: plan_topic_namespace(TopicNamespaceObservation(resource, at, observed.state)),
+    if ledger is None:
+        return Planned(Surroundings(now_s, None), plan)
+    rival = await declaring_ledger(context.kube, context.memory, ledger, resource.name) or await owner_elsewhere(
+        context.kube, context.memory, resource, ledger, TopicNamespace.name_in
     )
+    brokers = context.brokers(ledger, now_s)
+    return await _asked(Surroundings(now_s, ledger, rival), brokers.namespace(resource.name), plan)
 
 
 async def _observe_topic(
     context: DeclaredContext, resource: TopicResource, ledger: ManagedLedger | None, now_s: float
 ) -> Planned:
-    observed: Observed[NamespaceState] = Observed(Surroundings(now_s, ledger))
-    if ledger is not None:
-        of_ledger, wanted = ledger.meta.name, namespace_of(resource, ledger)
+    def plan(at: Surroundings, state: NamespaceState | None = None) -> tuple[Decision, DeclaredStatus]:
+        return plan_topic(TopicObservation(resource, at, state))
 
-        def target(item: Mapping[str, Any]) -> str:
-            spec = item["spec"]
-            if spec["managedLedgerRef"]["name"] != of_ledger:
-                return ""  # others serve another namespace
-            return f"{spec.get('namespace') or ledger.spec.namespace}/{spec.get('topic') or item['metadata']['name']}"
+    if ledger is None:
+        return Planned(Surroundings(now_s, None), plan)
 
-        rival = declared_by_ledger(resource, ledger) or await owner_elsewhere(
-            context.kube, context.memory, resource, ledger, target, within=resource.meta.namespace
-        )
-        observed = await _asked(Surroundings(now_s, ledger, rival), context.brokers(ledger, now_s).namespace(wanted))
-    return Planned(
-        observed.around,
-        observed.endpoint,
-        lambda at: plan_topic(TopicObservation(resource, at, observed.state)),
+    def target(item: Mapping[str, Any]) -> str:
+        return f"{item['spec'].get('namespace') or ledger.spec.namespace}/{TopicResource.name_in(item)}"
+
+    rival = declared_by_ledger(resource, ledger) or await owner_elsewhere(
+        context.kube, context.memory, resource, ledger, target, of_ledger=True
     )
+    asking = context.brokers(ledger, now_s).namespace(namespace_of(resource, ledger))
+    return await _asked(Surroundings(now_s, ledger, rival), asking, plan)
 
 
 async def _observe_client_role(
     context: DeclaredContext, resource: ClientRole, ledger: ManagedLedger | None, now_s: float
 ) -> Planned:
-    around = Surroundings(now_s, ledger)
+    def plan(
+        at: Surroundings,
+        places: Places | None = None,
+        token: ObservedToken | None = None,
+        exact: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> tuple[Decision, DeclaredStatus]:
+        namespaces, tenants = places or (None, None)
+        return plan_client_role(
+            ClientRoleObservation(resource, at, namespaces, tenants, token or ObservedToken(), exact)
+        )
+
     if ledger is None:
-        return Planned(around, None, lambda at: plan_client_role(ClientRoleObservation(resource, at)))
-    of_ledger, place = ledger.meta.name, resource.meta.namespace
-
-    def target(item: Mapping[str, Any]) -> str:
-        spec = item["spec"]
-        ours = spec["managedLedgerRef"]["name"] == of_ledger
-        return str(spec.get("role") or item["metadata"]["name"]) if ours else ""
-
-    rival = await owner_elsewhere(context.kube, context.memory, resource, ledger, target, within=place)
-    tokens = RoleTokens(context.kube, resource, ledger)
-    token = await tokens.observe()
-    exact = await declared_admins(context.kube, context.memory, ledger)
-    brokers = context.brokers(ledger, now_s)
+        return Planned(Surroundings(now_s, None), plan)
+    kube, memory = context.kube, context.memory
+    rival = await owner_elsewhere(kube, memory, resource, ledger, ClientRole.name_in, of_ledger=True)
+    tokens = RoleTokens(kube, resource, ledger)
+    knowing = partial(plan, token=await tokens.observe(), exact=await declared_admins(kube, memory, ledger))
     # Without any permission a broker is asked all the same: it is unknown otherwise whether one is reachable.
-    observed = await _asked(
-        Surroundings(now_s, ledger, rival), brokers.places(namespaces_of(resource), tenants_of(resource))
-    )
-    namespaces, tenants = (None, None) if observed.state is None else observed.state
-
-    def plan(at: Surroundings) -> tuple[Decision, DeclaredStatus]:
-        return plan_client_role(ClientRoleObservation(resource, at, namespaces, tenants, token, exact))
-
-    return Planned(observed.around, observed.endpoint, plan, tokens)
+    asking = context.brokers(ledger, now_s).places(namespaces_of(resource), tenants_of(resource))
+    return replace(await _asked(Surroundings(now_s, ledger, rival), asking, knowing), tokens=tokens)
 
 
-async def _asked(around: Surroundings, asking: Awaitable[tuple[T, BrokerEndpoint] | None]) -> Observed[T]:
-    """Return the answer of a broker; a refusal becomes part of the surroundings."""
+async def _asked(
+    around: Surroundings,
+    asking: Awaitable[tuple[T, BrokerEndpoint] | None],
+    plan: Callable[[Surroundings, T | None], tuple[Decision, DeclaredStatus]],
+) -> Planned:
+    """Return the plan with the answer of a broker, if one responds; a refusal becomes part of the surroundings."""
+    answer = None
     try:
         answer = await asking
     except RefusedError as error:
-        return Observed(replace(around, rejected=rejection_of(error)))
-    return Observed(around) if answer is None else Observed(around, *answer)
+        around = replace(around, rejected=rejection_of(error))
+    state, endpoint = answer or (None, None)
+    return Planned(around, lambda at: plan(at, state), endpoint)
 
 
 async def _reconcile(

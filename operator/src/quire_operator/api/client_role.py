@@ -127,14 +127,10 @@ class ClientRole(DeclaredResource):
         ),
     )
     KIND: ClassVar[str] = "ClientRole"
+    NAMED_BY: ClassVar[str] = "role"
 
     spec: ClientRoleSpec = Field(description="Desired state.")
     status: ClientRoleStatus = status_field(ClientRoleStatus)
-
-    @property
-    def role(self) -> str:
-        """The name of the role."""
-        return self.spec.role or self.meta.name
 
     @property
     def secret_name(self) -> str:

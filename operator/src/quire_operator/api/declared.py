@@ -1,5 +1,6 @@
 """Parts of the resources that declare objects of the brokers: tenants, namespaces, topics, roles. Models only."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -86,6 +87,8 @@ class DeclaredResource(ApiModel):
     """A resource that declares an object of the brokers of a ManagedLedger."""
 
     KIND: ClassVar[str]
+    NAMED_BY: ClassVar[str]
+    """The field of the spec with the name of the object; without a value the resource's name counts."""
 
     api_version: Label = Field("", description="quire.dev/v1alpha1.")
     kind: Label = Field("", description="The kind.")
@@ -97,6 +100,16 @@ class DeclaredResource(ApiModel):
     def meta(self) -> Metadata:
         """The fields of the metadata that the operator reads."""
         return Metadata.model_validate(self.metadata)
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return str(getattr(self.spec, self.NAMED_BY) or self.meta.name)
+
+    @classmethod
+    def name_in(cls, manifest: Mapping[str, Any]) -> str:
+        """Return the name of the object of a manifest that is not parsed: there may be hundreds."""
+        return str(manifest["spec"].get(cls.NAMED_BY) or manifest["metadata"]["name"])
 
 
 def status_field(kind: type[DeclaredStatus]) -> Any:

@@ -45,11 +45,7 @@ class Tenant(DeclaredResource):
     """A tenant of the brokers of a ManagedLedger."""
 
     KIND: ClassVar[str] = "Tenant"
+    NAMED_BY: ClassVar[str] = "tenant"
 
     spec: TenantSpec = Field(description="Desired state.")
     status: TenantStatus = status_field(TenantStatus)
-
-    @property
-    def name(self) -> str:
-        """The name of the tenant."""
-        return self.spec.tenant or self.meta.name

@@ -91,11 +91,7 @@ class TopicResource(DeclaredResource):
         ),
     )
     KIND: ClassVar[str] = "Topic"
+    NAMED_BY: ClassVar[str] = "topic"
 
     spec: TopicSpec = Field(description="Desired state.")
     status: TopicStatus = status_field(TopicStatus)
-
-    @property
-    def name(self) -> str:
-        """The name of the topic within its namespace."""
-        return self.spec.topic or self.meta.name

@@ -76,6 +76,7 @@ class TopicNamespace(DeclaredResource):
     """A namespace of topics, besides the one that a ManagedLedger declares itself."""
 
     KIND: ClassVar[str] = "TopicNamespace"
+    NAMED_BY: ClassVar[str] = "namespace"
 
     spec: TopicNamespaceSpec = Field(description="Desired state.")
     status: TopicNamespaceStatus = status_field(TopicNamespaceStatus)

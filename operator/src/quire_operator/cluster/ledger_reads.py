@@ -22,6 +22,8 @@ KEPT_S = 5.0
 SILENT_KEPT_S = 30.0
 Key = tuple[str, str]
 """Uid of the ManagedLedger, and what was read."""
+Places = tuple[dict[str, NamespaceState], dict[str, TenantState]]
+"""The states of namespaces and of tenants, by name."""
 T = TypeVar("T")
 
 
@@ -84,7 +86,7 @@ class LedgerBrokers:
 
     async def places(
         self, namespaces: Collection[str], tenants: Collection[str]
-    ) -> tuple[tuple[dict[str, NamespaceState], dict[str, TenantState]], BrokerEndpoint] | None:
+    ) -> tuple[Places, BrokerEndpoint] | None:
         """Return the state of several namespaces and tenants; None if one is not known. Raises KubeError, RefusedError.
 
         The namespace of the ManagedLedger itself is always read: whether a broker responds is known without names, too.

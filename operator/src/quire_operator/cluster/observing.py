@@ -11,7 +11,7 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger_spec import Replication
 from quire_operator.api.operations import OperationType
 from quire_operator.api.shared import Metadata, Monitoring
-from quire_operator.builders import Manifest
+from quire_operator.builders import Manifest, ReadManifest
 from quire_operator.builders.bookie import bookie_host, https_secret
 from quire_operator.builders.effective import effective_bookie
 from quire_operator.builders.naming import (
@@ -247,6 +247,11 @@ def pools_on(ours: frozenset[str], pools: Iterable[Manifest]) -> set[tuple[str, 
         for pool in pools
         if is_one(ours, pool["spec"]["metadata"]["endpoints"], pool["metadata"]["namespace"])
     }
+
+
+def age_of(metadata: ReadManifest) -> tuple[str, str, str]:
+    """Return the key that sorts resources: the older one first, then by name."""
+    return str(metadata["creationTimestamp"]), str(metadata["namespace"]), str(metadata["name"])
 
 
 async def _zones(kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cache, now_s: float) -> dict[str, str]:

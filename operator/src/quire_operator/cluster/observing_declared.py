@@ -9,10 +9,11 @@ from typing import Any
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.declared import DeclaredResource
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.tenant import Tenant
 from quire_operator.builders import Manifest
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
-from quire_operator.cluster.observing import pools_on
+from quire_operator.cluster.observing import age_of, pools_on
 from quire_operator.cluster.one_etcd import members
 from quire_operator.cluster.paths import bookie_path, managed_ledger_path
 
@@ -34,27 +35,27 @@ async def owner_elsewhere(
     ledger: ManagedLedger,
     target: Target,
     *,
-    within: str | None = None,
+    of_ledger: bool = False,
 ) -> str | None:
-    """Return an older resource of the same kind that declares the same object on the same cluster; None if none does.
+    """Return an older resource of the same kind that declares the same object; None if none does.
 
-    `within`: the only Kubernetes namespace whose resources can declare it; None if the whole cluster has such objects.
+    `of_ledger`: only resources that refer to the same ManagedLedger can declare it; else all of the same cluster can.
     It decides whether an object is deleted with its resource: then the resources are read from the API server.
     """
-    certain = resource.meta.deletion_timestamp is not None
-    mine = target(resource.plain())
-    age = _age(resource.metadata)
+    certain, place = resource.meta.deletion_timestamp is not None, ledger.meta.namespace if of_ledger else None
+    mine, age = target(resource.plain()), age_of(resource.metadata)
     older = [
         item
-        for item in await memory.all(kube, resource.KIND, for_certain=certain, namespace=within)
-        if item["metadata"]["uid"] != resource.meta.uid and target(item) == mine and _age(item["metadata"]) < age
+        for item in await memory.all(kube, resource.KIND, for_certain=certain, namespace=place)
+        if item["metadata"]["uid"] != resource.meta.uid and target(item) == mine and age_of(item["metadata"]) < age
     ]
-    for item in sorted(older, key=lambda one: _age(one["metadata"])):
-        place, ref = item["metadata"]["namespace"], item["spec"]["managedLedgerRef"]["name"]
-        if (place, ref) == (ledger.meta.namespace, ledger.meta.name) or (place, ref) in await _ledgers_on_cluster(
-            kube, memory, ledger
-        ):
-            return f"{resource.KIND} {place}/{item['metadata']['name']}"
+    if not older:
+        return None
+    there = {_who(ledger)} if of_ledger else await _ledgers_on_cluster(kube, memory, ledger)
+    for item in sorted(older, key=lambda one: age_of(one["metadata"])):
+        where = item["metadata"]["namespace"]
+        if (where, item["spec"]["managedLedgerRef"]["name"]) in there:
+            return f"{resource.KIND} {where}/{item['metadata']['name']}"
     return None
 
 
@@ -77,13 +78,13 @@ async def declared_admins(kube: Kube, memory: Memory, ledger: ManagedLedger) -> 
     for item in await memory.all(kube, "Tenant", namespace=ledger.meta.namespace):
         spec = item["spec"]
         if spec["managedLedgerRef"]["name"] == ledger.meta.name and spec.get("adminRoles"):
-            found[str(spec.get("tenant") or item["metadata"]["name"])] = tuple(spec["adminRoles"])
+            found[Tenant.name_in(item)] = tuple(spec["adminRoles"])
     return found
 
 
 async def _ledgers_on_cluster(kube: Kube, memory: Memory, ledger: ManagedLedger) -> set[tuple[str, str]]:
     """Return namespace and name of the ManagedLedgers on the cluster of one; only itself if its pool is not there."""
-    itself = {(ledger.meta.namespace, ledger.meta.name)}
+    itself = {_who(ledger)}
     found = await kube.get(bookie_path(ledger.meta.namespace, ledger.spec.bookie_ref.name))
     if found is None:
         return itself
@@ -101,6 +102,5 @@ def _of_pools(ledgers: Iterable[Manifest], pools: set[tuple[str, str]]) -> set[t
     }
 
 
-def _age(metadata: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return what orders resources: the older one first, then by name."""
-    return str(metadata["creationTimestamp"]), str(metadata["namespace"]), str(metadata["name"])
+def _who(ledger: ManagedLedger) -> tuple[str, str]:
+    return ledger.meta.namespace, ledger.meta.name

@@ -16,6 +16,7 @@ from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import (
+    age_of,
     is_started,
     knows_pod_monitors,
     observed_pod,
@@ -150,11 +151,10 @@ async def _rival(kube: Kube, resource: ManagedLedger, pool: Bookie, memory: Memo
         return None
     mine = members(pool.spec.metadata.endpoints, pool.meta.namespace)
     pools = pools_on(mine, await memory.all(kube, "Bookie", for_certain=certain))
-    age = (resource.metadata["creationTimestamp"], resource.meta.namespace, resource.meta.name)
+    age = age_of(resource.metadata)
     for item in same:
         metadata = item["metadata"]
-        older = (metadata["creationTimestamp"], metadata["namespace"], metadata["name"]) < age
-        if older and (metadata["namespace"], item["spec"]["bookieRef"]["name"]) in pools:
+        if age_of(metadata) < age and (metadata["namespace"], item["spec"]["bookieRef"]["name"]) in pools:
             return f"{metadata['namespace']}/{metadata['name']}"
     return None
 

@@ -78,7 +78,7 @@ def plan_client_role(observed: ClientRoleObservation) -> tuple[Decision, ClientR
     nothing = dict.fromkeys(_scopes(resource), ())
     revoked = [action for one in _differences(observed, nothing) for action in one.actions] if known else []
     case = Case(
-        subject=f"role {resource.role}",
+        subject=f"role {resource.name}",
         resource=resource,
         around=around,
         exists=bool(revoked) if known else None,
@@ -92,7 +92,7 @@ def plan_client_role(observed: ClientRoleObservation) -> tuple[Decision, ClientR
     synced = known and not differences
     status = ClientRoleStatus.model_validate(
         {
-            "role": resource.role,
+            "role": resource.name,
             "permissions": len(resource.spec.permissions) - _lacking(differences, resource) if known else None,
             "granted": _granted(resource, decision, synced=synced),
             "token_secret": resource.secret_name if observed.token.ours else None,
@@ -121,7 +121,7 @@ def _granted(resource: ClientRole, decision: Decision, *, synced: bool) -> tuple
 def _fault(observed: ClientRoleObservation, ledger: ManagedLedger) -> tuple[str, str] | None:
     """Return reason and message of an error that a user must fix."""
     resource, authentication = observed.resource, ledger.spec.brokers.authentication
-    role, name = resource.role, ledger.meta.name
+    role, name = resource.name, ledger.meta.name
     if authentication is None:
         message = f"brokers of ManagedLedger {name} accept every client: set brokers.authentication there"
         return "NoAuthentication", message
@@ -169,7 +169,7 @@ def _waits(observed: ClientRoleObservation) -> tuple[str, str] | None:
 
 def _differences(observed: ClientRoleObservation, wanted: Mapping[str, tuple[AccessAction, ...]]) -> list[Difference]:
     """Return the differences of all scopes. Their texts begin with the scope."""
-    role, found = observed.resource.role, list[Difference]()
+    role, found = observed.resource.name, list[Difference]()
     tenants, namespaces = observed.tenants or {}, observed.namespaces or {}
     for scope, actions in sorted(wanted.items()):
         kind, name = _split(scope)

@@ -39,7 +39,7 @@ def token_fault(resource: ClientRole, token: ObservedToken) -> tuple[str, str] |
 
 def wanted_token(resource: ClientRole, token: ObservedToken, service_url: str, now_s: float) -> IssueToken | None:
     """Return the token to issue because the Secret has none that is valid and as declared; None otherwise."""
-    valid = token.role == resource.role and token.expires_s is not None and token.expires_s > now_s
+    valid = token.role == resource.name and token.expires_s is not None and token.expires_s > now_s
     return None if valid and token.service_url == service_url else _issue(resource, service_url, now_s)
 
 
@@ -55,4 +55,4 @@ def renewed_token(resource: ClientRole, token: ObservedToken, service_url: str, 
 
 def _issue(resource: ClientRole, service_url: str, now_s: float) -> IssueToken:
     expires_s = int(now_s + duration_s(resource.spec.token.valid_for))
-    return IssueToken(resource.secret_name, resource.role, expires_s, service_url)
+    return IssueToken(resource.secret_name, resource.name, expires_s, service_url)
