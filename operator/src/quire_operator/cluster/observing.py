@@ -122,16 +122,21 @@ async def _config_maps(
     kube: Kube, resource: Bookie, pods: list[Manifest], there: Manifest | None
 ) -> tuple[ObservedConfigMap, ...]:
     """Return the ConfigMaps of the bookies during a roll; otherwise none, which saves a request."""
-    operation, meta = resource.status.operation, resource.meta
+    operation = resource.status.operation
     if operation is None or operation.type is not OperationType.ROLL:
         return ()
+    found = await config_maps_of(kube, resource.meta, BOOKIE, pods, there)
+    return tuple(ObservedConfigMap(one["metadata"]["name"], one["metadata"]["uid"], used) for one, used in found)
+
+
+async def config_maps_of(
+    kube: Kube, meta: Metadata, part: str, pods: list[Manifest], there: Manifest | None
+) -> list[tuple[Manifest, bool]]:
+    """Return the ConfigMaps of a part, and whether a pod or the template of the StatefulSet `there` mounts each."""
     templates = [] if there is None else [there["spec"]["template"]]
     used = {name for one in (*pods, *templates) for name in mounted_config_maps(one)}
-    found = await kube.list(collection("v1", "ConfigMap", meta.namespace), selector_text(meta.name, BOOKIE))
-    return tuple(
-        ObservedConfigMap(one["metadata"]["name"], one["metadata"]["uid"], one["metadata"]["name"] in used)
-        for one in found
-    )
+    found = await kube.list(collection("v1", "ConfigMap", meta.namespace), selector_text(meta.name, part))
+    return [(one, one["metadata"]["name"] in used) for one in found]
 
 
 def _is_too_large(resource: Bookie, pods: list[Manifest], there: Manifest | None) -> bool:

@@ -17,6 +17,7 @@ from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import (
     age_of,
+    config_maps_of,
     is_started,
     knows_pod_monitors,
     observed_pod,
@@ -25,7 +26,7 @@ from quire_operator.cluster.observing import (
     unwanted_monitors,
 )
 from quire_operator.cluster.observing_jobs import observe_jobs
-from quire_operator.cluster.observing_target import mounted_config_maps, observe_target
+from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
@@ -112,13 +113,9 @@ async def _revisions(
     status, meta = resource.status, resource.meta
     if not reads_revisions(status.rollout, is_changed=status.observed_generation != meta.generation):
         return ()
-    templates = [] if there is None else [there["spec"]["template"]]
-    used = {name for one in (*pods, *templates) for name in mounted_config_maps(one)}
-    found = await kube.list(collection("v1", "ConfigMap", meta.namespace), selector_text(meta.name, BROKER))
     return tuple(
-        ObservedRevision(name, one["metadata"]["uid"], name in used, parsed_revision(meta.name, one))
-        for one in found
-        if (name := one["metadata"]["name"])
+        ObservedRevision(one["metadata"]["name"], one["metadata"]["uid"], used, parsed_revision(meta.name, one))
+        for one, used in await config_maps_of(kube, meta, BROKER, pods, there)
     )
 
 
