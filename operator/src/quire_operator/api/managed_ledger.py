@@ -7,7 +7,7 @@ from pydantic import Field
 from quire_operator.api.conditions import Condition, conditions_field
 from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Rule, Timestamp, Whole, keyed, part
 from quire_operator.api.jobs_spec import JOBS_MAX
-from quire_operator.api.managed_ledger_spec import ManagedLedgerSpec
+from quire_operator.api.managed_ledger_spec import BROKERS_MAX, ManagedLedgerSpec
 from quire_operator.api.shared import DERIVED_HELP, Metadata, SettingValue
 
 
@@ -138,7 +138,7 @@ class ManagedLedgerStatus(ApiModel):
     broker_load: BrokerLoad | None = Field(
         default=None, description="Recommended number of brokers. Absent while a broker does not report its load."
     )
-    brokers: tuple[BrokerRow, ...] = keyed("pod", 100, "State of each broker.")
+    brokers: tuple[BrokerRow, ...] = keyed("pod", BROKERS_MAX, "State of each broker.")
     rollout: RolloutRecord | None = Field(default=None, description="The latest change of the brokers' pods.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")
     derived_settings: dict[Label, SettingValue] | None = Field(default=None, description=DERIVED_HELP)

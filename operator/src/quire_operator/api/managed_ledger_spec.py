@@ -32,6 +32,7 @@ PULSAR_WORD = r"[-=:.A-Za-z0-9_]*[-=:A-Za-z0-9_][-=:.A-Za-z0-9_]*"
 Namespace = Annotated[str, StringConstraints(pattern=rf"^{PULSAR_WORD}/{PULSAR_WORD}$", max_length=200)]
 PulsarName = Annotated[str, StringConstraints(pattern=rf"^{PULSAR_WORD}$", min_length=1, max_length=200)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+BROKERS_MAX = 100
 PARTITIONS_MAX = 1024
 TOPICS_MAX = 500
 CURSORS_MAX = 64
@@ -124,7 +125,7 @@ class Brokers(ApiModel):
         settings_rule(RESERVED_BROKER_SETTINGS),
     )
 
-    replicas: Annotated[int, Field(ge=0, le=100)] = Field(1, description="Brokers: 1, or 0 to stop serving.")
+    replicas: Annotated[int, Field(ge=0, le=BROKERS_MAX)] = Field(1, description="Brokers: 1, or 0 to stop serving.")
     target_usage: Annotated[int, Field(ge=1, le=95)] = Field(
         60, description="Percentage of its CPU or network that a broker should use; status.brokerLoad recommends by it."
     )

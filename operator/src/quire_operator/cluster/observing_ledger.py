@@ -30,8 +30,8 @@ from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
-from quire_operator.plan.broker_load import is_due
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedRevision
+from quire_operator.plan.recommending import is_due
 from quire_operator.plan.rollout import reads_revisions
 
 

@@ -4,19 +4,10 @@ A broker does its work in one event loop, so one core is its limit; several brok
 """
 
 from quire_operator.api.managed_ledger import BrokerLoad
+from quire_operator.api.managed_ledger_spec import BROKERS_MAX
 from quire_operator.plan.ledger_observation import LedgerObservation
-from quire_operator.plan.operations import rfc3339, seconds_of
-from quire_operator.plan.recommending import by_load
-
-RENEWED_S = 60.0
-BROKERS_MAX = 100
-
-
-def is_due(observed_s: float, before: BrokerLoad | None, replicas: int) -> bool:
-    """Return whether the recommendation is older than a minute, or for another number of brokers."""
-    if before is None or before.replicas != replicas:
-        return True
-    return not 0 <= observed_s - seconds_of(before.measured_at) < RENEWED_S
+from quire_operator.plan.operations import rfc3339
+from quire_operator.plan.recommending import by_load, is_due
 
 
 def broker_load(observed: LedgerObservation) -> BrokerLoad | None:

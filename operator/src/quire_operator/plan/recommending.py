@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from quire_operator.api.autoscaling import Autoscale, AutoscaleFigure, AutoscaleStatus, Measure
 from quire_operator.api.bookie import Capacity
+from quire_operator.api.managed_ledger import BrokerLoad
 from quire_operator.api.quantities import duration_s, quantity_bytes
 from quire_operator.plan.observation import ObservedLoad, PoolObservation
 from quire_operator.plan.operations import rfc3339, seconds_of
@@ -33,7 +34,8 @@ def recommended(observed: PoolObservation, space: Capacity | None) -> AutoscaleS
     )
     if auto is None:
         return None
-    if before is not None and before.replicas == now and not _is_old(observed, before):
+    changed = observed.resource.status.observed_generation != observed.resource.meta.generation
+    if not changed and not is_due(observed.now_s, before, now):
         return before
     figures = tuple(_figures(observed, auto, space, now))
     wished = [figure.desired for figure in figures if figure.desired is not None]
@@ -54,9 +56,11 @@ def recommended(observed: PoolObservation, space: Capacity | None) -> AutoscaleS
     )
 
 
-def _is_old(observed: PoolObservation, before: AutoscaleStatus) -> bool:
-    changed = observed.resource.status.observed_generation != observed.resource.meta.generation
-    return changed or not 0 <= observed.now_s - seconds_of(before.measured_at) < RENEWED_S
+def is_due(now_s: float, before: AutoscaleStatus | BrokerLoad | None, replicas: int) -> bool:
+    """Return whether a recommendation is older than a minute, or for another number of pods."""
+    if before is None or before.replicas != replicas:
+        return True
+    return not 0 <= now_s - seconds_of(before.measured_at) < RENEWED_S
 
 
 def _figures(observed: PoolObservation, auto: Autoscale, space: Capacity | None, now: int) -> Iterator[AutoscaleFigure]:
