@@ -83,7 +83,6 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += [*_events(observed, operation, move.operation), *_holding(observed, held)]
     actions += metadata_target.blocked_events(observed.resource.status.conditions, observed.target)
-    actions += slow.events(observed, slow.counted(observed))
     actions += rejections.blocked_events(observed.resource.status.conditions, observed.pods, observed.stateful_set)
     # The next operation begins in the next reconciliation: a pool that removes several bookies is not quiet in between.
     work_left = _work_left(observed) or (operation is not None and move.operation is None)
@@ -93,13 +92,14 @@ def plan_bookie(observed: PoolObservation, default_image: str, *, any_template: 
         actions += autoscale.replicas(observed, capacity(observed), idle=idle)
     cannot_grow = cannot_grow or expand.failure(observed) or autoscale.cannot_grow(observed)
     actions += expand.ended_events(observed)
-    at = Decisions(move.operation, (), not_served, blocker, cannot_grow, work_left, held)
+    status = render_status(observed, Decisions(move.operation, (), not_served, blocker, cannot_grow, work_left, held))
+    actions += slow.events(observed, status.slow_bookies)
     if work_left or move.operation is not None:
         requeue_s = BUSY_REQUEUE_S
     else:
         waits = lacks_replicas(observed) or bool(expand.growing(observed))
         requeue_s = LACKING_REQUEUE_S if waits else IDLE_REQUEUE_S
-    return PoolPlan(tuple(actions), render_status(observed, at), requeue_s)
+    return PoolPlan(tuple(actions), status, requeue_s)
 
 
 def _rejected(observed: PoolObservation, held: str | None) -> PoolPlan:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from quire_operator.api.bookie import BookieState, BookieStatusRow, Capacity, Phase
 from quire_operator.api.conditions import Finding, Truth
 from quire_operator.api.operations import Operation, OperationType, Step
+from quire_operator.api.slow_bookies import SlowBookie
 from quire_operator.plan import expand, metadata_target, rejections, replace, roll, slow, zones
 from quire_operator.plan.observation import PoolObservation
 
@@ -47,7 +48,11 @@ class Judgement:
 
 
 def judged(
-    observed: PoolObservation, rows: tuple[BookieStatusRow, ...], space: Capacity | None, at: Decisions
+    observed: PoolObservation,
+    rows: tuple[BookieStatusRow, ...],
+    slow_rows: tuple[SlowBookie, ...],
+    space: Capacity | None,
+    at: Decisions,
 ) -> Judgement:
     """Return the phase and all conditions."""
     writable, blocked = _writable(observed, rows), rejections.blocked(observed.pods, observed.stateful_set)
@@ -68,7 +73,7 @@ def judged(
         _scale_down(at),
         _replace(observed),
         _cookies(observed, rows),
-        slow.finding(observed, slow.counted(observed)),
+        slow.finding(observed, slow_rows),
         _quiesced(stalled, at),
     ]
     if at.not_served:

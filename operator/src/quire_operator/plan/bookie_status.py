@@ -31,7 +31,8 @@ def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
     resource, cluster = observed.resource, observed.cluster
     rows = bookie_rows(observed)
     space = capacity(observed)
-    judgement = judged(observed, rows, space, at)
+    slow_rows = slow.counted(observed)
+    judgement = judged(observed, rows, slow_rows, space, at)
     states = [row.state for row in rows]
     return BookieStatus(
         observed_generation=resource.meta.generation,
@@ -51,7 +52,7 @@ def render_status(observed: PoolObservation, at: Decisions) -> BookieStatus:
         unrecoverable=None if cluster is None else cluster.unrecoverable,
         last_scrub=last_scrub(observed),
         operation=at.operation,
-        slow_bookies=slow.counted(observed),
+        slow_bookies=slow_rows,
         slow_bookie_replaced_at=_slow_bookie_replaced_at(observed, at),
         derived_settings=derived_of_bookies(resource.spec) or None,
         lost_bookies=lost_bookies(observed),
