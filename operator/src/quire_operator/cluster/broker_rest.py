@@ -120,9 +120,7 @@ class BrokerRest:
         """Perform an action. Raises UnreachableError (it may have happened), or RefusedError with the reason."""
         match action:
             case act.CreateNamespace(namespace):
-                tenant, _, _ = namespace.partition("/")
-                info = {"adminRoles": [], "allowedClusters": [CLUSTER_NAME]}
-                await self._request(endpoint, "PUT", f"/admin/v2/tenants/{tenant}", info, there=409)
+                await self._set_tenant(endpoint, namespace.partition("/")[0], (), ())
                 await self._request(endpoint, "PUT", f"/admin/v2/namespaces/{namespace}", None, there=409)
             case act.DeleteNamespace(namespace):
                 await self._request(endpoint, "DELETE", f"/admin/v2/namespaces/{namespace}?force=true", None, there=404)
