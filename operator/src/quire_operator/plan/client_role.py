@@ -43,10 +43,7 @@ def tenants_of(resource: ClientRole) -> set[str]:
 
 def namespaces_of(resource: ClientRole) -> set[str]:
     """Return the namespaces that declared and granted permissions are about, also those of topics."""
-    found = {kind: set[str]() for kind in ("tenant", "namespace", "topic")}
-    for kind, name in map(_split, _scopes(resource)):
-        found[kind].add(name)
-    return found["namespace"] | {name.rpartition("/")[0] for name in found["topic"]}
+    return {_namespace(kind, name) for kind, name in map(_split, _scopes(resource)) if kind != "tenant"}
 
 
 def _scopes(resource: ClientRole) -> dict[str, tuple[AccessAction, ...]]:
@@ -58,6 +55,11 @@ def _scopes(resource: ClientRole) -> dict[str, tuple[AccessAction, ...]]:
 def _split(scope: str) -> tuple[str, str]:
     kind, _, name = scope.partition(" ")
     return kind, name
+
+
+def _namespace(kind: str, name: str) -> str:
+    """Return the namespace of a scope, which is a namespace or a topic."""
+    return name.rpartition("/")[0] if kind == "topic" else name
 
 
 def plan_client_role(observed: ClientRoleObservation) -> tuple[Decision, ClientRoleStatus]:
@@ -141,7 +143,7 @@ def _fault(observed: ClientRoleObservation, ledger: ManagedLedger) -> tuple[str,
                 "AccessDeclared",
                 f"Tenant {place} declares adminRoles, which revokes other roles: add the role there",
             )
-        namespace = place.rpartition("/")[0] if kind == "topic" else place
+        namespace = _namespace(kind, place)
         state = (observed.namespaces or {}).get(namespace) if kind != "tenant" else None
         if state is not None and state.exists and not _served(namespace, state, ledger):
             return (
@@ -161,7 +163,7 @@ def _waits(observed: ClientRoleObservation) -> tuple[str, str] | None:
     for kind, name in map(_split, (one.scope for one in observed.resource.spec.permissions)):
         if kind == "tenant" and not (observed.tenants or {})[name].exists:
             return "NoTenant", f"tenant {name} does not exist: declare it as a Tenant"
-        namespace = name.rpartition("/")[0] if kind == "topic" else name
+        namespace = _namespace(kind, name)
         if kind != "tenant" and not (observed.namespaces or {})[namespace].exists:
             return "NoNamespace", f"namespace {namespace} does not exist: declare it, e.g. as a TopicNamespace"
     return None
@@ -181,7 +183,7 @@ def _differences(observed: ClientRoleObservation, wanted: Mapping[str, tuple[Acc
             if tenant.exists and roles != tenant.admin_roles:
                 found.append(_of_admin(scope, SetTenant(name, roles, tenant.clusters), admin))
             continue
-        state = namespaces[name.rpartition("/")[0] if kind == "topic" else name]
+        state = namespaces[_namespace(kind, name)]
         if not state.exists:
             continue
         if kind == "topic":
