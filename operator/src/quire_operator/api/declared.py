@@ -13,6 +13,7 @@ from quire_operator.api.shared import Metadata
 
 DECLARED_KINDS = ("Tenant", "TopicNamespace", "Topic", "ClientRole")
 """Kinds that refer to a ManagedLedger whose brokers have the object that they declare."""
+NAMESPACE_STAYS = Rule("self == oldSelf", "namespace cannot be changed: topics do not move")
 
 
 class AdoptionPolicy(StrEnum):

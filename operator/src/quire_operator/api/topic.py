@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from quire_operator.api.declared import (
+    NAMESPACE_STAYS,
     DeclaredResource,
     DeclaredSpec,
     DeclaredStatus,
@@ -46,7 +47,7 @@ class TopicSpec(DeclaredSpec):
     namespace: Namespace | None = Field(
         None,
         description="tenant/namespace. Default: the namespace of the ManagedLedger. Cannot be changed.",
-        json_schema_extra=validated_by(Rule("self == oldSelf", "namespace cannot be changed: topics do not move")),
+        json_schema_extra=validated_by(NAMESPACE_STAYS),
     )
     topic: PulsarName | None = set_once("topic", "Its name within the namespace.")
     partitions: Annotated[int, Field(ge=0, le=PARTITIONS_MAX)] = Field(

@@ -6,12 +6,13 @@ from typing import ClassVar
 from pydantic import Field
 
 from quire_operator.api.declared import (
+    NAMESPACE_STAYS,
     DeclaredResource,
     DeclaredSpec,
     DeclaredStatus,
     status_field,
 )
-from quire_operator.api.fields import Label, Rule, Whole, names, section, validated_by
+from quire_operator.api.fields import Label, Whole, names, section, validated_by
 from quire_operator.api.managed_ledger_spec import (
     BacklogQuota,
     DeletionPolicy,
@@ -39,7 +40,7 @@ class TopicNamespaceSpec(DeclaredSpec):
 
     namespace: Namespace = Field(
         description="tenant/namespace. Cannot be changed.",
-        json_schema_extra=validated_by(Rule("self == oldSelf", "namespace cannot be changed: topics do not move")),
+        json_schema_extra=validated_by(NAMESPACE_STAYS),
     )
     replication: Replication | None = Field(
         None, description="How many bookies store an entry. Default: as the ManagedLedger declares."

@@ -307,14 +307,14 @@ async def _expandable_classes(kube: Kube, cache: Cache, now_s: float) -> frozens
     return frozenset(one["metadata"]["name"] for one in classes if one.get("allowVolumeExpansion"))
 
 
+def _readiness(pod: Manifest) -> Manifest:
+    """Return the condition Ready of a pod; empty if it has none."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return next((one for one in conditions if one["type"] == "Ready"), {})
+
+
 def _is_ready(pod: Manifest) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def _ready_since(pod: Manifest) -> str | None:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return next((one.get("lastTransitionTime") for one in conditions if one["type"] == "Ready"), None)
+    return _readiness(pod).get("status") == "True"
 
 
 def is_started(pod: Manifest) -> bool:
@@ -331,7 +331,7 @@ def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
         metadata["uid"],
         metadata.get("labels", {}).get("controller-revision-hash", ""),
         ready=_is_ready(pod),
-        ready_since=_ready_since(pod),
+        ready_since=_readiness(pod).get("lastTransitionTime"),
         started=is_started(pod),
         deleting="deletionTimestamp" in metadata,
         node=node,
