@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from quire_operator.api.bookie import Bookie, BookieStatus
-from quire_operator.api.managed_ledger import ManagedLedger, ManagedLedgerStatus
 from quire_operator.builders.effective import effective_bookie, effective_managed_ledger
 from quire_operator.certificates.keeping import CertificateSecrets
 from quire_operator.certificates.users import keep_bookie, keep_managed_ledger
@@ -18,6 +16,7 @@ from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import observe_pool
 from quire_operator.cluster.observing_ledger import observe_managed_ledger
 from quire_operator.cluster.paths import bookie_path, managed_ledger_path
+from quire_operator.cluster.statuses import write_status
 from quire_operator.errors import ConflictError, KubeError, RefusedError
 from quire_operator.plan.actions import Apply, SetFinalizer, SetReplicas, StartRun
 from quire_operator.plan.bookie import lacks_replicas, plan_bookie
@@ -63,17 +62,15 @@ async def reconcile_bookie(
         if rejected is None:
             raise
         found = plan_bookie(replace(observed, rejected=rejected), default_image, any_template=any_template)
-        if found.status != observed.resource.status:
-            await _write_status(kube, observed.resource, found.status)
+        await write_status(kube, path, observed.resource, found.status)
         await actions.perform(rejection_events(observed.resource.status.conditions, rejected))
         raise
     if any(isinstance(action, SetFinalizer | SetReplicas) for action in found.actions):
         return 0.0  # this changed the resourceVersion; the next reconciliation begins at once and writes the status
-    if found.status != observed.resource.status:
-        await _write_status(kube, observed.resource, found.status)
+    changed = await write_status(kube, path, observed.resource, found.status)
     # Operations and under-replicated ledgers wait for events that no watch reports.
     waits = found.status.operation is not None or lacks_replicas(observed)
-    quiet = found.status == observed.resource.status and not waits and _only_applies(found.actions)
+    quiet = not changed and not waits and _only_applies(found.actions)
     return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
 
 
@@ -136,24 +133,14 @@ async def reconcile_managed_ledger(
         found = plan_managed_ledger(observed, default_image, jobs_image, any_template=any_template)
     if refusal is None and any(isinstance(action, SetFinalizer) for action in found.actions):
         return 0.0
-    if found.status != observed.resource.status:
-        await _write_status(kube, observed.resource, found.status)
+    changed = await write_status(kube, path, observed.resource, found.status)
     if refusal is not None:
         await actions.perform(rejection_events(observed.resource.status.conditions, observed.rejected))
         raise refusal
-    quiet = found.status == observed.resource.status and _only_applies(found.actions)
+    quiet = not changed and _only_applies(found.actions)
     return memory.paces.next_s(path, found.requeue_s, quiet=quiet)
 
 
 def _only_applies(actions: Iterable[object]) -> bool:
     """Return whether the plan only applies children, as every plan does."""
     return all(isinstance(action, Apply) for action in actions)
-
-
-async def _write_status(
-    kube: Kube, resource: Bookie | ManagedLedger, status: BookieStatus | ManagedLedgerStatus
-) -> None:
-    """Replace the whole status, so that former fields disappear; the API server ignores the spec in the request."""
-    at = bookie_path if isinstance(resource, Bookie) else managed_ledger_path
-    path = f"{at(resource.meta.namespace, resource.meta.name)}/status"
-    await kube.replace(path, resource.model_copy(update={"status": status}).plain())

@@ -26,6 +26,7 @@ from quire_operator.cluster.observing_declared import (
     owner_elsewhere,
 )
 from quire_operator.cluster.role_tokens import RoleTokens
+from quire_operator.cluster.statuses import write_status
 from quire_operator.errors import ConflictError, KubeError, RefusedError, UnreachableError
 from quire_operator.plan.actions import NamespaceAction, SetFinalizer
 from quire_operator.plan.client_role import ClientRoleObservation, namespaces_of, plan_client_role, tenants_of
@@ -216,22 +217,14 @@ async def _reconcile(
         rejected = rejection_of(error)
         if rejected is not None:
             _, status = planned.plan(replace(planned.around, rejected=rejected))
-        await _write_status(kube, path, resource, status)
+        await write_status(kube, path, resource, status)
         raise
     finally:
         if ledger is not None and any(isinstance(one, NamespaceAction) for one in decision.actions):
             context.memory.reads.forget(ledger.meta.uid)
     if any(isinstance(action, SetFinalizer) for action in decision.actions):
         return 0.0  # this changed the resourceVersion; the next reconciliation writes the status
-    changed = await _write_status(kube, path, resource, status)
+    changed = await write_status(kube, path, resource, status)
     if decision.requeue_s == 0:
         return 0.0
     return context.memory.paces.next_s(path, decision.requeue_s, quiet=not changed and not decision.actions)
-
-
-async def _write_status(kube: Kube, path: str, resource: DeclaredResource, status: DeclaredStatus) -> bool:
-    """Replace the whole status if it differs, under the resourceVersion that was read. Return whether it did."""
-    if status == resource.status:
-        return False
-    await kube.replace(f"{path}/status", resource.model_copy(update={"status": status}).plain())
-    return True
