@@ -44,7 +44,7 @@ class Balancing:
 
     def start(self, topics: Topics, meter: UsageMeter) -> None:
         """Begin to report, to take part in elections and to follow assignments."""
-        reporter = Reporter(
+        self.reporter = Reporter(
             self._broker_id,
             self.registration,
             self._owners,
@@ -53,10 +53,9 @@ class Balancing:
             meter,
             self._clock,
             self.settings,
+            self.splitter.check,
         )
-        reporter.on_measured = lambda: self.splitter.check(reporter.bundles)
-        self.reporter = reporter
-        self._tasks.keep(reporter.run, "load reports")
+        self._tasks.keep(self.reporter.run, "load reports")
         if self.settings.enabled:
             self._tasks.keep(self.assignments.follow, "assignments of bundles")
             self._tasks.keep(self.leader.run, "leader of the brokers")

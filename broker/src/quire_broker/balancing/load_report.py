@@ -21,6 +21,7 @@ from quire_broker.settings.balancing import BalancingSettings
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 _KBIT_PER_BYTE = 8 / 1000
 _NUMBER_MAX = 1e18
+_TRICKLE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,3 @@ def changed_enough(last: BrokerLoad, now: BrokerLoad, settings: BalancingSetting
 def _matters(last: BrokerLoad, now: BrokerLoad) -> bool:
     """Return whether either has more than a trickle of traffic, whose rate changes by large factors all the time."""
     return max(weight(each.messages_per_s, each.bytes_per_s, 0) for each in (last, now)) > _TRICKLE
-
-
-_TRICKLE = 10.0

@@ -37,18 +37,18 @@ class Reporter:
         meter: UsageMeter,
         clock: WallClock,
         settings: BalancingSettings,
+        on_measured: Callable[[dict[BundleName, BundleStats]], Awaitable[None]],
     ) -> None:
+        """`on_measured`: called with the bundles after each measurement of the interval."""
         self._broker_id, self._registration, self._owners = broker_id, registration, owners
         self._policies, self._topics, self._meter = policies, topics, meter
-        self._clock, self._settings = clock, settings
+        self._clock, self._settings, self._on_measured = clock, settings, on_measured
         self._published: BrokerLoad | None = None
         self._published_s = 0.0
-        self.bundles: dict[BundleName, BundleStats] = {}
+        self._bundles: dict[BundleName, BundleStats] = {}
         """The last measurement."""
         self.published = 0
         """How many reports were written."""
-        self.on_measured: Callable[[], Awaitable[None]] = _nothing
-        """Called after each measurement of the interval."""
 
     async def run(self) -> None:
         """Measure and publish until cancelled."""
@@ -64,7 +64,7 @@ class Reporter:
                 if due:
                     measured_s = loop.time()
                     await self.measure_and_publish()
-                    await self.on_measured()
+                    await self._on_measured(self._bundles)
                 else:
                     await self._publish_bundles()
             except QuireError as error:
@@ -89,15 +89,11 @@ class Reporter:
         self.published += 1
 
     async def _report(self, *, measure: bool = True) -> Json:
-        self.bundles = await bundle_stats(self._owners, self._policies, self._topics.loaded)
+        self._bundles = await bundle_stats(self._owners, self._policies, self._topics.loaded)
         return report_of(
             self._meter.measure() if measure else self._meter.last,
-            self.bundles,
+            self._bundles,
             self._registration.data["bundles"],
             self._clock.now_ms(),
             self._settings.report_bundles_max,
         )
-
-
-async def _nothing() -> None:
-    return None

@@ -28,6 +28,10 @@ class Meter:
         return self.last
 
 
+async def ignored(bundles: object) -> None:
+    del bundles
+
+
 def reporter_of(broker: BalancedBroker, **settings: Any) -> tuple[Reporter, Meter]:
     meter = Meter()
     return (
@@ -40,6 +44,7 @@ def reporter_of(broker: BalancedBroker, **settings: Any) -> tuple[Reporter, Mete
             cast(UsageMeter, meter),
             Clock(),
             BalancingSettings(**settings),
+            ignored,
         ),
         meter,
     )
