@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.polling import until
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "etcd" / "pulsar-broker.txt"
 
@@ -329,3 +330,23 @@ def test_ledgers_can_be_listed_and_read(broker: BrokerProcess) -> None:
         item for item in topics if item["topic"].endswith("read-me")
     ).items()
     assert broker.rest("GET", "/admin/quire/stats")["messages_in"] >= 5
+
+
+def test_the_ledger_of_a_cursor_is_shown(broker: BrokerProcess) -> None:
+    pulsar = pytest.importorskip("pulsar")
+    client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer("persistent://public/default/saved", batching_enabled=False)
+    path = "/admin/v2/persistent/public/default/saved"
+    broker.rest("PUT", path + "/subscription/s", "latest")
+    producer.send(b"text")
+    client.close()
+
+    def cursor() -> dict[str, Any]:
+        found: dict[str, Any] = broker.rest("GET", path + "/internalStats")["cursors"]["s"]
+        return found
+
+    assert (cursor()["cursorLedger"], cursor()["cursorLedgerLastEntry"]) == (-1, -1), "in its node, as it is new"
+    broker.rest("POST", path + "/subscription/s/skip_all")
+    until(lambda: cursor()["cursorLedgerLastEntry"] >= 0, "the cursor is not saved")
+    ledger = broker.rest("GET", f"/admin/quire/ledgers/{cursor()['cursorLedger']}")
+    assert ledger["custom"]["pulsar/cursor"] == "s"

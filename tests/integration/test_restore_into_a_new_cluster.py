@@ -119,10 +119,18 @@ def first_received(broker: ClusterBroker, topic: str) -> bytes:
     return data
 
 
-def ledgers(broker: ClusterBroker, topic: str) -> list[int]:
+def internal_stats(broker: ClusterBroker, topic: str) -> Any:
     name = topic.rpartition("/")[2]
-    rows = rest(broker, "GET", f"/admin/v2/persistent/public/default/{name}/internalStats")["ledgers"]
-    return [row["ledgerId"] for row in rows]
+    return rest(broker, "GET", f"/admin/v2/persistent/public/default/{name}/internalStats")
+
+
+def ledgers(broker: ClusterBroker, topic: str) -> list[int]:
+    return [row["ledgerId"] for row in internal_stats(broker, topic)["ledgers"]]
+
+
+def has_cursor_ledger(broker: ClusterBroker, topic: str) -> bool:
+    """Return whether the state of the subscription `s` is in a ledger."""
+    return bool(internal_stats(broker, topic)["cursors"]["s"]["cursorLedgerLastEntry"] >= 0)
 
 
 def offload(broker: ClusterBroker, topic: str) -> None:
@@ -161,6 +169,7 @@ def test_offloaded_ledgers_are_read_and_lost_ones_are_reported_by_name(s3: S3Ser
         with cluster_broker(old, ports=None, **SETTINGS) as broker:
             send(broker, KEPT, range(OFFLOADED + TAIL))
             acknowledge(broker, KEPT, 60)
+            until(lambda: has_cursor_ledger(broker, KEPT), "the cursor is not saved")
             offload(broker, KEPT)
             send(broker, LOST, range(60))
             send_typed(broker)

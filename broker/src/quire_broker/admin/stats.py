@@ -176,9 +176,12 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
     for name, found in topic.subscriptions.items():
         cursor = found.cursor
         mark, read = cursor.mark_delete, cursor.read_position
+        saved = cursor.store.last_snapshot if cursor.store is not None else None
         cursors[name] = {
             "markDeletePosition": f"{mark.ledger_id}:{mark.entry_id}",
             "readPosition": f"{read.ledger_id}:{read.entry_id}",
+            "cursorLedger": saved.ledger_id if saved is not None else -1,
+            "cursorLedgerLastEntry": saved.entry_id if saved is not None else -1,
             "state": "Open",
             "numberOfEntriesSinceFirstNotAckedMessage": ledger.entries_between(mark, last),
             "properties": {},

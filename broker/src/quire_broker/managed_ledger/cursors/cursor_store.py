@@ -41,6 +41,7 @@ from quire_broker.managed_ledger.errors import CursorMissingError, CursorStateEr
 from quire_broker.managed_ledger.ledger_port import Reader, Writer
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
+from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.stored_passwords import to_recover
 
 _log = logging.getLogger("quire.managed_ledger")
@@ -77,6 +78,16 @@ class CursorStore:
         self._node_bounds = StateBounds(
             settings.unacked_ranges_in_node_max, batches_max, settings.cursor_node_bytes_max, bitmap=False
         )
+
+    @property
+    def last_snapshot(self) -> Position | None:
+        """Where the last snapshot is: the cursor ledger that the node names, and the entry; None without a ledger.
+
+        The entry is -1 after the cursor was opened and before it is saved again.
+        """
+        if self._ledger_id == NO_CURSOR_LEDGER:
+            return None
+        return Position(self._ledger_id, self._writer.last_add_confirmed if self._writer is not None else -1)
 
     # ---- loading
     async def create(self, state: CursorState, cursor_properties: dict[str, str]) -> None:
