@@ -121,7 +121,10 @@ class Cluster:
         self.etcd.close()
 
 
-async def test_from_the_previous_version_to_this_one_and_back_under_load(tmp_path: Path) -> None:
+async def test_from_the_previous_version_to_this_one_and_back_under_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QUIRE_NATIVE", raising=False)  # The previous version is built without the native module.
     previous = await asyncio.to_thread(require_version, PREVIOUS)
     made = await asyncio.to_thread(Cluster, tmp_path / "cluster", previous)
     try:
