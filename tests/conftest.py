@@ -51,8 +51,8 @@ def pytest_collection_finish(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one process more than there are cores: tests that start servers wait for them half of their time."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return two processes more than there are cores: tests that start servers wait for them half of their time."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

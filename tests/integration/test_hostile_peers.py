@@ -29,6 +29,11 @@ SETTINGS = (
 )
 
 
+both = pytest.mark.parametrize(
+    "secured", [pytest.param(False, id="in clear", marks=pytest.mark.slow), pytest.param(True, id="over TLS")]
+)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     """One standalone that all attack."""
@@ -107,7 +112,7 @@ def test_frames_that_bookies_get_in_part_are_bounded(server: StandaloneProcess) 
     assert closed(server, "frame") - before == PEERS
 
 
-@pytest.mark.parametrize("secured", [False, True], ids=["in clear", "over TLS"])
+@both
 def test_frames_that_brokers_get_in_part_are_bounded(server: StandaloneProcess, secured: bool) -> None:
     base, before = resident_bytes(server.pid), closed(server, "frame")
     with broker_peers(server, secured) as peers:
@@ -125,7 +130,10 @@ def test_before_connect_a_broker_takes_no_large_frame(server: StandaloneProcess)
         watch(server, base, peers)
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a part"])
+@pytest.mark.parametrize(
+    "said",
+    [pytest.param(b"", id="nothing", marks=pytest.mark.slow), pytest.param(b"\x16\x03\x01\x02\x00\x01", id="a part")],
+)
 def test_handshakes_that_stall_are_ended_and_others_are_served(server: StandaloneProcess, said: bytes) -> None:
     base = resident_bytes(server.pid)
     with Peers(broker_tls_port(server), PEERS) as peers:
@@ -143,7 +151,7 @@ def test_entries_that_clients_of_a_bookie_do_not_take_are_bounded(server: Standa
             watch_readers(server, base, before)
 
 
-@pytest.mark.parametrize("secured", [False, True], ids=["in clear", "over TLS"])
+@both
 def test_messages_that_consumers_do_not_take_are_bounded(server: StandaloneProcess, secured: bool) -> None:
     topic = f"persistent://public/default/unread-{secured}"
     publish(server, topic, *[bytes(ENTRY_BYTES)] * 8)

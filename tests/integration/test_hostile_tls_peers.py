@@ -101,7 +101,9 @@ def bounded(bookie: ClusterBookie) -> Iterator[None]:
     assert grown <= GROWTH_MAX_BYTES, f"{grown // MIB} MiB for a budget of {BUDGET_BYTES // MIB} MiB"
 
 
-both = pytest.mark.parametrize("secured", [False, True], ids=["plaintext", "TLS"])
+both = pytest.mark.parametrize(
+    "secured", [pytest.param(False, id="plaintext", marks=pytest.mark.slow), pytest.param(True, id="TLS")]
+)
 
 
 @both

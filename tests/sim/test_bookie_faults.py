@@ -21,6 +21,7 @@ from tests.sim.disk import SECTOR_BYTES, SimDisk
 from tests.sim.fault_scenario import come_back, fail, live
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.world import SimClock, World
+from tests.support.sampling import one_in
 
 DAY_MS = 24 * 3_600_000
 DAMAGES = int(os.environ.get("QUIRE_DAMAGES", "6"))
@@ -143,11 +144,12 @@ def _end(disk: SimDisk, path: str) -> int:
     return len(content)
 
 
+@one_in(3)
 @pytest.mark.parametrize("damage", [flip, wipe, cut])
 @pytest.mark.parametrize("name", ["journal-", ".qlog", "last-mark", "index.proof", "VERSION", "PLACE", "STATE"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_damage_is_named_and_never_returned_as_data_nor_as_no_such_entry(
-    name: str, damage: Callable[[SimDisk, str, random.Random], None], clean: bool
+    name: str, damage: Callable[[SimDisk, str, random.Random], None], clean: bool, every: int
 ) -> None:
     async def scene(life: Life) -> None:
         await live(life, 10)
@@ -159,7 +161,7 @@ def test_damage_is_named_and_never_returned_as_data_nor_as_no_such_entry(
         life.damaged = True
         disk, chance = life.place.disk, random.Random(name)
         paths = sorted(path for path in disk._names if name in path)
-        for _ in range(DAMAGES):
+        for _ in range(0, DAMAGES, every):
             life.place.disk = copy.deepcopy(disk)
             path = chance.choice(paths)
             damage(life.place.disk, path, chance)

@@ -1,4 +1,4 @@
-"""One seed of every scenario in the default suite, twice; CI runs 20, and `make sim SEEDS=200` many."""
+"""One seed of every scenario in the default suite, most of them twice; CI runs 20, and `make sim SEEDS=200` many."""
 
 import os
 import subprocess
@@ -18,6 +18,12 @@ pytestmark = pytest.mark.timeout(1200)
 """Runs take minutes only if the whole suite runs at the same time."""
 EACH_IN_ONE_PROCESS = [pytest.param(name, marks=pytest.mark.xdist_group(f"sim {name}")) for name in sorted(SCENARIOS)]
 """One process of the test run per scenario, so that the runs of the first test are reused by the second."""
+LONG = {"autorecovery", "bookie", "damage", "stalled"}
+"""Scenarios that take seconds: by default they run once."""
+REPLAYED = [
+    pytest.param(*each.values, marks=[*each.marks, *([pytest.mark.slow] if each.values[0] in LONG else [])])
+    for each in EACH_IN_ONE_PROCESS
+]
 PROGRAM = """
 import gc, os, sys
 from tests.sim.__main__ import run_seed
@@ -86,7 +92,7 @@ def test_a_cluster_keeps_its_promises_through_crashes_and_partitions(
     assert first.run(scenario, SEED)
 
 
-@pytest.mark.parametrize("scenario", EACH_IN_ONE_PROCESS)
+@pytest.mark.parametrize("scenario", REPLAYED)
 def test_a_seed_replays_the_same_run(scenario: str, simulators: tuple[Simulator, Simulator]) -> None:
     first, second = simulators
     assert first.run(scenario, SEED) == second.run(scenario, SEED)

@@ -12,6 +12,7 @@ from quire_bookie.journal.format import GROUP_MAGIC
 from quire_bookie.settings.journal import JournalSettings
 from tests.sim.disk import SimDisk, Survival
 from tests.support.journals import FOLDER, LEDGER, Answers, entries_of, open_journal, run_of
+from tests.support.sampling import one_in
 
 TINY = JournalSettings(file_bytes=6 * 4096, group_bytes_max=8192, spare_files_max=1)
 
@@ -75,12 +76,13 @@ async def count_steps(bursts: int, *, ahead: bool = True) -> int:
     return disk.steps
 
 
+@one_in(3)
 @pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("survival", ["none", "all", "random"])
-async def test_a_crash_at_any_step_loses_nothing_acknowledged(survival: Survival, ahead: bool) -> None:
+async def test_a_crash_at_any_step_loses_nothing_acknowledged(survival: Survival, ahead: bool, every: int) -> None:
     steps = await count_steps(30, ahead=ahead)
     assert steps > 60
-    for at in range(steps):
+    for at in range(0, steps, every):
         disk = SimDisk()
         disk.crash_after(at)
         life = Life()
@@ -90,9 +92,10 @@ async def test_a_crash_at_any_step_loses_nothing_acknowledged(survival: Survival
         await check(life, disk.crash(survival, seed=at))
 
 
+@one_in(3)
 @pytest.mark.parametrize("survival", ["none", "random"])
-async def test_a_killed_process_and_then_a_power_loss_lose_nothing_acknowledged(survival: Survival) -> None:
-    for at in range(await count_steps(30)):
+async def test_a_killed_process_and_then_a_power_loss_lose_nothing_acknowledged(survival: Survival, every: int) -> None:
+    for at in range(0, await count_steps(30), every):
         disk = SimDisk(chance=random.Random(at))
         disk.crash_after(at)
         life = Life()

@@ -13,6 +13,7 @@ from quire_bookie.storage.formats.index_keys import state_key
 from quire_bookie.storage.formats.log_ages import AgeTable
 from quire_bookie.storage.index.index_commits import PROOF_NAME
 from tests.sim.disk import SimDisk, Survival
+from tests.support.sampling import one_in
 from tests.unit.bookie.storage.rebuilt_stores import log_paths, rebuild
 from tests.unit.bookie.storage.store import DIRECTORY, Store, body_of, open_store
 from tests.unit.bookie.storage.test_compaction import Pace, sealed
@@ -286,9 +287,10 @@ async def check_rebuilt(dead: Store, disk: SimDisk, history: History, *, torn: b
     await rest(again)
 
 
+@one_in(5)
 @pytest.mark.parametrize("survival", ["none", "random", "all"])
 async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_have_the_entries_stored_last(
-    survival: Survival,
+    survival: Survival, every: int
 ) -> None:
     origin, before = await prepared()
     step = 0
@@ -306,7 +308,7 @@ async def test_after_a_crash_at_any_write_of_a_compaction_the_logs_alone_have_th
         survivor = disk.crash(survival, seed=step)
         await rest(store)
         await check_rebuilt(store, survivor, history, torn=survival == "random")
-        step += 1
+        step += every
     assert step > 30
 
 

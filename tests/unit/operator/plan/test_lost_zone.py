@@ -13,7 +13,12 @@ from tests.unit.operator.plan.small_world import World
 from tests.unit.operator.plan.test_bookie import pods_asked_for, reasons
 
 ZONES = ("a", "b", "c")
-WAYS = ("operator is cut off", "pods are not ready", "pods are evicted", "nodes are deleted")
+WAYS = [
+    "operator is cut off",
+    pytest.param("pods are not ready", marks=pytest.mark.slow),
+    pytest.param("pods are evicted", marks=pytest.mark.slow),
+    "nodes are deleted",
+]
 HARMFUL = act.DeletePod | act.ReleaseClaim | act.Decommission | act.SetReplicas | act.DeleteStatefulSet
 SLOW = "pool-bookie-0"
 
