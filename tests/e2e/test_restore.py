@@ -17,6 +17,7 @@ Measured = Callable[..., None]
 WELL_S = 400.0
 PLACE = f"s3://{bucket.BACKUPS}/prod"
 BACKUP = f"{manifests.ETCD}-backup"
+LEDGER_PASSWORD = "/etc/quire/ledger-password/password"
 AUTO_RECOVERY_PODS = "app.kubernetes.io/name=quire-autorecovery"
 
 
@@ -40,7 +41,7 @@ def test_a_lost_etcd_is_restored_from_an_old_backup_and_newer_ledgers_are_found_
     found = until("all bookies report their ledgers", lambda: _complete(shell), WELL_S)
     newer = [row["ledger"] for row in found["differences"] if row["kind"] == "orphan"]
     assert newer, "no ledger was created after the backup"
-    shell("metadata", "orphans", "adopt", "--all")
+    shell("metadata", "orphans", "adopt", "--all", "--password-file", LEDGER_PASSWORD)
     attached = _attach(shell, newer)
     assert len(attached) == stack.topics, "every topic had a newer ledger"
     shell("metadata", "release-hold")

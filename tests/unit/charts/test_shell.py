@@ -5,6 +5,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 import yaml
 
+from quire_operator.builders.naming import ledger_password_name
 from tests.unit.charts.rendering import ROOT, Manifest, objects
 
 SHELL = ROOT / "docs" / "kubernetes" / "examples" / "shell.yaml"
@@ -42,6 +43,15 @@ def test_the_shell_reaches_bookies_their_http_and_etcd_and_a_pod_of_somebody_els
     found = objects({})[f"NetworkPolicy/{policy}"]
     assert lets_in(found, labels, port)
     assert not lets_in(found, {"app.kubernetes.io/name": "shop"}, port)
+
+
+def test_the_shell_has_the_password_that_the_operator_gives_to_ledgers_and_starts_without_it() -> None:
+    spec = yaml.safe_load(SHELL.read_text())["spec"]
+    (volume,) = [one["secret"] for one in spec["volumes"] if one["name"] == "ledger-password"]
+    assert (volume["secretName"], volume["optional"]) == (ledger_password_name("orders"), True)
+    (mount,) = [one["mountPath"] for one in spec["containers"][0]["volumeMounts"] if one["name"] == "ledger-password"]
+    runbook = (ROOT / "docs" / "kubernetes" / "backup.md").read_text()
+    assert f"orphans adopt --all --password-file {mount}/password`" in runbook
 
 
 def test_a_broker_reaches_the_data_of_bookies_and_not_the_port_that_can_delete_it() -> None:
