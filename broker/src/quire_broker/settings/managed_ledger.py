@@ -67,7 +67,7 @@ class ManagedLedgerSettings:
     cursor_persist_acks: int = 100
     cursor_persist_interval_s: float = 1.0
     unacked_ranges_max: int = setting(
-        10_000,
+        10_000_000,
         "managedLedgerMaxUnackedRangesToPersist",
         "ranges of individual acks written for a cursor; the highest beyond are delivered again",
         short="max_unacked_ranges_to_persist",

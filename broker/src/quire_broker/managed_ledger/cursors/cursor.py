@@ -23,6 +23,11 @@ from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryRead
 
 _log = logging.getLogger("quire.managed_ledger")
 COMPACTION_CURSOR = "__compaction"
+_BRIDGED_ENTRIES_MAX = 16
+"""Acknowledged entries in a row that are read and dropped: a read of its own for what follows costs more."""
+_SAVED_BYTES_PER_S = 8 << 20
+"""A state of more than `_PACED_BYTES_MIN` is saved less often than every 100 changes: it would fill the journals."""
+_PACED_BYTES_MIN = 64 << 10
 _MASK_FIXED_BYTES = 200
 """Of a mask in memory: its place in the table, its position, its number."""
 
@@ -125,7 +130,7 @@ class Cursor:
             self._check_open()
             moves = self._moves
             start = max(self._read_position, self._ledgers.next_position(self._state.mark_delete))
-            run = self._unacked_run(start, entries_max)
+            run = self._next_span(start, entries_max)
             if run is None:
                 self._read_position = self._ledgers.next_position(self._ledgers.last_confirmed)
                 return []
@@ -143,19 +148,21 @@ class Cursor:
             if found:
                 return found
 
-    def _unacked_run(self, start: Position, entries_max: int) -> tuple[Position, int] | None:
-        """Return the first unacknowledged entry from `start` on, and the length of its unacknowledged run."""
+    def _next_span(self, start: Position, entries_max: int) -> tuple[Position, int] | None:
+        """Return the first unacknowledged entry from `start` on, and how many entries to read from there.
+
+        At most `entries_max` of them are unacknowledged. Short acknowledged ranges between are read, too, and dropped.
+        """
         ledgers, ranges = self._ledgers, self._state.ranges
         position = ledgers.at_or_after(start)
         while position <= ledgers.last_confirmed:
             end = ranges.end_of(position.ledger_id, position.entry_id)
             if end is None:
-                stop = ranges.next_start(position.ledger_id, position.entry_id)
-                if stop is not None:
-                    return position, min(entries_max, stop - position.entry_id)
                 if not ranges:
                     return position, entries_max
-                return position, min(entries_max, ledgers.entries_in(position.ledger_id) - position.entry_id)
+                last = ranges.span(position.ledger_id, position.entry_id, entries_max, _BRIDGED_ENTRIES_MAX)
+                last = min(last, ledgers.entries_in(position.ledger_id) - 1)
+                return position, last - position.entry_id + 1
             position = ledgers.next_position(Position(position.ledger_id, end))
         return None
 
@@ -337,11 +344,17 @@ class Cursor:
             self._timer = None
 
     async def _save_in_background(self) -> None:
+        settings = self._context.settings
+        assert self._store is not None
         try:
+            before = self._store.stats.snapshot_bytes
             await self.flush()
+            saved_bytes = self._store.stats.snapshot_bytes - before
+            if saved_bytes > _PACED_BYTES_MIN:
+                await asyncio.sleep(min(saved_bytes / _SAVED_BYTES_PER_S, settings.cursor_persist_interval_s))
         except QuireError as error:
             _log.info("could not save cursor %s of %s, trying again: %s", self.name, self._context.name, error)
-            await asyncio.sleep(self._context.settings.cursor_persist_interval_s)
+            await asyncio.sleep(settings.cursor_persist_interval_s)
         finally:
             self._saved = None
         if self._unsaved:

@@ -14,13 +14,10 @@ from quire_broker.managed_ledger.position import Position
 def aligned(state: CursorState, ledgers: LedgerList) -> CursorState:
     """Return the same acknowledgments, expressed in existing ledgers and entries."""
     mark = _aligned_mark(state.mark_delete, ledgers)
-    ranges = AckRanges()
-    for ledger_id, first, last in state.ranges:
-        last = min(last, ledgers.entries_in(ledger_id) - 1)
-        if ledger_id == mark.ledger_id:
-            first = max(first, mark.entry_id + 1)
-        if ledger_id >= mark.ledger_id and first <= last:
-            ranges.add(ledger_id, first, last)
+    ranges = state.ranges.copy()
+    for ledger_id in ranges.ledgers():
+        ranges.keep_below(ledger_id, ledgers.entries_in(ledger_id))
+    ranges.drop_through(mark.ledger_id, mark.entry_id)
     mark = advanced(mark, ranges, ledgers)
     batches = {
         position: mask

@@ -4,34 +4,46 @@ Each entry of a cursor ledger is one complete PositionInfo; a cursor node is one
 mark-delete position, the individually acknowledged ranges, partial batches and the properties. Ranges have two forms,
 and a reader must support both: open-closed message ranges (lower endpoint excluded; a first entry 0 has lower entry
 -1), or one bitmap per ledger (bit i of word w: entry 64*w + i is acknowledged). The bitmap is written in ledgers only,
-when there are many ranges: it costs a tenth of the time and of the bytes.
+when there are many ranges: a million of single entries take 350 kB and a millisecond.
 
 Bounds limit the number of ranges, of partial batches and of bytes. Beyond the first bound that is reached, the highest
 positions are omitted, so that their entries are delivered again after a restart. The mark-delete position never moves
 because of a bound.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from quire_bookie.errors import MetadataFormatError
-from quire_broker.managed_ledger.cursors.ack_ranges import AckRange, AckRanges
+from quire_broker.managed_ledger.cursors.ack_ranges import CHUNK_ENTRIES, AckRange, AckRanges
 from quire_broker.managed_ledger.cursors.ack_set import unacked_mask, words_of
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.nodes.node_codec import plain_value
 from quire_broker.managed_ledger.nodes.proto import managed_ledger_pb2 as pb
 from quire_broker.managed_ledger.position import Position
+from quire_broker.wire.varint import varint
 
 NO_CURSOR_LEDGER = -1
 """As the ledger id of a cursor: the state is in the node itself."""
 
 _BITMAP_RANGES_MIN = 32
 _WORDS_PER_RANGE_MAX = 16
+_LISTED_RANGES_MAX = 10_000
+"""More ranges are never listed: each takes microseconds to encode."""
 _WORD_BITS = 64
 _WORD_BYTES = 8
+_BITMAP_TAG = b"\x32"
+"""Of the field individualDeletedMessageRanges."""
+_HEAD_BYTES_MAX = 16
+"""Of the tag and the length of a bitmap."""
+_LISTED_CHUNKS_MAX = 1 << 21
+"""Chunks that listed ranges may span if their ledgers are not known: 16 MiB of memory."""
 
 _StoredState: TypeAlias = pb.PositionInfo | pb.ManagedCursorInfo
 
@@ -67,22 +79,26 @@ class StateBounds:
 
 
 def encode_position(state: CursorState, bounds: StateBounds) -> bytes:
-    """Encode an entry of a cursor ledger, within `bounds.bytes_max` unless mark-delete and properties exceed it."""
-    ranges_max, batches_max = bounds.ranges_max, bounds.batches_max
+    """Encode an entry of a cursor ledger, within `bounds.bytes_max` unless mark-delete and properties exceed it.
+
+    Costs what changed since the last call, and a copy of the rest, where the ranges are bitmaps.
+    """
+    count = len(state.ranges)
+    ranges_max, batches_max = min(bounds.ranges_max, count), min(bounds.batches_max, len(state.batches))
+    as_bitmaps = bounds.bitmap and _bitmap_pays(state.ranges, count)
     while True:
         message = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
-        kept = _lowest(state.ranges, ranges_max)
-        if bounds.bitmap and _bitmap_pays(kept):
-            _add_bitmaps(message.individualDeletedMessageRanges, kept)
-        else:
-            _add_ranges(message.individualDeletedMessages, kept)
+        if not as_bitmaps:
+            _add_ranges(message.individualDeletedMessages, islice(state.ranges, ranges_max))
         _add_batches(message.batchedEntryDeletionIndexInfo, state.batches, batches_max)
         for name, value in state.properties.items():
             message.properties.add(name=name, value=value)
         data = message.SerializeToString()
-        if len(data) <= bounds.bytes_max or (ranges_max == 0 and batches_max == 0):
+        if as_bitmaps and len(data) <= bounds.bytes_max:
+            data += b"".join(_bitmaps(state.ranges, ranges_max, bounds.bytes_max - len(data)))
+        if len(data) <= bounds.bytes_max or (batches_max == 0 and (as_bitmaps or ranges_max == 0)):
             return data
-        ranges_max, batches_max = min(ranges_max, len(kept)) // 2, min(batches_max, len(state.batches)) // 2
+        ranges_max, batches_max = ranges_max if as_bitmaps else ranges_max // 2, batches_max // 2
 
 
 def decode_position(data: bytes, ledgers: LedgerList | None = None) -> CursorState:
@@ -94,9 +110,11 @@ def decode_position(data: bytes, ledgers: LedgerList | None = None) -> CursorSta
     _parse(message, data)
     state = _state_of(message, Position(message.ledgerId, message.entryId), ledgers)
     if not message.individualDeletedMessages:
-        for words in message.individualDeletedMessageRanges:
-            for first, last in _runs_of(words.values):
-                state.ranges.add(words.key, first, last)
+        for known in message.individualDeletedMessageRanges:
+            words = array("q", known.values)
+            if sys.byteorder == "big":
+                words.byteswap()
+            state.ranges.add_bits(known.key, words.tobytes())
     return state
 
 
@@ -107,7 +125,7 @@ def encode_node(node: CursorNode, bounds: StateBounds) -> bytes:
         cursorsLedgerId=node.ledger_id, markDeleteLedgerId=position.ledger_id, markDeleteEntryId=position.entry_id
     )
     if node.ledger_id == NO_CURSOR_LEDGER:
-        _add_ranges(message.individualDeletedMessages, _lowest(node.state.ranges, bounds.ranges_max))
+        _add_ranges(message.individualDeletedMessages, islice(node.state.ranges, bounds.ranges_max))
         _add_batches(message.batchedEntryDeletionIndexInfo, node.state.batches, bounds.batches_max)
         for name, value in node.state.properties.items():
             message.properties.add(name=name, value=value)
@@ -149,65 +167,66 @@ def _parse(message: _StoredState, data: bytes) -> None:
         raise MetadataFormatError("not a cursor state: a required field is missing")
 
 
-def _lowest(ranges: AckRanges, count_max: int) -> list[AckRange]:
-    kept = list(ranges)
-    return kept if len(kept) <= count_max else kept[:count_max]
+def _bitmap_pays(ranges: AckRanges, count: int) -> bool:
+    """Return whether bitmaps take fewer bytes, or there are too many ranges to list each."""
+    if count <= _BITMAP_RANGES_MIN or count > _LISTED_RANGES_MAX:
+        return count > _LISTED_RANGES_MAX
+    words = sum(ranges.last_of(ledger_id) // _WORD_BITS + 1 for ledger_id in ranges.ledgers())
+    return words <= _WORDS_PER_RANGE_MAX * count
 
 
-def _bitmap_pays(ranges: Sequence[AckRange]) -> bool:
-    if len(ranges) <= _BITMAP_RANGES_MIN:
-        return False
-    words = {known.ledger_id: known.last // _WORD_BITS + 1 for known in ranges}  # the last range of each ledger wins
-    return sum(words.values()) <= _WORDS_PER_RANGE_MAX * len(ranges)
+def _bitmaps(ranges: AckRanges, ranges_max: int, bytes_max: int) -> Iterator[bytes]:
+    """Yield the field of the bitmaps, with the lowest ranges: at most `ranges_max` and `bytes_max`."""
+    for ledger_id in ranges.ledgers():
+        key = pb.LongListMap(key=ledger_id).SerializeToString()
+        chunks: list[bytes] = []
+        size = len(key)
+        whole = True
+        for number, (begun, chunk) in enumerate(ranges.chunk_bytes(ledger_id, _encoded_words)):
+            room = bytes_max - _HEAD_BYTES_MAX - size
+            if begun > ranges_max or len(chunk) > room:
+                chunk = _cut(ranges, ledger_id, number, ranges_max, room)
+                whole = False
+            chunks.append(chunk)
+            size += len(chunk)
+            ranges_max -= begun
+            if not whole:
+                break
+        if len(chunks) > 1 or chunks[0]:
+            yield b"".join((_BITMAP_TAG, varint(size), key, *chunks))
+            bytes_max -= _HEAD_BYTES_MAX + size
+        if not whole:
+            return
 
 
-def _add_bitmaps(target: "object", ranges: Sequence[AckRange]) -> None:
-    by_ledger: dict[int, list[AckRange]] = {}
-    for known in ranges:
-        by_ledger.setdefault(known.ledger_id, []).append(known)
-    for ledger_id, members in by_ledger.items():
-        target.add(key=ledger_id, values=_words(members))  # type: ignore[attr-defined]
+def _cut(ranges: AckRanges, ledger_id: int, number: int, ranges_max: int, bytes_max: int) -> bytes:
+    """Encode of one chunk the ranges that begin among the first `ranges_max`, within `bytes_max`."""
+    first = number * CHUNK_ENTRIES
+    last = first + CHUNK_ENTRIES - 1
+    bits, at, left = 0, first - 1, ranges_max
+    if first and (carried := ranges.end_of(ledger_id, first)) is not None and (ledger_id, first - 1) in ranges:
+        at = min(carried, last)
+        bits = (1 << at - first + 1) - 1
+    while left > 0 and (start := ranges.next_start(ledger_id, at)) is not None and start <= last:
+        end = ranges.end_of(ledger_id, start)
+        assert end is not None
+        at = min(end, last)
+        bits |= ((1 << at - start + 1) - 1) << start - first
+        left -= 1
+    words = (bits.bit_length() + _WORD_BITS - 1) // _WORD_BITS
+    while (
+        encoded := _encoded_words((bits & (1 << words * _WORD_BITS) - 1).to_bytes(words * _WORD_BYTES, "little"))
+    ) and (len(encoded) > bytes_max):
+        words -= 1
+    return encoded
 
 
-def _words(ranges: Sequence[AckRange]) -> Sequence[int]:
-    """Return the signed words whose set bits are the entries of `ranges` (one ledger, ascending)."""
-    bits = bytearray((ranges[-1].last // _WORD_BITS + 1) * _WORD_BYTES)
-    for _, first, last in ranges:
-        low, high = first >> 3, last >> 3
-        if low == high:
-            bits[low] |= (0xFF << (first & 7)) & (0xFF >> (7 - (last & 7)))
-        else:
-            bits[low] |= (0xFF << (first & 7)) & 0xFF
-            bits[low + 1 : high] = b"\xff" * (high - low - 1)
-            bits[high] |= 0xFF >> (7 - (last & 7))
-    return [
-        int.from_bytes(bits[at : at + _WORD_BYTES], "little", signed=True) for at in range(0, len(bits), _WORD_BYTES)
-    ]
-
-
-def _runs_of(words: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Yield the first and last position of each run of set bits."""
-    bits = b"".join(word.to_bytes(_WORD_BYTES, "little", signed=True) for word in words)
-    start = -1
-    for index, byte in enumerate(bits):
-        if byte == 0:
-            if start >= 0:
-                yield start, index * 8 - 1
-                start = -1
-        elif byte == 0xFF:
-            if start < 0:
-                start = index * 8
-        else:
-            for bit in range(8):
-                entry = index * 8 + bit
-                if byte >> bit & 1:
-                    if start < 0:
-                        start = entry
-                elif start >= 0:
-                    yield start, entry - 1
-                    start = -1
-    if start >= 0:
-        yield start, len(bits) * 8 - 1
+def _encoded_words(bits: bytes) -> bytes:
+    """Encode eight-byte words as values of a LongListMap, without its key: they can be appended to others."""
+    words = array("q", bits)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return pb.LongListMap(values=words).SerializePartialToString()
 
 
 def _add_ranges(target: "object", ranges: Iterable[AckRange]) -> None:
@@ -231,12 +250,23 @@ def _add_batches(target: "object", batches: Mapping[Position, int], count_max: i
 
 def _state_of(message: _StoredState, position: Position, ledgers: LedgerList | None) -> CursorState:
     state = CursorState(position)
+    ranges, room = state.ranges, _LISTED_CHUNKS_MAX
     for known in message.individualDeletedMessages:
         lower, upper = known.lowerEndpoint, known.upperEndpoint
         for ledger_id, first, last in _spread(
             Position(lower.ledgerId, lower.entryId), Position(upper.ledgerId, upper.entryId), ledgers
         ):
-            state.ranges.add(ledger_id, first, last)
+            if ledgers is not None:
+                last = min(last, ledgers.entries_in(ledger_id) - 1)
+            if first > last:
+                continue
+            room -= ranges.chunks_to_add(ledger_id, first, last)
+            if room < 0:
+                raise MetadataFormatError(
+                    f"not a cursor state: its ranges reach to entry {last} of ledger {ledger_id}; "
+                    f"at most {_LISTED_CHUNKS_MAX * CHUNK_ENTRIES} entries are taken"
+                )
+            ranges.add(ledger_id, first, last)
     for batch in message.batchedEntryDeletionIndexInfo:
         state.batches[Position(batch.position.ledgerId, batch.position.entryId)] = unacked_mask(batch.deleteSet)
     state.properties.update({known.name: known.value for known in message.properties})

@@ -237,6 +237,38 @@ def test_a_hundred_acknowledgments_are_saved_at_once_and_fewer_after_a_second() 
     run(scenario)
 
 
+def test_many_holes_survive_a_crash_at_default_settings() -> None:
+    count = 24_000
+
+    async def scenario(world: World) -> None:
+        process, ledger, cursor = await with_cursor(world, count)
+        places = [(record.ledger_id, entry) for record in ledger.ledgers for entry in range(record.entries)]
+        cursor.acknowledge([Position(*place) for place in places[::2]])
+        await process.run(cursor.flush())
+        again = (await crash(world, process)).cursors["sub"]
+        assert again.backlog == count // 2
+        world.bookies.reads = 0
+        found: list[int] = []
+        while numbers := await read_numbers(again, 1000):
+            found += numbers
+        assert found == list(range(1, count, 2))
+        assert world.bookies.reads < 40, "entries between two holes take no read of their own"
+
+    run(scenario, ledger_entries_max=10_000)
+
+
+def test_a_long_range_of_acknowledged_entries_is_not_read() -> None:
+    async def scenario(world: World) -> None:
+        process, _, cursor = await with_cursor(world, 1000)
+        cursor.acknowledge([Position(3, entry) for entry in [2, *range(5, 900)]])
+        await process.run(cursor.flush())
+        again = (await crash(world, process)).cursors["sub"]
+        assert await read_numbers(again) == [0, 1, 3, 4]
+        assert await read_numbers(again, 50) == list(range(900, 950))
+
+    run(scenario)
+
+
 def test_flushed_acknowledgments_survive_a_crash_with_batches_and_properties() -> None:
     async def scenario(world: World) -> None:
         process, ledger, cursor = await with_cursor(world, 20)

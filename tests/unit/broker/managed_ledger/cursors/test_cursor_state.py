@@ -1,8 +1,12 @@
 """Snapshots of cursors: both forms of ranges, and the parts omitted from a state that is too large."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRange
 from quire_broker.managed_ledger.cursors.cursor_fix import aligned
 from quire_broker.managed_ledger.cursors.cursor_state import (
@@ -19,6 +23,7 @@ from quire_broker.managed_ledger.cursors.cursor_state import (
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList, LedgerRecord
 from quire_broker.managed_ledger.nodes.proto import managed_ledger_pb2 as pb
 from quire_broker.managed_ledger.position import Position
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _WIDE = StateBounds(10**6, 10**6, 10**7)
 _RANGES = st.lists(st.tuples(st.integers(3, 5), st.integers(0, 3000), st.integers(0, 70)), max_size=60)
@@ -99,6 +104,73 @@ def test_a_snapshot_fits_its_bytes_by_omitting_the_highest_ranges(bytes_max: int
     assert len(data) <= bytes_max
     kept = list(decode_position(data).ranges)
     assert kept == list(state.ranges)[: len(kept)]
+
+
+def test_a_million_single_entries_are_stored_at_default_bounds() -> None:
+    settings = ManagedLedgerSettings()
+    bounds = StateBounds(settings.unacked_ranges_max, settings.batch_acks_max, settings.cursor_state_bytes_max)
+    state = CursorState(Position(3, -1))
+    state.ranges.add_bits(4, b"\x55" * 125_000)
+    state.ranges.add_bits(5, b"\x55" * 125_000)
+    data = encode_position(state, bounds)
+    assert len(data) < 350_000
+    message = pb.PositionInfo.FromString(data)
+    assert [(each.key, len(each.values)) for each in message.individualDeletedMessageRanges] == [
+        (4, 15_625),
+        (5, 15_625),
+    ]
+    back = decode_position(data)
+    assert back.ranges.entries == len(back.ranges) == 1_000_000
+    assert encode_position(back, bounds) == data
+
+
+@given(
+    st.lists(st.tuples(st.integers(3, 5), st.integers(0, 40_000), st.integers(0, 70)), min_size=40, max_size=60),
+    st.data(),
+)
+def test_a_state_that_changed_is_stored_as_a_new_one_would_be(
+    ranges: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    state = _state([*ranges, *((4, 3 * at, 0) for at in range(400))])
+    encode_position(state, _WIDE)
+    for ledger, first, extra in data.draw(_RANGES):
+        state.ranges.add(ledger, first, first + extra)
+    state.ranges.drop_through(3, data.draw(st.integers(0, 3000)))
+    assert encode_position(state, _WIDE) == encode_position(replace(state, ranges=state.ranges.copy()), _WIDE)
+    fresh = CursorState(state.mark_delete, batches=state.batches, properties=state.properties)
+    for each in state.ranges:
+        fresh.ranges.add(*each)
+    assert encode_position(fresh, _WIDE) == encode_position(state, _WIDE)
+    assert _same(decode_position(encode_position(state, _WIDE)), state)
+
+
+@given(_RANGES, st.integers(0, 80), st.integers(200, 3000))
+def test_bounds_keep_a_beginning_of_the_ranges_in_bitmaps(
+    ranges: list[tuple[int, int, int]], ranges_max: int, bytes_max: int
+) -> None:
+    state = _state([*ranges, *((4, 2 * at, 0) for at in range(64))])
+    counted = decode_position(encode_position(state, StateBounds(ranges_max, 10, 10**6)))
+    assert list(counted.ranges) == list(state.ranges)[:ranges_max]
+    data = encode_position(state, StateBounds(10**6, 10, bytes_max))
+    assert len(data) <= bytes_max
+    kept = [
+        (each.ledger_id, entry) for each in decode_position(data).ranges for entry in range(each.first, each.last + 1)
+    ]
+    whole = [(each.ledger_id, entry) for each in state.ranges for entry in range(each.first, each.last + 1)]
+    assert kept == whole[: len(kept)]
+    if len(encode_position(state, _WIDE)) <= bytes_max - 48:  # room for the heads of three bitmaps
+        assert kept == whole
+
+
+def test_listed_ranges_that_reach_too_far_are_refused() -> None:
+    message = pb.PositionInfo(ledgerId=3, entryId=0)
+    known = message.individualDeletedMessages.add()
+    known.lowerEndpoint.ledgerId = known.upperEndpoint.ledgerId = 3
+    known.lowerEndpoint.entryId, known.upperEndpoint.entryId = 4, 2**60
+    with pytest.raises(MetadataFormatError, match="its ranges reach to entry"):
+        decode_position(message.SerializeToString())
+    ledgers = LedgerList([LedgerRecord(3, 10, 1, 1)])
+    assert list(decode_position(message.SerializeToString(), ledgers).ranges) == [AckRange(3, 5, 9)]
 
 
 def test_a_node_holds_the_state_only_without_a_cursor_ledger() -> None:
