@@ -16,7 +16,7 @@ import typer
 from quire_bookie.cli.commands import EXIT_FAILED, Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
-from quire_bookie.control_characters import cell_for_terminal
+from quire_bookie.cli.tables import print_table
 
 if TYPE_CHECKING:
     from quire_bookie.env.disk import Disk
@@ -384,19 +384,7 @@ def _print(tables: Tables, as_json: bool) -> None:
     if as_json:
         say(json.dumps(tables, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    # Use a wide console if stdout is not a terminal, so that no line breaks in the middle of a path.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
     for title, rows in tables.items():
-        if not rows:
-            continue
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for column in rows[0]:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            # As Text: rich would interpret `[...]` as markup.
-            table.add_row(*(Text("" if value is None else cell_for_terminal(str(value))) for value in row.values()))
-        console.print(table)
+        if rows:
+            say(title)
+            print_table(list(rows[0]), [list(row.values()) for row in rows])

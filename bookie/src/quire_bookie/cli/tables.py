@@ -1,16 +1,22 @@
 """Prints rows as a table or as JSON."""
 
 import json
+import os
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len, chop_cells
 
 from quire_bookie.control_characters import ACTED_ON, cell_for_terminal
 
-UNCUT_CHARACTERS = 100_000
-"""Wider than any line: output to a file or a pipe is not folded."""
+NARROWEST = 8
+"""Characters below which a column is not folded further: the terminal folds the line then."""
+_GAP = "  "
 
 
 class Form(StrEnum):
@@ -36,22 +42,46 @@ def json_for_terminal(value: Any, indent: int | None = None) -> str:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table that fits the terminal, or uncut if stdout is not a terminal. Numbers are right-aligned."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    cells = [["-" if cell is None else cell_for_terminal(str(cell)) for cell in row] for row in rows]
+    numbers = [
+        bool(rows) and all(isinstance(cell, int | None) for cell in column) for column in zip(*rows, strict=True)
+    ]
+    numbers = numbers or [False] * len(headers)
+    widths = [max(map(_width, column)) for column in zip(headers, *cells, strict=True)]
+    on_terminal = sys.stdout.isatty()
+    if on_terminal:
+        _shrink(widths, shutil.get_terminal_size().columns)
+    bold, plain = ("\x1b[1m", "\x1b[0m") if on_terminal and "NO_COLOR" not in os.environ else ("", "")
+    lines = [f"{bold}{line}{plain}" for line in _lines(headers, widths, numbers)]
+    for row in cells:
+        lines += _lines(row, widths, numbers)
+    print("\n".join(lines))
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=UNCUT_CHARACTERS)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column, header in enumerate(headers):
-        numbers = bool(rows) and all(isinstance(row[column], int | None) for row in rows)
-        table.add_column(header, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("-" if cell is None else cell_for_terminal(str(cell))) for cell in row))
-    with console.capture() as captured:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+def _width(text: str) -> int:
+    """Return the columns that a text takes on a terminal."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _shrink(widths: list[int], room: int) -> None:
+    """Make the widest columns narrower until a line fits."""
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > room and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+
+
+def _lines(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> list[str]:
+    """Return the line of a row; several if a cell is wider than its column."""
+    folded = [
+        [cell] if _width(cell) <= width else chop_cells(cell, width) for cell, width in zip(row, widths, strict=True)
+    ]
+    lines = []
+    for parts in zip_longest(*folded, fillvalue=""):
+        padded = [
+            " " * (width - _width(part)) + part if is_number else part + " " * (width - _width(part))
+            for part, width, is_number in zip(parts, widths, numbers, strict=True)
+        ]
+        lines.append(_GAP.join(padded).rstrip())
+    return lines
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

@@ -83,6 +83,34 @@ def test_a_table_in_a_pipe_is_not_folded(capsys: pytest.CaptureFixture[str]) -> 
     assert first.split() == ["x" * 300, "1"] and second.split() == ["y", "-"]
 
 
+def test_a_table_on_a_terminal_folds_its_widest_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table(("name", "reason", "count"), [("n" * 12, "r" * 30, 7), ("表" * 8, "short", None)])
+    assert capsys.readouterr().out.splitlines() == [
+        "name        reason       count",
+        "nnnnnnnnnn  rrrrrrrrrrr      7",
+        "nn          rrrrrrrrrrr",
+        "            rrrrrrrr",
+        "表表表表表  short            -",
+        "表表表",
+    ]
+
+
+def test_the_head_of_a_table_is_bold_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_table(("name",), [])
+    assert capsys.readouterr().out == "name\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(("name",), [])
+    assert capsys.readouterr().out == "\x1b[1mname\x1b[0m\n"
+
+
 def test_markup_in_a_name_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name",), [("[bold]x[/bold]",)])
     assert "[bold]x[/bold]" in capsys.readouterr().out
