@@ -8,6 +8,9 @@ missing.
 
 Java's DbLedgerStorage does not answer requests for a list. There the check reads the entries between the ends: all of
 them if an end is missing or damaged, or if the caller suspects the replica.
+
+A bookie that answers none of the reads sent to it at a time is silent: the same check sends it nothing more. A bookie
+whose machine died stays registered until its session ends, and each read of it costs a timeout.
 """
 
 import asyncio
@@ -20,6 +23,7 @@ from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import (
     BookieIoError,
     BookieProtocolError,
+    BookieUnavailableError,
     DigestMismatchError,
     ForeignLedgerError,
     LedgerError,
@@ -85,6 +89,8 @@ class LedgerCheck:
         self._share = access.settings.verified_share if verified_share is None else verified_share
         self._lists: dict[BookieId, Availability | LedgerError] = {}
         self._suspected: Collection[BookieId] = ()
+        self._silent: dict[BookieId, BookieUnavailableError] = {}
+        """Bookies that answered none of the reads sent to them at a time, with the error of one."""
 
     async def check(
         self,
@@ -115,6 +121,8 @@ class LedgerCheck:
             return ReplicaReport(fragment, position, Health.WHOLE)
         probes = [*dict.fromkeys((*ends, *self._sample(fragment, position)))]
         failures = await self.read_all(bookie, probes)
+        if bookie in self._silent:
+            return replica_report(fragment, position, failures, ())
         foreign = next((str(error) for error in failures.values() if isinstance(error, ForeignLedgerError)), None)
         if foreign is not None:  # its list of entries is that of the other ledger
             return ReplicaReport(fragment, position, Health.FOREIGN, ((fragment.first, fragment.last),), foreign)
@@ -157,6 +165,7 @@ class LedgerCheck:
         self, fragment: Fragment, position: int, gaps: tuple[EntryRange, ...], known: Collection[EntryId]
     ) -> dict[EntryId, LedgerError]:
         """Read every entry that the replica should hold and that was not read yet. Return the errors by entry."""
+        bookie = fragment.ensemble[position]
         failures: dict[EntryId, LedgerError] = {}
         part: list[EntryId] = []
         for first, last in fragment.stored(position):
@@ -166,9 +175,11 @@ class LedgerCheck:
                     continue
                 part.append(entry)
                 if len(part) == CHECK_READS_AT_ONCE:
-                    failures |= await self.read_all(fragment.ensemble[position], part)
+                    failures |= await self.read_all(bookie, part)
                     part = []
-        return failures | await self.read_all(fragment.ensemble[position], part)
+                    if bookie in self._silent:
+                        return failures
+        return failures | await self.read_all(bookie, part)
 
     def _sample(self, fragment: Fragment, position: int) -> list[EntryId]:
         share = self._share
@@ -193,13 +204,22 @@ class LedgerCheck:
         return found
 
     async def read_all(self, bookie: BookieId, entries: list[EntryId]) -> dict[EntryId, LedgerError]:
-        """Read these entries from the bookie and return the errors by entry."""
+        """Read these entries from the bookie and return the errors by entry.
+
+        Once the bookie is silent, all further entries have the error of its last reads.
+        """
         failures: dict[EntryId, LedgerError] = {}
         for at in range(0, len(entries), CHECK_READS_AT_ONCE):
+            silence = self._silent.get(bookie)
+            if silence is not None:
+                return failures | dict.fromkeys(entries[at:], silence)
             part = entries[at : at + CHECK_READS_AT_ONCE]
             await self._pace.take(len(part))
             answers = await asyncio.gather(*(self._read(bookie, entry) for entry in part))
             failures |= {entry: error for entry, error in zip(part, answers, strict=True) if error is not None}
+            unavailable = [error for error in answers if isinstance(error, BookieUnavailableError)]
+            if len(unavailable) == len(part):
+                self._silent[bookie] = unavailable[0]
         return failures
 
     async def _read(self, bookie: BookieId, entry: EntryId) -> LedgerError | None:

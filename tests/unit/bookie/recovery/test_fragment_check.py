@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from quire_bookie.client.links.single_requests import ask_entries
-from quire_bookie.errors import NoEntryListError
+from quire_bookie.errors import BookieUnavailableError, NoEntryListError
 from quire_bookie.limits import NO_ENTRY_LIST_S
 from quire_bookie.metadata.service_info import BookieAddress
-from quire_bookie.model import DigestType, EntryId, LedgerId
+from quire_bookie.model import DigestType, EntryId, LedgerId, Segment
 from quire_bookie.recovery import access
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.wire.digest import Digest
-from tests.unit.bookie.recovery.small_cluster import LEDGER, SETTINGS, SmallCluster, run
+from tests.unit.bookie.recovery.small_cluster import LEDGER, QUICK, SETTINGS, SmallCluster, run
 
 
 def test_replicas_that_hold_everything_are_whole() -> None:
@@ -186,5 +186,73 @@ def test_a_bookie_that_answers_no_lists_is_asked_once_and_later_again(monkeypatc
         await asyncio.sleep(NO_ENTRY_LIST_S)
         await cluster.check()
         assert [address.host for address in asked].count(host) == 2
+
+    run(scenario)
+
+
+# ---- bookies that answer nothing although they are registered
+def test_a_suspected_replica_on_a_silent_bookie_is_unknown_and_not_read_entry_by_entry() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write(dict.fromkeys((a, b, c), range(600)), last=599)
+        loop = cluster.world.loop
+        loop.network.partition("outside", cluster.place(c).host)
+        began_s = loop.time()
+        reports = {report.bookie: report for report in await cluster.check(suspected=frozenset({c}))}
+        assert {one.bookie: one.health for one in reports.values()} == {
+            a: Health.WHOLE,
+            b: Health.WHOLE,
+            c: Health.UNKNOWN,
+        }
+        assert loop.time() - began_s < QUICK.read_timeout_s + SETTINGS.list_timeout_s + 5
+
+    run(scenario)
+
+
+def test_a_silent_bookie_is_waited_for_once_and_not_for_each_segment() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        segments = tuple(Segment(EntryId(first), (a, b, c)) for first in range(0, 200, 10))
+        await cluster.write(dict.fromkeys((a, b, c), range(200)), last=199, segments=segments)
+        loop = cluster.world.loop
+        loop.network.partition("outside", cluster.place(c).host)
+        began_s = loop.time()
+        reports = await cluster.check()
+        assert {one.health for one in reports if one.bookie == c} == {Health.UNKNOWN}
+        assert {one.health for one in reports if one.bookie != c} == {Health.WHOLE}
+        assert loop.time() - began_s < QUICK.read_timeout_s + SETTINGS.list_timeout_s + 5
+
+    run(scenario)
+
+
+def test_a_replica_whose_bookie_falls_silent_while_it_is_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        host = cluster.place(c).host
+        answer_no_lists(monkeypatch, host)
+        await cluster.write(dict.fromkeys((a, b, c), range(600)), last=599)
+        loop = cluster.world.loop
+        began_s = loop.time()
+        # Its ends were read by then, and its list of entries is awaited.
+        loop.call_later(SETTINGS.list_timeout_s / 2, loop.network.partition, "outside", host)
+        reports = {report.bookie: report for report in await cluster.check(suspected=frozenset({c}))}
+        assert reports[c].health is Health.UNKNOWN
+        assert loop.time() - began_s < QUICK.read_timeout_s + SETTINGS.list_timeout_s + 5
+
+    run(scenario)
+
+
+def test_a_bookie_that_cannot_be_reached_is_asked_for_its_list_again_once_it_can() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c = cluster.bookies[:3]
+        await cluster.write({a: range(20), b: range(20), c: [*range(5), *range(9, 20)]}, last=19)
+        network = cluster.world.loop.network
+        network.partition("outside", cluster.place(c).host)
+        with pytest.raises(BookieUnavailableError) as caught:
+            await cluster.access.entries_of(LEDGER, c)
+        assert not isinstance(caught.value, NoEntryListError), "it was not asked"
+        network.heal()
+        reports = {report.bookie: report for report in await cluster.check()}
+        assert (reports[c].health, reports[c].to_store) == (Health.LACKING, ((5, 8),))
 
     run(scenario)

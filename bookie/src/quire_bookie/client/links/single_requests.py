@@ -44,18 +44,28 @@ class _Wire(asyncio.Protocol):
 async def ask_once(
     address: BookieAddress, request: bytes, timeout_s: float, security: ClientSecurity | None
 ) -> Response:
-    """Return the response to `request` with any status. OSError, TimeoutError, PeerProtocolError."""
-    async with asyncio.timeout(timeout_s):
-        greeting = Greeting()
-        wire = _Wire(greeting)
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port)
-        try:
-            if security is not None:
-                transport = await security.secure(transport, wire, greeting, address.host, timeout_s, generation=3)
-            transport.write(request)
-            return await greeting.answer()
-        finally:
-            transport.abort()
+    """Return the response to `request` with any status. OSError, PeerProtocolError.
+
+    TimeoutError only if the request was sent and not answered.
+    """
+    is_sent = False
+    try:
+        async with asyncio.timeout(timeout_s):
+            greeting = Greeting()
+            wire = _Wire(greeting)
+            transport, _ = await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port)
+            try:
+                if security is not None:
+                    transport = await security.secure(transport, wire, greeting, address.host, timeout_s, generation=3)
+                transport.write(request)
+                is_sent = True
+                return await greeting.answer()
+            finally:
+                transport.abort()
+    except TimeoutError as error:
+        if is_sent:
+            raise
+        raise OSError(f"no connection within {timeout_s:g} s") from error
 
 
 class BookieSpace(NamedTuple):
@@ -102,7 +112,7 @@ async def ask_entries(
     """Return the ids held. NoSuchLedgerError, UnknownLedgerStateError (limbo), other LedgerErrors for refusals.
 
     BookieUnavailableError within `timeout_s`, which implies nothing about the ledger. Its subclass NoEntryListError
-    means that the bookie did not respond to the request.
+    means that the bookie accepted the connection and did not respond to the request.
     """
     where = f"ledger {ledger} at the bookie at {address.host}:{address.port}"
     try:
