@@ -69,6 +69,7 @@ RECOVERY: dict[str, Any] = {
     "repair_placement": True,
     "open_ledger_grace_ms": 1500,
     "recovery_retry_ms": 2500,
+    "recovery_stalled_s": 90,
     "unmarked_write_quorum": 3,
 }
 """Settings of auto-recovery."""

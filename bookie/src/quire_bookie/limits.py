@@ -205,6 +205,7 @@ REPLICATION_RATE_BYTES_S = 64 * MIB  # payload that one process copies per secon
 REPLICATION_BATCH_BYTES = 1 * MIB  # read and written at a time
 REPLICATION_BATCHES_IN_FLIGHT = 4  # written and not yet acknowledged, of one ledger
 REPLICATION_RETRY_S = (30.0, 3600.0)  # before another attempt at a ledger that could not be repaired
+REPLICATION_STALLED_S = 600  # without progress, after which a repair is given up and tried again later
 REPLICATION_POLL_S = 30.0  # between two searches for marks, in addition to the watch
 REPLICATION_REMEMBERED_MAX = 100_000  # ledgers whose next attempt is remembered; further ones are retried at once
 LOST_BOOKIE_DELAY_S = 600  # how long a bookie may be unregistered before it counts as lost

@@ -38,6 +38,11 @@ RECOVERY: Names = {
         "counter",
         "attempts that repaired a ledger not at all or only in part",
     ),
+    "repairs_stalled": (
+        "quire_autorecovery_repairs_stalled",
+        "counter",
+        "attempts that were given up because they made no progress",
+    ),
     "unrecoverable_noted": ("quire_autorecovery_unrecoverable_noted", "counter", "ledgers noted as unrecoverable"),
     "elections_won": ("quire_autorecovery_elections_won", "counter", "times that this process became the auditor"),
     "searches": ("quire_autorecovery_searches", "counter", "completed searches for lost bookies"),

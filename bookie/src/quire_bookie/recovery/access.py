@@ -27,6 +27,7 @@ from quire_bookie.model import BookieId, IdReport, LedgerId, LedgerMetadata
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.recovery.bookie_absences import BookieAbsences
 from quire_bookie.recovery.bookie_http import BookieHttp
+from quire_bookie.recovery.repair_progress import RepairProgress
 from quire_bookie.settings.client import ClientSettings
 from quire_bookie.settings.recovery import RecoverySettings
 from quire_bookie.wire.availability import Availability
@@ -81,6 +82,7 @@ class ClusterAccess:
         )
         self.marks = UnderReplication(metadata, clock)
         self.drains = Drains(metadata)
+        self.progress = RepairProgress()
         self.absences = BookieAbsences(self.registered, asyncio.get_running_loop().time())
         registry.on_change(self._bookies_changed)
         self._hole_marks = HoleMarks(self.marks)

@@ -107,6 +107,7 @@ class LedgerCheck:
         self._suspected = suspected if listed is None else listed
         reports = []
         for fragment in fragments:
+            self._access.progress.step(self._handle.ledger, f"checking entries {fragment.first} to {fragment.last}")
             positions = range(len(fragment.ensemble))
             reports += await asyncio.gather(*(self._check(fragment, position, listed) for position in positions))
         return reports
@@ -220,6 +221,8 @@ class LedgerCheck:
             unavailable = [error for error in answers if isinstance(error, BookieUnavailableError)]
             if len(unavailable) == len(part):
                 self._silent[bookie] = unavailable[0]
+            else:
+                self._access.progress.advanced(self._handle.ledger)
         return failures
 
     async def _read(self, bookie: BookieId, entry: EntryId) -> LedgerError | None:

@@ -5,7 +5,7 @@ stored byte for byte. Reading continues while earlier batches are on their way t
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -62,10 +62,13 @@ async def copy_fragment(
     pace: RateLimit,
     batch_bytes: int,
     unreadable_max: int = UNREADABLE_MAX,
+    *,
+    advanced: Callable[[], None] = lambda: None,
 ) -> Copied:
     """Copy to all targets. On return every entry except the `unreadable` ones is durable at every target.
 
-    Stops after `unreadable_max` unreadable entries: the rest is not copied then.
+    Stops after `unreadable_max` unreadable entries: the rest is not copied then. `advanced` is called after each read
+    and each store.
 
     Raises ReplicaWriteError if a target failed. Cancellation leaves copies that count nowhere.
     """
@@ -79,6 +82,7 @@ async def copy_fragment(
     try:
         async with aclosing(_batches(reader, metadata, ranges, batch_bytes)) as batches:
             async for at, read in batches:
+                advanced()
                 if isinstance(read, LedgerError):
                     if any(_wants(fragment, target, at) for target in targets):
                         copied.unreadable[at] = read
@@ -88,8 +92,10 @@ async def copy_fragment(
                 await _store(fragment, targets, writers, read, under_way, copied, pace)
                 while len(under_way) >= REPLICATION_BATCHES_IN_FLIGHT:
                     await _reap(under_way)
+                    advanced()
         while under_way:
             await _reap(under_way)
+            advanced()
         return copied
     finally:
         for writer in writers:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TypeAlias
 
 from quire_bookie.client.ledger_handle import LedgerHandle
@@ -102,6 +103,7 @@ class LedgerRepair:
         stats: RecoveryStats,
     ) -> None:
         self._access = access
+        self._progress = access.progress
         self._locks = locks
         self._end_limbo = end_limbo
         self._stats = stats
@@ -344,6 +346,7 @@ class LedgerRepair:
             trouble = await self._read_back(handle, metadata, whole, chosen, copied)
             if trouble is not None:
                 return trouble
+        self._progress.step(handle.ledger, f"naming {chosen} in its metadata")
         outcome = await update_ensemble(
             self._access.nodes,
             handle.ledger,
@@ -386,6 +389,7 @@ class LedgerRepair:
         self, handle: LedgerHandle, metadata: LedgerMetadata, report: ReplicaReport, chosen: BookieId, copied: Copied
     ) -> Result | None:
         """Read the copies back: the leaving bookie may have been their only holder, and its disks may be discarded."""
+        self._progress.step(handle.ledger, f"reading copies back from {chosen}")
         try:
             self._stats.bytes_read_back += await read_back(
                 handle,
@@ -396,6 +400,7 @@ class LedgerRepair:
                 pace=self._copy_pace,
                 batch_bytes=self._access.settings.batch_bytes,
                 without=copied.unreadable,
+                advanced=partial(self._progress.advanced, handle.ledger),
             )
         except LedgerError as error:
             return Result(Verdict.WAIT, f"copies on {chosen} could not be read back: {error}")
@@ -442,14 +447,17 @@ class LedgerRepair:
         accepted: bool = False,
     ) -> Copied:
         target = Target(report.position, bookie, report.to_store)
+        fragment = report.fragment
+        self._progress.step(handle.ledger, f"copying entries {fragment.first} to {fragment.last} to {bookie}")
         copied = await copy_fragment(
             handle,
             metadata,
-            report.fragment,
+            fragment,
             [target],
             self._copy_pace,
             self._access.settings.batch_bytes,
             unreadable_max=_ACCEPTED_LOSS_MAX if accepted else UNREADABLE_MAX,
+            advanced=partial(self._progress.advanced, handle.ledger),
         )
         self._stats.entries_copied += copied.entries
         self._stats.bytes_copied += copied.size_bytes
@@ -462,6 +470,7 @@ class LedgerRepair:
         if bookies and metadata.state is not LedgerState.CLOSED:
             return Result(Verdict.WAIT, "open: its limbo can end only after it is closed")
         for bookie in sorted(bookies):
+            self._progress.step(handle.ledger, f"ending its limbo at {bookie}")
             try:
                 await self._end_limbo(bookie, handle.ledger)
             except LedgerError as error:
@@ -496,6 +505,7 @@ class LedgerRepair:
 
         None if it must stay until the ledger closes.
         """
+        self._progress.step(handle.ledger, "observing its open segment")
         segment = metadata.segments[-1]
         registered = self._access.registered
         gone = frozenset(segment.ensemble) - registered - status.away
@@ -560,6 +570,7 @@ class LedgerRepair:
         _log.warning(
             "ledger %d has lacked a replica for the whole grace period: recovering and closing it", handle.ledger
         )
+        self._progress.step(handle.ledger, "recovering and closing it")
         try:
             await recover_ledger(handle, stored)
         except NoSuchLedgerError:

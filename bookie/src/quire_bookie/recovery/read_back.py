@@ -1,6 +1,6 @@
 """Reads copies back from the one bookie that stored them, before the metadata rely on them. Changes nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from quire_bookie.client.ledger_handle import LedgerHandle
@@ -21,11 +21,13 @@ async def read_back(
     pace: RateLimit,
     batch_bytes: int,
     without: Iterable[EntryId] = (),
+    advanced: Callable[[], None] = lambda: None,
 ) -> int:
     """Read from `bookie` all entries that `position` must hold and verify each digest. Return the bytes read.
 
-    `without`: entries known to be lost. Raises the LedgerError of the first entry that the bookie does not serve
-    intact.
+    `without`: entries known to be lost. `advanced` is called after each read.
+
+    Raises the LedgerError of the first entry that the bookie does not serve intact.
     """
     lost = set(without)
     # Metadata that name this bookie alone, so that no other replica can serve the read.
@@ -37,6 +39,7 @@ async def read_back(
         at: int = first
         while at <= last:
             entries = await reader.read(alone, EntryId(at), EntryId(last), batch_bytes)
+            advanced()
             at += len(entries)
             part_bytes = sum(len(entry.payload) for entry in entries)
             size_bytes += part_bytes

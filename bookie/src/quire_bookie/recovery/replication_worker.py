@@ -3,6 +3,8 @@
 Any number of workers share the marks, in any number of processes, Quire's and Java's. This module remembers when each
 ledger may be tried again; a restart forgets it. A worker removes a mark only if it found every replica whole after it
 read the mark, and only if the mark is unchanged. The mark of a deleted ledger is removed at once.
+
+A repair that makes no progress is given up, so that one ledger never keeps a worker and a lock from all others.
 """
 
 import asyncio
@@ -10,7 +12,12 @@ import logging
 
 from quire_bookie.env.backoff import Backoff, pause_after
 from quire_bookie.errors import LedgerError, MetadataError, MetadataFormatError
-from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, REPLICATION_REMEMBERED_MAX
+from quire_bookie.limits import (
+    CHECK_READS_AT_ONCE,
+    FRAME_BYTES_MAX,
+    METADATA_RETRY_BACKOFF_S,
+    REPLICATION_REMEMBERED_MAX,
+)
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, MissingGivenUp, RecoveryControls
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import EventKind
@@ -21,6 +28,7 @@ from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.forecast import Forecast
 from quire_bookie.recovery.ledger_repair import LedgerRepair, Result, Verdict
 from quire_bookie.recovery.stats import RecoveryStats
+from quire_bookie.settings.recovery import RecoverySettings
 
 _log = logging.getLogger("quire.recovery.worker")
 _UNSURE_ATTEMPTS = 2
@@ -73,6 +81,18 @@ class Attempts:
         return min(waits, default=None)
 
 
+def patience_s(settings: RecoverySettings) -> float | None:
+    """Return how long a repair may take for one part of a step; None: as long as it likes.
+
+    The configured rates, which all workers share, delay a part in addition.
+    """
+    if not settings.stalled_repair_s:
+        return None
+    share_s = FRAME_BYTES_MAX / settings.rate_bytes_s if settings.rate_bytes_s else 0.0
+    share_s += CHECK_READS_AT_ONCE / settings.operations_s if settings.operations_s else 0.0
+    return settings.stalled_repair_s + settings.workers * share_s
+
+
 class ReplicationWorkers:
     """Runs the replication workers of one process. `run` ends only with an unexpected error or by cancellation."""
 
@@ -91,6 +111,7 @@ class ReplicationWorkers:
         self._stats = stats
         self._notes = UnrecoverableLedgers(access.metadata)
         self._attempts = Attempts(access.settings.retry_s)
+        self._patience_s = patience_s(access.settings)
         self._busy: set[LedgerId] = set()
         self._forecast = Forecast()
         self._given_up = MissingGivenUp(access.metadata)
@@ -216,10 +237,34 @@ class ReplicationWorkers:
             self._busy.discard(ledger)
 
     async def _repaired(self, mark: Mark) -> Result:
+        """Repair the ledger; give the repair up once it makes no progress."""
+        ledger, progress = mark.ledger, self._access.progress
+        progress.begin(ledger)
+        work = asyncio.get_running_loop().create_task(self._repair.repair(mark), name=f"repair of ledger {ledger}")
         try:
-            return await self._repair.repair(mark)
+            while not work.done():
+                left_s = None if self._patience_s is None else self._patience_s - progress.idle_s(ledger)
+                if left_s is not None and left_s <= 0:
+                    return self._stalled(ledger)
+                await asyncio.wait((work,), timeout=left_s)
+            if work.cancelled():  # not by this worker, which must not end with it
+                return Result(Verdict.WAIT, f"it was cancelled while {progress.step_of(ledger)}")
+            return work.result()
         except (LedgerError, MetadataError) as error:
             return Result(Verdict.WAIT, f"{type(error).__name__}: {error}")
+        finally:
+            # Also if this worker is cancelled: the lock is released next.
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+            progress.end(ledger)
+
+    def _stalled(self, ledger: LedgerId) -> Result:
+        progress = self._access.progress
+        reason = f"it made no progress for {progress.idle_s(ledger):.0f} s while {progress.step_of(ledger)}"
+        self._stats.repairs_stalled += 1
+        _log.warning("giving up this repair of ledger %d, another attempt follows: %s", ledger, reason)
+        return Result(Verdict.WAIT, reason)
 
     async def _settle(self, mark: Mark, result: Result) -> None:
         ledger = mark.ledger

@@ -23,6 +23,8 @@ class RecoveryStats:
     limbo_ended: int = 0
     repairs_failed: int = 0
     """Attempts that repaired a ledger not at all or only in part."""
+    repairs_stalled: int = 0
+    """Attempts that were given up because they made no progress; they count as failed too."""
     unrecoverable_noted: int = 0
     elections_won: int = 0
     searches: int = 0

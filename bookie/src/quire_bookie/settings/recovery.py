@@ -112,6 +112,15 @@ class RecoverySettings:
         le=int(limits.REPLICATION_RETRY_S[1] * 1000),
     )
     """First and longest wait in seconds before a ledger is tried again after a failed repair."""
+    stalled_repair_s: float = setting(
+        limits.REPLICATION_STALLED_S,
+        "stalledRepairTimeout",
+        "time without progress after which the repair of a ledger is given up and tried again later, in s; 0: never",
+        short="recovery_stalled_s",
+        kind=int,
+        ge=0,
+    )
+    """Time without progress after which a repair is given up; 0: never. Waits for the rates above are added."""
     poll_s: float = limits.REPLICATION_POLL_S
     """Seconds between two checks for marks by idle workers, even without an event."""
     batch_bytes: int = limits.REPLICATION_BATCH_BYTES
@@ -123,7 +132,7 @@ class RecoverySettings:
         for name in ("workers", "lost_bookie_delay_s", "rate_bytes_s", "operations_s", "open_ledger_grace_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"auto-recovery: {name} of {getattr(self, name)} is below 0")
-        for name in ("check_interval_s", "audit_interval_s", "placement_check_interval_s"):
+        for name in ("check_interval_s", "audit_interval_s", "placement_check_interval_s", "stalled_repair_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"auto-recovery: {name} of {getattr(self, name)} is below 0; use 0 for never")
         for name in ("poll_s", "batch_bytes", "list_timeout_s"):

@@ -39,13 +39,14 @@ BOOKIE_KEYS = frozenset(
         *("repairedPlacementPolicyNotAdheringBookieEnable", "replicationRateByBytes", "replicationWorkers"),
         *("scrubBytesPerSecond", "scrubIntervalSeconds", "slowPeerTimeoutSeconds", "slowReplicaGraceSeconds"),
         *("slowReplicaMaxPendingMB", "slowReplicaSeconds", "speculativeReadTimeoutBackoffMultiplier"),
-        *("stalledPeerTimeoutSeconds", "tlsCertFilesRefreshDurationSeconds", "tlsCertificatePath"),
-        *("tlsClientAuthentication", "tlsEnabledCipherSuites", "tlsEnabledProtocols", "tlsHandshakeTimeoutMs"),
-        *("tlsKeyStore", "tlsKeyStorePasswordPath", "tlsKeyStoreType", "tlsProvider", "tlsProviderFactoryClass"),
-        *("tlsRequired", "tlsTrustStore", "tlsTrustStorePasswordPath", "tlsTrustStoreType", "tokenAudience"),
-        *("tokenAudienceClaim", "tokenAuthClaim", "tokenFilesRefreshDurationSeconds", "tokenPublicAlg"),
-        *("tokenPublicKey", "tokenSecretKey", "tokenStaticFile", "unauthenticatedMaxFrameSizeBytes"),
-        *("unauthenticatedTimeoutMs", "unmarkedLedgerWriteQuorum", "useHostNameAsBookieID", "zkTimeout"),
+        *("stalledPeerTimeoutSeconds", "stalledRepairTimeout", "tlsCertFilesRefreshDurationSeconds"),
+        *("tlsCertificatePath", "tlsClientAuthentication", "tlsEnabledCipherSuites", "tlsEnabledProtocols"),
+        *("tlsHandshakeTimeoutMs", "tlsKeyStore", "tlsKeyStorePasswordPath", "tlsKeyStoreType", "tlsProvider"),
+        *("tlsProviderFactoryClass", "tlsRequired", "tlsTrustStore", "tlsTrustStorePasswordPath"),
+        *("tlsTrustStoreType", "tokenAudience", "tokenAudienceClaim", "tokenAuthClaim"),
+        *("tokenFilesRefreshDurationSeconds", "tokenPublicAlg", "tokenPublicKey", "tokenSecretKey"),
+        *("tokenStaticFile", "unauthenticatedMaxFrameSizeBytes", "unauthenticatedTimeoutMs"),
+        *("unmarkedLedgerWriteQuorum", "useHostNameAsBookieID", "zkTimeout"),
     )
 )
 

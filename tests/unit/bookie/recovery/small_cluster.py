@@ -55,6 +55,10 @@ class SmallCluster:
     repair: LedgerRepair
     stats: RecoveryStats
     limbo_ended: list[tuple[BookieId, LedgerId]] = field(default_factory=list)
+    limbo_asked: "asyncio.Queue[LedgerId]" = field(default_factory=asyncio.Queue)
+    """Ledgers of `held_up` whose limbo a repair wants to end."""
+    held_up: dict[LedgerId, asyncio.Event] = field(default_factory=dict)
+    """Requests to end the limbo of these ledgers wait for their event."""
 
     @property
     def bookies(self) -> list[BookieId]:
@@ -186,6 +190,9 @@ def run(
         ended: list[tuple[BookieId, LedgerId]] = []
 
         async def end_limbo(bookie: BookieId, ledger: LedgerId) -> None:
+            if ledger in cluster.held_up:
+                cluster.limbo_asked.put_nowait(ledger)
+                await cluster.held_up[ledger].wait()
             place = cluster.place(bookie)
             assert place.node is not None and place.running is not None
             await loop.run_on(place.node, place.running.storage.end_limbo(ledger))

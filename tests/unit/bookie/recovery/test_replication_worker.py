@@ -3,15 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
+import pytest
+
+from quire_bookie.limits import CHECK_READS_AT_ONCE, FRAME_BYTES_MAX
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import ReplicationLocks, lock_path
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import LedgerId
 from quire_bookie.recovery.replica_writer import ReplicaWriter
-from quire_bookie.recovery.replication_worker import Attempts, ReplicationWorkers
+from quire_bookie.recovery.replication_worker import Attempts, ReplicationWorkers, patience_s
 from tests.sim.metadata import SimMetadataStore
-from tests.unit.bookie.recovery.small_cluster import LEDGER, SmallCluster, run
+from tests.unit.bookie.recovery.small_cluster import LEDGER, SETTINGS, SmallCluster, run
 
 
 @contextlib.asynccontextmanager
@@ -230,3 +234,104 @@ def test_waiting_for_a_bookie_is_no_failure_and_ends_with_a_change() -> None:
     attempts.retry_soon(1.0)
     assert attempts.is_due(ledger, 1.0)
     assert attempts.failed(ledger, 1.0) == 1
+
+
+# ---- repairs that make no progress
+STALLED_S = 60
+OTHER = LedgerId(8)
+
+
+async def limbo_that_does_not_end(cluster: SmallCluster) -> None:
+    """A closed ledger that is whole, at a bookie that does not answer the request to end its limbo."""
+    held = dict.fromkeys(cluster.bookies[:3], range(4))
+    await cluster.write(held, last=3)
+    place = cluster.place(cluster.bookies[2])
+    assert place.node is not None and place.running is not None
+    await cluster.world.loop.run_on(place.node, place.running.storage.enter_limbo([LEDGER]))
+    cluster.held_up[LEDGER] = asyncio.Event()
+
+
+def test_a_repair_without_progress_is_given_up_and_the_next_ledger_repaired(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await limbo_that_does_not_end(cluster)
+        await cluster.write({a: range(9), b: range(9)}, last=8, ledger=OTHER)
+        async with working(cluster) as workers:
+            await cluster.access.marks.mark(LEDGER, [c])
+            assert await cluster.limbo_asked.get() == LEDGER
+            await cluster.access.marks.mark(OTHER, [c])
+            await asyncio.sleep(STALLED_S / 2)
+            assert workers.busy == {LEDGER}
+            assert await cluster.access.marks.read(OTHER) is not None, "the only worker waits"
+            await asyncio.sleep(STALLED_S)
+            assert await cluster.access.marks.read(OTHER) is None
+            assert await cluster.held(c, 8, OTHER) == list(range(9))
+            assert cluster.stats.repairs_stalled == cluster.stats.repairs_failed == 1
+            cluster.held_up[LEDGER].set()
+            await asyncio.sleep(STALLED_S)
+            assert await cluster.access.marks.read(LEDGER) is None
+        assert lock_path(LEDGER) not in cluster.world.metadata.nodes
+
+    run(scenario, settings=replace(SETTINGS, stalled_repair_s=STALLED_S))
+    (warning,) = [record.getMessage() for record in caplog.records if "giving up" in record.getMessage()]
+    assert f"ledger {LEDGER}" in warning and "for 60 s while ending its limbo at" in warning
+
+
+def test_a_repair_that_advances_is_not_given_up_however_long_it_takes() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(400)), last=399)
+        await cluster.lose(c)
+        loop = cluster.world.loop
+        loop.network.delay_s = (0.4, 0.5)
+        began_s = loop.time()
+        await cluster.access.marks.mark(LEDGER, [c])
+        async with working(cluster):
+            while await cluster.access.marks.read(LEDGER) is not None:  # noqa: ASYNC110  the state is in the store
+                await asyncio.sleep(1)
+        assert loop.time() - began_s > 4 * slow.stalled_repair_s
+        assert cluster.stats.repairs_stalled == 0 and await cluster.held(d, 399) == list(range(400))
+
+    slow = replace(SETTINGS, stalled_repair_s=5, batch_bytes=100)
+    run(scenario, settings=slow)
+
+
+def test_the_patience_with_a_repair_includes_its_waits_for_the_rates() -> None:
+    settings = replace(SETTINGS, stalled_repair_s=60)
+    assert patience_s(settings) == 60
+    assert patience_s(replace(settings, stalled_repair_s=0)) is None
+    assert patience_s(replace(settings, rate_bytes_s=FRAME_BYTES_MAX // 10, workers=3)) == pytest.approx(60 + 30)
+    assert patience_s(replace(settings, operations_s=CHECK_READS_AT_ONCE / 5)) == pytest.approx(60 + 5)
+
+
+def test_a_worker_that_ends_during_a_repair_ends_the_repair_and_releases_the_lock() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        await limbo_that_does_not_end(cluster)
+        async with working(cluster):
+            await cluster.access.marks.mark(LEDGER, [cluster.bookies[2]])
+            await cluster.limbo_asked.get()
+            assert lock_path(LEDGER) in cluster.world.metadata.nodes
+        assert lock_path(LEDGER) not in cluster.world.metadata.nodes
+        cluster.held_up[LEDGER].set()
+        await asyncio.sleep(1)
+        assert cluster.limbo_ended == []
+
+    run(scenario)
+
+
+def test_a_repair_that_something_else_cancels_does_not_end_its_worker() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        await limbo_that_does_not_end(cluster)
+        async with working(cluster):
+            await cluster.access.marks.mark(LEDGER, [cluster.bookies[2]])
+            await cluster.limbo_asked.get()
+            (repair,) = [one for one in asyncio.all_tasks() if one.get_name() == f"repair of ledger {LEDGER}"]
+            repair.cancel()
+            cluster.held_up[LEDGER].set()
+            await asyncio.sleep(20)
+            assert await cluster.access.marks.read(LEDGER) is None
+        assert cluster.stats.repairs_failed == 1
+
+    run(scenario)
