@@ -158,6 +158,34 @@ async def test_the_last_broker_that_takes_bundles_is_not_drained(trio: BrokerWor
     await stored(wire, range(10, 12))
 
 
+async def test_a_drain_in_the_background_tells_how_far_it_is(trio: BrokerWorld) -> None:
+    first, *others = trio.brokers
+    wire, _ = await published(first)
+    url = first.urls.http + "/admin/quire/drain"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(url) as answer:
+            assert await answer.json() == {"draining": False, "moved": 0, "bundles": 1, "others": True}
+        async with session.put(url + "?wait=false") as answer:
+            assert answer.status == 200
+        assert (await closed(wire)).assignedBrokerServiceUrl in {broker.urls.native for broker in others}
+        async with session.put(url + "?wait=false") as answer:
+            assert answer.status == 200, "a repeated request changes nothing"
+        async with session.get(url) as answer:
+            assert await answer.json() == {"draining": True, "moved": 1, "bundles": 0, "others": True}
+
+
+async def test_a_broker_shows_the_topics_that_it_has_loaded(trio: BrokerWorld) -> None:
+    first, other, _ = trio.brokers
+    await published(first)
+    path = "/admin/quire/namespaces/public/default?loaded=true"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(first.urls.http + path) as answer:
+            topics = (await answer.json())["topics"]
+        assert [(one["loaded"], one["entries"]) for one in topics.values()] == [(True, 10)]
+        async with session.get(other.urls.http + path) as answer:
+            assert await answer.json() == {"topics": {}}
+
+
 async def test_an_unloaded_topic_returns_to_its_broker(trio: BrokerWorld) -> None:
     first = trio.brokers[0]
     wire, _ = await published(first)

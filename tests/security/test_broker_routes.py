@@ -61,6 +61,7 @@ READS = (
     "GET /admin/brokers/version",
     "GET /admin/brokers/{cluster}",
     "GET /admin/quire/balancing",
+    "GET /admin/quire/drain",
     "GET /admin/quire/ledgers",
     "GET /admin/quire/ledgers/{ledger}",
     "GET /admin/quire/ledgers/{ledger}/check",

@@ -61,15 +61,17 @@ def start_of_auto_recovery(resource: Bookie, folder: Path, http_port: int) -> li
     return with_settings(arguments(pod, file), {"httpServerPort": http_port})
 
 
-def start_of_a_broker(resource: ManagedLedger, pool: Bookie, folder: Path, http_port: int, port: int = 0) -> list[str]:
+def start_of_a_broker(
+    resource: ManagedLedger, pool: Bookie, folder: Path, http_port: int, port: int = 0, ordinal: int = 0
+) -> list[str]:
     """As its pod would, but for the ports; it advertises the pod's name, which need not resolve for REST."""
     facts = BrokerFacts(pool, "image")
-    file = folder / "broker.toml"
+    file = folder / f"broker-{ordinal}.toml"
     revision = broker.revision_of(resource, facts)
     file.write_text(revision.config)
     pod = revision.template
     main = pod["spec"]["containers"][0]
-    main["args"] = [part.replace("$(POD_NAME)", f"{resource.meta.name}-broker-0") for part in main["args"]]
+    main["args"] = [part.replace("$(POD_NAME)", f"{resource.meta.name}-broker-{ordinal}") for part in main["args"]]
     return with_settings(arguments(pod, file), {"brokerServicePort": port, "webServicePort": http_port})
 
 
@@ -92,12 +94,12 @@ async def quire(words: list[str]) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.wait()
 
 
-async def until_well(session: aiohttp.ClientSession, port: int) -> None:
+async def until_well(session: aiohttp.ClientSession, port: int, host: str = HOST) -> None:
     """The probe of its pod answers."""
     async with asyncio.timeout(READY_TIMEOUT_S):
         while True:
             try:
-                async with session.get(f"http://{HOST}:{port}/healthz") as answer:
+                async with session.get(f"http://{host}:{port}/healthz") as answer:
                     if answer.status == 200:
                         return
             except aiohttp.ClientError:

@@ -31,15 +31,15 @@ ONE = {"ensemble": 1, "writeQuorum": 1, "ackQuorum": 1}
 PASSES_MAX = 12
 
 
-def make_broker_pod(api: KubeApi, namespace: str) -> None:
-    """Make the broker's pod of the ManagedLedger `orders` as the StatefulSet's controller and a kubelet would."""
+def make_broker_pod(api: KubeApi, namespace: str, ordinal: int = 0, host: str = HOST) -> None:
+    """Make a broker's pod of the ManagedLedger `orders` as the StatefulSet's controller and a kubelet would."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     containers = [{"name": "quire", "image": "quire-broker:1"}]
-    metadata = {"name": "orders-broker-0", "labels": labels("orders", BROKER)}
+    metadata = {"name": f"orders-broker-{ordinal}", "labels": labels("orders", BROKER)}
     api.create(path, {"metadata": metadata, "spec": {"containers": containers}}).expect()
     ready = [{"type": "Ready", "status": "True"}]
-    status = {"podIP": HOST, "podIPs": [{"ip": HOST}], "phase": "Running", "conditions": ready}
-    api.merge(f"{path}/orders-broker-0/status", {"status": status}).expect()
+    status = {"podIP": host, "podIPs": [{"ip": host}], "phase": "Running", "conditions": ready}
+    api.merge(f"{path}/orders-broker-{ordinal}/status", {"status": status}).expect()
 
 
 class DeclaredStack:
@@ -124,9 +124,9 @@ class DeclaredStack:
         found = self.api.get(f"/api/v1/namespaces/{self.namespace}/secrets/{name}").expect()
         return {key: base64.b64decode(value) for key, value in found["data"].items()}
 
-    async def rest(self, method: str, path: str, body: object = None) -> Any:
-        """Call the REST API of the broker as an administrator does."""
-        url = f"http://{HOST}:{self.http_port}{path}"
+    async def rest(self, method: str, path: str, body: object = None, host: str = HOST) -> Any:
+        """Call the REST API of a broker as an administrator does."""
+        url = f"http://{host}:{self.http_port}{path}"
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         async with self.session.request(method, url, json=body, headers=headers) as answer:
             assert answer.status < 300, await answer.text()
@@ -156,6 +156,7 @@ async def running_stack(
         await stack.enter_async_context(quire(start_of_a_bookie(resources[0], folder, bookie_http)))
         await until_well(session, bookie_http)
         words = start_of_a_broker(resources[1], resources[0], folder, found.http_port, found.port)
+        words = with_settings(words, {"bindAddress": HOST})  # others may listen beside it
         if secured:  # the file that the pod mounts is here
             words = with_settings(words, {"tokenSecretKey": f"file://{folder / 'token.key'}"})
         await stack.enter_async_context(quire(words))

@@ -84,7 +84,7 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("ManagedLedger", {"metadata.name": "a.b"}, "must begin with a letter"),
     ("ManagedLedger", {"spec.namespace": "orders"}, "spec.namespace"),
     ("ManagedLedger", {"spec.bookieRef": ABSENT}, "spec.bookieRef: Required value"),
-    ("ManagedLedger", {"spec.brokers.replicas": 2}, "brokers.replicas must be 0 or 1"),
+    ("ManagedLedger", {"spec.brokers.replicas": 101}, "should be less than or equal to 100"),
     ("ManagedLedger", {"spec.brokers.settings": {"clusterName": "x"}}, "belongs to another field of the spec"),
     (
         "ManagedLedger",

@@ -6,14 +6,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
-from quire_operator.api import crds
 from quire_operator.builders.naming import BROKER, selector_text
 from quire_operator.cluster.broker_rest import BrokerRest
 from quire_operator.cluster.kube import Kube
 from quire_operator.reconcile import reconcile_managed_ledger
-from tests.integration.operator.conftest import CRD_PATH, api_server, with_crds
+from tests.integration.operator.conftest import api_server, with_crds
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.kube_resources import bookie, managed_ledger
 from tests.support.polling import until
@@ -30,17 +28,9 @@ WORDS = "quire: metadataStoreUrl: etcd-9:2379 is not reachable"
 
 @pytest.fixture(scope="module")
 def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
-    """An API server whose StatefulSets make pods, and whose CRD accepts more than one broker."""
+    """An API server whose StatefulSets make pods."""
     with api_server(tmp_path_factory.mktemp("controlled"), controllers=True) as kubeconfig:
-        api = with_crds(KubeApi(kubeconfig))
-        text = next(text for file, text in crds.files(crds.FOLDER).items() if "managedledgers" in file.name)
-        manifest = yaml.safe_load(text)
-        spec = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-        brokers = spec["properties"]["brokers"]
-        rules = [rule for rule in brokers["x-kubernetes-validations"] if "replicas" not in rule["rule"]]
-        brokers["x-kubernetes-validations"] = rules
-        api.apply(f"{CRD_PATH}/{manifest['metadata']['name']}", manifest).expect()
-        yield api
+        yield with_crds(KubeApi(kubeconfig))
 
 
 class Brokers:

@@ -22,6 +22,7 @@ def routes() -> Iterator[Route]:
         yield Route("GET", f"{root}/configuration/values", empty_object, Need.SUPER_USER)
         yield Route("GET", f"{root}", list_brokers, Need.SUPER_USER)
         yield Route("GET", f"{root}/{{cluster}}", list_brokers, Need.SUPER_USER)
+    yield Route("GET", "/admin/quire/drain", drain_state, Need.SUPER_USER)
     yield Route("PUT", "/admin/quire/drain", drain, Need.SUPER_USER)
     path = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
     yield Route("GET", path, lookup, Need.LOOK_UP, Reach.CLIENTS)
@@ -48,17 +49,37 @@ async def list_brokers(request: web.Request) -> web.Response:
     return answer(await broker.metadata.children(BROKERS))
 
 
+async def drain_state(request: web.Request) -> web.Response:
+    """Return `{"draining", "moved", "bundles", "others"}`: bundles moved since the start, those left, and a successor.
+
+    `others`: another broker takes bundles, so that a drain can begin.
+    """
+    broker = broker_of(request)
+    return answer(
+        {
+            "draining": broker.owners.draining,
+            "moved": broker.handover.moved,
+            "bundles": broker.owners.left,
+            "others": await broker.isolation.others_take_bundles(),
+        }
+    )
+
+
 async def drain(request: web.Request) -> web.Response:
     """Hand every bundle to other brokers: `{"moved": n, "bundles": n}`, `bundles` being those that are left here.
 
-    409 if there is no other broker to take them: the drain cannot be withdrawn.
+    409 if there is no other broker to take them: the drain cannot be withdrawn. With `?wait=false` the answer comes at
+    once, and `drain_state` has the figures. A repeated request continues an earlier one.
     """
     broker = broker_of(request)
     if not await broker.isolation.others_take_bundles():
         raise ConflictError("no other broker takes bundles, so their topics would stop; start one, or stop this broker")
     before = broker.handover.moved
-    await broker.drain()
-    return answer({"moved": broker.handover.moved - before, "bundles": len(broker.owners.held)})
+    if request.query.get("wait") == "false":
+        broker.background.start(broker.drain(), "drain")
+    else:
+        await broker.drain()
+    return answer({"moved": broker.handover.moved - before, "bundles": broker.owners.left})
 
 
 async def empty_list(request: web.Request) -> web.Response:

@@ -5,6 +5,7 @@
                           "cursors": {name: backlog or null}}}}
 
 A topic that is not loaded here has the counts of its closed ledgers, no position, and null as producers and backlogs.
+`?loaded=true` answers only `topics`, those that are loaded here, without their owner: every other broker has the rest.
 """
 
 import asyncio
@@ -37,6 +38,10 @@ async def overview(request: web.Request) -> web.Response:
     policies = await broker.policies.policies(namespace)
     if policies is None:
         raise NotFoundError("Namespace does not exist")
+    if request.query.get("loaded") == "true":
+        here = [one for one in broker.topics.loaded if one.name.namespace == namespace and one.name.persistent]
+        shown = [one for one in here if not one.closing and not one.name.is_system]
+        return answer({"topics": {one.name.local: _loaded(one) for one in shown}})
     partitioned = {}
     async for name in broker.policies.partitioned_topics(namespace, PERSISTENT):
         partitioned[name.local] = await broker.policies.partitions(name)

@@ -212,6 +212,16 @@ class Owners:
         """The bundles that are ours, including those in doubt."""
         return frozenset(self._held)
 
+    @property
+    def left(self) -> int:
+        """How many bundles a drain has not moved yet: those that are ours, and those that are on their way."""
+        return len(self._held | self._leaving)
+
+    @property
+    def draining(self) -> bool:
+        """Whether no bundle is taken any more."""
+        return self._draining
+
     async def bundle_of(self, topic: TopicName) -> Bundle:
         """Return the bundle of a topic; NotFoundError if its namespace does not exist."""
         bundles = await self._policies.bundles(topic.namespace)

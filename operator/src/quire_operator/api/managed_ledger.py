@@ -17,6 +17,7 @@ class LedgerState(StrEnum):
     PENDING = "Pending"
     CREATING = "Creating"
     OPEN = "Open"
+    DRAINING = "Draining"
     DEGRADED = "Degraded"
     INVALID = "Invalid"
     PAUSED = "Paused"
@@ -30,6 +31,17 @@ class BrokerRow(ApiModel):
     pod: Label = Field(description="Its pod.")
     ready: bool = Field(description="It responds.")
     topics: Whole = Field(default=0, description="Topics that it owns.")
+
+
+class BrokerDrain(ApiModel):
+    """The drain of a broker that leaves because fewer are declared."""
+
+    pod: Label = Field(description="Its pod.")
+    uid: Label = Field(description="The uid of the pod: a pod that was created again is drained again.")
+    started_at: Timestamp = Field(description="When it began.")
+    moved: Whole = Field(default=0, description="Bundles that other brokers took from it since its start.")
+    bundles: Whole = Field(default=0, description="Bundles that it still has.")
+    message: Message = Field(default="", description="What it waits for, human-readable.")
 
 
 class BrokerLoad(ApiModel):
@@ -139,6 +151,8 @@ class ManagedLedgerStatus(ApiModel):
         default=None, description="Recommended number of brokers. Absent while a broker does not report its load."
     )
     brokers: tuple[BrokerRow, ...] = keyed("pod", BROKERS_MAX, "State of each broker.")
+    selector: Label | None = Field(default=None, description="Label selector of the pods, for the scale subresource.")
+    drain: BrokerDrain | None = Field(default=None, description="The broker that is being drained.")
     rollout: RolloutRecord | None = Field(default=None, description="The latest change of the brokers' pods.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")
     derived_settings: dict[Label, SettingValue] | None = Field(default=None, description=DERIVED_HELP)

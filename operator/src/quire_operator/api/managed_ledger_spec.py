@@ -116,16 +116,12 @@ class Rollout(ApiModel):
 class Brokers(ApiModel):
     """The processes that serve the namespace."""
 
-    RULES = (
-        Rule(
-            "self.replicas <= 1",
-            "brokers.replicas must be 0 or 1: several brokers of one namespace are not supported yet",
-            ".replicas",
-        ),
-        settings_rule(RESERVED_BROKER_SETTINGS),
-    )
+    RULES = (settings_rule(RESERVED_BROKER_SETTINGS),)
 
-    replicas: Annotated[int, Field(ge=0, le=BROKERS_MAX)] = Field(1, description="Brokers: 1, or 0 to stop serving.")
+    replicas: Annotated[int, Field(ge=0, le=BROKERS_MAX)] = Field(
+        1,
+        description="Number of brokers; 0 stops serving. Of fewer brokers, the last ones are drained before they end.",
+    )
     target_usage: Annotated[int, Field(ge=1, le=95)] = Field(
         60, description="Percentage of its CPU or network that a broker should use; status.brokerLoad recommends by it."
     )

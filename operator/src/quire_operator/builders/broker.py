@@ -66,6 +66,8 @@ class AppliedRevision:
     """Pods with a lower ordinal keep the former revision."""
     other: Revision | None = None
     """Another revision that pods may have meanwhile; the Services have its ports, too."""
+    replicas: int | None = None
+    """Pods of the StatefulSet, while one that leaves is drained; None: the number in the spec."""
 
 
 def broker_children(resource: ManagedLedger, facts: BrokerFacts, applied: AppliedRevision) -> list[Manifest]:
@@ -199,7 +201,7 @@ def stateful_set(resource: ManagedLedger, applied: AppliedRevision) -> Manifest:
     return head | {
         "spec": {
             "serviceName": child_name(meta.name, HEADLESS),
-            "replicas": resource.spec.brokers.replicas,
+            "replicas": resource.spec.brokers.replicas if applied.replicas is None else applied.replicas,
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": applied.partition}},
             "revisionHistoryLimit": 5,
@@ -210,7 +212,7 @@ def stateful_set(resource: ManagedLedger, applied: AppliedRevision) -> Manifest:
 
 
 def disruption_budget(resource: ManagedLedger) -> Manifest:
-    """Return the budget: one broker at a time. A single one may be evicted, too; its topics move to another node."""
+    """Return the budget: one broker at a time. A single one may be evicted, too: its pod starts on another node."""
     meta = resource.meta
     return child("PodDisruptionBudget", "policy/v1", "ManagedLedger", meta, BROKER) | {
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(meta.name, BROKER)}}

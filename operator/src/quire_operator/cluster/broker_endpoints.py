@@ -9,6 +9,7 @@ from quire_operator.builders.broker import broker_host
 from quire_operator.builders.settings import broker_ports
 from quire_operator.cluster.broker_rest import BrokerEndpoint
 from quire_operator.cluster.kube import Kube
+from quire_operator.cluster.readiness import is_ready
 from quire_operator.cluster.tls_trust import operator_token, trust_of
 from quire_operator.errors import UnreachableError
 
@@ -16,7 +17,10 @@ T = TypeVar("T")
 
 
 async def broker_endpoints(kube: Kube, resource: ManagedLedger, pods: Iterable[Manifest]) -> list[BrokerEndpoint]:
-    """Return the endpoints of an effective resource. If TLS is configured, the token is never sent in plaintext."""
+    """Return the endpoints of an effective resource, those of ready pods first.
+
+    If TLS is configured, the token is never sent in plaintext.
+    """
     meta, tls, token = resource.meta, None, None
     wanted, authentication = resource.spec.brokers.tls, resource.spec.brokers.authentication
     if "https" in broker_ports(resource.spec.brokers) and wanted is not None and wanted.secret_name is not None:
@@ -25,12 +29,12 @@ async def broker_endpoints(kube: Kube, resource: ManagedLedger, pods: Iterable[M
             return []  # without that Secret the brokers do not start either
     if authentication is not None:
         token, _ = await operator_token(kube, meta.namespace, authentication.token_key_secret)
-    found = []
-    for pod in pods:
+    hosts: dict[str, str] = {}
+    for pod in sorted(pods, key=lambda pod: not is_ready(pod)):
         host = pod.get("status", {}).get("podIP")
         if host is not None and "deletionTimestamp" not in pod["metadata"]:
-            found.append(BrokerEndpoint(host, tls, token, broker_host(meta, pod["metadata"]["name"])))
-    return found
+            hosts[broker_host(meta, pod["metadata"]["name"])] = host
+    return [BrokerEndpoint(host, tls, token, name, hosts) for name, host in hosts.items()]
 
 
 async def first_answer(

@@ -1,15 +1,17 @@
 """Client of the brokers' admin REST API: reads tenants and namespaces, changes them, their policies and topics.
 
-Uses Pulsar's paths and bodies with one exception: a whole namespace is read in one response
-(`/admin/quire/namespaces/...`). Requests are idempotent: an existing object is no error. A redirect to another broker
-is not followed, because names of pods may not resolve where the operator runs; the contacted broker may own the topic
-a moment later.
+Uses Pulsar's paths and bodies with two exceptions: a whole namespace is read in one response of each broker
+(`/admin/quire/namespaces/...`), and a broker is drained (`/admin/quire/drain`). Requests are idempotent: an existing
+object is no error. A redirect to another broker of the same ManagedLedger is followed to its pod, because
+names of pods may not resolve where the operator runs.
 """
 
+import asyncio
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
@@ -17,15 +19,19 @@ from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_HTTPS_PORT
 from quire_operator.cluster.bounded_body import IDENTITY, read_json
 from quire_operator.errors import RefusedError, UnreachableError
 from quire_operator.plan import actions as act
-from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic, TenantState
+from quire_operator.plan.ledger_observation import NamespaceState, ObservedBrokerDrain, ObservedTopic, TenantState
 from quire_operator.plan.namespace import BACKLOG_KINDS, backlog_quota_path, isolation_name
 
 ASK_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 60.0
 """A partitioned topic is loaded partition by partition, a namespace is deleted topic by topic."""
+REDIRECTS_MAX = 3
+_REDIRECT = 307
+_OWNERS_AT_ONCE = 8
 _LAST = 2**63 - 1
 _EARLIEST, _LATEST = {"ledgerId": -1, "entryId": -1}, {"ledgerId": _LAST, "entryId": _LAST}
 _ISOLATION = f"/admin/v2/clusters/{CLUSTER_NAME}/namespaceIsolationPolicies"
+_DRAIN = "/admin/quire/drain"
 POLICY_KEYS = {
     "persistence": "persistence",
     "retention": "retention_policies",
@@ -48,13 +54,21 @@ class BrokerEndpoint:
     tls: ssl.SSLContext | None = None
     token: str | None = field(default=None, repr=False)
     name: str | None = None
-    """Expected host name of its certificate."""
+    """The host name that it advertises, also expected in its certificate."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of all brokers of the ManagedLedger, by the host name that each advertises."""
+
+    def peer(self, name: str) -> "BrokerEndpoint | None":
+        """Return the broker that advertises a host name."""
+        host = self.peers.get(name)
+        return None if host is None else replace(self, host=host, name=name)
 
 
 @dataclass(frozen=True, slots=True)
 class _Response:
     status: int
     body: Any
+    location: str = ""
 
     @property
     def reason(self) -> str:
@@ -82,7 +96,45 @@ class BrokerRest:
             return NamespaceState(exists=False, isolation=policy)
         if response.status != 200:
             raise _failure(response, "GET", namespace)
-        return replace(namespace_state(response.body), isolation=policy)
+        others = await self._loaded_elsewhere(endpoint, namespace, response.body["topics"])
+        return replace(namespace_state(response.body | {"topics": others}), isolation=policy)
+
+    async def _loaded_elsewhere(
+        self, endpoint: BrokerEndpoint, namespace: str, topics: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the topics with what their owners report: a broker counts only what it has loaded itself."""
+        away = {name: peer for name, one in topics.items() if not one["loaded"] and (peer := _owner(endpoint, one))}
+        gate = asyncio.Semaphore(_OWNERS_AT_ONCE)
+
+        async def ask(owner: BrokerEndpoint) -> dict[str, Any] | None:
+            async with gate:
+                try:
+                    said = await self._ask(owner, "GET", f"/admin/quire/namespaces/{namespace}?loaded=true")
+                except UnreachableError:
+                    return None
+            return said.body["topics"] if said.status == 200 else None
+
+        owners = {peer.host: peer for peer in away.values()}
+        found = dict(zip(owners, await asyncio.gather(*(ask(owner) for owner in owners.values())), strict=True))
+        merged = dict(topics)
+        for name, peer in away.items():
+            there = found[peer.host]
+            if there is None:
+                merged[name] = topics[name] | {"silent": True}
+            elif name in there:
+                merged[name] = there[name] | {"owner": topics[name]["owner"]}
+        return merged
+
+    async def drain_of(self, endpoint: BrokerEndpoint) -> ObservedBrokerDrain | None:
+        """Return how far the drain of a broker is; None if it does not respond."""
+        try:
+            response = await self._ask(endpoint, "GET", _DRAIN)
+        except UnreachableError:
+            return None
+        said = response.body
+        if response.status != 200 or not isinstance(said, dict):
+            return None
+        return ObservedBrokerDrain(said["draining"], int(said["moved"]), int(said["bundles"]), said["others"])
 
     async def _isolation(self, endpoint: BrokerEndpoint, namespace: str) -> dict[str, Any] | None:
         path = f"{_ISOLATION}/{quote(isolation_name(namespace), safe='')}"
@@ -119,6 +171,11 @@ class BrokerRest:
     async def perform(self, endpoint: BrokerEndpoint, action: act.NamespaceAction) -> None:
         """Perform an action. Raises UnreachableError (it may have happened), or RefusedError with the reason."""
         match action:
+            case act.DrainBroker(host):
+                leaving = endpoint.peer(host)
+                if leaving is None:
+                    raise UnreachableError(f"{host} has no address")
+                await self._request(leaving, "PUT", f"{_DRAIN}?wait=false", None)
             case act.CreateNamespace(namespace):
                 await self._set_tenant(endpoint, namespace.partition("/")[0], (), ())
                 await self._request(endpoint, "PUT", f"/admin/v2/namespaces/{namespace}", None, there=409)
@@ -192,8 +249,23 @@ class BrokerRest:
     async def _ask(
         self, endpoint: BrokerEndpoint, method: str, path: str, body: object = None, timeout_s: float = ASK_TIMEOUT_S
     ) -> _Response:
+        """Send a request, and again to the broker that a redirect names. Raises UnreachableError."""
+        response = await self._ask_one(endpoint, method, path, body, timeout_s)
+        for _ in range(REDIRECTS_MAX):
+            place = urlsplit(response.location)
+            peer = endpoint.peer(place.hostname or "")
+            if response.status != _REDIRECT or peer is None:
+                break
+            path = place.path + (f"?{place.query}" if place.query else "")
+            response = await self._ask_one(peer, method, path, body, timeout_s)
+        return response
+
+    async def _ask_one(
+        self, endpoint: BrokerEndpoint, method: str, path: str, body: object, timeout_s: float
+    ) -> _Response:
         scheme = "http" if endpoint.tls is None else "https"
-        url = f"{scheme}://{endpoint.host}:{self._port if endpoint.tls is None else self._port_tls}{path}"
+        port = self._port if endpoint.tls is None else self._port_tls
+        url = f"{scheme}://{endpoint.host}:{port}{path}"
         headers = IDENTITY | ({} if endpoint.token is None else {"Authorization": f"Bearer {endpoint.token}"})
         try:
             async with self._session.request(
@@ -206,6 +278,8 @@ class BrokerRest:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             ) as answer:
+                if answer.status == _REDIRECT:  # its body is no JSON
+                    return _Response(answer.status, None, answer.headers.get("Location", ""))
                 return _Response(answer.status, await read_json(answer))
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise UnreachableError(f"{method} {url}: {error or 'no response in time'}") from error
@@ -227,6 +301,12 @@ def _failure(response: _Response, method: str, what: str) -> UnreachableError | 
     if 400 <= response.status < 500 and response.status not in (408, 409, 429):
         return RefusedError(f"{method} {what}: the broker refused ({response.status}): {response.reason}")
     return UnreachableError(f"{method} {what}: the broker cannot serve it now ({response.status}): {response.reason}")
+
+
+def _owner(endpoint: BrokerEndpoint, topic: dict[str, Any]) -> BrokerEndpoint | None:
+    """Return the broker that owns a topic, if it is another one of the same ManagedLedger."""
+    name = str(topic["owner"] or "").rpartition(":")[0]
+    return None if name == endpoint.name else endpoint.peer(name)
 
 
 def _topic(namespace: str, topic: str) -> str:
@@ -278,5 +358,6 @@ def _summed(partitions: int, parts: list[dict[str, Any]]) -> ObservedTopic:
         parts[0]["position"] if len(parts) == 1 else None,
         owners[0].partition(".")[0] if owners else None,
         loaded=all(part["loaded"] for part in parts),
+        silent=any(part.get("silent") for part in parts),
         producers=sum(producers) if len(producers) == len(parts) else None,
     )

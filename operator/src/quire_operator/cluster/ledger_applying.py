@@ -52,6 +52,8 @@ class LedgerActions:
                 await delete_monitor(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
             elif isinstance(action, act.DeleteConfigMap):
                 await delete_config_map(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
+            elif isinstance(action, act.DeletePod):
+                await self._kube.delete(object_path("v1", "Pod", self._meta.namespace, action.name), action.uid)
             elif isinstance(action, act.SetFinalizer):
                 path = managed_ledger_path(self._meta.namespace, self._meta.name)
                 await self._kube.set_finalizer(path, self._meta, FINALIZER, action.present)

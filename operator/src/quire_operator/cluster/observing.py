@@ -36,6 +36,7 @@ from quire_operator.cluster.observing_target import mounted_config_maps, observe
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
+from quire_operator.cluster.readiness import is_ready, is_started, readiness
 from quire_operator.cluster.tls_trust import TlsTrust, operator_token, trust_of, trusting_none
 from quire_operator.errors import KubeError, UnreachableError
 from quire_operator.plan.metadata_target import ObservedTarget
@@ -111,7 +112,7 @@ async def observe_pool(
         unwanted_monitors=await unwanted_monitors(
             kube, memory.cache, now_s, resource.meta, resource.spec.monitoring, (BOOKIE, AUTO_RECOVERY)
         ),
-        recovery_ready=any(_is_ready(pod) for pod in recovery),
+        recovery_ready=any(is_ready(pod) for pod in recovery),
         hosts=answering,
         lacking_secret_keys=lacking,
         target=target,
@@ -307,21 +308,6 @@ async def _expandable_classes(kube: Kube, cache: Cache, now_s: float) -> frozens
     return frozenset(one["metadata"]["name"] for one in classes if one.get("allowVolumeExpansion"))
 
 
-def _readiness(pod: Manifest) -> Manifest:
-    """Return the condition Ready of a pod; empty if it has none."""
-    conditions = pod.get("status", {}).get("conditions", ())
-    return next((one for one in conditions if one["type"] == "Ready"), {})
-
-
-def _is_ready(pod: Manifest) -> bool:
-    return _readiness(pod).get("status") == "True"
-
-
-def is_started(pod: Manifest) -> bool:
-    """Return whether the process of a pod was ready at least once since it started."""
-    return any(one.get("started") for one in pod.get("status", {}).get("containerStatuses", ()))
-
-
 def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
     """Convert a pod for the plans; `zones` by node."""
     metadata, node = pod["metadata"], pod["spec"].get("nodeName")
@@ -330,8 +316,8 @@ def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
         metadata["name"],
         metadata["uid"],
         metadata.get("labels", {}).get("controller-revision-hash", ""),
-        ready=_is_ready(pod),
-        ready_since=_readiness(pod).get("lastTransitionTime"),
+        ready=is_ready(pod),
+        ready_since=readiness(pod).get("lastTransitionTime"),
         started=is_started(pod),
         deleting="deletionTimestamp" in metadata,
         node=node,

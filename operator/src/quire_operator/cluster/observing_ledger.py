@@ -8,9 +8,10 @@ import asyncio
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders import Manifest
+from quire_operator.builders.broker import broker_host
 from quire_operator.builders.broker_revision import parsed_revision
 from quire_operator.builders.effective import effective_managed_ledger
-from quire_operator.builders.naming import BROKER, child_name, selector_text
+from quire_operator.builders.naming import BROKER, child_name, pod_name, selector_text
 from quire_operator.cluster.broker_endpoints import broker_endpoints, first_answer
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.kube import Kube
@@ -18,7 +19,6 @@ from quire_operator.cluster.memory import Memory
 from quire_operator.cluster.observing import (
     age_of,
     config_maps_of,
-    is_started,
     knows_pod_monitors,
     observed_pod,
     observed_stateful_set,
@@ -30,7 +30,8 @@ from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
-from quire_operator.plan.ledger_observation import LedgerObservation, ObservedRevision
+from quire_operator.cluster.readiness import is_started
+from quire_operator.plan.ledger_observation import LedgerObservation, ObservedBrokerDrain, ObservedRevision
 from quire_operator.plan.recommending import is_due
 from quire_operator.plan.rollout import reads_revisions
 
@@ -80,6 +81,7 @@ async def observe_managed_ledger(
             ),
             pods=tuple(observed_pod(pod, {}) for pod in pods),
             broker_usages=await _usages(brokers, endpoints, resource, now_s),
+            leaving=await _leaving(brokers, endpoints, resource, there),
             revisions=await _revisions(kube, resource, pods, there),
             namespace=state,
             under_replicated=_under_replicated(pool),
@@ -104,6 +106,18 @@ async def _usages(
         return {}
     found = await asyncio.gather(*(brokers.usage(one) for one in endpoints))
     return {(one.name or one.host).partition(".")[0]: usage for one, usage in zip(endpoints, found, strict=True)}
+
+
+async def _leaving(
+    brokers: BrokerRest, endpoints: list[BrokerEndpoint], resource: ManagedLedger, there: Manifest | None
+) -> ObservedBrokerDrain | None:
+    """Return how far the drain of the last broker is, if fewer are declared than there are."""
+    wanted, replicas = resource.spec.brokers.replicas, 0 if there is None else there["spec"]["replicas"]
+    if not 0 < wanted < replicas:
+        return None
+    name = broker_host(resource.meta, pod_name(resource.meta.name, BROKER, replicas - 1))
+    endpoint = next((one for one in endpoints if one.name == name), None)
+    return None if endpoint is None else await brokers.drain_of(endpoint)
 
 
 async def _revisions(

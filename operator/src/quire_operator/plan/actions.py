@@ -274,6 +274,14 @@ class CreateCursor:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainBroker:
+    """Let a broker hand its bundles to others, and take none any more. Does not wait for them."""
+
+    host: str
+    """The host name that it advertises."""
+
+
+@dataclass(frozen=True, slots=True)
 class SetTenant:
     """Create a tenant, or replace its admin roles and clusters; no clusters: those of a new tenant."""
 
@@ -315,6 +323,7 @@ class DeleteTopic:
 
 NamespaceAction = (
     CreateNamespace
+    | DrainBroker
     | SetTenant
     | DeleteTenant
     | RemovePolicy

@@ -27,6 +27,8 @@ class ObservedTopic:
     """Pod of the broker that owns the topic or its first partition."""
     loaded: bool = True
     """A broker has loaded it, so its counts are current."""
+    silent: bool = False
+    """Its owner, or that of a partition, does not respond: whether it is loaded is not known."""
     producers: int | None = None
     """Connected producers; None while the topic is not loaded, or if the broker does not report them."""
 
@@ -64,6 +66,20 @@ class TenantState:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedBrokerDrain:
+    """How far the drain of a broker is."""
+
+    draining: bool
+    """It takes no bundles any more, until it is started again."""
+    moved: int
+    """Bundles that other brokers took from it since its start."""
+    bundles: int
+    """Bundles that it still has."""
+    others: bool
+    """Another broker takes bundles."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedRevision:
     """A ConfigMap of the brokers."""
 
@@ -91,6 +107,8 @@ class LedgerObservation:
     pods: tuple[ObservedPod, ...] = ()
     broker_usages: Mapping[str, float | None] = field(default_factory=dict)
     """Share of its CPU or network that each broker uses, by pod; empty unless it is time to measure."""
+    leaving: ObservedBrokerDrain | None = None
+    """Of the last broker, if fewer are declared than the StatefulSet has. None also if it does not respond."""
     revisions: tuple[ObservedRevision, ...] = ()
     """Empty unless the plan needs them (`rollout.reads_revisions`)."""
     namespace: NamespaceState | None = None

@@ -6,7 +6,7 @@ from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
 from quire_operator.builders.broker import NO_CREDENTIALS, BrokerFacts, broker_children, broker_hosts, revision_of
-from quire_operator.plan import metadata_target, rejections, rollout
+from quire_operator.plan import broker_scale, metadata_target, rejections, rollout
 from quire_operator.plan.actions import (
     Action,
     Apply,
@@ -59,8 +59,11 @@ def plan_managed_ledger(
     actions: list[Action | NamespaceAction] = [] if FINALIZER in resource.meta.finalizers else [SetFinalizer(True)]
     facts = BrokerFacts(observed.pool, default_image, observed.pod_monitors, _credentials(observed))
     course = rollout.course(observed, revision_of(resource, facts))
-    actions += [Apply(child) for child in broker_children(resource, facts, course.applied)]
+    scale = broker_scale.scale(observed)
+    applied = replace(course.applied, replicas=scale.replicas)
+    actions += [Apply(child) for child in broker_children(resource, facts, applied)]
     actions += course.actions
+    actions += [] if observed.namespace is None else scale.actions
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += metadata_target.blocked_events(resource.status.conditions, observed.target)
     actions += rejections.blocked_events(resource.status.conditions, observed.pods, observed.stateful_set)
@@ -69,8 +72,9 @@ def plan_managed_ledger(
     against = () if observed.namespace is None else tuple(contradictions(spec, observed.namespace))
     idle = observed.namespace is not None and not wanting
     jobs = plan_jobs(observed, jobs_image, may_act=True, ready=idle)
-    at = LedgerDecisions(course.record, faults, against, not_served, len(wanting), jobs=jobs)
-    stopped, rolls = spec.brokers.replicas == 0, rollout.needs_time(course.record)
+    at = LedgerDecisions(course.record, faults, against, not_served, len(wanting), jobs=jobs, scale=scale)
+    stopped = spec.brokers.replicas == 0
+    rolls = rollout.needs_time(course.record) or scale.replicas != spec.brokers.replicas
     requeue_s = IDLE_REQUEUE_S if ((idle and not loads) or stopped) and not rolls else BUSY_REQUEUE_S
     return LedgerPlan(
         (*actions, *wanting, *loads, *jobs.actions), render_status(observed, at), min(requeue_s, jobs.requeue_s)

@@ -22,14 +22,17 @@ from quire_operator.api.managed_ledger import (
     SlowestCursor,
     TopicRow,
 )
+from quire_operator.api.quantities import duration_s
 from quire_operator.builders.broker import service_url
+from quire_operator.builders.naming import BROKER, selector_text
 from quire_operator.builders.tuning import derived_of_brokers
 from quire_operator.plan import metadata_target, rejections, rollout
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
 from quire_operator.plan.broker_load import broker_load
+from quire_operator.plan.broker_scale import Scale, progress
 from quire_operator.plan.jobs import JobsPlan
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
-from quire_operator.plan.operations import rfc3339
+from quire_operator.plan.operations import rfc3339, seconds_of
 
 NO_BROKER = "no broker responds"
 
@@ -46,6 +49,8 @@ class LedgerDecisions:
     missing: int = 0
     """Number of declared policies, topics and cursors that do not exist yet."""
     deletion_held: str | None = None
+    scale: Scale | None = None
+    """None if nothing is changed."""
     jobs: JobsPlan = field(default_factory=JobsPlan)
 
 
@@ -69,6 +74,8 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
         broker_load=broker_load(observed),
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in observed.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
+        selector=selector_text(resource.meta.name, BROKER),
+        drain=resource.status.drain if at.scale is None else at.scale.drain,
         rollout=at.rollout,
         derived_settings=derived_of_brokers(resource.spec) or None,
         jobs=at.jobs.rows,
@@ -143,6 +150,8 @@ def _state(observed: LedgerObservation, at: LedgerDecisions, ready: Finding, deg
         return LedgerState.CREATING
     if degraded.status is Truth.TRUE:
         return LedgerState.DEGRADED
+    if ready.status is Truth.TRUE and at.scale is not None and at.scale.drain is not None:
+        return LedgerState.DRAINING
     return LedgerState.OPEN if ready.status is Truth.TRUE else LedgerState.CREATING
 
 
@@ -161,12 +170,23 @@ def _degraded(observed: LedgerObservation, at: LedgerDecisions, writable: Findin
     problems += filter(None, [metadata_target.blocker(observed.target), rollout.problem(observed, at.rollout)])
     if observed.namespace is None and observed.resource.spec.brokers.replicas and not _is_new(observed):
         problems.append(("NoBroker", NO_BROKER))
+    away = _away(observed)
+    if away:
+        within = observed.resource.spec.brokers.rollout.ready_within
+        problems.append(("BrokersAway", f"not ready for more than {within}: {', '.join(away)}"))
     if at.contradictions:
         problems.append(("Contradiction", "; ".join(at.contradictions)))
     if writable.status is Truth.FALSE:
         problems.append((writable.reason, writable.message))
     reason = problems[0][0] if problems else ""
     return finding("Degraded", bool(problems), reason, "Well", "; ".join(text for _, text in problems))
+
+
+def _away(observed: LedgerObservation) -> list[str]:
+    """Return the pods that have not been ready for longer than a new one may take."""
+    limit_s = duration_s(observed.resource.spec.brokers.rollout.ready_within)
+    late = [pod for pod in observed.pods if not pod.ready and not pod.deleting and pod.ready_since is not None]
+    return [pod.name for pod in late if observed.now_s - seconds_of(pod.ready_since or "") > limit_s]
 
 
 def _stalled(observed: LedgerObservation, at: LedgerDecisions) -> Finding:
@@ -199,13 +219,22 @@ def _reconciling(observed: LedgerObservation, at: LedgerDecisions, ready: Findin
         return finding("Reconciling", False, "", "Paused", "spec.paused is set: no changes are made")
     if ready.reason == "Stopped":
         return finding("Reconciling", False, "", "Stopped", ready.message)
-    rolling = observed.stateful_set is not None and not observed.stateful_set.current
+    rolling, spec = observed.stateful_set is not None and not observed.stateful_set.current, observed.resource.spec
     if ready.status is Truth.TRUE and at.rollout is not None and rollout.is_under_way(at.rollout):
         step = f"revision {at.rollout.revision} of the brokers is at step {at.rollout.step.value}"
         message = ": ".join(filter(None, [step, at.rollout.message]))
         return finding("Reconciling", True, "RollingOut", "", message)
+    if ready.status is Truth.TRUE and at.scale is not None and at.scale.drain is not None:
+        return finding("Reconciling", True, "Draining", "", progress(at.scale.drain))
+    if ready.status is Truth.TRUE and at.scale is not None and at.scale.replicas != spec.brokers.replicas:
+        waits = f"{at.scale.replicas} brokers are there, {spec.brokers.replicas} are declared"
+        return finding("Reconciling", True, "Scaling", "", ": ".join(filter(None, [waits, at.scale.waits])))
     if ready.status is Truth.TRUE and rolling:
         return finding("Reconciling", True, "Updating", "", "the StatefulSet of the brokers changes")
+    serving = sum(pod.ready for pod in observed.pods)
+    if ready.status is Truth.TRUE and serving < spec.brokers.replicas:
+        message = f"{serving} of {spec.brokers.replicas} brokers are ready"
+        return finding("Reconciling", True, "BrokersNotReady", "", message)
     return finding("Reconciling", ready.status is not Truth.TRUE, ready.reason, "NothingToDo", ready.message)
 
 

@@ -200,7 +200,8 @@ def _grants(spec: ManagedLedgerSpec, there: NamespaceState) -> list[NamespaceAct
 def to_load(spec: ManagedLedgerSpec, there: NamespaceState) -> list[LoadTopic]:
     """Return loads of declared topics that no broker has loaded; at most LOADS_MAX at a time."""
     known = [(one.name, there.topics[one.name]) for one in spec.topics if one.name in there.topics]
-    found = [LoadTopic(spec.namespace, name, topic.partitions) for name, topic in known if not topic.loaded]
+    idle = [(name, topic) for name, topic in known if not topic.loaded and not topic.silent]
+    found = [LoadTopic(spec.namespace, name, topic.partitions) for name, topic in idle]
     return found[:LOADS_MAX]
 
 

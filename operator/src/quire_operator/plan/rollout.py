@@ -216,7 +216,9 @@ def _moved(
 
 
 def _replicas(observed: LedgerObservation) -> int:
-    return observed.resource.spec.brokers.replicas
+    """Return the number of brokers: those that have not left yet count."""
+    wanted, there = observed.resource.spec.brokers.replicas, observed.stateful_set
+    return max(wanted, there.replicas) if there is not None and wanted else wanted
 
 
 def _limit_s(observed: LedgerObservation) -> float:

@@ -1,6 +1,6 @@
 """Tables of observations: phase and conditions never contradict each other, and other tools judge rightly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
@@ -13,7 +13,7 @@ from quire_operator.api.operations import OperationType, Step
 from quire_operator.api.shared import MetadataStore
 from quire_operator.builders.broker import BrokerFacts, revision_of
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.ledger_observation import LedgerObservation, ObservedRevision
+from quire_operator.plan.ledger_observation import LedgerObservation, ObservedBrokerDrain, ObservedRevision
 from quire_operator.plan.managed_ledger import plan_managed_ledger
 from quire_operator.plan.metadata_target import ObservedTarget, StoreAnswer
 from quire_operator.plan.observation import ObservedNamespace, ObservedPod, PoolObservation, Rejection
@@ -236,6 +236,20 @@ def rollout(step: RolloutStep) -> LedgerChange:
     return change
 
 
+def brokers(there: int, *pods: ObservedPod, leaving: ObservedBrokerDrain | None = None) -> LedgerChange:
+    """Return a change to several brokers of which one is declared."""
+
+    def change(seen: LedgerObservation) -> LedgerObservation:
+        assert seen.stateful_set is not None
+        return replace(
+            seen, stateful_set=replace(seen.stateful_set, replicas=there), pods=(*seen.pods, *pods), leaving=leaving
+        )
+
+    return change
+
+
+SECOND = ObservedPod("orders-broker-1", "u1", ready=True)
+AWAY = replace(SECOND, ready=False, ready_since=LONG_AGO)
 LEDGER: dict[str, list[tuple[str, LedgerChange]]] = {
     "brokers": [
         ("serve", same),
@@ -271,18 +285,36 @@ LEDGER_SPECS: dict[str, dict[str, Any]] = {
 }
 
 
+SEVERAL: list[tuple[str, LedgerChange]] = [
+    ("draining", brokers(2, SECOND, leaving=ObservedBrokerDrain(True, 1, 3, others=True))),
+    ("silent while it leaves", brokers(2, SECOND)),
+    ("drained", brokers(2, SECOND, leaving=ObservedBrokerDrain(True, 4, 0, others=True))),
+    ("away", brokers(1, AWAY)),
+]
+
+
+def words_of(parts: Iterable[tuple[tuple[str, LedgerChange], ...]]) -> set[str]:
+    """Check the status in each combination, with each spec. Return the states."""
+    words = set()
+    for (name, spec), changes in product(LEDGER_SPECS.items(), parts):
+        given = seen(THERE, **spec)
+        for _, change in changes:
+            given = change(given)
+        status = plan_managed_ledger(given, "quire:1").status.plain()
+        check(given.resource.plain() | {"status": status}, status["state"], (name, *(part[0] for part in changes)))
+        words.add(status["state"])
+    return words
+
+
 @one_in(5)
 def test_a_managed_ledger_never_contradicts_itself(every: int) -> None:
-    words = set()
-    for name, spec in LEDGER_SPECS.items():
-        for parts in islice(product(*LEDGER.values()), 0, None, every):
-            given = seen(THERE, **spec)
-            for _, change in parts:
-                given = change(given)
-            status = plan_managed_ledger(given, "quire:1").status.plain()
-            check(given.resource.plain() | {"status": status}, status["state"], (name, *(part[0] for part in parts)))
-            words.add(status["state"])
+    words = words_of(islice(product(*LEDGER.values()), 0, None, every))
     assert words == {"Creating", "Open", "Degraded", "Invalid", "Paused", "Stopped"}
+
+
+def test_a_managed_ledger_with_several_brokers_never_contradicts_itself() -> None:
+    words = words_of(product(SEVERAL, LEDGER["changes"], LEDGER["writes"]))
+    assert words == {"Open", "Draining", "Degraded", "Invalid", "Paused", "Stopped"}
 
 
 def test_a_new_generation_is_not_ready_until_it_is_observed(pool: PoolObservation) -> None:

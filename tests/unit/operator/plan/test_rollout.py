@@ -108,7 +108,7 @@ class World:
             pod.uid,
             json.dumps(pod.template, sort_keys=True),
             ready=ready,
-            ready_since=str(pod.ready_since_s),
+            ready_since=str(pod.ready_since_s) if ready else None,
             failure=None if ready else WORDS,
             blocked=None if ready else ("CrashLoopBackOff", "back-off 40s restarting failed container"),
         )
@@ -130,6 +130,11 @@ class World:
                 del self.config_maps[action.name]
             elif isinstance(action, act.Emit):
                 self.events.append(action)
+            else:
+                self.perform(action)
+
+    def perform(self, action: object) -> None:
+        """Any other action: it changes nothing here."""
 
     def control(self) -> None:
         """Create missing pods, delete surplus ones, replace one outdated pod if the others are ready."""
