@@ -1,61 +1,127 @@
 """Entries that must not be delivered before a time: a queue by that time. Times are milliseconds since the epoch.
 
 Only Shared and Key_Shared subscriptions have one. It is in memory: the entries stay unacknowledged, so a broker that
-takes the topic over reads them again. Owns no timer; `due_in_ms` returns when to check again.
+takes the topic over reads them again. An entry takes 16 to 20 bytes. Owns no timer; `due_in_ms` returns when to check
+again. Does not know what is acknowledged meanwhile: the caller checks the entries that are due.
+
+A timing wheel: buckets of 16 ms for the next second, of a second for the next minute, and so on in steps of 64. When
+the time of a coarse bucket comes, its entries move to finer ones. An entry is due up to 16 ms late and never early.
 """
 
 import heapq
+from array import array
+from typing import Final
 
+from quire_broker.dispatch.redelivery import NO_SLOT
 from quire_broker.managed_ledger.position import Position
+
+_FINEST_SHIFT: Final = 4
+_STEP_SHIFT: Final = 6
+_LEVELS: Final = 6
+_ENTRY_SHIFT: Final = 40
+_ENTRY_MASK: Final = (1 << _ENTRY_SHIFT) - 1
+_TIME_MAX_MS: Final = (1 << 62) - 1
+
+
+class _Bucket:
+    """Entries of one span of time, in the order in which they came."""
+
+    __slots__ = ("keys", "slots", "taken", "times_ms")
+
+    def __init__(self) -> None:
+        self.keys = array("q")
+        self.times_ms = array("q")  # empty in the finest level
+        self.slots: array[int] | None = None
+        self.taken = 0
+
+    def slot(self, at: int) -> int:
+        return NO_SLOT if self.slots is None else self.slots[at]
 
 
 class DelayedQueue:
-    """Positions by delivery time. An entry is due up to one tick early, so that one check serves a whole tick."""
+    """Positions by delivery time. Each position is added once, until it was taken."""
 
-    def __init__(self, tick_ms: int) -> None:
-        self._tick_ms = tick_ms
-        self._heap: list[tuple[int, Position, int]] = []
-        self._positions: set[Position] = set()
+    def __init__(self) -> None:
+        self._buckets: dict[tuple[int, int], _Bucket] = {}
+        self._wakes: list[tuple[int, int, int]] = []  # a heap: when to look at a bucket, its level, its number
+        self._ledgers: list[int] = []
+        self._numbers: dict[int, int] = {}
+        self._highest = Position(-1, -1)
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return self._count
 
-    def __contains__(self, position: Position) -> bool:
-        return position in self._positions
-
-    def is_early(self, deliver_at_ms: int, now_ms: int) -> bool:
-        """Return whether an entry with that delivery time must wait."""
-        return deliver_at_ms > now_ms + self._tick_ms
-
-    def add(self, deliver_at_ms: int, position: Position, slot: int) -> None:
+    def add(self, deliver_at_ms: int, position: Position, slot: int, now_ms: int) -> None:
         """Keep an entry until it is due."""
-        if position not in self._positions:
-            self._positions.add(position)
-            heapq.heappush(self._heap, (deliver_at_ms, position, slot))
+        number = self._numbers.get(position.ledger_id)
+        if number is None:
+            number = self._numbers[position.ledger_id] = len(self._ledgers)
+            self._ledgers.append(position.ledger_id)
+        if position > self._highest:
+            self._highest = position
+        self._count += 1
+        self._put(min(deliver_at_ms, _TIME_MAX_MS), number << _ENTRY_SHIFT | position.entry_id, slot, now_ms)
 
-    def take_due(self, now_ms: int) -> list[tuple[Position, int]]:
-        """Remove and return the due entries with their slots, by delivery time."""
+    def _put(self, deliver_at_ms: int, key: int, slot: int, now_ms: int) -> None:
+        level, distance = 0, (deliver_at_ms - now_ms) >> _FINEST_SHIFT + _STEP_SHIFT
+        while distance > 0 and level < _LEVELS - 1:
+            level, distance = level + 1, distance >> _STEP_SHIFT
+        shift = _FINEST_SHIFT + level * _STEP_SHIFT
+        number = deliver_at_ms >> shift
+        bucket = self._buckets.get((level, number))
+        if bucket is None:
+            bucket = self._buckets[level, number] = _Bucket()
+            heapq.heappush(self._wakes, (number + (level == 0) << shift, level, number))
+        if slot != NO_SLOT and bucket.slots is None:
+            bucket.slots = array("i", [NO_SLOT]) * len(bucket.keys)
+        if bucket.slots is not None:
+            bucket.slots.append(slot)
+        bucket.keys.append(key)
+        if level:
+            bucket.times_ms.append(deliver_at_ms)
+
+    def take_due(self, now_ms: int, count_max: int) -> list[tuple[Position, int]]:
+        """Remove and return due entries with their slots, about by delivery time.
+
+        Looks at `count_max` entries at most, to hold the event loop for a short time: there may be more.
+        """
         due: list[tuple[Position, int]] = []
-        heap, positions = self._heap, self._positions
-        while heap and not self.is_early(heap[0][0], now_ms):
-            _, position, slot = heapq.heappop(heap)
-            if position in positions:
-                positions.discard(position)
-                due.append((position, slot))
+        wakes = self._wakes
+        while count_max > 0 and wakes and wakes[0][0] <= now_ms:
+            _, level, number = wakes[0]
+            bucket = self._buckets[level, number]
+            end = min(len(bucket.keys), bucket.taken + count_max)
+            count_max -= end - bucket.taken
+            first, bucket.taken = bucket.taken, end
+            if end == len(bucket.keys):
+                heapq.heappop(wakes)
+                del self._buckets[level, number]
+            for at in range(first, end):
+                key = bucket.keys[at]
+                if level:
+                    self._put(bucket.times_ms[at], key, bucket.slot(at), now_ms)
+                else:
+                    due.append((Position(self._ledgers[key >> _ENTRY_SHIFT], key & _ENTRY_MASK), bucket.slot(at)))
+        self._count -= len(due)
+        if not self._count:
+            self.clear()
         return due
 
-    def discard(self, position: Position) -> None:
-        """Drop an entry that was acknowledged by its id without a delivery."""
-        self._positions.discard(position)
+    def skipped_through(self, position: Position) -> None:
+        """Drop all entries if none of them is behind `position`; otherwise they wait for their time."""
+        if self._highest <= position:
+            self.clear()
 
     def clear(self) -> None:
         """Drop all entries."""
-        self._heap.clear()
-        self._positions.clear()
+        self._buckets.clear()
+        self._wakes.clear()
+        self._ledgers.clear()
+        self._numbers.clear()
+        self._highest = Position(-1, -1)
+        self._count = 0
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """Return the milliseconds until `take_due` returns an entry, at least 1; None if there are no entries."""
-        if not self._positions:
-            return None
-        assert self._heap, "each position is in the heap"
-        return max(1, self._heap[0][0] - self._tick_ms - now_ms)
+        """Return the milliseconds until `take_due` has work, at least 1; None if there are no entries."""
+        return max(1, self._wakes[0][0] - now_ms) if self._wakes else None

@@ -128,6 +128,10 @@ class EntryCursor(Protocol):
         """Acknowledge whole entries."""
         ...
 
+    def is_acknowledged(self, position: Position) -> bool:
+        """Return whether the whole entry is acknowledged."""
+        ...
+
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
         """Return words of the unacknowledged messages of a partly acknowledged batch, else None."""
         ...

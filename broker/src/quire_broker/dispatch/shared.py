@@ -26,6 +26,8 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.entry import EntrySummary
 
 log = logging.getLogger("quire.broker.dispatch")
+DUE_AT_ONCE = 2_000
+"""Delayed entries that one step looks at: 1 to 2 ms."""
 
 
 class Handout:
@@ -47,7 +49,7 @@ class SharedDispatcher(Dispatcher):
         super().__init__(cursor, ledger, settings, clock)
         self.replay = ReplaySet()
         self.counts = RedeliveryCounts()
-        self.delayed = DelayedQueue(settings.delayed_tick_ms)
+        self.delayed = DelayedQueue()
         self.unacked = 0
         self.blocked = False
         self._last_turn = -1
@@ -129,7 +131,6 @@ class SharedDispatcher(Dispatcher):
                 self._release_entry(holder, position)
             else:
                 self.replay.discard(position)
-                self.delayed.discard(position)
             self.counts.forget(position)
         consumer.stats.entries_acked += len(positions)
         if waiting:
@@ -150,6 +151,7 @@ class SharedDispatcher(Dispatcher):
             for held in [known for known in consumer.pending if known <= position]:
                 self._release_entry(consumer, held)
         self.replay.discard_through(position)
+        self.delayed.skipped_through(position)
         self.held = deque(entry for entry in self.held if entry.position > position)
         self.roster += 1  # a read in flight may return skipped entries
         self.counts.forget_through(position)
@@ -183,9 +185,7 @@ class SharedDispatcher(Dispatcher):
             for consumer in self.consumers:
                 consumer.wait_writable(self.wake)
             return False
-        if self.delayed:
-            for position, slot in self.delayed.take_due(self.clock.now_ms()):
-                self.replay.add(position, slot)
+        self._take_due()
         permits = sum([consumer.permits for consumer in ready])
         mean = sum([consumer.messages_per_entry.mean for consumer in ready]) / len(ready)
         count = entries_to_read(permits, mean, self.settings.read_batch_entries)
@@ -194,6 +194,14 @@ class SharedDispatcher(Dispatcher):
         if progressed or self.rewind_wanted:
             return True
         return await self._step_new(count)
+
+    def _take_due(self) -> None:
+        """Move delayed entries that are due to the replays, as far as those have room."""
+        room = self._look_ahead() - len(self.replay)
+        if self.delayed and room > 0:
+            for position, slot in self.delayed.take_due(self.clock.now_ms(), min(room, DUE_AT_ONCE)):
+                if not self.cursor.is_acknowledged(position):
+                    self.replay.add(position, slot)
 
     async def _step_new(self, count: int) -> bool:
         if not self.held:
@@ -244,9 +252,9 @@ class SharedDispatcher(Dispatcher):
         return self.replay.first(count)
 
     def _arm_timer(self) -> None:
-        """Start a timer for the next delayed entry. There is at most one timer and one check per tick."""
+        """Start a timer for the next delayed entry, unless entries that are due wait. There is at most one timer."""
         due_ms = self.delayed.due_in_ms(self.clock.now_ms())
-        if due_ms is None:
+        if due_ms is None or len(self.replay) >= self._look_ahead():
             return
         loop = asyncio.get_running_loop()
         when = loop.time() + due_ms / 1000
@@ -317,9 +325,10 @@ class SharedDispatcher(Dispatcher):
     def _delay(self, entry: StoredEntry, summary: EntrySummary, slot: int) -> bool:
         """Keep an entry whose delivery time has not come. Return whether it is one."""
         deliver_at_ms = summary.deliver_at_ms
-        if deliver_at_ms is None or not self.delayed.is_early(deliver_at_ms, self.clock.now_ms()):
+        now_ms = self.clock.now_ms()
+        if deliver_at_ms is None or deliver_at_ms <= now_ms:
             return False
-        self.delayed.add(deliver_at_ms, entry.position, slot)
+        self.delayed.add(deliver_at_ms, entry.position, slot, now_ms)
         self.replay.discard(entry.position)
         return True
 

@@ -9,8 +9,6 @@ READ_BATCH_ENTRIES = 100  # dispatcherMaxReadBatchSize
 READ_BATCH_BYTES = 5 * MIB  # dispatcherMaxReadSizeBytes
 ROUND_ROBIN_MESSAGES = 20  # dispatcherMaxRoundRobinBatchSize
 FAILOVER_DELAY_S = 1.0  # activeConsumerFailoverDelayTimeMillis
-DELAYED_TICK_MS = 1000  # delayedDeliveryTickTimeMillis
-DELAYED_ENTRIES_MAX = 500_000  # above it no new entries are read until some are due
 LOOK_AHEAD_PER_CONSUMER = 2_000  # keySharedLookAheadMsgInReplayThresholdPerConsumer
 LOOK_AHEAD_MAX = 20_000  # keySharedLookAheadMsgInReplayThresholdPerSubscription
 CHUNKED_MESSAGES_MAX = 10_000  # messages whose chunks are being delivered; above it the oldest may be split
@@ -43,8 +41,13 @@ class DispatchSettings:
         ge=0,
     )
     failover_delay_s: float = FAILOVER_DELAY_S
-    delayed_tick_ms: int = DELAYED_TICK_MS
-    delayed_entries_max: int = DELAYED_ENTRIES_MAX
+    delayed_entries_max: int = setting(
+        5_000_000,
+        "delayedMessagesMaxPerSubscription",
+        "delayed entries that a subscription holds, 20 bytes each; above it no new ones are read until some are due",
+        short="delayed_messages_max",
+        ge=1,
+    )
     look_ahead_per_consumer: int = LOOK_AHEAD_PER_CONSUMER
     look_ahead_max: int = LOOK_AHEAD_MAX
     chunked_messages_max: int = CHUNKED_MESSAGES_MAX

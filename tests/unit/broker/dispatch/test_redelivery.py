@@ -1,9 +1,8 @@
-"""The replay set, the counts, and the queue of delayed entries."""
+"""The replay set and the counts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire_broker.dispatch.delayed import DelayedQueue
 from quire_broker.dispatch.redelivery import NO_SLOT, RedeliveryCounts, ReplaySet, runs
 from quire_broker.managed_ledger.position import Position
 
@@ -62,18 +61,3 @@ def test_counts_rise_per_request_and_are_dropped_with_the_entry() -> None:
     counts.forget(second)
     counts.forget_through(first)
     assert len(counts) == 0
-
-
-def test_delayed_entries_are_due_at_most_a_tick_early_and_by_time() -> None:
-    queue = DelayedQueue(1000)
-    assert queue.is_early(5001, 4000)
-    assert not queue.is_early(5000, 4000)
-    queue.add(9000, Position(1, 1), 4)
-    queue.add(8000, Position(1, 2), 5)
-    queue.add(8000, Position(1, 2), 5)
-    assert queue.due_in_ms(4000) == 3000
-    assert queue.take_due(6999) == []
-    assert queue.take_due(7000) == [(Position(1, 2), 5)]
-    queue.discard(Position(1, 1))
-    assert queue.take_due(99_999) == []
-    assert queue.due_in_ms(0) is None

@@ -114,13 +114,17 @@ async def test_chunks_wait_for_their_consumer_in_order(stage: Stage) -> None:
 
 
 async def test_delayed_entries_wait_and_others_overtake_them(stage: Stage) -> None:
-    stage.start(delayed_tick_ms=0)
+    stage.start()
     member = await stage.join(0, 100)
     publish(stage, 1, deliver_at_time=stage.clock.now + 20)
     publish(stage, 1)
     await settle()
     assert stage.link.entries() == [1]
-    stage.clock.now += 20
+    stage.clock.now += 19
+    stage.dispatcher.wake()
+    await settle()
+    assert stage.link.entries() == [1], "not a millisecond early"
+    stage.clock.now += 17
     stage.dispatcher.wake()
     await settle()
     assert stage.link.entries() == [1, 0]
@@ -128,8 +132,22 @@ async def test_delayed_entries_wait_and_others_overtake_them(stage: Stage) -> No
     assert stage.cursor.backlog == 0
 
 
+async def test_delayed_entries_that_are_acknowledged_or_skipped_meanwhile_are_not_delivered(stage: Stage) -> None:
+    stage.start()
+    member = await stage.join(0, 100)
+    publish(stage, 5, deliver_at_time=stage.clock.now + 20)
+    await settle()
+    stage.ack(member, 3)
+    stage.cursor.acknowledge([Position(LEDGER, entry) for entry in (0, 1)])
+    stage.dispatcher.acknowledged_through(Position(LEDGER, 1))
+    stage.clock.now += 40
+    stage.dispatcher.wake()
+    await settle()
+    assert stage.link.entries() == [2, 4]
+
+
 async def test_a_timer_wakes_the_delayed_entries(stage: Stage) -> None:
-    stage.start(delayed_tick_ms=0)
+    stage.start()
     await stage.join(0, 100)
     delivered = asyncio.Event()
     deliver = stage.link.deliver
@@ -142,7 +160,7 @@ async def test_a_timer_wakes_the_delayed_entries(stage: Stage) -> None:
     publish(stage, 1, deliver_at_time=stage.clock.now + 10)
     await settle()
     assert stage.link.entries() == []
-    stage.clock.now += 10
+    stage.clock.now += 26
     await asyncio.wait_for(delivered.wait(), 5)
     assert stage.link.entries() == [0]
 

@@ -1,0 +1,78 @@
+"""The queue of delayed entries against a plain list."""
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire_broker.dispatch.delayed import DelayedQueue
+from quire_broker.dispatch.redelivery import NO_SLOT
+from quire_broker.managed_ledger.position import Position
+
+NOW_MS = 1_700_000_000_000
+LATE_MS = 16
+DELAYS_MS = st.one_of(st.integers(1, 3000), st.integers(1, 200_000), st.integers(1, 2**36), st.just(2**63 - 1 - NOW_MS))
+STEPS = st.one_of(
+    st.tuples(st.just("add"), DELAYS_MS, st.sampled_from([NO_SLOT, 0, 65_535])),
+    st.tuples(st.just("pass"), st.one_of(st.integers(0, 2000), st.integers(0, 2**36)), st.just(0)),
+)
+
+
+@given(st.lists(STEPS, max_size=60), st.integers(1, 7))
+def test_entries_are_due_after_their_time_and_little_later(steps: list[tuple[str, int, int]], count_max: int) -> None:
+    queue, now_ms = DelayedQueue(), NOW_MS
+    waiting: dict[Position, tuple[int, int]] = {}
+    for number, (step, value, slot) in enumerate(steps):
+        if step == "add":
+            position = Position(number % 3, number)
+            waiting[position] = (now_ms + value, slot)
+            queue.add(now_ms + value, position, slot, now_ms)
+            continue
+        now_ms += value
+        for _ in range(7 * len(queue)):  # an entry passes six levels, and each call has work or there is none
+            before = len(queue)
+            due = queue.take_due(now_ms, count_max)
+            assert len(due) <= count_max and len(queue) == before - len(due)
+            for position, held in due:
+                deliver_at_ms, wanted = waiting.pop(position)
+                assert deliver_at_ms <= now_ms and held == wanted
+        assert len(queue) == len(waiting)
+        assert all(deliver_at_ms > now_ms - LATE_MS for deliver_at_ms, _ in waiting.values()), "none waits longer"
+        due_ms = queue.due_in_ms(now_ms)
+        assert (due_ms is None) == (not waiting)
+        if due_ms is not None:
+            assert now_ms + due_ms <= min(at for at, _ in waiting.values()) + LATE_MS, "the next check is in time"
+
+
+def test_entries_of_one_time_come_in_order() -> None:
+    queue = DelayedQueue()
+    for entry in range(100):
+        queue.add(NOW_MS + 50_000, Position(7, entry), NO_SLOT, NOW_MS)
+    found: list[int] = []
+    while len(queue):
+        found += [position.entry_id for position, _ in queue.take_due(NOW_MS + 60_000, 9)]
+    assert found == list(range(100))
+
+
+def test_a_skip_behind_all_entries_drops_them_and_another_does_not() -> None:
+    queue = DelayedQueue()
+    queue.add(NOW_MS + 10, Position(7, 3), NO_SLOT, NOW_MS)
+    queue.add(NOW_MS + 10, Position(8, 0), NO_SLOT, NOW_MS)
+    queue.skipped_through(Position(7, 9))
+    assert len(queue) == 2
+    queue.skipped_through(Position(8, 0))
+    assert len(queue) == 0 and queue.due_in_ms(NOW_MS) is None
+    queue.add(NOW_MS + 10, Position(2, 1), 5, NOW_MS)
+    assert queue.take_due(NOW_MS + 99, 5) == [(Position(2, 1), 5)]
+
+
+def test_an_entry_takes_twenty_bytes() -> None:
+    tracemalloc.start()
+    try:
+        queue = DelayedQueue()
+        for entry in range(50_000):
+            queue.add(NOW_MS + entry * 977 % 100_000_000, Position(7, entry), NO_SLOT, NOW_MS)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 50_000 * 24
