@@ -31,6 +31,7 @@ STORAGE: dict[str, Any] = {
     "compaction_latency_max_ms": 30,
     "force_gc_when_no_space": False,
     "deleted_ledger_memory_s": 77.0,
+    "ledger_states_max": 12,
     "disk_usage_threshold": 0.91,
     "disk_usage_low_watermark": 0.5,
     "disk_usage_warn_threshold": 0.85,

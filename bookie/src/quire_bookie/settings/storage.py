@@ -44,7 +44,13 @@ class StorageSettings:
         unit=MILLISECONDS,
         ge=10,
     )
-    ledger_states_max: int = limits.LEDGER_STATES_MAX
+    ledger_states_max: int = setting(
+        limits.LEDGER_STATES_MAX,
+        "ledgerStatesMax",
+        "ledgers whose state stays in memory, 500 bytes each; the first add or read of another one reads its state",
+        short="ledger_states_max",
+        ge=1,
+    )
     changed_states_max: int = limits.CHANGED_LEDGER_STATES_MAX
     """This many changed states of ledgers (new, fenced, explicit LAC) start a flush, regardless of the entries."""
     reserved_bytes: int = limits.DISK_RESERVED_BYTES

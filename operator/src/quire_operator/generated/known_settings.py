@@ -26,7 +26,7 @@ BOOKIE_KEYS = frozenset(
         *("httpServerTlsEnable", "httpServerTrustStorePath", "indexDirectories", "isForceGCAllowWhenNoSpace"),
         *("isThrottleByBytes", "journalBufferedEntriesThreshold", "journalBufferedWritesThreshold"),
         *("journalDirectories", "journalMaxGroupWaitMSec", "journalMaxSizeMB", "journalSubmit", "journalSyncData"),
-        *("journalWriteData", "ledgerDirectories", "ledgerWriterMaxPendingMB", "listeningAddress"),
+        *("journalWriteData", "ledgerDirectories", "ledgerStatesMax", "ledgerWriterMaxPendingMB", "listeningAddress"),
         *("lockReleaseOfFailedLedgerGracePeriod", "logSizeLimit", "longPollsMax", "longPollsPerConnectionMax"),
         *("lostBookieRecoveryDelay", "majorCompactionInterval", "majorCompactionMaxTimeMillis"),
         *("majorCompactionThreshold", "maxBatchReadSize", "maxConnections", "maxConnectionsPerAddress"),

@@ -57,6 +57,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "keep_alive_interval_s": 19,
     "max_unacked_per_consumer": 20,
     "max_unacked_per_subscription": 21,
+    "delayed_messages_max": 22,
     "max_pending_publishes_per_connection": 22,
     "max_connections": 23,
     "max_connections_per_address": 24,
