@@ -15,6 +15,8 @@ from tests.damage.table import TABLE, allowed, markdown
 DOC = Path(__file__).parents[2] / "docs" / "durability.md"
 STOPPED_TOO = ("journal file, newest", "last-mark", "index, MANIFEST", "index, write-ahead log")
 """Kinds that mean something else after a clean stop."""
+USUAL = (Damage.REMOVED, Damage.FLIPPED)
+"""What is tried by default; CI tries all."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,10 @@ def _chosen(images: list[Image], kind: str) -> list[tuple[Image, str]]:
     return found[:2] if kind in STOPPED_TOO else found[:1]
 
 
-@pytest.mark.parametrize("damage", list(Damage))
+@pytest.mark.parametrize(
+    "damage",
+    [each if each in USUAL else pytest.param(each, marks=pytest.mark.slow) for each in Damage],
+)
 @pytest.mark.parametrize("kind", list(TABLE))
 async def test_an_outcome_is_the_one_of_the_table(
     images: list[Image], tmp_path: Path, kind: str, damage: Damage

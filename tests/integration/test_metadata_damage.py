@@ -139,6 +139,7 @@ def lose_commits(folder: Path) -> int:
     return lost.sequence
 
 
+@pytest.mark.slow
 def test_lost_commits_are_named_and_settled_by_the_review_of_a_restore(server: StandaloneProcess) -> None:
     try:
         server.start()

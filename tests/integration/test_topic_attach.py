@@ -4,6 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from quire_bookie.metadata.local.change_format import read_log
 from quire_bookie.metadata.local.inspection import inspect_database
 from tests.integration.test_metadata_damage import MESSAGES, ledgers_of, metadata_command, read, repair, write
@@ -27,6 +29,7 @@ def lose_last_run(folder: Path) -> None:
     (folder / "metadata.log").write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_topic_of_the_metadata_gets_its_lost_ledgers_back(tmp_path: Path) -> None:
     server = StandaloneProcess(tmp_path)
     try:
