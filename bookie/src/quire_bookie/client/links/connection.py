@@ -147,6 +147,8 @@ class BookieConnection:
         A bookie that a sink gave up and that sent nothing for half the add timeout counts as dead. Otherwise the
         connection would keep unread data and also queue the adds of each new ledger.
         """
+        if self._break_if_ended():
+            return
         # Dictionaries are ordered by insertion, so the first request is the oldest.
         read, batch = next(iter(self._reads.values()), None), next(iter(self._batches.values()), None)
         asked_s = min(read.asked_s if read else now_s, batch.asked_s if batch else now_s)
@@ -247,6 +249,8 @@ class BookieConnection:
             elif self._outbox:
                 self.probe()
             return
+        if self._break_if_ended():
+            return
         outbox, self._outbox = self._outbox, []
         if not outbox:
             return
@@ -345,6 +349,17 @@ class BookieConnection:
         if response.status is Status.OK:
             return BookieProtocolError(f"{name}: answered OK without an entry")
         return error_of(response.status, name)
+
+    def _break_if_ended(self) -> bool:
+        """Break the connection if the bookie has ended it; return whether it had.
+
+        Event loops drop what is written from then on, and report the loss only after all earlier bytes have left. If
+        the bookie has died, they never leave.
+        """
+        if self._transport is None or not self._transport.is_closing():
+            return False
+        self._break(BookieUnavailableError(f"bookie {self.bookie} has ended the connection"))
+        return True
 
     def _break(self, error: LedgerError) -> None:
         transport, self._transport, self._wire = self._transport, None, None

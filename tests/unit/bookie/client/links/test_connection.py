@@ -1,12 +1,15 @@
 """Tests one connection to a bookie in memory: matching of responses, losses, timeouts, lazy connecting."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 
 from quire_bookie.client.links.bookie_link import Purpose
 from quire_bookie.client.links.connection import BookieConnection
 from quire_bookie.client.links.pool import ConnectionPool
 from quire_bookie.errors import BookieUnavailableError, LedgerError, LedgerFencedError, NoSuchLedgerError
+from quire_bookie.limits import MIB
 from quire_bookie.metadata.service_info import BookieAddress
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, DigestType, EntryId, LedgerId
 from quire_bookie.settings.client import ClientSettings
@@ -314,3 +317,49 @@ def test_no_request_is_sent_to_an_address_that_belongs_to_another_bookie_when_co
         assert world.bookie.asked == []
 
     _run(scenario)
+
+
+# ---- over real sockets: a bookie that ends its side of a connection and reads nothing more
+@asynccontextmanager
+async def _half_closed(timeout_s: float) -> AsyncIterator[tuple[BookieConnection, _Sink]]:
+    """A connection with more sent bytes than the sockets hold, which its peer has ended without reading them."""
+    peers: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        peers.put_nowait(writer)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    address = BookieAddress("127.0.0.1", server.sockets[0].getsockname()[1])
+    pool = ConnectionPool(lambda _: address, ClientSettings(add_timeout_s=timeout_s, read_timeout_s=timeout_s))
+    link, sink = pool.link(BookieId("b"), Purpose.READ), _Sink()
+    try:
+        link.send_adds(LedgerId(1), bytes(64 * MIB), sink)
+        peer = await peers.get()
+        peer.write_eof()
+        async with asyncio.timeout(60):
+            yield link, sink
+        peer.transport.abort()
+    finally:
+        await pool.close()
+        server.close()
+
+
+async def test_a_request_on_a_connection_that_its_bookie_has_ended_fails_at_once() -> None:
+    # Its end is reported only once all sent bytes have left, which a bookie that died can delay for many minutes.
+    async with _half_closed(timeout_s=600) as (link, sink):
+        answers: list[Buffer | LedgerError] = []
+        for entry in itertools.count():
+            link.read(LedgerId(1), EntryId(entry), answers.append, fence_key=None, high_priority=False)
+            await asyncio.sleep(0.01)
+            if sink.lost:
+                break
+        assert answers and all(isinstance(answer, BookieUnavailableError) for answer in answers)
+        assert link.stats.losses == 1
+
+
+async def test_a_connection_that_its_bookie_has_ended_is_noticed_without_a_further_request() -> None:
+    async with _half_closed(timeout_s=4) as (link, sink):
+        while not sink.lost:  # noqa: ASYNC110  the sink has no event
+            await asyncio.sleep(0.01)
+        assert link.stats.losses == 1
