@@ -10,12 +10,14 @@ acknowledgement around one of these events:
 * unload topic: of one topic, which its owner loads again
 * steady: no event
 
-Prints each distribution. At the end every topic is read back: each message once, in order. `--quick` runs few rounds,
-`--json FILE` stores the numbers.
+Prints each distribution, and those of the steps of the moves, as the brokers log them: `given` steps are those of the
+old owner, `received` steps those of the new one. At the end every topic is read back: each message once, in order.
+`--quick` runs few rounds, `--json FILE` stores the numbers.
 """
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -28,7 +30,9 @@ from tests.support.broker_cluster import BrokerCluster, BrokerOfCluster, Publish
 
 TOPICS = 4
 PAUSE_S = 0.01
-SETTLE_S = 1.5
+SETTLE_S = 0.6
+MOVED = re.compile(r"quire\.broker\.handover: \S+ is (served by|ours now).*: (prepared|read) (.*) ms")
+"""A line of a broker's log with the steps of a move: of its old owner, or of its new one."""
 NAMESPACE = "/admin/v2/namespaces/public/default"
 
 
@@ -55,6 +59,17 @@ class Bench:
         found = [self.publishing.longest_gap(topic, since_s, until_s) for topic in topics]
         self.gaps.setdefault(name, []).extend(found)
         print(f"  {name}: {', '.join(f'{gap * 1000:.0f}' for gap in sorted(found))} ms", file=sys.stderr, flush=True)
+
+    def steps(self) -> dict[str, list[float]]:
+        """Return how long the steps of all moves took, in s."""
+        found: dict[str, list[float]] = {}
+        for broker in self.cluster.brokers:
+            for line in MOVED.finditer(broker.log.read_text()):
+                side = "given" if line[1] == "served by" else "received"
+                for step in f"{line[2]} {line[3]}".split(", "):
+                    name, _, taken_ms = step.partition(" ")
+                    found.setdefault(f"{side}: {name}", []).append(float(taken_ms) / 1000)
+        return found
 
     def victim(self) -> tuple[BrokerOfCluster, list[str]]:
         """Return the broker with the most topics, and these."""
@@ -100,12 +115,12 @@ EVENTS: dict[str, Callable[[Bench], None]] = {
     "stop": lambda bench: _end_and_restart(bench, "stop", BrokerOfCluster.stop),
     "kill": lambda bench: _end_and_restart(bench, "kill", BrokerOfCluster.kill),
 }
-ROUNDS = {"steady": 3, "unload": 60, "unload topic": 36, "stop": 8, "kill": 8}
+ROUNDS = {"steady": 3, "unload": 120, "unload topic": 60, "stop": 16, "kill": 8}
 QUICK = {"steady": 1, "unload": 6, "unload topic": 6, "stop": 1, "kill": 1}
 
 
-def run(rounds: dict[str, int]) -> dict[str, list[float]]:
-    """Return the gaps of each event in s."""
+def run(rounds: dict[str, int]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return the gaps of each event and the durations of each step, in s."""
     import pulsar
 
     topics = [f"persistent://public/default/handed-{number}" for number in range(TOPICS)]
@@ -126,7 +141,7 @@ def run(rounds: dict[str, int]) -> dict[str, list[float]]:
             if found != list(range(bench.publishing.sent)):
                 raise SystemExit(f"{topic}: {len(found)} messages for {bench.publishing.sent} sent")
         client.close()
-    return bench.gaps
+        return bench.gaps, bench.steps()
 
 
 def distribution(gaps: list[float]) -> dict[str, float]:
@@ -151,12 +166,12 @@ def main() -> None:
     rounds = QUICK if asked.quick else ROUNDS
     if asked.only:
         rounds = {name: rounds[name] for name in asked.only.split(",")}
-    gaps = run(rounds)
-    results: dict[str, Any] = {name: distribution(found) for name, found in gaps.items()}
+    gaps, steps = run(rounds)
+    results: dict[str, Any] = {name: distribution(found) for name, found in (gaps | steps).items()}
     for name, found in results.items():
-        print(f"{name:14} " + "  ".join(f"{key} {value:g}" for key, value in found.items()) + "  (ms)")
+        print(f"{name:19} " + "  ".join(f"{key} {value:g}" for key, value in found.items()) + "  (ms)")
     if asked.json:
-        asked.json.write_text(json.dumps({"gaps_s": gaps, "results": results}, indent=1))
+        asked.json.write_text(json.dumps({"gaps_s": gaps, "steps_s": steps, "results": results}, indent=1))
 
 
 if __name__ == "__main__":

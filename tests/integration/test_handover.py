@@ -10,7 +10,8 @@ import pytest
 
 from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.names import parse_topic
-from quire_broker.ownership.owners import Bundle, Offer
+from quire_broker.ownership.offers import Offer
+from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.handover import NO_BROKER
@@ -238,7 +239,7 @@ async def test_a_move_that_is_cancelled_or_fails_leaves_no_topic_and_no_bundle_b
 
     found = second.topics.find(parse_topic(TOPIC))
     assert found is not None
-    monkeypatch.setattr(found.ledger, "close", broken)
+    monkeypatch.setattr(found.ledger, "save", broken)
     with pytest.raises(OSError, match="of a test"):
         await second.unload_bundle(bundle, NO_BROKER)
     assert second.topics.loaded == []

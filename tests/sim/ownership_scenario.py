@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire_bookie.errors import QuireError
+from quire_bookie.metadata.store import Node
 from quire_broker.managed_ledger import Cursor, ManagedLedger, ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.names import NamespaceName
-from quire_broker.ownership.owners import BrokerUrls, Bundle, Offer, Owners
+from quire_broker.ownership.offers import Offer
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.policies.store import PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from tests.sim.faults import disturb
@@ -147,6 +149,10 @@ class Broker:
             return
         version = await self.owners.offer(BUNDLE, Offer(to))
         if self._world.chance.random() < 0.7:
+            await asyncio.sleep(self._world.chance.uniform(0.0, 0.2))  # the other one prepares
+        if self._world.chance.random() < 0.2 and not self._world.loop.plan.calm:
+            return  # what it prepared is outdated when it opens the ledger for another reason
+        if self._world.chance.random() < 0.7 or self._world.loop.plan.calm:
             await self._close()
         await self.owners.offer(BUNDLE, Offer(to, closed=True), version)
         if await self.owners.successor(BUNDLE, 3.0) is not None:
@@ -154,9 +160,31 @@ class Broker:
 
     async def _receive(self) -> None:
         try:
-            await self.owners.accept(BUNDLE)
+            offered = await self.owners.offered(BUNDLE)
+            if offered is None:
+                return
+            offer, node = offered
+            if not offer.closed:
+                await self.factory.prepare(NAME)
+            elif await self.factory.look_ahead(NAME):
+                await self._take_ahead(node)
+            else:
+                await self.owners.take_offered(BUNDLE, node)
         except QuireError as error:
             self._world.loop.note(f"{self._host} takes no offer: {error}")
+
+    async def _take_ahead(self, node: Node) -> None:
+        """Open the ledger while the bundle is being taken, as a broker does."""
+        opening = self._world.on(self.client, self.factory.open(NAME, create=False))
+        took = False
+        try:
+            took = await self.owners.take_offered(BUNDLE, node)
+        finally:
+            ledger = await opening
+            if took and self.owners.certain(BUNDLE) and self.ledger is None:
+                self.ledger = ledger
+            elif self.ledger is not ledger:
+                await ledger.close()
 
     async def _opened(self) -> bool:
         """Open the ledger as the broker's topics do: only if the tenure is confirmed before and after."""

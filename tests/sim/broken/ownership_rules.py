@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quire_bookie.errors import BadVersionError
-from quire_bookie.metadata.store import Operation
+from quire_bookie.metadata.store import Check, Operation
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
+from quire_broker.managed_ledger.preparation import Preparation
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.ownership.owners import Bundle, Owners
 from tests.sim.broken.variant import Variant, replaced
@@ -29,10 +30,12 @@ def _opened_without_recovery() -> tuple[Any, ...]:
 def _list_written_without_compare() -> tuple[Any, ...]:
     proper: Callable[..., Any] = StoredNode.write
 
-    async def broken(self: StoredNode, value: bytes, also: Sequence[Operation] = ()) -> None:
+    async def broken(
+        self: StoredNode, value: bytes, also: Sequence[Operation] = (), checks: Sequence[Check] = ()
+    ) -> None:
         while True:
             try:
-                await proper(self, value, also)
+                await proper(self, value, also, checks)
                 return
             except BadVersionError:
                 await self.load()
@@ -64,6 +67,13 @@ def _opened_without_reading_the_node() -> tuple[Any, ...]:
     return (replaced(Owners, "confirmed_tenure", broken),)
 
 
+def _prepared_ledger_unchecked() -> tuple[Any, ...]:
+    return (
+        replaced(Preparation, "checks", property(lambda _: [])),
+        replaced(Preparation, "follows", lambda *_: True),
+    )
+
+
 OWNERSHIP_RULES = (
     Variant("owners do not watch their nodes", "ownership", 12, _nodes_not_followed),
     Variant("the new owner opens without recovery", "ownership", 1, _opened_without_recovery),
@@ -71,4 +81,5 @@ OWNERSHIP_RULES = (
     Variant("a bundle taken again without a look at its ledgers", "ownership", 397, _retaken_without_a_look),
     Variant("opened without reading who owns the bundle", "ownership", 220, _opened_without_reading_the_node),
     Variant("a bundle that was handed over is opened without recovery", "handover", 1, _opened_without_recovery),
+    Variant("a prepared ledger is used without a look at it", "handover", 19, _prepared_ledger_unchecked),
 )

@@ -3,7 +3,8 @@
 A ledger first leaves the list (or its cursor's node) and is deleted afterwards. The transaction that removes it also
 creates a record under `/quire/unreferenced-ledgers/<managed ledger>/<ledger>`, which is removed once the ledger is
 gone. The next owner that opens the managed ledger thus finds what a crash left behind. A record is only written
-together with the removal, so any client may delete its ledger at any time.
+together with the removal, or for a new ledger before it is used (`preparation`), so any client may delete its ledger at
+any time.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
-from quire_bookie.metadata.store import MetadataStore, Put
+from quire_bookie.metadata.store import Delete, MetadataStore, Put
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.ledger_port import Ledgers
 
@@ -47,6 +48,10 @@ class Deletions:
     def record(self, ledger_ids: Iterable[int]) -> list[Put]:
         """Return the operations that must be in the transaction that removes these ledgers from use."""
         return [Put(f"{self._base}/{ledger_id}", b"") for ledger_id in ledger_ids]
+
+    def withdraw(self, ledger_ids: Iterable[int]) -> list[Delete]:
+        """Return the operations that remove the records of ledgers, in the transaction that puts these into use."""
+        return [Delete(f"{self._base}/{ledger_id}") for ledger_id in ledger_ids]
 
     def begin(self, ledger_ids: Iterable[int]) -> None:
         """Delete the ledgers in the background, with retries. Call it only after that transaction."""

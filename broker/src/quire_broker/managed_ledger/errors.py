@@ -6,6 +6,7 @@ BrokerError
 |- ManagedLedgerError
    |- ManagedLedgerMissingError      no such managed ledger, and it was not to be created
    |- ManagedLedgerFencedError       another owner writes it now; open it at that owner, this handle is finished
+   |    `- OutdatedError               not opened, because a node has changed since it was read ahead; open it without
    |- ManagedLedgerTerminatedError   it takes no more appends; a retry does not help
    |- ManagedLedgerClosedError       this handle was closed or its ledger deleted; open it again
    |- LedgerSwitchError              no ledger to append to could be created in time; a retry helps
@@ -35,6 +36,10 @@ class ManagedLedgerMissingError(ManagedLedgerError, TopicNotFoundError):
 
 class ManagedLedgerFencedError(ManagedLedgerError, ServiceNotReadyError):
     """Another owner took the managed ledger over. This handle acknowledges nothing any more."""
+
+
+class OutdatedError(ManagedLedgerFencedError):
+    """A prepared ledger, or a node that was read ahead, is outdated: nothing was opened."""
 
 
 class ManagedLedgerTerminatedError(ManagedLedgerError, TopicTerminatedError):

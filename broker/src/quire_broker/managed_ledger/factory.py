@@ -13,17 +13,19 @@ from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
+from quire_broker.limits import PREPARED_LEDGER_S, PREPARED_LEDGERS_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor_state import NO_CURSOR_LEDGER, decode_node
 from quire_broker.managed_ledger.deletion import Deletions
-from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerMissingError
+from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerMissingError, OutdatedError
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
 from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
 from quire_broker.managed_ledger.nodes.offload_attempts import unreferenced_objects
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
+from quire_broker.managed_ledger.preparation import Preparation, prepare
 from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
@@ -61,6 +63,7 @@ class ManagedLedgerFactory:
         self._chance = chance
         self._availability = Availability(client, metadata)
         self._open: dict[str, asyncio.Task[ManagedLedger]] = {}
+        self._prepared: dict[str, Preparation] = {}
         self._background = Background()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -110,12 +113,63 @@ class ManagedLedgerFactory:
         return task.result().state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
 
     async def _open_one(self, name: str, *, create: bool, settings: ManagedLedgerSettings) -> ManagedLedger:
+        prepared = self._prepared.pop(name, None)
+        if prepared is not None:
+            try:
+                if prepared.context.settings == settings:
+                    return await self._take_over(name, prepared, create=create, settings=settings)
+            except OutdatedError as error:
+                _log.info("opening it without preparation: %s", error)
+            finally:
+                if not prepared.is_used:
+                    self._discard(prepared)
+        return await self._take_over(name, None, create=create, settings=settings)
+
+    async def _take_over(
+        self, name: str, prepared: Preparation | None, *, create: bool, settings: ManagedLedgerSettings
+    ) -> ManagedLedger:
         context = self._context(name, settings)
         try:
-            return await open_managed_ledger(context, self.cache.topic(), create=create)
+            return await open_managed_ledger(context, self.cache.topic(), prepared, create=create)
         except BaseException:
             await context.background.close()
             raise
+
+    async def prepare(self, name: str, settings: ManagedLedgerSettings | None = None) -> None:
+        """Create the ledger that the next `open` writes to, while another owner still writes. See `preparation`.
+
+        Does nothing for a managed ledger that does not exist. Errors of client and store.
+        """
+        if self._closed or name in self._prepared or len(self._prepared) >= PREPARED_LEDGERS_MAX:
+            return
+        opened = self._open.get(name)
+        prepared = await prepare(self._context(name, settings or self._settings))
+        if prepared is None:
+            return
+        if self._closed or name in self._prepared or self._open.get(name) is not opened:  # it was opened meanwhile
+            self._discard(prepared)
+            return
+        self._prepared[name] = prepared
+        self._loop.call_later(PREPARED_LEDGER_S, self._expire, name, prepared)
+
+    async def look_ahead(self, name: str) -> bool:
+        """Read what opening a managed ledger needs: its other owner has closed it. False if it is not prepared.
+
+        MetadataError.
+        """
+        prepared = self._prepared.get(name)
+        if prepared is None:
+            return False
+        await prepared.look_ahead()
+        return prepared.ahead is not None
+
+    def _expire(self, name: str, prepared: Preparation) -> None:
+        if self._prepared.get(name) is prepared:
+            del self._prepared[name]
+            self._discard(prepared)
+
+    def _discard(self, prepared: Preparation) -> None:
+        self._background.start(prepared.discard(), f"discarding ledger {prepared.writer.ledger_id}")
 
     def _context(self, name: str, settings: ManagedLedgerSettings) -> ManagedLedgerContext:
         background = Background()
@@ -170,6 +224,8 @@ class ManagedLedgerFactory:
         self._closed = True
         self._timer.cancel()
         await asyncio.gather(*(ledger.close() for ledger in self.opened))
+        unused, self._prepared = list(self._prepared.values()), {}
+        await asyncio.gather(*(prepared.discard() for prepared in unused), return_exceptions=True)
         self._open.clear()
         await self._background.close()
         await self.tier.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from quire_bookie.errors import LedgerError
+from quire_bookie.metadata.store import Check
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata
 from quire_broker.managed_ledger.stored_passwords import AcceptStored
 from quire_broker.offload.segment_writer import StoredEntries
@@ -62,6 +63,11 @@ class Writer(Handle, Protocol):
     @property
     def metadata(self) -> LedgerMetadata:
         """Its metadata at creation."""
+        ...
+
+    @property
+    def metadata_check(self) -> Check:
+        """The check of a transaction that the ledger exists and no other client changed its metadata."""
         ...
 
     @property
@@ -159,6 +165,10 @@ class Ledgers(Protocol):
 
         A ledger for which `accept_stored` returns true is opened with the password in its metadata.
         """
+        ...
+
+    async def read_metadata(self, ledger: LedgerId) -> LedgerMetadata:
+        """Return the stored metadata of a ledger. Raises NoSuchLedgerError if it does not exist."""
         ...
 
     async def delete_ledger(self, ledger: LedgerId) -> None:

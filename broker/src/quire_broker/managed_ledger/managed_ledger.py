@@ -31,6 +31,7 @@ from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
+from quire_broker.managed_ledger.preparation import Ahead, Preparation
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader, find_first
 from quire_broker.managed_ledger.trimming import trimmable
@@ -98,6 +99,9 @@ class ManagedLedger:
         self._listeners: list[Callable[[], None]] = []
         self._loop = asyncio.get_running_loop()
         self._trimming: asyncio.Task[None] | None = None
+        self._settle_s = 0.0
+        self.was_read_ahead = False
+        """Whether its list was read before it was opened: see `preparation`."""
         self._trim_due_s = self._loop.time() + context.settings.trim_interval_s
         if opened.lists.node.terminated is not None:
             self.state = ManagedLedgerState.TERMINATED
@@ -322,7 +326,7 @@ class ManagedLedger:
             await self.offloads.drop_copies()
             if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
                 self.offloads.run_due()
-        except MetadataError as error:
+        except (MetadataError, ManagedLedgerClosedError) as error:
             _log.info("could not trim %s now, trying again later: %s", self.name, error)
         finally:
             self._trimming = None
@@ -343,28 +347,55 @@ class ManagedLedger:
             self._cache.drop_before(min(cursor.read_position for cursor in cursors))
 
     # ---- the end
-    async def close(self) -> None:
-        """Store pending appends, save every cursor and close the ledger. Repeated calls are allowed."""
+    async def drain(self) -> None:
+        """Accept no more appends, and store the pending ones. The first step of `save`."""
+        if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
+            await self._appender.drain(_DRAIN_S)
+
+    async def save(self) -> None:
+        """Store pending appends, save every cursor and close the ledger. Then another owner may open it.
+
+        Repeated calls are allowed. Call `settle` afterwards.
+        """
         if self.state is ManagedLedgerState.CLOSED:
             return
+        await self.drain()
         fenced = self.state is ManagedLedgerState.FENCED
         self.state = ManagedLedgerState.CLOSED
+        self._settle_s = 0.0 if fenced else _DRAIN_S
+        for cursor in self._cursors.readers:
+            cursor.stop()
         if fenced:
             self._appender.refuse(ManagedLedgerClosedError(f"{self.name} is closed"))
             await self._appender.release()
-        else:
-            await self._appender.close(_DRAIN_S)
-            results = await asyncio.gather(
-                *(cursor.close() for cursor in self._cursors.durable.values()), return_exceptions=True
-            )
-            for result in results:
-                if isinstance(result, QuireError):
-                    _log.warning("could not save a cursor of %s, its last saved state is valid: %s", self.name, result)
-                elif isinstance(result, BaseException):
-                    raise result
-        for cursor in self._cursors.readers:
-            cursor.stop()
-        await self._release(0.0 if fenced else _DRAIN_S)
+            return
+        results = await asyncio.gather(
+            self._appender.release(),
+            self._end_writes(),
+            *(cursor.close() for cursor in self._cursors.durable.values()),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, QuireError):
+                _log.warning("could not save a cursor of %s, its last saved state is valid: %s", self.name, result)
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _end_writes(self) -> None:
+        """End what else writes the list of ledgers: a write after the next owner's look would fail its opening."""
+        await self.offloads.stop()
+        if self._trimming is not None:
+            await asyncio.wait({self._trimming}, timeout=_DRAIN_S)
+
+    async def settle(self) -> None:
+        """Finish deletions in the background, but not for long, and release every handle; call it after `save`."""
+        await self._release(self._settle_s)
+
+    async def close(self) -> None:
+        """Store everything, close the ledger and release every handle. Repeated calls are allowed."""
+        if self.state is not ManagedLedgerState.CLOSED:
+            await self.save()
+            await self.settle()
 
     async def _release(self, timeout_s: float) -> None:
         await self.offloads.stop()
@@ -399,25 +430,28 @@ class ManagedLedger:
         """Whether appends wait for a ledger."""
         return self._appender.state in (AppendState.SWITCHING, AppendState.NO_LEDGER)
 
-    async def recover_cursors(self) -> None:
+    async def recover_cursors(self, ahead: Ahead | None) -> None:
         """Load every stored cursor. Part of opening."""
-        await self._cursors.recover()
+        await self._cursors.recover(None if ahead is None else ahead.cursors)
 
 
-async def open_managed_ledger(context: ManagedLedgerContext, cache: TopicCache, *, create: bool) -> ManagedLedger:
+async def open_managed_ledger(
+    context: ManagedLedgerContext, cache: TopicCache, prepared: Preparation | None, *, create: bool
+) -> ManagedLedger:
     """Take over and load one managed ledger. Waits while the metadata store is unavailable.
 
-    After an error nothing is open.
+    After an error nothing is open; the prepared ledger is the caller's, unless `is_used`.
     """
-    settings = context.settings
-    opened = await retry_unavailable(
-        lambda: open_list(context, create=create), context.backoff(), settings.metadata_retry_s
-    )
+    wait_s, ahead = context.settings.metadata_retry_s, None if prepared is None else prepared.ahead
+    opened = await retry_unavailable(lambda: open_list(context, prepared, create=create), context.backoff(), wait_s)
     ledger = ManagedLedger(context, opened, cache)
+    ledger.was_read_ahead = ahead is not None
     try:
-        await retry_unavailable(ledger.recover_cursors, context.backoff(), settings.metadata_retry_s)
-        await retry_unavailable(context.deletions.resume, context.backoff(), settings.metadata_retry_s)
-        await retry_unavailable(context.segments.resume, context.backoff(), settings.metadata_retry_s)
+        await retry_unavailable(lambda: ledger.recover_cursors(ahead), context.backoff(), wait_s)
+        for resume in (context.deletions.resume, context.segments.resume):
+            context.background.start(
+                retry_unavailable(resume, context.backoff(), wait_s), f"deletions of {context.name} that were left"
+            )
     except BaseException:
         ledger.stop()
         await ledger.release()

@@ -2,21 +2,24 @@
 
 The take-over is safe for two reasons. The last ledger is opened with recovery, so the former owner can store nothing
 more in it. The list is changed by compare-and-set before anything is written to the new ledger, so the former owner
-can add no ledger of its own. The owner that loses the compare-and-set deletes the ledger that it just created.
+can add no ledger of its own. The owner that loses the compare-and-set deletes the ledger that it just created. A
+prepared ledger (`preparation`) and nodes that were read ahead are checked by the same compare-and-set.
 """
 
 import logging
 from dataclasses import dataclass, replace
 
 from quire_bookie.errors import BadVersionError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
+from quire_bookie.metadata.store import Check, Operation
 from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts
 from quire_broker.managed_ledger.context import ManagedLedgerContext
-from quire_broker.managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerMissingError
+from quire_broker.managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerMissingError, OutdatedError
 from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.list_store import ListStore, node_path
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList, LedgerRecord
 from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
+from quire_broker.managed_ledger.preparation import Ahead, Preparation
 
 _log = logging.getLogger("quire.managed_ledger")
 
@@ -29,11 +32,14 @@ class Opened:
     writer: Writer | None
 
 
-async def open_list(context: ManagedLedgerContext, *, create: bool) -> Opened:
+async def open_list(context: ManagedLedgerContext, prepared: Preparation | None, *, create: bool) -> Opened:
     """Take over the managed ledger. ManagedLedgerMissingError, ManagedLedgerFencedError; errors of client and store."""
     stored = context.node(node_path(context.name))
-    node = await _load(context, stored, create=create)
-    last = await _recover_last(context, node)
+    ahead = None if prepared is None else prepared.ahead
+    node = await _load(context, stored, ahead, create=create)
+    if prepared is not None and not prepared.follows(node.ledgers):
+        raise OutdatedError(f"{context.name} has a newer ledger than the prepared one")
+    last = await _recover_last(context, node, ahead)
     records = list(node.ledgers)
     if records and last is None:
         records.pop()  # the ledger was deleted before its removal from the list became known here
@@ -43,7 +49,7 @@ async def open_list(context: ManagedLedgerContext, *, create: bool) -> Opened:
     if last is not None:
         closed_ms = records[-1].closed_ms if records[-1].offloaded else context.clock.now_ms()
         records[-1] = records[-1].closed(last.entries, last.size_bytes, closed_ms)
-    writer = await _make_ledger(context)
+    writer = await _make_ledger(context) if prepared is None else prepared.writer
     if writer is None:
         # Readers are served, and the next append tries again. The compare-and-set below also fences the former owner.
         dropped = [record.ledger_id for record in records[:-1] if record.entries == 0]
@@ -53,9 +59,18 @@ async def open_list(context: ManagedLedgerContext, *, create: bool) -> Opened:
     if writer is not None:
         kept.append(LedgerRecord(writer.ledger_id))
     target = replace(node, ledgers=tuple(kept))
+    also: list[Operation] = [*context.deletions.record(dropped)]
+    checks: list[Check] = []
+    if prepared is not None:
+        prepared.is_used = True  # a list may contain it, also if this call is cancelled
+        also += prepared.operations
+        checks = prepared.checks
     try:
-        await stored.write(encode_list(target), context.deletions.record(dropped))
+        await stored.write(encode_list(target), also, checks)
     except BadVersionError as error:
+        if prepared is not None:
+            prepared.is_used = False
+            raise OutdatedError(f"{context.name} has changed since it was prepared") from error
         if writer is not None:
             context.background.spawn(context.maker.discard(writer), f"discarding ledger {writer.ledger_id}")
         raise ManagedLedgerFencedError(f"{context.name} was opened by another owner at the same time") from error
@@ -64,8 +79,10 @@ async def open_list(context: ManagedLedgerContext, *, create: bool) -> Opened:
     return Opened(ListStore(context.name, stored, target, ledgers, context.deletions, context.segments), writer)
 
 
-async def _load(context: ManagedLedgerContext, stored: StoredNode, *, create: bool) -> LedgerListNode:
-    value = await stored.load()
+async def _load(
+    context: ManagedLedgerContext, stored: StoredNode, ahead: Ahead | None, *, create: bool
+) -> LedgerListNode:
+    value = await stored.load() if ahead is None else stored.adopt(ahead.node)
     if value is None:
         if not create:
             raise ManagedLedgerMissingError(f"{context.name} does not exist")
@@ -76,10 +93,14 @@ async def _load(context: ManagedLedgerContext, stored: StoredNode, *, create: bo
     return decode_list(value or b"")
 
 
-async def _recover_last(context: ManagedLedgerContext, node: LedgerListNode) -> ClosedCounts | None:
+async def _recover_last(
+    context: ManagedLedgerContext, node: LedgerListNode, ahead: Ahead | None
+) -> ClosedCounts | None:
     if not node.ledgers:
         return None
     last = node.ledgers[-1].ledger_id
+    if ahead is not None and ahead.closed is not None and ahead.closed[0] == last:
+        return ahead.closed[1]
     try:
         return await context.maker.recover(last)
     except NoSuchLedgerError:

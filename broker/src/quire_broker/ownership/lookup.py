@@ -97,6 +97,12 @@ class Lookups:
         """Return the range text of the topic's bundle."""
         return (await self._owners.bundle_of(topic)).range
 
-    async def tenure(self, topic: TopicName) -> int:
-        """Return the tenure of the topic's bundle, see `Owners.confirmed_tenure`. Takes no bundle."""
-        return await self._owners.confirmed_tenure(await self._owners.bundle_of(topic))
+    async def tenure(self, topic: TopicName, read: bool) -> int:
+        """Return the tenure of the topic's bundle; with `read` see `Owners.confirmed_tenure`. Takes no bundle.
+
+        Waits for a bundle that another broker is giving to this one: its node has been read then.
+        """
+        bundle = await self._owners.bundle_of(topic)
+        if await self._owners.arrivals.wait(bundle.key) or not read:
+            return self._owners.tenure(bundle)
+        return await self._owners.confirmed_tenure(bundle)

@@ -15,8 +15,8 @@ topic is opened, because the event of a deletion may be late.
     in doubt  --RENEWED, another broker's node--> lost      `on_lost`: its topics are closed
 
 A planned move offers a bundle to one broker before it is released: the node stays ours, is `disabled`, and names the
-next owner, which replaces it by a node of its own when the topics are closed (`offer`, `accept`). No other broker takes
-it in between, and lookups wait.
+next owner, which replaces it by a node of its own when the topics are closed (`offer`, `offered`). No other broker
+takes it in between, and lookups wait.
 
 Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
 """
@@ -34,14 +34,13 @@ from quire_bookie.metadata.store import ABSENT, Check, Event, EventKind, Metadat
 from quire_broker.errors import ConflictError, NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName, TopicName
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
+from quire_broker.ownership.offers import OFFER, Arrivals, Offer, Readiness, offer_in
 from quire_broker.policies.bundles import range_of
 from quire_broker.policies.store import Json, PolicyStore, decode_json, encode_json
 
 OWNERS = "/namespace"
 ATTEMPTS_MAX = 5
 CONFIRM_RETRY_S = 1.0
-_OFFER = "quireOffer"
-"""Field of a node whose bundle is handed over; other brokers ignore it."""
 log = logging.getLogger("quire.broker.ownership")
 
 
@@ -104,15 +103,6 @@ def bundle_named(name: str) -> Bundle:
     return Bundle(NamespaceName(tenant, local), range_)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A bundle that its owner hands to broker `to`; it may be taken once `closed`. `topics`: those with clients."""
-
-    to: str
-    closed: bool = False
-    topics: tuple[str, ...] = ()
-
-
 class BundleMovesError(ServiceNotReadyError):
     """The bundle is changing its owner."""
 
@@ -150,16 +140,6 @@ def owner_urls(data: Json) -> BrokerUrls:
     return BrokerUrls(native, http, native_tls, http_tls, listeners_of(data.get("advertisedListeners")))
 
 
-def _offer_in(bundle: Bundle, node: Node) -> Offer | None:
-    """Return the offer in the node of another broker; None if it has none."""
-    data = decode_json(bundle.key, node.value).get(_OFFER)
-    if not isinstance(data, dict):
-        return None
-    topics = data.get("topics")
-    names = tuple(str(name) for name in topics) if isinstance(topics, list) else ()
-    return Offer(str(data.get("to") or ""), data.get("closed") is True, names)
-
-
 class Owners:
     """Takes bundles and finds the owners of others."""
 
@@ -169,7 +149,11 @@ class Owners:
         self._policies = policies
         self._urls = urls
         self._broker_id = broker_id
-        self._value = encode_json(_owner_data(urls))
+        self.data = _owner_data(urls)
+        """The content of the nodes of its bundles."""
+        self.arrivals = Arrivals()
+        self.readiness = Readiness(metadata)
+        self._value = encode_json(self.data)
         self._held: set[Bundle] = set()
         self._doubted: set[Bundle] = set()
         """Those of `_held` whose node the session may have lost."""
@@ -199,7 +183,7 @@ class Owners:
         self.on_retaken: Callable[[Bundle], None] = lambda bundle: None
         """Called, without waiting, for each bundle that is ours again and may have had another owner meanwhile."""
         self.on_modified: Callable[[Bundle], None] = lambda bundle: None
-        """Called, without waiting, for each bundle of others whose node was rewritten: it may be an offer."""
+        """Called, without waiting, for each bundle of others that was rewritten, or changed while it is expected."""
         self._forget_session = metadata.on_session(self._session_changed)
 
     @property
@@ -250,10 +234,11 @@ class Owners:
             self._compare(bundle, self._tenures[bundle], await self._metadata.get(bundle.key))
         return self.tenure(bundle)
 
-    async def owner_of(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
+    async def owner_of(self, bundle: Bundle, *, take: bool = True, known: Node | None = None) -> Owner | None:
         """Return the owner of the bundle. With `take`, a free one or one of a dead run of ours is taken, else None.
 
-        While the session is lost, a bundle in doubt counts as ours, without asking the store.
+        While the session is lost, a bundle in doubt counts as ours, without asking the store. `known`: the bundle's
+        node, if it was just read.
         """
         if self.certain(bundle) or (self._session_lost and bundle in self._held):
             return Owner(self._urls, ours=True)
@@ -265,7 +250,7 @@ class Owners:
                         return Owner(self._urls, ours=True)
                     if bundle in self._leaving:
                         raise _unloading(bundle)
-                    node = await self._metadata.get(bundle.key)
+                    node, known = known or await self._metadata.get(bundle.key), None
                     free = node is None or self._left_behind(node)
                     if free and (not take or self._draining) and bundle not in self._held:
                         return None
@@ -280,7 +265,7 @@ class Owners:
         """Try once; None if another broker changed the node meanwhile."""
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
-        given = node is not None and not node.owned and self._is_given(bundle, node)
+        given = node is not None and not node.owned and self._is_given(node)
         if node is not None and not node.owned and not given:
             if not self._left_behind(node):
                 self._drop_lost(bundle)
@@ -384,8 +369,8 @@ class Owners:
             except BadVersionError:
                 log.info("the node of %s has changed: it is left", bundle)
 
-    def _is_given(self, bundle: Bundle, node: Node) -> bool:
-        offer = _offer_in(bundle, node)
+    def _is_given(self, node: Node) -> bool:
+        offer = offer_in(node)
         return offer is not None and offer.closed and offer.to == self._broker_id and not self._draining
 
     async def offer(self, bundle: Bundle, offer: Offer, version: int | None = None) -> int:
@@ -398,11 +383,11 @@ class Owners:
             if node is None or not node.owned:
                 raise BadVersionError(f"the node of {bundle} is not ours any more")
             version = node.version
-        data = _owner_data(self._urls) | {"disabled": True, _OFFER: asdict(offer)}
+        data = self.data | {"disabled": True, OFFER: asdict(offer)}
         return await self._metadata.put(bundle.key, encode_json(data), expected=version, ephemeral=True)
 
-    async def accept(self, bundle: Bundle) -> Offer | None:
-        """Return the offer of the bundle to this broker, if any; a closed bundle is ours then. MetadataError.
+    async def offered(self, bundle: Bundle) -> tuple[Offer, Node] | None:
+        """Return the offer of the bundle to this broker, if any, and the node that holds it. MetadataError.
 
         An offer of ours that was written after the bundle was released is withdrawn: else no broker could take it.
         """
@@ -413,14 +398,13 @@ class Owners:
             await self._metadata.delete(bundle.key, expected=node.version)
         if self._draining:
             return None
-        offer = None if node is None or node.owned else _offer_in(bundle, node)
-        if offer is None or offer.to != self._broker_id:
-            return None
-        if offer.closed:
-            owner = await self.owner_of(bundle)
-            if owner is None or not owner.ours:
-                return None
-        return offer
+        offer = None if node is None or node.owned else offer_in(node)
+        return None if node is None or offer is None or offer.to != self._broker_id else (offer, node)
+
+    async def take_offered(self, bundle: Bundle, node: Node) -> bool:
+        """Take a closed bundle whose node was read with its offer. Return whether it is ours now. MetadataError."""
+        owner = await self.owner_of(bundle, known=node)
+        return owner is not None and owner.ours
 
     async def successor(self, bundle: Bundle, wait_s: float) -> Owner | None:
         """Return the broker that took a bundle which we offered; None if none did in that time. MetadataError."""
@@ -556,7 +540,8 @@ class Owners:
         if lost_events:
             return list(self._held)
         bundle = bundle_named(event.key.removeprefix(f"{OWNERS}/"))
-        if event.kind is EventKind.MODIFIED and bundle not in self._held:
+        rewritten = event.kind is EventKind.MODIFIED or self.arrivals.expects(bundle.key)
+        if rewritten and bundle not in self._held:
             self.on_modified(bundle)
         return [bundle] if bundle in self._held else []
 

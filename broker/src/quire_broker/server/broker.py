@@ -35,6 +35,7 @@ from quire_broker.server.handover import Handover
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened, PermissionWatch
 from quire_broker.server.ports import Ports
+from quire_broker.server.receiving import Receiving
 from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
 from quire_broker.settings.balancing import BalancingSettings
@@ -135,7 +136,7 @@ class RunningBroker:
         self.balancing.assignments.on_move = self._move_bundle
         self.isolation = opened.isolation
         self.handover = Handover(self.owners, self.topics, self.policies, self.background, self.isolation.successor)
-        self.owners.on_modified = self.handover.modified
+        self.owners.on_modified = Receiving(self.owners, self.topics, self.policies, self.background).modified
 
     @property
     def background_failures(self) -> int:

@@ -1,26 +1,36 @@
-"""Moves bundles to other brokers so that their clients wait as briefly as possible, and receives those of others.
+"""Moves bundles to other brokers so that their clients wait as briefly as possible.
 
-    old owner                                     new owner
-    offer the bundle to one broker                read the policies
+    old owner                                     new owner (`receiving`)
+    offer the bundle to one broker          -->   prepare the topics with clients
+    wait until it is ready                  <--   answer the offer
     close idle topics, then those with clients
     complete the offer, with their names    -->   take the bundle, load these topics
     name the new owner to all clients       -->   their requests wait for the load
 
-Without another broker the bundle is released. Each step may fail: then clients look up their topics. A new owner fences
-the ledgers whatever the old one believes, so the offer saves time and guarantees nothing.
+The last two steps of the old owner are simultaneous if the new one has answered; else clients are sent there when it
+owns the bundle. Without another broker the bundle is released. Each step may fail: then clients look up their topics. A
+new owner fences the ledgers whatever the old one believes, so the offer saves time and guarantees nothing.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from quire_bookie.env.background import Background
 from quire_bookie.errors import MetadataError, QuireError
 from quire_broker.errors import ServiceNotReadyError
-from quire_broker.limits import HANDOVER_LOADS_MAX, HANDOVER_TAKE_S, HANDOVER_TOPICS_MAX, HANDOVERS_MAX
-from quire_broker.names import parse_topic
-from quire_broker.ownership.owners import BrokerUrls, Bundle, Offer, Owners
+from quire_broker.limits import (
+    HANDOVER_PREPARE_S,
+    HANDOVER_SILENT_S,
+    HANDOVER_TAKE_S,
+    HANDOVER_TOPICS_MAX,
+    HANDOVERS_MAX,
+)
+from quire_broker.ownership.offers import Offer
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners, owner_urls
 from quire_broker.policies.store import PolicyStore
+from quire_broker.server.steps import Steps
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
 from quire_broker.wire.kinds import Moved
@@ -33,6 +43,17 @@ log = logging.getLogger("quire.broker.handover")
 def moved_to(urls: BrokerUrls) -> Moved | None:
     """Return the addresses for close commands. None: clients may use a named listener, and which is not known."""
     return None if urls.listeners else Moved(urls.native, urls.native_tls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The next owner of a bundle that is offered to it."""
+
+    broker_id: str
+    version: int
+    """The version of the bundle's node with the offer."""
+    ready: BrokerUrls | None = None
+    """Its addresses, once it has prepared the topics."""
 
 
 class Handover:
@@ -52,7 +73,8 @@ class Handover:
         self._policies = policies
         self._background = background
         self._successor = successor
-        self._loads = asyncio.Semaphore(HANDOVER_LOADS_MAX)
+        self._silent_until_s: dict[str, float] = {}
+        """Brokers that did not prepare in time, by id: other moves to them do not wait."""
         self.moved = 0
         """Bundles that another broker took from this one."""
 
@@ -75,12 +97,15 @@ class Handover:
         if not self._owners.leave(bundle):
             return
         closed: list[Topic] = []
-        moved = None
+        moved, steps = None, Steps()
         try:
-            target, version = await self._begin(bundle, to)
-            await self._close(await self.topics_of(bundle), closed)
+            topics = await self.topics_of(bundle)
+            target = await self._begin(bundle, to, topics)
+            steps.done("prepared")
+            await self._close(topics, closed)
+            steps.done("closed")
             if target is not None:
-                moved = await self._complete(bundle, target, version, closed)
+                moved = await self._give(bundle, target, closed, steps)
         finally:
             try:
                 await self._owners.release(bundle)  # one that was taken is no longer ours
@@ -88,15 +113,37 @@ class Handover:
                 for topic in closed:
                     self._topics.let_go(topic, moved)
 
-    async def _begin(self, bundle: Bundle, to: str | None) -> tuple[str | None, int]:
-        """Choose the next owner and announce the move, so that no other broker takes the bundle."""
+    async def _begin(self, bundle: Bundle, to: str | None, topics: list[Topic]) -> _Target | None:
+        """Choose the next owner and announce the move, so that no other broker takes the bundle. Let it prepare."""
         try:
             target = await self._successor(bundle) if to is None else to
-            if target is not None and target != NO_BROKER:
-                return target, await self._owners.offer(bundle, Offer(target))
+            if target is None or target == NO_BROKER:
+                return None
+            names = _used(topics)
+            if not names or self._is_silent(target):
+                return _Target(target, await self._owners.offer(bundle, Offer(target, topics=names)))
+            return await self._prepared(bundle, Offer(target, topics=names))
         except (MetadataError, ServiceNotReadyError) as error:
             log.warning("%s is closed without a new owner: %s", bundle, error)
-        return None, 0
+        return None
+
+    def _is_silent(self, broker_id: str) -> bool:
+        return asyncio.get_running_loop().time() < self._silent_until_s.get(broker_id, 0.0)
+
+    async def _prepared(self, bundle: Bundle, offer: Offer) -> _Target:
+        """Offer the bundle, and wait for a short time until the next owner is ready."""
+        readiness = self._owners.readiness
+        async with readiness.watching(str(bundle)) as watch:
+            version = await self._owners.offer(bundle, offer)
+            try:
+                async with asyncio.timeout(HANDOVER_PREPARE_S):
+                    data = await readiness.answer(watch, str(bundle), version)
+            except TimeoutError:
+                log.info("%s is given to %s, which did not prepare in time", bundle, offer.to)
+                self._silent_until_s[offer.to] = asyncio.get_running_loop().time() + HANDOVER_SILENT_S
+                return _Target(offer.to, version)
+        self._silent_until_s.pop(offer.to, None)
+        return _Target(offer.to, version, owner_urls(data))
 
     async def _close(self, topics: list[Topic], closed: list[Topic]) -> None:
         """Close the ledgers: of idle topics first, so that the others wait less. Add those closed to `closed`.
@@ -116,43 +163,32 @@ class Handover:
                 if failure is not None:
                     raise failure
 
-    async def _complete(self, bundle: Bundle, to: str, version: int, closed: list[Topic]) -> Moved | None:
-        names = tuple(str(topic.name) for topic in closed if topic.used)[:HANDOVER_TOPICS_MAX]
-        try:
-            await self._owners.offer(bundle, Offer(to, closed=True, topics=names), version)
-            owner = await self._owners.successor(bundle, HANDOVER_TAKE_S)
-        except (MetadataError, ServiceNotReadyError) as error:
-            log.warning("%s was not handed to %s: %s", bundle, to, error)
-            return None
+    async def _give(self, bundle: Bundle, target: _Target, closed: list[Topic], steps: Steps) -> Moved | None:
+        """Complete the offer, and send the clients to the new owner, at once if it is ready. Return where it is."""
+        giving = asyncio.ensure_future(self._complete(bundle, target, _used(closed)))
+        if target.ready is not None:
+            for topic in closed:
+                self._topics.let_go(topic, moved_to(target.ready))
+        owner = await giving
+        steps.done("taken")
         if owner is None:
-            log.warning("%s was not taken by %s: it is released", bundle, to)
             return None
         self.moved += 1
-        log.info("%s is served by %s now", bundle, owner.urls.clients)
-        return moved_to(owner.urls)
+        log.info("%s is served by %s now: %s", bundle, owner.clients, steps)
+        return moved_to(owner)
 
-    def modified(self, bundle: Bundle) -> None:
-        """Look whether another broker offers the bundle to this one."""
-        self._background.start(self._receive(bundle), f"look at {bundle}")
-
-    async def _receive(self, bundle: Bundle) -> None:
+    async def _complete(self, bundle: Bundle, target: _Target, names: tuple[str, ...]) -> BrokerUrls | None:
+        """Let the next owner take the bundle. None if it does not."""
         try:
-            offer = await self._owners.accept(bundle)
-            if offer is None:
-                return
-            await self._policies.policies(bundle.namespace)
+            await self._owners.offer(bundle, Offer(target.broker_id, closed=True, topics=names), target.version)
+            owner = await self._owners.successor(bundle, HANDOVER_TAKE_S)
         except (MetadataError, ServiceNotReadyError) as error:
-            log.info("%s is not taken: %s", bundle, error)
-            return
-        for name in offer.topics[:HANDOVER_TOPICS_MAX]:
-            self._background.start(self._load(name), f"load {name}, which was handed over")
-
-    async def _load(self, name: str) -> None:
-        async with self._loads:
-            try:
-                await self._topics.get(parse_topic(name), create=False)
-            except QuireError as error:
-                log.info("%s is loaded when a client asks for it: %s", name, error)
+            log.warning("%s was not handed to %s: %s", bundle, target.broker_id, error)
+            return None
+        if owner is None:
+            log.warning("%s was not taken by %s: it is released", bundle, target.broker_id)
+            return None
+        return owner.urls
 
     async def drain(self) -> None:
         """Hand every bundle to other brokers, and take none any more."""
@@ -167,3 +203,8 @@ class Handover:
                     log.warning("could not release %s: %s", bundle, error)
 
         await asyncio.gather(*(one(bundle) for bundle in self._owners.held))
+
+
+def _used(topics: list[Topic]) -> tuple[str, ...]:
+    """Return the names of the topics with clients, up to the bound of an offer."""
+    return tuple(str(topic.name) for topic in topics if topic.used)[:HANDOVER_TOPICS_MAX]

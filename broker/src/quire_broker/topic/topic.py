@@ -352,6 +352,7 @@ class Topic:
     async def quiesce(self) -> None:
         """Store pending appends, save the state and close the ledger. Afterwards another broker may load the topic.
 
+        `ledger.settle` is left to the caller.
         The clients stay connected until `disconnect`. What they send from now on is dropped: they send it again to the
         next owner.
         """
@@ -359,9 +360,10 @@ class Topic:
         for subscription in list(self.subscriptions.values()):
             self._stopped += await subscription.stop()
         self.subscriptions.clear()
+        await self.ledger.drain()
         if self.deduplication is not None and self._failure is None:
-            self.deduplication.snapshot()  # the ledger saves it with its cursors
-        await self.ledger.close()
+            self.deduplication.snapshot()  # of all entries: then the next owner replays none. The ledger saves it
+        await self.ledger.save()
 
     def disconnect(self, moved: Moved | None = None) -> None:
         """Disconnect all clients: they go to the new broker, or look the topic up again.

@@ -23,6 +23,7 @@ from quire_broker.errors import (
 )
 from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.offload.policies import with_policies
@@ -82,9 +83,9 @@ class Topics:
         settings: TopicsSettings,
         background: Background,
         clock: WallClock,
-        tenure: Callable[[TopicName], Awaitable[int]],
+        tenure: Callable[[TopicName, bool], Awaitable[int]],
     ) -> None:
-        """Create the registry. `tenure` of a topic's ownership: see `Owners.confirmed_tenure`."""
+        """Create the registry. `tenure` of a topic's ownership, read or as known: see `Lookups.tenure`."""
         self._factory = factory
         self._policies = policies
         self._settings = settings
@@ -94,6 +95,9 @@ class Topics:
         self._loaded: dict[TopicName, Topic] = {}
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
+        self._settling = Background()
+        self.arriving: set[TopicName] = set()
+        """Topics whose lists of ledgers were read before this broker took their bundles."""
         self._closed = False
 
     @property
@@ -151,7 +155,7 @@ class Topics:
         policies = await self._policies.policies(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} not found")
-        tenure = await self._tenure(name)
+        tenure = await self._tenure(name, True)
         if not tenure:
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
         create = create and (may_create or await self._may_create(name, policies))
@@ -168,7 +172,10 @@ class Topics:
         try:
             await topic.load()
             await self._copy_subscriptions(topic)
-            if await self._tenure(name) != tenure:
+            # Another owner may have taken the bundle and opened the ledger before this broker read its list. That
+            # cannot be if the list was read before the bundle was taken: the transaction that opened it compares it.
+            is_sure = ledger.was_read_ahead and name in self.arriving
+            if await self._tenure(name, not is_sure) != tenure:
                 raise ServiceNotReadyError(f"{name} was taken over by another broker while it was loaded")
             usable = True
         finally:
@@ -176,6 +183,28 @@ class Topics:
                 await ledger.close()
         self._loaded[name] = topic
         return topic
+
+    async def prepare(self, name: TopicName) -> None:
+        """Prepare to open the ledger of a topic that another broker serves, or this one. QuireError."""
+        policies = await self._policies.policies(name.namespace)
+        if policies is not None:
+            await self._factory.prepare(name.ledger_name, ledger_settings(self._settings.ledger, policies))
+
+    async def look_ahead(self, name: TopicName) -> bool:
+        """Read what opening a ledger needs, when the other broker has closed it. False if it is not prepared.
+
+        QuireError.
+        """
+        return await self._factory.look_ahead(name.ledger_name)
+
+    async def open_ahead(self, name: TopicName) -> ManagedLedger:
+        """Open the ledger of a topic that was read ahead, while this broker takes its bundle; `get` uses it.
+
+        If the bundle is not taken, the caller closes it. QuireError.
+        """
+        policies = await self._policies.policies(name.namespace)
+        settings = ledger_settings(self._settings.ledger, policies or {})
+        return await self._factory.open(name.ledger_name, create=False, settings=settings)
 
     async def _copy_subscriptions(self, topic: Topic) -> None:
         """Create the subscriptions of the first partition on an added one, so that they miss no message.
@@ -285,8 +314,27 @@ class Topics:
         topic = self._loaded.get(name)
         if topic is None or not topic.used:
             await self.unload(name)
-        elif await self.quiesce(topic):
+            return
+        await self._attempt(self.prepare(name), name)
+        if await self.quiesce(topic):
+            await self._attempt(self.look_ahead(name), name)
             self.let_go(topic, here)
+            await self.load_again(name)
+
+    @staticmethod
+    async def _attempt(preparation: Awaitable[object], name: TopicName) -> None:
+        """Wait for a step without which the topic only takes longer to load."""
+        try:
+            await preparation
+        except QuireError as error:
+            log.info("%s is loaded without preparation: %s", name, error)
+
+    async def load_again(self, name: TopicName) -> None:
+        """Load a topic that has clients, before they ask for it."""
+        try:
+            await self.get(name, create=False)
+        except QuireError as error:
+            log.info("%s is loaded when a client asks for it: %s", name, error)
 
     async def _unload(self, topic: Topic) -> None:
         if await self.quiesce(topic):
@@ -313,7 +361,9 @@ class Topics:
             log.warning("closed %s with an error: %s", name, error)
             closed = True
         finally:
-            if not closed:
+            if closed:
+                self._settling.start(topic.ledger.settle(), f"the end of {name}")
+            else:
                 self.let_go(topic)
         return True
 
@@ -371,3 +421,4 @@ class Topics:
         """Unload everything, several topics at once."""
         self._closed = True
         await asyncio.gather(*(self._unload(topic) for topic in self.loaded))
+        await self._settling.drain()

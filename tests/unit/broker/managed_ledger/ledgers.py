@@ -19,6 +19,7 @@ from quire_bookie.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
+from quire_bookie.metadata.store import ABSENT, Check
 from quire_bookie.model import (
     BookieId,
     Buffer,
@@ -101,6 +102,10 @@ class FakeWriter:
     @property
     def metadata(self) -> LedgerMetadata:
         return self._world.ledger(self.ledger_id).metadata
+
+    @property
+    def metadata_check(self) -> Check:
+        return Check(f"/ledgers/{self.ledger_id}", ABSENT)  # the fake keeps them elsewhere
 
     def submit(self, payloads: Sequence[Payload]) -> EntryId:
         if self._error is not None:
@@ -313,6 +318,11 @@ class FakeClient:
             await asyncio.sleep(0)
             _close(found, len(found.entries))
         return FakeReader(self.world, ledger)
+
+    async def read_metadata(self, ledger: LedgerId) -> LedgerMetadata:
+        await asyncio.sleep(0)
+        self.world.check_metadata()
+        return self.world.ledger(ledger).metadata
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
         await asyncio.sleep(0)

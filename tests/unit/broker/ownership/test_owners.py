@@ -19,7 +19,8 @@ from quire_bookie.metadata.store import SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.lookup import Lookups
-from quire_broker.ownership.owners import BrokerUrls, Bundle, Offer, Owners
+from quire_broker.ownership.offers import Offer
+from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.ownership.registration import Registration
 from quire_broker.policies.store import PolicyStore, encode_json
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -377,7 +378,7 @@ async def test_an_offer_that_is_written_after_its_bundle_was_released_is_withdra
     third = owners(server, BrokerUrls("pulsar://c:1", "http://c:2"))[1]
     with pytest.raises(ServiceNotReadyError):
         await third.owner_of(BUNDLE)
-    assert await mine.accept(BUNDLE) is None
+    assert await mine.offered(BUNDLE) is None
     assert KEY not in server.nodes
     for task in running:
         task.cancel()

@@ -83,7 +83,7 @@ class Broker:
             process.factory, self.policies, TopicsSettings(**settings), self.background, VirtualClock(), self._owns
         )
 
-    async def _owns(self, name: TopicName) -> bool:
+    async def _owns(self, name: TopicName, read: bool) -> bool:
         return self.owned
 
     async def namespace(self) -> None:

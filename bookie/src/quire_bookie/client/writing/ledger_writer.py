@@ -32,7 +32,8 @@ from quire_bookie.client.writing.closing import close_ledger, writer_conflict
 from quire_bookie.client.writing.ensemble_changes import EnsembleChanges
 from quire_bookie.client.writing.explicit_lac import ExplicitLacs
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError, QuireError
-from quire_bookie.metadata.store import Versioned
+from quire_bookie.metadata import layout
+from quire_bookie.metadata.store import Check, Versioned
 from quire_bookie.model import (
     ENTRY_HEADER_BYTES,
     NO_ENTRY,
@@ -147,6 +148,11 @@ class LedgerWriter:
     def metadata(self) -> LedgerMetadata:
         """The metadata as last read or written by this writer."""
         return self._changes.stored.value
+
+    @property
+    def metadata_check(self) -> Check:
+        """The check of a transaction that the ledger exists and no other client changed its metadata."""
+        return Check(layout.ledger_path(self.ledger_id), self._changes.stored.version)
 
     @property
     def state(self) -> WriterState:

@@ -430,8 +430,8 @@ class Appender:
             self.refuse(ManagedLedgerTerminatedError(f"{self._lists.name} is terminated"))
             return last
 
-    async def close(self, drain_s: float) -> None:
-        """Wait up to `drain_s` seconds for pending appends, refuse the rest and close the ledger."""
+    async def drain(self, drain_s: float) -> None:
+        """Accept no more appends. Wait up to `drain_s` seconds for pending ones, and refuse the rest."""
         if self.state is AppendState.OPEN:
             self._flush()
         closed = ManagedLedgerClosedError(f"{self._lists.name} is closed")
@@ -447,7 +447,6 @@ class Appender:
         self.refuse(closed)
         if self._switch is not None:
             self._switch.cancel()
-        await self.release()
 
     async def release(self) -> None:
         """Close the ledger being written if possible. Appends must already be refused."""

@@ -24,6 +24,7 @@ from quire_bookie.errors import (
     NoSuchLedgerError,
     QuireError,
 )
+from quire_bookie.metadata.store import Node
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor_state import (
@@ -95,11 +96,15 @@ class CursorStore:
         self.cursor_properties = dict(cursor_properties)
         await self._write_node(NO_CURSOR_LEDGER, state)
 
-    async def load(self, ledgers: LedgerList) -> CursorState:
-        """Return the last valid state. CursorMissingError, CursorStateError; errors of the metadata store."""
+    async def load(self, ledgers: LedgerList, known: Node | None = None) -> CursorState:
+        """Return the last valid state. CursorMissingError, CursorStateError; errors of the metadata store.
+
+        `known`: the cursor's node, if it was just read.
+        """
         before = None
         while True:
-            value = await self._stored.load()
+            value = await self._stored.load() if known is None else self._stored.adopt(known)
+            known = None
             state = await self._load(value, ledgers, gone=before)
             if state is not None:
                 return state

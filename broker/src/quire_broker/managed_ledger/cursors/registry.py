@@ -6,6 +6,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.retrying import retry_unavailable
+from quire_bookie.metadata.store import Node
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.cursors.cursor_fix import aligned
@@ -72,16 +73,20 @@ class Cursors:
         marks = [cursor.holds_back for cursor in self.durable.values()]
         return slowest_mark_delete([*marks, *self._arriving.values()])
 
-    async def recover(self) -> None:
-        """Load every cursor that has a node. Raises the first error of a cursor that cannot be loaded."""
-        names = await self._context.store.children(node_path(self._context.name))
+    async def recover(self, known: Mapping[str, Node] | None = None) -> None:
+        """Load every cursor that has a node. Raises the first error of a cursor that cannot be loaded.
+
+        `known`: the nodes by their encoded names, if they were just read.
+        """
+        nodes = known or {}
+        names = await self._context.store.children(node_path(self._context.name)) if known is None else list(nodes)
         gate = asyncio.Semaphore(_LOADS_AT_ONCE)
 
         async def load(encoded: str) -> None:
             async with gate:
                 name = unquote_plus(encoded)
                 store = self._store_of(encoded)
-                state = aligned(await store.load(self._lists.ledgers), self._lists.ledgers)
+                state = aligned(await store.load(self._lists.ledgers, nodes.get(encoded)), self._lists.ledgers)
                 self.durable[name] = self._make(name, state, store)
 
         results = await asyncio.gather(*(load(encoded) for encoded in names), return_exceptions=True)

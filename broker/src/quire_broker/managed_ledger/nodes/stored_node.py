@@ -13,7 +13,7 @@ from quire_bookie.errors import (
     MetadataUnavailableError,
     MetadataUnknownError,
 )
-from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Operation, Put
+from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put
 
 
 class StoredNode:
@@ -27,20 +27,24 @@ class StoredNode:
 
     async def load(self) -> bytes | None:
         """Read the value and remember its version; None if there is no such node."""
-        node = await self._store.get(self.key)
+        return self.adopt(await self._store.get(self.key))
+
+    def adopt(self, node: Node | None) -> bytes | None:
+        """Do the same with a node that was just read."""
         self.version = ABSENT if node is None else node.version
         return None if node is None else node.value
 
-    async def write(self, value: bytes, also: Sequence[Operation] = ()) -> None:
-        """Replace the value, in one transaction with `also`.
+    async def write(self, value: bytes, also: Sequence[Operation] = (), checks: Sequence[Check] = ()) -> None:
+        """Replace the value, in one transaction with `also`, if the `checks` hold.
 
-        BadVersionError: another owner wrote it. MetadataUnavailableError: certainly not done. Cancelled: may be done.
+        BadVersionError: another owner wrote it, or a check failed. MetadataUnavailableError: certainly not done.
+        Cancelled: may be done.
         """
         unknown = False
         while True:
             try:
-                if also:
-                    await self._store.transact([Check(self.key, self.version)], [Put(self.key, value), *also])
+                if also or checks:
+                    await self._store.transact([Check(self.key, self.version), *checks], [Put(self.key, value), *also])
                 else:
                     await self._store.put(self.key, value, expected=self.version)
             except MetadataUnknownError:
