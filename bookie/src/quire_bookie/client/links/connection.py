@@ -175,8 +175,9 @@ class BookieConnection:
                 # Connecting may take seconds, and requests do not contain the bookie id.
                 transport.abort()
                 raise OSError("its address changed meanwhile")
-        except (OSError, TimeoutError, ValueError, OverflowError) as error:
-            # ValueError and OverflowError: a registration with an invalid host or port.
+        except (OSError, TimeoutError, ValueError, OverflowError, RuntimeError) as error:
+            # ValueError and OverflowError: a registration with an invalid host or port. RuntimeError: from uvloop, for
+            # a socket that was closed meanwhile.
             self._connecting = False
             self.stats.connect_failures += 1
             reason = str(error) or "timed out"

@@ -66,6 +66,8 @@ async def ask_once(
         if is_sent:
             raise
         raise OSError(f"no connection within {timeout_s:g} s") from error
+    except RuntimeError as error:  # from uvloop, for a socket that was closed meanwhile
+        raise OSError(str(error)) from error
 
 
 class BookieSpace(NamedTuple):

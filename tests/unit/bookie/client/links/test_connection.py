@@ -5,6 +5,8 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
+import pytest
+
 from quire_bookie.client.links.bookie_link import Purpose
 from quire_bookie.client.links.connection import BookieConnection
 from quire_bookie.client.links.pool import ConnectionPool
@@ -315,6 +317,22 @@ def test_no_request_is_sent_to_an_address_that_belongs_to_another_bookie_when_co
         answer = await world.read(1)
         assert isinstance(answer, BookieUnavailableError) and "its address changed" in str(answer)
         assert world.bookie.asked == []
+
+    _run(scenario)
+
+
+def test_a_connection_attempt_that_fails_unexpectedly_is_not_the_last_one() -> None:
+    async def scenario(world: _World) -> None:
+        async def closed(*_: object) -> None:
+            # What uvloop raises for a write to a socket that was closed meanwhile.
+            raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+        link = world.link
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.loop, "create_connection", closed)
+            assert isinstance(await world.read(0), BookieUnavailableError)
+        assert isinstance(await world.read(0), NoSuchLedgerError)
+        assert link.stats.connects == 1
 
     _run(scenario)
 
