@@ -403,8 +403,9 @@ def _cursor_advice(parameters: Parameters, row: Row) -> list[Advice]:
             Advice(
                 Level.ACT,
                 f"{name} is ahead of the last known entry ({row['mark_ledger']}:{row['mark_entry']}).",
-                "Consumers would skip new messages up to there. Reset the cursor to the last message; after a restore "
-                "of metadata look for ledgers that were not restored.",
+                "Compare it with the internal stats of the topic, which its broker answers. If they agree, consumers "
+                "would skip new messages up to there: look for ledgers that a restore of metadata did not bring back "
+                "(quire topic lost), before you reset the cursor to the last message.",
             )
         )
     if row["backlog"] and (row["per_s"] or 0) > 0:

@@ -66,9 +66,9 @@ def remaining(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame) -> DataF
 def backlog(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: float) -> DataFrame:
     """Return a row per cursor: backlog in entries and bytes, age of the oldest unacknowledged entry, holes, `ahead`.
 
-    `ahead`: its mark-delete position is beyond the last known entry, as after a loss of metadata or of the newest entry
-    counts; its backlog is 0 then. `oldest_age_s`: of the first unacknowledged entry, estimated within its ledger's
-    time.
+    `ahead`: its mark-delete position is beyond the last entry of closed ledgers, as after a loss of metadata; its
+    backlog is 0 then. In an open ledger a cursor may be ahead of the entries that were read: only the owner knows the
+    newest ones. `oldest_age_s`: of the first unacknowledged entry, estimated within its ledger's time.
     """
     rows = remaining(ledgers, cursors, acked)
     age = F.when(F.col("left") > 0, F.lit(now_s) - _written_s(F.col("first_unacked"), now_s))
@@ -83,6 +83,7 @@ def backlog(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: flo
             "_last"
         ),
         F.max("ledger").alias("_newest"),
+        F.collect_set(F.when(F.col("state") == "open", F.col("ledger"))).alias("_open"),
     )
     gaps = holes(ledgers, cursors, acked, now_s)
     summed = gaps.groupBy(*_CURSOR).agg(
@@ -96,7 +97,8 @@ def backlog(ledgers: DataFrame, cursors: DataFrame, acked: DataFrame, now_s: flo
         (F.col("mark_entry") >= 0) | (F.col("mark_ledger") > F.col("_newest")) | F.col("_newest").isNull()
     )
     # Before anything was written a cursor is at (-1, -1), which does not count as ahead.
-    ahead = F.coalesce(beyond & (F.col("mark_ledger") >= 0), F.lit(False))
+    is_open = F.array_contains(F.coalesce("_open", F.array().cast("array<bigint>")), F.col("mark_ledger"))
+    ahead = F.coalesce(beyond & (F.col("mark_ledger") >= 0) & ~is_open, F.lit(False))
     return (
         cursors.join(sums, list(_CURSOR), "left")
         .join(ends, list(_TOPIC), "left")

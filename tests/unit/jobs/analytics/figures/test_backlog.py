@@ -42,7 +42,7 @@ def test_backlogs_of_cursors_at_different_positions(spark: SparkSession) -> None
         ("new", -1, -1),  # at the very beginning
         ("trimmed", 0, 7),  # its ledger was deleted
         ("done", 3, 49),
-        ("next", 3, 60),  # after the last entry
+        ("next", 3, 60),  # after the last entry that was read, of the open ledger
         ("beyond", 9, -1),  # in a ledger that is not listed
     )
     rows = backlog.backlog(three(spark), marks, acked(spark, (2, 10, 19), (3, 0, 9), (3, 45, 99)), NOON_S)
@@ -55,7 +55,7 @@ def test_backlogs_of_cursors_at_different_positions(spark: SparkSession) -> None
         "next": 0,
         "beyond": 0,
     }
-    assert {name for name, row in by_name.items() if row.ahead} == {"next", "beyond"}
+    assert {name for name, row in by_name.items() if row.ahead} == {"beyond"}
     first = by_name["s"]
     assert first.backlog_bytes == 100 + 900 + 350
     # Entry 90 of 100 of an hour that ended two hours ago.
@@ -63,6 +63,14 @@ def test_backlogs_of_cursors_at_different_positions(spark: SparkSession) -> None
     # 1:90-99 (to the ledger's end), 2:0-9, 2:20-99, 3:10-44; acknowledgements of missing entries do not count.
     assert (first.holes, first.hole_entries) == (4, 10 + 10 + 80 + 35)
     assert by_name["done"].oldest_age_s is None
+
+
+def test_a_cursor_beyond_the_end_of_closed_ledgers_is_ahead(spark: SparkSession) -> None:
+    closed = three(spark).where("ledger < 3")
+    rows = backlog.backlog(
+        closed, cursors(spark, ("end", 2, 99), ("past", 2, 100), ("later", 3, 0)), acked(spark), NOON_S
+    )
+    assert {row.cursor: row.ahead for row in rows.collect()} == {"end": False, "past": True, "later": True}
 
 
 def test_holes_have_their_position_and_age(spark: SparkSession) -> None:
