@@ -33,6 +33,7 @@ from tests.sim import (
     silence_scenario,
     stalled_scenario,
     topic_scenario,
+    unanswered_scenario,
 )
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.plan import Plan
@@ -65,6 +66,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "silence": silence_scenario.run,
     "stalled": stalled_scenario.run,
     "topic": topic_scenario.run,
+    "unanswered": unanswered_scenario.run,
 }
 
 

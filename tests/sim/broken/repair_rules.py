@@ -3,12 +3,20 @@
 from typing import Any
 
 from quire_bookie.client import ledger_client
-from quire_bookie.errors import BadVersionError, BookieUnavailableError, DamagedError
+from quire_bookie.client.links.single_requests import ask_entries
+from quire_bookie.errors import (
+    BadVersionError,
+    BookieUnavailableError,
+    DamagedError,
+    LedgerError,
+    NoEntryListError,
+)
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.wanted_copies import missing_copies
-from quire_bookie.recovery import drain_plan, ledger_repair
+from quire_bookie.recovery import access, drain_plan, ledger_repair
 from quire_bookie.recovery.ensemble_update import EnsembleUpdate, update_copies, update_ensemble, with_replaced
+from quire_bookie.recovery.fragment_check import LedgerCheck
 from quire_bookie.recovery.fragment_copy import Copied, copy_fragment
 from quire_bookie.recovery.fragments import Fragment
 from quire_bookie.recovery.ledger_repair import LedgerRepair
@@ -27,6 +35,23 @@ def _timeout_is_missing() -> tuple[Any, ...]:
         return copied
 
     return (replaced(ledger_repair, "copy_fragment", broken),)
+
+
+def _silent_bookies_are_read_entry_by_entry() -> tuple[Any, ...]:
+    async def no_list(*rest: Any, **named: Any) -> Any:
+        try:
+            return await ask_entries(*rest, **named)
+        except BookieUnavailableError as error:
+            raise NoEntryListError(str(error)) from error
+
+    read_all = LedgerCheck.read_all
+
+    async def broken(self: LedgerCheck, bookie: BookieId, entries: list[EntryId]) -> dict[EntryId, LedgerError]:
+        failures = await read_all(self, bookie, entries)
+        self._silent.clear()
+        return failures
+
+    return (replaced(access, "ask_entries", no_list), replaced(LedgerCheck, "read_all", broken))
 
 
 def _without_compare() -> tuple[Any, ...]:
@@ -121,4 +146,5 @@ REPAIR_RULES = (
     Variant("a drain counts the copies of a ledger, not those wanted", "narrow", 0, _narrow_needs_no_further_bookie),
     Variant("a further bookie joins a ledger before it has its copy", "narrow", 0, _joins_before_it_has_a_copy),
     Variant("worker takes a timeout for a missing entry", "silence", 0, _timeout_is_missing),
+    Variant("silent bookies are read entry by entry", "unanswered", 0, _silent_bookies_are_read_entry_by_entry),
 )
