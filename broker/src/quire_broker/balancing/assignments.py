@@ -1,7 +1,8 @@
-"""Asks the leader which broker gets a bundle without owner, and learns which bundles leave this broker.
+"""Asks the leader which broker gets a bundle, and learns which bundles are to leave this broker.
 
     /loadbalance/assignments/<t>/<ns>/<bundle>   ephemeral
-        {"askedBy": id}                 a question
+        {"askedBy": id}                 a question: who takes a bundle without owner
+        {"askedBy": id, "from": id}     a question: who gets a bundle of this broker
         {"broker": id}                  the leader's answer
         {"broker": id, "from": id}      the bundle is to move
 
@@ -10,6 +11,8 @@
         an assignment is stored -> its broker
         a leader exists         -> ask by the node, wait for the answer for a short time
         otherwise               -> this broker takes the bundle, if an isolation policy does not forbid it
+
+A broker that gives a bundle away asks in the same way; without an answer, any other broker gets it.
 
 An assignment is a hint. Which broker owns a bundle is decided by the bundle's owner node alone, so a lost or late hint
 costs balance and never an owner. The leader removes an assignment when its bundle has an owner.
@@ -47,7 +50,7 @@ class Assignment:
 
     broker: BrokerId | None = None
     source: BrokerId | None = None
-    """The broker that is to give the bundle away."""
+    """The broker that is to give the bundle away; in a question the one that does."""
     asked_by: str = ""
 
     def encode(self) -> bytes:
@@ -103,7 +106,7 @@ class Assignments:
         self._alone = False
         self._others_until_s = 0.0
         self._waiting: dict[Bundle, asyncio.Future[BrokerId | None]] = {}
-        self.decide: Callable[[Bundle], Awaitable[BrokerId | None]] | None = None
+        self.decide: Callable[[Bundle, BrokerId | None], Awaitable[BrokerId | None]] | None = None
         self.on_question: Callable[[Bundle], None] = lambda bundle: None
         """Called, without waiting, for each question that is stored."""
         self.on_move: Callable[[Bundle, BrokerId], None] = lambda bundle, target: None
@@ -113,7 +116,7 @@ class Assignments:
         """Return the broker that gets a bundle without owner; None: this one. ServiceNotReadyError, MetadataError."""
         if self.closed or self._isolation.draining or await self._is_alone():
             return await self._isolation.elsewhere(bundle)
-        broker = await self._assigned(bundle)
+        broker = await self._assigned(bundle, None)
         if broker == self._id:
             return None
         if broker is not None:
@@ -123,6 +126,16 @@ class Assignments:
         self._events.add(Happened.FALLBACK, f"{bundle}: no leader assigned it")
         return await self._isolation.elsewhere(bundle)
 
+    async def successor(self, bundle: Bundle) -> str | None:
+        """Return the broker to which this one gives a bundle of its own: the leader's choice, without one any other.
+
+        None: there is none. MetadataError.
+        """
+        broker = None if self.closed else await self._assigned(bundle, self._id)
+        if broker is not None and broker != self._id:
+            return broker
+        return await self._isolation.successor(bundle)
+
     async def _is_alone(self) -> bool:
         """Return whether there is no other broker. The answer may be a second old."""
         now_s = asyncio.get_running_loop().time()
@@ -131,28 +144,29 @@ class Assignments:
             self._others_until_s = now_s + OTHERS_S
         return self._alone
 
-    async def _assigned(self, bundle: Bundle) -> BrokerId | None:
+    async def _assigned(self, bundle: Bundle, source: BrokerId | None) -> BrokerId | None:
+        """Return the leader's choice; `source` gives the bundle away. None without an answer."""
         try:
             async with asyncio.timeout(ASK_S):
-                return await (self._ask(bundle) if self.decide is None else self.decide(bundle))
+                return await (self._ask(bundle, source) if self.decide is None else self.decide(bundle, source))
         except TimeoutError:
             return None
         except MetadataError as error:
             _log.info("cannot ask which broker gets %s: %s", bundle, error)
             return None
 
-    async def _ask(self, bundle: Bundle) -> BrokerId | None:
+    async def _ask(self, bundle: Bundle, source: BrokerId | None) -> BrokerId | None:
         """Return the stored assignment, or ask for one. None if no broker leads."""
         answer: asyncio.Future[BrokerId | None] = asyncio.get_running_loop().create_future()
         self._waiting[bundle] = answer
-        key, question = key_of(bundle), Assignment(asked_by=self._id).encode()
+        key, question = key_of(bundle), Assignment(source=source, asked_by=self._id).encode()
         try:
             try:
                 await self._metadata.put(key, question, expected=ABSENT, ephemeral=True)
             except BadVersionError:
                 node = await self._metadata.get(key)
                 found = None if node is None else assignment_of(node).broker
-                if found is not None and await self._takes_bundles(found):
+                if found is not None and found != source and await self._takes_bundles(found):
                     return found
                 # An old question, or a broker that is gone or being drained: the leader notices a new version.
                 expected = ABSENT if node is None else node.version

@@ -44,6 +44,10 @@ MOVE_S = 120.0
 _log = logging.getLogger("quire.broker.balancing")
 
 
+def _without(snapshot: Snapshot, broker: BrokerId | None) -> Snapshot:
+    return replace(snapshot, brokers={each: load for each, load in snapshot.brokers.items() if each != broker})
+
+
 class Leader:
     """One candidate, which leads from time to time."""
 
@@ -145,30 +149,36 @@ class Leader:
             self._asked.discard(bundle)
             try:
                 node = await self._metadata.get(key_of(bundle))
-                if node is not None and assignment_of(node).broker is None:
-                    await self.decide(bundle, node)
+                question = None if node is None else assignment_of(node)
+                if question is not None and question.broker is None:
+                    await self.decide(bundle, question.source, node)
             except MetadataError as error:
                 _log.info("cannot assign %s yet: %s", bundle, error)
 
-    async def decide(self, bundle: Bundle, question: Node | None = None) -> BrokerId | None:
-        """Assign a bundle that has no owner. None if no broker may have it. MetadataError."""
+    async def decide(
+        self, bundle: Bundle, source: BrokerId | None = None, question: Node | None = None
+    ) -> BrokerId | None:
+        """Assign a bundle that has no owner, or that its owner `source` gives away to another broker. MetadataError.
+
+        None if no broker may have it.
+        """
         lock = self._deciding.setdefault(bundle, asyncio.Lock())
         async with lock:
             try:
-                return await self._decide(bundle, question)
+                return await self._decide(bundle, source, question)
             finally:
                 self._deciding.pop(bundle, None)
 
-    async def _decide(self, bundle: Bundle, question: Node | None) -> BrokerId | None:
+    async def _decide(self, bundle: Bundle, source: BrokerId | None, question: Node | None) -> BrokerId | None:
         await self._book.ready.wait()
         snapshot, now_s = self._book.snapshot(), asyncio.get_running_loop().time()
         earlier = self._given.get(bundle)
-        chosen = None if earlier is None else snapshot.brokers.get(earlier.broker)
+        chosen = None if earlier is None or earlier.broker == source else snapshot.brokers.get(earlier.broker)
         if earlier is not None and now_s - earlier.at_s < ASSIGNED_S and chosen is not None and not chosen.draining:
             await self._store(bundle, Assignment(earlier.broker), question)
             return earlier.broker
         name, rules = BundleName(str(bundle)), self._given.placed_in(await self._rules.rules(), str(bundle.namespace))
-        snapshot, now_s = self._book.snapshot(), asyncio.get_running_loop().time()
+        snapshot, now_s = _without(self._book.snapshot(), source), asyncio.get_running_loop().time()
         pending, known = self._given.pending(snapshot.brokers, now_s), self._history.weight_of(name)
         found = place(name, snapshot, rules, pending, self._settings, known_weight=known)
         if found is None:

@@ -135,7 +135,8 @@ class RunningBroker:
         self.owners.on_retaken = self._bundle_retaken
         self.balancing.assignments.on_move = self._move_bundle
         self.isolation = opened.isolation
-        self.handover = Handover(self.owners, self.topics, self.policies, self.background, self.isolation.successor)
+        successor = self.balancing.assignments.successor if settings.balancing.enabled else self.isolation.successor
+        self.handover = Handover(self.owners, self.topics, self.policies, self.background, successor)
         self.owners.on_modified = Receiving(self.owners, self.topics, self.policies, self.background).modified
 
     @property
@@ -278,8 +279,8 @@ class RunningBroker:
         self.ports.stop_listening()
         try:
             async with asyncio.timeout(limits.STOP_S):
-                await self.balancing.close()
                 await self._drain_for(limits.STOP_S / 2)
+                await self.balancing.close()
                 await self.topics.close()
                 await self.owners.close()
                 await self._registration.close()

@@ -37,7 +37,7 @@ class BalancedBroker:
         self.policies = PolicyStore(self.session, "c1")
         self.owners = Owners(self.session, self.policies, self.urls)
         self.registration = Registration(self.session, self.id, self.urls, "0.1", Clock())
-        isolation = Isolation(self.session, self.policies, host)
+        isolation = Isolation(self.session, self.policies, host, self.id)
         self.balancing = Balancing(
             self.session, self.policies, self.owners, self.registration, isolation, self.id, Clock(), settings
         )

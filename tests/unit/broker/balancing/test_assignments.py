@@ -33,6 +33,25 @@ async def test_bundles_are_spread_whichever_broker_is_asked(asked: int) -> None:
         assert counts == {"a:2": 4, "b:2": 4, "c:2": 4}
 
 
+@pytest.mark.parametrize("giving", [0, 1], ids=["the leader", "another"])
+async def test_bundles_that_a_broker_gives_away_are_spread_over_the_others(giving: int) -> None:
+    async with balanced_brokers("a b c", bundles=12) as brokers:
+        await owners_of(brokers[0], brokers, topics=120)
+        giver = brokers[giving]
+        chosen = [await giver.balancing.assignments.successor(bundle) for bundle in sorted(giver.owners.held, key=str)]
+        others = [broker.id for broker in brokers if broker is not giver]
+        assert Counter(chosen) == dict.fromkeys(others, 2)
+        assert not any(broker.moved for broker in brokers), "an answer is no order to move"
+
+
+async def test_without_a_leader_a_bundle_is_given_to_any_other_broker() -> None:
+    async with balanced_brokers("a b", bundles=4) as brokers:
+        await brokers[0].tasks.close()
+        await brokers[1].tasks.close()
+        await until(lambda: not brokers[0].balancing.leader.leads)
+        assert await brokers[0].balancing.assignments.successor(ALL) == "b:2"
+
+
 async def test_brokers_asked_at_the_same_time_name_the_same_owner() -> None:
     async with balanced_brokers("a b c", bundles=4) as brokers:
         for number in range(20):
