@@ -28,8 +28,8 @@ SERVER: Names = {
     "authentications_failed": ("quire_broker_authentication_failures_total", "counter", "failed authentications"),
 }
 CACHE: Names = {
-    "hits": ("quire_broker_cache_hits_total", "counter", "reads that the entry cache answered"),
-    "misses": ("quire_broker_cache_misses_total", "counter", "reads that went to the bookies"),
+    "hits": ("quire_broker_cache_hits_total", "counter", "entries that readers got from the entry cache"),
+    "misses": ("quire_broker_cache_misses_total", "counter", "entries that readers got from bookies or a bucket"),
     "inserted": ("pulsar_ml_cache_inserted_entries_total", "counter", "entries inserted into the cache"),
     "evicted": ("pulsar_ml_cache_evicted_entries_total", "counter", "entries evicted from the cache"),
 }

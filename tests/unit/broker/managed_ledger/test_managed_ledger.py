@@ -331,6 +331,8 @@ def test_a_tail_reader_is_served_from_the_cache_and_a_late_one_from_bookies() ->
         cursor.rewind()
         assert len(await cursor.read(100)) == 20
         assert world.bookies.reads == 1
+        stats = process.factory.cache.stats
+        assert (stats.hits, stats.misses) == (20, 20), "both count entries"
 
     run(scenario)
 

@@ -20,7 +20,7 @@ _COMPACT_AT = 256  # number of evicted batches at the head of a ledger's list at
 
 @dataclass(slots=True)
 class EntryCacheStats:
-    """Counters since the broker started."""
+    """Counters of entries since the broker started. A reader adds what it fetched to `misses`."""
 
     hits: int = 0
     misses: int = 0
@@ -113,12 +113,12 @@ class TopicCache:
         found: list[Buffer] = []
         if known is not None:
             _collect(known, first, last, bytes_max, found)
-        stats = self._cache.stats
-        if found:
-            stats.hits += len(found)
-        else:
-            stats.misses += 1
+        self._cache.stats.hits += len(found)
         return found
+
+    def count_missed(self, entries: int) -> None:
+        """Count entries that a read fetched because they were not here."""
+        self._cache.stats.misses += entries
 
     def drop_before(self, position: Position) -> None:
         """Drop entries that no cursor will read again."""

@@ -92,6 +92,7 @@ class EntryReader:
             if ledger_id in self._ledgers.ids:
                 raise
             return None
+        self._cache.count_missed(len(entries))
         return [StoredEntry(Position(ledger_id, entry.entry_id), entry.payload) for entry in entries]
 
     async def _shared_read(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
