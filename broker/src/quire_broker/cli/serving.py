@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -24,6 +25,7 @@ from quire_broker.admin.counters import counters
 from quire_broker.broker_process import start_broker
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.ledger_password import configured_password, standalone_password
+from quire_broker.cli.listeners_file import with_listeners_of_file
 from quire_broker.cli.open_file_shares import fit_broker, fit_standalone
 from quire_broker.cli.open_ports import missing_bookie_credentials, open_port_warnings
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
@@ -105,6 +107,7 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     require_own_address(config.listen, BrokerConfig.key_of("listen"))
     if (warning := missing_bookie_credentials(config)) is not None:
         log.warning("%s", warning)
+    config = with_listeners_of_file(config, os.environ)
     settings = fit_broker(broker_settings(config, await configured_password(config)))
     clock, chance = SystemClock(), SystemChance()
     metadata = await open_metadata_store(url, metadata_settings(config.metadata_session_timeout_ms, config))

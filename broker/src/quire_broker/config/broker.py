@@ -153,6 +153,12 @@ class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityCon
     metadata: str = Field(
         "", alias="metadataStoreUrl", description="etcd://host:port,host:port: the cluster's metadata"
     )
+    advertised_listeners_file: str = Field(
+        "",
+        alias="advertisedListenersFile",
+        description="file with more listeners in the format of advertisedListeners, read at the start; $(NAME) in it "
+        "is an environment variable",
+    )
     metadata_session_timeout_ms: int = Field(
         int(SESSION_TIMEOUT_S * 1000),
         alias="metadataStoreSessionTimeoutMillis",

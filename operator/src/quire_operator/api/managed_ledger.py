@@ -7,7 +7,7 @@ from pydantic import Field
 from quire_operator.api.conditions import Condition, conditions_field
 from quire_operator.api.fields import AnyObject, ApiModel, Label, Message, Rule, Timestamp, Whole, keyed, part
 from quire_operator.api.jobs_spec import JOBS_MAX
-from quire_operator.api.managed_ledger_spec import BROKERS_MAX, ManagedLedgerSpec
+from quire_operator.api.managed_ledger_spec import BROKERS_MAX, ExternalType, ManagedLedgerSpec
 from quire_operator.api.shared import DERIVED_HELP, Metadata, SettingValue
 
 
@@ -31,6 +31,18 @@ class BrokerRow(ApiModel):
     pod: Label = Field(description="Its pod.")
     ready: bool = Field(description="It responds.")
     topics: Whole = Field(default=0, description="Topics that it owns.")
+
+
+class ExternalRow(ApiModel):
+    """The address of a broker for clients outside the cluster."""
+
+    pod: Label = Field(description="Its pod.")
+    type: ExternalType = Field(description="Type of its Service.")
+    host: Label | None = Field(
+        default=None, description="Host name or address. Absent while the pod of a NodePort has no node."
+    )
+    pulsar: int | None = Field(default=None, description="Port for plaintext.")
+    pulsar_tls: int | None = Field(default=None, description="Port for TLS.")
 
 
 class BrokerDrain(ApiModel):
@@ -152,6 +164,7 @@ class ManagedLedgerStatus(ApiModel):
     )
     brokers: tuple[BrokerRow, ...] = keyed("pod", BROKERS_MAX, "State of each broker.")
     selector: Label | None = Field(default=None, description="Label selector of the pods, for the scale subresource.")
+    external: tuple[ExternalRow, ...] = keyed("pod", BROKERS_MAX, "Addresses for clients outside the cluster.")
     drain: BrokerDrain | None = Field(default=None, description="The broker that is being drained.")
     rollout: RolloutRecord | None = Field(default=None, description="The latest change of the brokers' pods.")
     topics: tuple[TopicRow, ...] = keyed("name", 500, "Declared topics.")

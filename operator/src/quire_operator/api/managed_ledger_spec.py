@@ -50,6 +50,7 @@ RESERVED_BROKER_SETTINGS = (
         "webServicePort",
         "advertisedAddress",
         "advertisedListeners",
+        "advertisedListenersFile",
         "bindAddress",
         "clusterName",
     ),
@@ -80,6 +81,23 @@ class AdvertisedListener(ApiModel):
     name: PulsarName = Field(description="Listener name that clients request.")
     host: Annotated[str, StringConstraints(min_length=1, max_length=253)] = Field(description="Host name or address.")
     port: Port = Field(6650, description="Port.")
+
+
+class ExternalType(StrEnum):
+    """How clients outside the cluster reach each broker."""
+
+    LOAD_BALANCER = "LoadBalancer"
+    NODE_PORT = "NodePort"
+
+
+class External(ApiModel):
+    """A Service for each broker, whose address lookups of clients outside the cluster return."""
+
+    type: ExternalType = Field(description="LoadBalancer: its address. NodePort: the node's address and that port.")
+    listener_name: PulsarName = Field("external", description="Listener name that clients request.")
+    annotations: dict[Label, SettingValue] = Field(
+        default_factory=dict, max_length=64, description="Annotations of the Services, for load balancers."
+    )
 
 
 class Authentication(ApiModel):
@@ -129,6 +147,9 @@ class Brokers(ApiModel):
     resources: Resources = section(Resources, RESOURCES_HELP)
     service: ClientService = section(ClientService, "The Service for clients.")
     advertised_listeners: tuple[AdvertisedListener, ...] = keyed("name", 16, "Further addresses for clients.")
+    external: External | None = Field(
+        None, description="An address of each broker for clients outside the cluster. Default: none."
+    )
     cache: Quantity | None = Field(
         None,
         description="Cache of recent entries for tail reads. Default: from the limit of memory; without one 64Mi.",

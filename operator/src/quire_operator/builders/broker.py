@@ -12,6 +12,7 @@ from quire_operator.api.shared import Metadata
 from quire_operator.builders import Manifest
 from quire_operator.builders.bookie import CONFIG_HEAD, pod_monitor
 from quire_operator.builders.broker_revision import Revision, config_map, config_map_name, digest
+from quire_operator.builders.external import with_listeners
 from quire_operator.builders.naming import BROKER, CREDENTIALS_HASH, REVISION_ANNOTATION, child, child_name, selector
 from quire_operator.builders.pods import (
     container,
@@ -55,6 +56,8 @@ class BrokerFacts:
     pod_monitors: bool = False
     credentials: str | None = None
     """Digest of the credentials of object storage; None if the resource names none."""
+    external: bool = False
+    """The address of each existing broker outside the cluster is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,8 @@ def _template(resource: ManagedLedger, facts: BrokerFacts, config_map: str) -> M
     if offload is not None and offload.credentials_ref is not None:
         # Without the credentials brokers still serve the ledgers on bookies.
         pod = with_credentials(pod, offload.credentials_ref.name, optional=True)
+    if facts.external:
+        pod = with_listeners(pod, meta.name)
     template = pod_template(meta.name, BROKER, pod, config_text(resource, facts), spec.brokers.pod_template)
     if facts.credentials is not None:
         template["metadata"]["annotations"][CREDENTIALS_HASH] = facts.credentials

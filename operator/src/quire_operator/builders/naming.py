@@ -27,7 +27,7 @@ RUN_ANNOTATION = f"{GROUP}/run-job"
 OWNER_LABEL, JOB_LABEL, SLOT_LABEL = f"{GROUP}/managedledger", f"{GROUP}/job", f"{GROUP}/slot"
 """Labels of runs and all of their pods."""
 
-BOOKIE, BROKER, AUTO_RECOVERY, JOBS = "bookie", "broker", "autorecovery", "jobs"
+BOOKIE, BROKER, AUTO_RECOVERY, JOBS, EXTERNAL = "bookie", "broker", "autorecovery", "jobs", "external"
 
 
 def child_name(owner: str, part: str) -> str:

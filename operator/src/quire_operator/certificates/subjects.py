@@ -44,11 +44,12 @@ def bookie_subject(resource: Bookie) -> Subject:
 
 
 def broker_subject(resource: ManagedLedger) -> Subject:
-    """Return the subject for the brokers of a namespace, including the hosts of `advertisedListeners`."""
+    """Return the subject for the brokers of a namespace, including their addresses outside the cluster."""
     name, namespace = resource.meta.name, resource.meta.namespace
     names = service_names(child_name(name, BROKER), namespace)
     names += service_names(child_name(name, HEADLESS), namespace, pods=True)
-    hosts = sorted({listener.host for listener in resource.spec.brokers.advertised_listeners})
+    external = {row.host for row in resource.status.external if row.host is not None}
+    hosts = sorted({listener.host for listener in resource.spec.brokers.advertised_listeners} | external)
     addresses = [host for host in hosts if _is_address(host)]
     names += [host for host in hosts if host not in addresses]
     return Subject(child_name(name, BROKER), BROKER, (*names, "localhost"), ("127.0.0.1", *addresses))

@@ -50,6 +50,10 @@ class LedgerActions:
                 await apply_child(self._kube, self._applied, action.manifest, self._now_s)
             elif isinstance(action, act.DeleteMonitor):
                 await delete_monitor(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
+            elif isinstance(action, act.DeleteService):
+                path = object_path("v1", "Service", self._meta.namespace, action.name)
+                self._applied.lost(path)
+                await self._kube.delete(path, action.uid)
             elif isinstance(action, act.DeleteConfigMap):
                 await delete_config_map(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
             elif isinstance(action, act.DeletePod):

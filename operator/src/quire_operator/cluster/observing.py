@@ -321,6 +321,7 @@ def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
         started=is_started(pod),
         deleting="deletionTimestamp" in metadata,
         node=node,
+        node_address=pod.get("status", {}).get("hostIP"),
         zone=zones.get(node) if node is not None else None,
         zone_annotation=annotations.get(ZONE_ANNOTATION),
         failure=last_words(pod),

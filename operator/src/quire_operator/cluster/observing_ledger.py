@@ -7,11 +7,12 @@ import asyncio
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.managed_ledger_spec import ExternalType
 from quire_operator.builders import Manifest
 from quire_operator.builders.broker import broker_host
 from quire_operator.builders.broker_revision import parsed_revision
 from quire_operator.builders.effective import effective_managed_ledger
-from quire_operator.builders.naming import BROKER, child_name, pod_name, selector_text
+from quire_operator.builders.naming import BROKER, EXTERNAL, child_name, pod_name, selector_text
 from quire_operator.cluster.broker_endpoints import broker_endpoints, first_answer
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.kube import Kube
@@ -31,7 +32,12 @@ from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
 from quire_operator.cluster.pod_creation import rejected_pod
 from quire_operator.cluster.readiness import is_started
-from quire_operator.plan.ledger_observation import LedgerObservation, ObservedBrokerDrain, ObservedRevision
+from quire_operator.plan.ledger_observation import (
+    LedgerObservation,
+    ObservedBrokerDrain,
+    ObservedRevision,
+    ObservedService,
+)
 from quire_operator.plan.recommending import is_due
 from quire_operator.plan.rollout import reads_revisions
 
@@ -81,6 +87,7 @@ async def observe_managed_ledger(
             ),
             pods=tuple(observed_pod(pod, {}) for pod in pods),
             broker_usages=await _usages(brokers, endpoints, resource, now_s),
+            services=await _services(kube, resource),
             leaving=await _leaving(brokers, endpoints, resource, there),
             revisions=await _revisions(kube, resource, pods, there),
             namespace=state,
@@ -106,6 +113,25 @@ async def _usages(
         return {}
     found = await asyncio.gather(*(brokers.usage(one) for one in endpoints))
     return {(one.name or one.host).partition(".")[0]: usage for one, usage in zip(endpoints, found, strict=True)}
+
+
+async def _services(kube: Kube, resource: ManagedLedger) -> tuple[ObservedService, ...]:
+    """Return the external Services of the brokers, if any are declared or were."""
+    meta, wanted = resource.meta, resource.spec.brokers.external
+    if wanted is None and not resource.status.external:
+        return ()
+    found = await kube.list(collection("v1", "Service", meta.namespace), selector_text(meta.name, EXTERNAL))
+    return tuple(_service(one) for one in found)
+
+
+def _service(service: Manifest) -> ObservedService:
+    spec, status = service["spec"], service.get("status", {})
+    ingress: Manifest = next(iter(status.get("loadBalancer", {}).get("ingress") or ()), {})
+    number = "nodePort" if spec["type"] == ExternalType.NODE_PORT.value else "port"
+    ports = {one["name"]: one[number] for one in spec["ports"] if number in one}
+    return ObservedService(
+        service["metadata"]["name"], service["metadata"]["uid"], ingress.get("hostname") or ingress.get("ip"), ports
+    )
 
 
 async def _leaving(

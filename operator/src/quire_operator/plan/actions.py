@@ -32,6 +32,14 @@ class DeleteMonitor:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteService:
+    """Delete the external Service of a broker that is no longer declared."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteConfigMap:
     """Delete the ConfigMap of a former revision, which no pod uses."""
 
@@ -157,6 +165,7 @@ Action = (
     | DeleteRun
     | DeleteMonitor
     | DeleteConfigMap
+    | DeleteService
     | AnnotateZone
     | SetReplicas
     | DeletePod

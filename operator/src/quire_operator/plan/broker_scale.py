@@ -2,8 +2,8 @@
 
 The last broker leaves first, because a StatefulSet removes the highest ordinal. It hands its bundles to others while it
 serves (`DrainBroker`); when it has none left, the StatefulSet gets one less. A pod whose process does not run is
-removed without a drain. While another broker is not ready, or a change of their pods is under way, none leaves, so that
-never two are out. `replicas: 0` stops all of them at once: no broker would take the bundles.
+removed without a drain. While another broker is not ready, or a change of their pods is under way, none that serves
+leaves, so that never two are out. `replicas: 0` stops all of them at once: no broker would take the bundles.
 """
 
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ def scale(observed: LedgerObservation) -> Scale:
         return Scale(wanted, actions=_back(observed))
     name = pod_name(observed.resource.meta.name, BROKER, there.replicas - 1)
     pod = next((one for one in observed.pods if one.name == name), None)
+    if pod is None or not _may_serve(pod):
+        return Scale(there.replicas - 1)
     waits = _hindrance(observed, there.replicas - 1)
     if waits is not None:
         return Scale(there.replicas, _drain_of(observed, pod), waits=waits)
-    if pod is None or not _may_serve(pod):
-        return Scale(there.replicas - 1)
     return _drained(observed, pod, there.replicas)
 
 
@@ -77,9 +77,7 @@ def _hindrance(observed: LedgerObservation, staying: int) -> str | None:
     """Return why no broker may leave now. `staying`: number of the brokers that stay, or leave later."""
     if any(ordinal_of(pod.name) > staying for pod in observed.pods):
         return "a former broker still ends"
-    record = observed.resource.status.rollout
-    last = next((pod for pod in observed.pods if ordinal_of(pod.name) == staying), None)
-    if rollout.is_under_way(record) and (last is None or last.ready):
+    if rollout.is_under_way(observed.resource.status.rollout):
         return "a change of the brokers is under way"
     ready = {ordinal_of(pod.name) for pod in observed.pods if pod.ready and not pod.deleting}
     away = [pod_name(observed.resource.meta.name, BROKER, one) for one in range(staying) if one not in ready]

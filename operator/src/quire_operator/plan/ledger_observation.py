@@ -66,6 +66,19 @@ class TenantState:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedService:
+    """The external Service of a broker."""
+
+    name: str
+    """As its pod."""
+    uid: str
+    host: str | None = None
+    """The address of its load balancer, once it has one."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """By name: those of the load balancer, or of the nodes."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedBrokerDrain:
     """How far the drain of a broker is."""
 
@@ -107,6 +120,8 @@ class LedgerObservation:
     pods: tuple[ObservedPod, ...] = ()
     broker_usages: Mapping[str, float | None] = field(default_factory=dict)
     """Share of its CPU or network that each broker uses, by pod; empty unless it is time to measure."""
+    services: tuple[ObservedService, ...] = ()
+    """External Services of brokers. Empty also if none is declared and none was before."""
     leaving: ObservedBrokerDrain | None = None
     """Of the last broker, if fewer are declared than the StatefulSet has. None also if it does not respond."""
     revisions: tuple[ObservedRevision, ...] = ()

@@ -16,6 +16,7 @@ from quire_operator.plan.actions import (
     NamespaceAction,
     SetFinalizer,
 )
+from quire_operator.plan.external import plan_external
 from quire_operator.plan.jobs import JobsPlan, ending, plan_jobs
 from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.managed_ledger_status import LedgerDecisions, render_status
@@ -57,9 +58,15 @@ def plan_managed_ledger(
         at = LedgerDecisions(resource.status.rollout, faults, not_served=not_served, jobs=jobs)
         return LedgerPlan(jobs.actions, render_status(observed, at), IDLE_REQUEUE_S)
     actions: list[Action | NamespaceAction] = [] if FINALIZER in resource.meta.finalizers else [SetFinalizer(True)]
-    facts = BrokerFacts(observed.pool, default_image, observed.pod_monitors, _credentials(observed))
+    external = plan_external(observed)
+    facts = BrokerFacts(
+        observed.pool, default_image, observed.pod_monitors, _credentials(observed), external=external.in_effect
+    )
+    actions += external.actions
     course = rollout.course(observed, revision_of(resource, facts))
     scale = broker_scale.scale(observed)
+    there = 0 if observed.stateful_set is None else observed.stateful_set.replicas
+    scale = replace(scale, replicas=external.bounded(scale.replicas, there), waits=scale.waits or external.waits)
     applied = replace(course.applied, replicas=scale.replicas)
     actions += [Apply(child) for child in broker_children(resource, facts, applied)]
     actions += course.actions
@@ -72,9 +79,11 @@ def plan_managed_ledger(
     against = () if observed.namespace is None else tuple(contradictions(spec, observed.namespace))
     idle = observed.namespace is not None and not wanting
     jobs = plan_jobs(observed, jobs_image, may_act=True, ready=idle)
-    at = LedgerDecisions(course.record, faults, against, not_served, len(wanting), jobs=jobs, scale=scale)
+    at = LedgerDecisions(
+        course.record, faults, against, not_served, len(wanting), jobs=jobs, scale=scale, external=external
+    )
     stopped = spec.brokers.replicas == 0
-    rolls = rollout.needs_time(course.record) or scale.replicas != spec.brokers.replicas
+    rolls = rollout.needs_time(course.record) or scale.replicas != spec.brokers.replicas or external.waits is not None
     requeue_s = IDLE_REQUEUE_S if ((idle and not loads) or stopped) and not rolls else BUSY_REQUEUE_S
     return LedgerPlan(
         (*actions, *wanting, *loads, *jobs.actions), render_status(observed, at), min(requeue_s, jobs.requeue_s)

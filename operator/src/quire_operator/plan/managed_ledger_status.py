@@ -30,6 +30,7 @@ from quire_operator.plan import metadata_target, rejections, rollout
 from quire_operator.plan.bookie_conditions import METADATA_SILENT, finding
 from quire_operator.plan.broker_load import broker_load
 from quire_operator.plan.broker_scale import Scale, progress
+from quire_operator.plan.external import ExternalPlan
 from quire_operator.plan.jobs import JobsPlan
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
 from quire_operator.plan.operations import rfc3339, seconds_of
@@ -49,6 +50,8 @@ class LedgerDecisions:
     missing: int = 0
     """Number of declared policies, topics and cursors that do not exist yet."""
     deletion_held: str | None = None
+    external: ExternalPlan | None = None
+    """None if nothing is changed."""
     scale: Scale | None = None
     """None if nothing is changed."""
     jobs: JobsPlan = field(default_factory=JobsPlan)
@@ -75,6 +78,7 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
         brokers=tuple(BrokerRow(pod=pod.name, ready=pod.ready, topics=owners.count(pod.name)) for pod in observed.pods),
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
         selector=selector_text(resource.meta.name, BROKER),
+        external=resource.status.external if at.external is None else at.external.rows,
         drain=resource.status.drain if at.scale is None else at.scale.drain,
         rollout=at.rollout,
         derived_settings=derived_of_brokers(resource.spec) or None,
@@ -229,6 +233,8 @@ def _reconciling(observed: LedgerObservation, at: LedgerDecisions, ready: Findin
     if ready.status is Truth.TRUE and at.scale is not None and at.scale.replicas != spec.brokers.replicas:
         waits = f"{at.scale.replicas} brokers are there, {spec.brokers.replicas} are declared"
         return finding("Reconciling", True, "Scaling", "", ": ".join(filter(None, [waits, at.scale.waits])))
+    if ready.status is Truth.TRUE and at.external is not None and at.external.waits is not None:
+        return finding("Reconciling", True, "ExternalAddress", "", at.external.waits)
     if ready.status is Truth.TRUE and rolling:
         return finding("Reconciling", True, "Updating", "", "the StatefulSet of the brokers changes")
     serving = sum(pod.ready for pod in observed.pods)

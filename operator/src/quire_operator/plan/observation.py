@@ -35,6 +35,8 @@ class ObservedPod:
     """Its process was ready at least once since it started; on an unreachable node, according to the last report."""
     deleting: bool = False
     node: str | None = None
+    node_address: str | None = None
+    """Address of its node."""
     zone: str | None = None
     """Zone of its node, by the first of placement.topologyKeys. Empty if the node has none, None if not known."""
     zone_annotation: str | None = None

@@ -58,6 +58,12 @@ def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies:
     """Return errors of the spec. `bookies`: how many the cluster has, writable or not; None if not known."""
     spec = resource.spec
     found = _unknown_keys("brokers.settings", spec.brokers.settings, BROKER_KEYS)
+    external = spec.brokers.external
+    if external is not None and external.listener_name in {one.name for one in spec.brokers.advertised_listeners}:
+        found.append(
+            f"brokers.external.listenerName is {external.listener_name}, which brokers.advertisedListeners has too: "
+            "rename one"
+        )
     limit = tuning.memory_limit_mib(spec.brokers.resources)
     if spec.brokers.cache is None and limit is not None and limit < tuning.BROKER_LEAST_MIB:
         found.append(_small("brokers.resources", limit, tuning.BROKER_LEAST_MIB, "brokers.cache"))

@@ -102,6 +102,7 @@ def standalone(**values: Any) -> StandaloneConfig:
 
 def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
+    own |= {"advertised_listeners_file"}  # see test_listeners_file
     own |= set(LEDGER_CLIENT) | OF_A_LIMIT | {"managed_ledger_password"}
     secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
     assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured | OFFLOAD

@@ -1,0 +1,86 @@
+"""Plans the addresses of brokers outside the cluster. Pure.
+
+A broker reads its address when it starts, so the addresses are there first: brokers that exist get them by a change of
+their pods once all are known, and a further broker is created once its own is known. An address that was known stays
+known while its Service does not report one.
+"""
+
+from dataclasses import dataclass
+
+from quire_operator.api.managed_ledger import ExternalRow
+from quire_operator.api.managed_ledger_spec import External, ExternalType
+from quire_operator.builders.external import client_ports, external_service, listeners_map
+from quire_operator.builders.naming import BROKER, ordinal_of, pod_name
+from quire_operator.plan.actions import Apply, DeleteService
+from quire_operator.plan.ledger_observation import LedgerObservation, ObservedService
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalPlan:
+    """The addresses that are known, and what to do."""
+
+    rows: tuple[ExternalRow, ...] = ()
+    known: int | None = None
+    """Number of brokers, from the first on, whose address is known; None without external addresses."""
+    in_effect: bool = False
+    """Every existing broker can have its address."""
+    actions: tuple[Apply | DeleteService, ...] = ()
+    waits: str | None = None
+    """What it waits for."""
+
+    def bounded(self, replicas: int, there: int) -> int:
+        """Return how many brokers there may be: none is created without its address, and none is removed for it."""
+        if self.known is None or not self.in_effect:
+            return replicas
+        return min(replicas, max(there, self.known))
+
+
+def plan_external(observed: LedgerObservation) -> ExternalPlan:
+    """Return the plan."""
+    wanted = observed.resource.spec.brokers.external
+    if wanted is None:
+        kept = observed.resource.status.external if observed.services else ()
+        return ExternalPlan(kept, actions=tuple(DeleteService(one.name, one.uid) for one in observed.services))
+    there = 0 if observed.stateful_set is None else observed.stateful_set.replicas
+    count = max(observed.resource.spec.brokers.replicas, there)
+    rows = [row for ordinal in range(count) if (row := _row(observed, wanted, ordinal)) is not None]
+    known = next((place for place, row in enumerate(rows) if ordinal_of(row.pod) != place), len(rows))
+    surplus = [DeleteService(one.name, one.uid) for one in observed.services if ordinal_of(one.name) >= count]
+    services = [Apply(external_service(observed.resource, wanted, ordinal)) for ordinal in range(count)]
+    name = pod_name(observed.resource.meta.name, BROKER, known)
+    return ExternalPlan(
+        tuple(rows),
+        known,
+        known >= max(1, there),
+        (*services, Apply(listeners_map(observed.resource, wanted, rows)), *surplus),
+        None if known >= count else f"Service {name} has no address yet",
+    )
+
+
+def _row(observed: LedgerObservation, wanted: External, ordinal: int) -> ExternalRow | None:
+    """Return the address of a broker, or its last known one; None if there never was one."""
+    name = pod_name(observed.resource.meta.name, BROKER, ordinal)
+    service = next((one for one in observed.services if one.name == name), None)
+    rows = observed.resource.status.external
+    before = next((row for row in rows if (row.pod, row.type) == (name, wanted.type)), None)
+    ports = {} if service is None else _ports(observed, service)
+    if wanted.type is ExternalType.LOAD_BALANCER:
+        host = None if service is None else service.host
+        host = host or (before.host if before is not None else None)
+        if host is None:
+            return None
+    else:
+        pod = next((one for one in observed.pods if one.name == name), None)
+        host = None if pod is None else pod.node_address
+    if not ports:
+        return before
+    return ExternalRow(
+        pod=name, type=wanted.type, host=host, pulsar=ports.get("pulsar"), pulsar_tls=ports.get("pulsar-tls")
+    )
+
+
+def _ports(observed: LedgerObservation, service: ObservedService) -> dict[str, int]:
+    """Return the ports by name; empty until each has a number."""
+    names = client_ports(observed.resource).keys()
+    found = {name: service.ports[name] for name in names if name in service.ports}
+    return found if len(found) == len(names) else {}
