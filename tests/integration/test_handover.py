@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -263,8 +264,8 @@ async def test_a_broker_whose_bundles_no_broker_takes_still_ends_in_order(
     trio: BrokerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quire_broker.server.handover.HANDOVER_TAKE_S", 3600.0)
-    monkeypatch.setattr("quire_broker.limits.STOP_S", 6.0)
     first, *others = trio.brokers
+    monkeypatch.setattr(first, "settings", replace(first.settings, stop_s=6.0))
     for broker in others:
         broker.owners.on_modified = lambda _: None  # a broker of another program
     _, bundle = await published(first)

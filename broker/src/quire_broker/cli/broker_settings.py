@@ -94,6 +94,7 @@ def serving_settings(
         access=access_settings(config, own_names),
         advertise=advertise,
         listeners=listeners,
+        stop_s=config.shutdown_timeout_ms / 1000,
         session=config.part(SessionSettings),
         clients=config.part(ClientLimits),
         balancing=config.part(BalancingSettings),

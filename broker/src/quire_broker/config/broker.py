@@ -21,6 +21,7 @@ from quire_broker.limits import (
     SESSION_TIMEOUT_S,
     STANDALONE_DISK_USAGE_THRESHOLD,
     STANDALONE_GC_QUARANTINE_S,
+    STOP_S,
 )
 from quire_broker.ownership.listeners import parse_listeners
 from quire_broker.policies.backlog_quota import QuotaPolicy
@@ -138,6 +139,12 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         "",
         alias="advertisedListeners",
         description="further addresses for clients that name them: name:pulsar://host:port, also pulsar+ssl; by comma",
+    )
+    shutdown_timeout_ms: int = Field(
+        int(STOP_S * 1000),
+        alias="brokerShutdownTimeoutMs",
+        ge=1000,
+        description="how long a broker that is stopped hands its bundles over, half of it, and closes topics, in ms",
     )
     deduplication: bool = Field(
         False, alias="brokerDeduplicationEnabled", description="drop repeated sends of a producer by sequence id"

@@ -66,6 +66,8 @@ class BrokerSettings:
     advertise: str = "localhost"
     listeners: tuple[Listener, ...] = ()
     """Further addresses, returned to clients that ask for them by name."""
+    stop_s: float = limits.STOP_S
+    """How long an orderly end may take; half of it to hand bundles over."""
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
     backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
@@ -277,16 +279,17 @@ class RunningBroker:
             return
         self._stopped = True
         self.ports.stop_listening()
+        stop_s = self.settings.stop_s
         try:
-            async with asyncio.timeout(limits.STOP_S):
-                await self._drain_for(limits.STOP_S / 2)
+            async with asyncio.timeout(stop_s):
+                await self._drain_for(stop_s / 2)
                 await self.balancing.close()
                 await self.topics.close()
                 await self.owners.close()
                 await self._registration.close()
                 await self.factory.close()
         except TimeoutError:
-            log.warning("stopped without an orderly end: it took longer than %.0f s", limits.STOP_S)
+            log.warning("stopped without an orderly end: it took longer than %.0f s", stop_s)
         except MetadataError as error:
             log.warning("stopped without an update of the metadata store: %s", error)
         for session in list(self.sessions):

@@ -27,6 +27,7 @@ from quire_operator.builders.pods import (
     with_store,
 )
 from quire_operator.builders.settings import (
+    BROKER_STOP_S,
     BROKER_TLS_FOLDER,
     BROKER_TOKEN,
     BROKER_TOKEN_FOLDER,
@@ -42,8 +43,8 @@ HEADLESS = "brokers"
 PORT_NAMES = ("pulsar", "http", "pulsar-tls", "https")
 NO_CREDENTIALS = "none"
 """Digest of a missing Secret."""
-GRACE_S = 60
-"""A shutdown releases topics, so that another broker need not wait for a session to expire."""
+GRACE_S = BROKER_STOP_S + 10
+"""A broker that ends hands its bundles to others, so that they need not wait for a session to expire."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ BOOKIE_PORT, BOOKIE_HTTP_PORT = 3181, 8000
 BROKER_PORT, BROKER_HTTP_PORT = 6650, 8080
 BROKER_TLS_PORT, BROKER_HTTPS_PORT = 6651, 8443
 RECOVERY_HTTP_PORT = 8000
+BROKER_STOP_S = 50
+"""How long a broker that ends may hand its bundles over and close its topics."""
 DATA_ROOT = "/var/lib/quire"
 TLS_FOLDER = "/etc/quire/tls"
 BROKER_TLS_FOLDER = "/etc/quire/broker-tls"
@@ -277,6 +279,7 @@ def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Sett
         "managedLedgerMinLedgerRolloverTimeMinutes": _minutes(spec.rollover.min_time),
         "managedLedgerMaxLedgerRolloverTimeMinutes": max(1, _minutes(spec.rollover.max_time)),
         "managedLedgerCacheSizeMB": tuning.broker_cache_mib(spec),
+        "brokerShutdownTimeoutMs": 1000 * BROKER_STOP_S,
     }
     if spec.brokers.ledger_password_secret is not None:
         found["managedLedgerPassword"] = f"file://{LEDGER_PASSWORD_FOLDER}/{LEDGER_PASSWORD_KEY}"

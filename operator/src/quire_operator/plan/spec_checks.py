@@ -14,7 +14,7 @@ from quire_operator.builders import tuning
 from quire_operator.builders.settings import bookie_settings_of_fields, broker_settings_of_fields
 from quire_operator.generated.known_settings import BOOKIE_KEYS, BROKER_KEYS
 
-_MAY_BE_SAID = frozenset({"authorizationEnabled", "httpServerAllowedHosts"})
+_MAY_BE_SAID = frozenset({"authorizationEnabled", "brokerShutdownTimeoutMs", "httpServerAllowedHosts"})
 """Keys that are set by fields and that `settings` may override."""
 
 

@@ -49,6 +49,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "listen": "127.0.0.9",
     "advertise": "broker.example",
     "advertised_listeners": "external:pulsar://broker.example:6650",
+    "shutdown_timeout_ms": 4500,
     "max_message_size_bytes": 2048,
     "deduplication": True,
     "batch_index_acks": True,

@@ -52,6 +52,13 @@ def test_a_managed_ledger_becomes_brokers_with_two_services() -> None:
     ]
 
 
+def test_a_broker_has_time_to_hand_its_bundles_over_before_it_is_killed() -> None:
+    found = children()
+    grace_s = found["StatefulSet/orders-broker"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    stop_ms = next(line for line in config(found).splitlines() if line.startswith("brokerShutdownTimeoutMs"))
+    assert 1000 * grace_s > int(stop_ms.partition("=")[2]) >= 30_000
+
+
 def test_the_client_service_has_only_ready_brokers_and_lookups_name_every_pod() -> None:
     found = children(brokers={"service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}}})
     client, headless = found["Service/orders-broker"], found["Service/orders-brokers"]
