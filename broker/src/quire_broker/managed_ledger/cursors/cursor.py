@@ -334,8 +334,8 @@ class Cursor:
             self._timer = asyncio.get_running_loop().call_later(interval_s, self._save_soon)
 
     def _save_soon(self) -> None:
+        self._stop_timer()  # also if it has fired: what changes during a save starts it again
         if self._saved is None and not self._closed:
-            self._stop_timer()
             self._saved = self._context.background.spawn(self._save_in_background(), f"saving of cursor {self.name}")
 
     def _stop_timer(self) -> None:

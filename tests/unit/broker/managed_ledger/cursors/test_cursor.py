@@ -237,6 +237,25 @@ def test_a_hundred_acknowledgments_are_saved_at_once_and_fewer_after_a_second() 
     run(scenario)
 
 
+def test_an_acknowledgment_during_a_slow_save_is_saved_after_it() -> None:
+    async def scenario(world: World) -> None:
+        process, _, cursor = await with_cursor(world, 10)
+        cursor.acknowledge([Position(3, 1)])
+        await process.run(cursor.flush())
+        writer = process.client.writers[-1]
+        writer.held = True
+        cursor.acknowledge([Position(3, 3)])
+        await asyncio.sleep(1.5)
+        cursor.acknowledge([Position(3, 5)])
+        await asyncio.sleep(2)
+        writer.release()
+        await asyncio.sleep(2)
+        again = (await crash(world, process)).cursors["sub"]
+        assert [entry for entry in range(10) if again.is_acknowledged(Position(3, entry))] == [1, 3, 5]
+
+    run(scenario)
+
+
 def test_many_holes_survive_a_crash_at_default_settings() -> None:
     count = 24_000
 
