@@ -86,19 +86,22 @@ def encode_position(state: CursorState, bounds: StateBounds) -> bytes:
     count = len(state.ranges)
     ranges_max, batches_max = min(bounds.ranges_max, count), min(bounds.batches_max, len(state.batches))
     as_bitmaps = bounds.bitmap and _bitmap_pays(state.ranges, count)
+    head = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
+    for name, value in state.properties.items():
+        head.properties.add(name=name, value=value)
+    # Bitmaps come first: a whole entry matters more than parts of batches.
+    room = bounds.bytes_max - head.ByteSize()
+    bitmaps = b"".join(_bitmaps(state.ranges, ranges_max, room)) if as_bitmaps else b""
     while True:
-        message = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
+        message = pb.PositionInfo()
+        message.CopyFrom(head)
         if not as_bitmaps:
             _add_ranges(message.individualDeletedMessages, islice(state.ranges, ranges_max))
         _add_batches(message.batchedEntryDeletionIndexInfo, state.batches, batches_max)
-        for name, value in state.properties.items():
-            message.properties.add(name=name, value=value)
-        data = message.SerializeToString()
-        if as_bitmaps and len(data) <= bounds.bytes_max:
-            data += b"".join(_bitmaps(state.ranges, ranges_max, bounds.bytes_max - len(data)))
+        data = message.SerializeToString() + bitmaps
         if len(data) <= bounds.bytes_max or (batches_max == 0 and (as_bitmaps or ranges_max == 0)):
             return data
-        ranges_max, batches_max = ranges_max if as_bitmaps else ranges_max // 2, batches_max // 2
+        ranges_max, batches_max = ranges_max // 2, batches_max // 2
 
 
 def decode_position(data: bytes, ledgers: LedgerList | None = None) -> CursorState:

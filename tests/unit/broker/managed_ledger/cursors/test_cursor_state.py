@@ -162,6 +162,14 @@ def test_bounds_keep_a_beginning_of_the_ranges_in_bitmaps(
         assert kept == whole
 
 
+def test_parts_of_batches_do_not_take_the_room_of_whole_entries() -> None:
+    state = _state([(4, 2 * at, 0) for at in range(1000)])
+    state.batches = {Position(5, at): 1 << 500 for at in range(40)}
+    back = decode_position(encode_position(state, StateBounds(10**6, 10**6, 1500)))
+    assert list(back.ranges) == list(state.ranges)
+    assert back.batches and list(back.batches) == sorted(state.batches)[: len(back.batches)]
+
+
 def test_listed_ranges_that_reach_too_far_are_refused() -> None:
     message = pb.PositionInfo(ledgerId=3, entryId=0)
     known = message.individualDeletedMessages.add()
