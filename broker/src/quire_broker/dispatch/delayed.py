@@ -63,10 +63,14 @@ class DelayedQueue:
         self._count += 1
         self._put(min(deliver_at_ms, _TIME_MAX_MS), number << _ENTRY_SHIFT | position.entry_id, slot, now_ms)
 
-    def _put(self, deliver_at_ms: int, key: int, slot: int, now_ms: int) -> None:
+    def _put(self, deliver_at_ms: int, key: int, slot: int, now_ms: int, levels: int = _LEVELS) -> None:
         level, distance = 0, (deliver_at_ms - now_ms) >> _FINEST_SHIFT + _STEP_SHIFT
-        while distance > 0 and level < _LEVELS - 1:
+        while distance > 0 and level < levels - 1:
             level, distance = level + 1, distance >> _STEP_SHIFT
+        for coarser in range(levels - 1, level, -1):
+            if (coarser, deliver_at_ms >> _FINEST_SHIFT + coarser * _STEP_SHIFT) in self._buckets:
+                level = coarser  # earlier entries of the same time are there: stay behind them
+                break
         shift = _FINEST_SHIFT + level * _STEP_SHIFT
         number = deliver_at_ms >> shift
         bucket = self._buckets.get((level, number))
@@ -81,18 +85,19 @@ class DelayedQueue:
         if level:
             bucket.times_ms.append(deliver_at_ms)
 
-    def take_due(self, now_ms: int, count_max: int) -> list[tuple[Position, int]]:
-        """Remove and return due entries with their slots, about by delivery time.
+    def take_due(self, now_ms: int, due_max: int, looks_max: int) -> list[tuple[Position, int]]:
+        """Remove and return up to `due_max` due entries with their slots, by delivery time; those of 16 ms as added.
 
-        Looks at `count_max` entries at most, to hold the event loop for a short time: there may be more.
+        Looks at `looks_max` entries at most, to hold the event loop for a short time: there may be more.
         """
         due: list[tuple[Position, int]] = []
         wakes = self._wakes
-        while count_max > 0 and wakes and wakes[0][0] <= now_ms:
+        while looks_max > 0 and len(due) < due_max and wakes and wakes[0][0] <= now_ms:
             _, level, number = wakes[0]
             bucket = self._buckets[level, number]
-            end = min(len(bucket.keys), bucket.taken + count_max)
-            count_max -= end - bucket.taken
+            count = looks_max if level else min(looks_max, due_max - len(due))
+            end = min(len(bucket.keys), bucket.taken + count)
+            looks_max -= end - bucket.taken
             first, bucket.taken = bucket.taken, end
             if end == len(bucket.keys):
                 heapq.heappop(wakes)
@@ -100,7 +105,7 @@ class DelayedQueue:
             for at in range(first, end):
                 key = bucket.keys[at]
                 if level:
-                    self._put(bucket.times_ms[at], key, bucket.slot(at), now_ms)
+                    self._put(bucket.times_ms[at], key, bucket.slot(at), now_ms, level)
                 else:
                     due.append((Position(self._ledgers[key >> _ENTRY_SHIFT], key & _ENTRY_MASK), bucket.slot(at)))
         self._count -= len(due)

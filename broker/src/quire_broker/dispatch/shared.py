@@ -199,7 +199,7 @@ class SharedDispatcher(Dispatcher):
         """Move delayed entries that are due to the replays, as far as those have room."""
         room = self._look_ahead() - len(self.replay)
         if self.delayed and room > 0:
-            for position, slot in self.delayed.take_due(self.clock.now_ms(), min(room, DUE_AT_ONCE)):
+            for position, slot in self.delayed.take_due(self.clock.now_ms(), room, DUE_AT_ONCE):
                 if not self.cursor.is_acknowledged(position):
                     self.replay.add(position, slot)
 

@@ -31,7 +31,7 @@ def test_entries_are_due_after_their_time_and_little_later(steps: list[tuple[str
         now_ms += value
         for _ in range(7 * len(queue)):  # an entry passes six levels, and each call has work or there is none
             before = len(queue)
-            due = queue.take_due(now_ms, count_max)
+            due = queue.take_due(now_ms, count_max, count_max)
             assert len(due) <= count_max and len(queue) == before - len(due)
             for position, held in due:
                 deliver_at_ms, wanted = waiting.pop(position)
@@ -50,8 +50,32 @@ def test_entries_of_one_time_come_in_order() -> None:
         queue.add(NOW_MS + 50_000, Position(7, entry), NO_SLOT, NOW_MS)
     found: list[int] = []
     while len(queue):
-        found += [position.entry_id for position, _ in queue.take_due(NOW_MS + 60_000, 9)]
+        found += [position.entry_id for position, _ in queue.take_due(NOW_MS + 60_000, 9, 9)]
     assert found == list(range(100))
+
+
+@given(st.lists(st.integers(0, 200_000), max_size=60), st.lists(st.integers(1, 9), min_size=1))
+def test_entries_of_one_time_come_in_order_whenever_they_were_added(added_ms: list[int], counts: list[int]) -> None:
+    queue, due_ms = DelayedQueue(), NOW_MS + 200_001
+    waiting = 0
+    for entry, at_ms in enumerate(sorted(added_ms)):
+        assert queue.take_due(NOW_MS + at_ms, 1, counts[entry % len(counts)]) == [], "some move to finer buckets"
+        queue.add(due_ms, Position(7, entry), NO_SLOT, NOW_MS + at_ms)
+        waiting += 1
+    found: list[int] = []
+    while len(queue):
+        due = queue.take_due(due_ms + 50, 2, counts[len(found) % len(counts)])
+        found += [position.entry_id for position, _ in due]
+    assert found == list(range(waiting))
+
+
+def test_room_for_one_entry_does_not_slow_down_the_move_to_finer_buckets() -> None:
+    queue = DelayedQueue()
+    for entry in range(1000):
+        queue.add(NOW_MS + 50_000, Position(7, entry), NO_SLOT, NOW_MS)
+    for _ in range(3):
+        found = queue.take_due(NOW_MS + 50_016, 1, 1000)
+    assert found == [(Position(7, 1), NO_SLOT)]
 
 
 def test_a_skip_behind_all_entries_drops_them_and_another_does_not() -> None:
@@ -63,7 +87,7 @@ def test_a_skip_behind_all_entries_drops_them_and_another_does_not() -> None:
     queue.skipped_through(Position(8, 0))
     assert len(queue) == 0 and queue.due_in_ms(NOW_MS) is None
     queue.add(NOW_MS + 10, Position(2, 1), 5, NOW_MS)
-    assert queue.take_due(NOW_MS + 99, 5) == [(Position(2, 1), 5)]
+    assert queue.take_due(NOW_MS + 99, 5, 5) == [(Position(2, 1), 5)]
 
 
 def test_an_entry_takes_twenty_bytes() -> None:
