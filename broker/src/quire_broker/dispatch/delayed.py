@@ -47,6 +47,9 @@ class DelayedQueue:
         self._ledgers: list[int] = []
         self._numbers: dict[int, int] = {}
         self._highest = Position(-1, -1)
+        self._skipped = Position(-1, -1)
+        self._swept = Position(-1, -1)
+        self._sweeping: list[_Bucket] = []  # all coarse buckets of when a sweep began, as far as it is not done
         self._count = 0
 
     def __len__(self) -> int:
@@ -91,6 +94,7 @@ class DelayedQueue:
         Looks at `looks_max` entries at most, to hold the event loop for a short time: there may be more.
         """
         due: list[tuple[Position, int]] = []
+        looks_max = self._sweep_some(now_ms, looks_max)
         wakes = self._wakes
         while looks_max > 0 and len(due) < due_max and wakes and wakes[0][0] <= now_ms:
             _, level, number = wakes[0]
@@ -107,16 +111,47 @@ class DelayedQueue:
                 if level:
                     self._put(bucket.times_ms[at], key, bucket.slot(at), now_ms, level)
                 else:
-                    due.append((Position(self._ledgers[key >> _ENTRY_SHIFT], key & _ENTRY_MASK), bucket.slot(at)))
+                    due.append((self._position(key), bucket.slot(at)))
         self._count -= len(due)
         if not self._count:
             self.clear()
         return due
 
+    def _position(self, key: int) -> Position:
+        return Position(self._ledgers[key >> _ENTRY_SHIFT], key & _ENTRY_MASK)
+
     def skipped_through(self, position: Position) -> None:
-        """Drop all entries if none of them is behind `position`; otherwise they wait for their time."""
+        """Note that no entry up to `position` is wanted: they wait for their time, or for a sweep."""
         if self._highest <= position:
             self.clear()
+        else:
+            self._skipped = max(self._skipped, position)
+
+    def sweep(self) -> bool:
+        """Make `take_due` drop skipped entries that are not due soon. Return whether it still has some to look for."""
+        if not self._sweeping and self._skipped > self._swept:
+            self._swept = self._skipped
+            coarse = sorted((place for place in self._buckets if place[0]), reverse=True)
+            self._sweeping = [self._buckets.pop(place) for place in coarse]
+            self._wakes = [wake for wake in self._wakes if wake[1:] in self._buckets]
+            heapq.heapify(self._wakes)
+        return bool(self._sweeping)
+
+    def _sweep_some(self, now_ms: int, looks_max: int) -> int:
+        """Look at up to `looks_max` entries of a sweep. Return how many it was less."""
+        while looks_max > 0 and self._sweeping:
+            bucket = self._sweeping[-1]
+            first, bucket.taken = bucket.taken, min(len(bucket.keys), bucket.taken + looks_max)
+            looks_max -= bucket.taken - first
+            if bucket.taken == len(bucket.keys):
+                self._sweeping.pop()
+            for at in range(first, bucket.taken):
+                key = bucket.keys[at]
+                if self._position(key) > self._swept:
+                    self._put(bucket.times_ms[at], key, bucket.slot(at), now_ms)
+                else:
+                    self._count -= 1
+        return looks_max
 
     def clear(self) -> None:
         """Drop all entries."""
@@ -124,9 +159,12 @@ class DelayedQueue:
         self._wakes.clear()
         self._ledgers.clear()
         self._numbers.clear()
-        self._highest = Position(-1, -1)
+        self._highest = self._skipped = self._swept = Position(-1, -1)
+        self._sweeping = []
         self._count = 0
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """Return the milliseconds until `take_due` has work, at least 1; None if there are no entries."""
+        if self._sweeping:
+            return 1
         return max(1, self._wakes[0][0] - now_ms) if self._wakes else None

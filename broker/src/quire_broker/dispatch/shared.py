@@ -205,8 +205,10 @@ class SharedDispatcher(Dispatcher):
 
     async def _step_new(self, count: int) -> bool:
         if not self.held:
-            if len(self.replay) >= self._look_ahead() or len(self.delayed) >= self.settings.delayed_entries_max:
+            if len(self.replay) >= self._look_ahead():
                 return False
+            if len(self.delayed) >= self.settings.delayed_entries_max:
+                return self.delayed.sweep()
             entries = await self.read_new(count)
             if self.rewind_wanted:
                 return True

@@ -90,6 +90,30 @@ def test_a_skip_behind_all_entries_drops_them_and_another_does_not() -> None:
     assert queue.take_due(NOW_MS + 99, 5, 5) == [(Position(2, 1), 5)]
 
 
+@given(
+    st.lists(st.tuples(DELAYS_MS, st.sampled_from([NO_SLOT, 7])), min_size=1, max_size=60),
+    st.integers(0, 60),
+    st.integers(1, 7),
+)
+def test_a_sweep_drops_skipped_entries_and_keeps_the_others(
+    added: list[tuple[int, int]], skipped: int, looks_max: int
+) -> None:
+    queue = DelayedQueue()
+    for entry, (delay_ms, slot) in enumerate(added):
+        queue.add(NOW_MS + delay_ms, Position(7, entry), slot, NOW_MS)
+    queue.skipped_through(Position(7, skipped))
+    while queue.sweep():
+        assert queue.due_in_ms(NOW_MS) == 1 and queue.take_due(NOW_MS, 1, looks_max) == []
+    soon_ms = 1024
+    wanted = {entry for entry in range(len(added)) if entry > skipped}
+    left = wanted | {entry for entry in range(len(added)) if wanted and added[entry][0] < soon_ms}
+    assert len(queue) == len(left)
+    found: list[tuple[int, int]] = []
+    while len(queue):
+        found += [(position.entry_id, slot) for position, slot in queue.take_due(2**63, 100, looks_max)]
+    assert sorted(found) == [(entry, added[entry][1]) for entry in sorted(left)]
+
+
 def test_an_entry_takes_twenty_bytes() -> None:
     tracemalloc.start()
     try:

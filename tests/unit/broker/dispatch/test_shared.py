@@ -146,6 +146,24 @@ async def test_delayed_entries_that_are_acknowledged_or_skipped_meanwhile_are_no
     assert stage.link.entries() == [2, 4]
 
 
+async def test_expired_delayed_entries_do_not_stop_the_reading(stage: Stage) -> None:
+    stage.start(delayed_entries_max=5)
+    await stage.join(0, 100)
+    publish(stage, 5, deliver_at_time=stage.clock.now + 3_600_000)
+    await settle()
+    publish(stage, 1)
+    await settle()
+    assert stage.link.entries() == [], "as many wait as may"
+    stage.cursor.acknowledge([Position(LEDGER, entry) for entry in range(4)])
+    stage.dispatcher.acknowledged_through(Position(LEDGER, 3))
+    await settle()
+    assert stage.link.entries() == [5]
+    stage.clock.now += 3_600_016
+    stage.dispatcher.wake()
+    await settle()
+    assert stage.link.entries() == [5, 4]
+
+
 async def test_a_timer_wakes_the_delayed_entries(stage: Stage) -> None:
     stage.start()
     await stage.join(0, 100)
