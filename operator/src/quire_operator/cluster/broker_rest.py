@@ -32,6 +32,7 @@ _LAST = 2**63 - 1
 _EARLIEST, _LATEST = {"ledgerId": -1, "entryId": -1}, {"ledgerId": _LAST, "entryId": _LAST}
 _ISOLATION = f"/admin/v2/clusters/{CLUSTER_NAME}/namespaceIsolationPolicies"
 _DRAIN = "/admin/quire/drain"
+_DOMAINS = f"/admin/v2/clusters/{CLUSTER_NAME}/failureDomains"
 POLICY_KEYS = {
     "persistence": "persistence",
     "retention": "retention_policies",
@@ -125,6 +126,16 @@ class BrokerRest:
                 merged[name] = there[name] | {"owner": topics[name]["owner"]}
         return merged
 
+    async def failure_domains(self, endpoint: BrokerEndpoint) -> dict[str, tuple[str, ...]] | None:
+        """Return the ids of the brokers of each failure domain; None if the broker does not respond."""
+        try:
+            response = await self._ask(endpoint, "GET", _DOMAINS)
+        except UnreachableError:
+            return None
+        if response.status != 200 or not isinstance(response.body, dict):
+            return None
+        return {name: tuple(one["brokers"]) for name, one in response.body.items()}
+
     async def drain_of(self, endpoint: BrokerEndpoint) -> ObservedBrokerDrain | None:
         """Return how far the drain of a broker is; None if it does not respond."""
         try:
@@ -176,6 +187,9 @@ class BrokerRest:
                 if leaving is None:
                     raise UnreachableError(f"{host} has no address")
                 await self._request(leaving, "PUT", f"{_DRAIN}?wait=false", None)
+            case act.SetFailureDomain(name, brokers):
+                body = {"brokers": list(brokers)}
+                await self._request(endpoint, "POST", f"{_DOMAINS}/{quote(name, safe='')}", body)
             case act.CreateNamespace(namespace):
                 await self._set_tenant(endpoint, namespace.partition("/")[0], (), ())
                 await self._request(endpoint, "PUT", f"/admin/v2/namespaces/{namespace}", None, there=409)

@@ -80,7 +80,7 @@ async def observe_pool(
     )
     pods, recovery = _of_part(all_pods, BOOKIE), _of_part(all_pods, AUTO_RECOVERY)
     nodes = {pod["spec"].get("nodeName") for pod in pods} - {None}
-    zones = await _zones(kube, nodes, resource.spec.placement.topology_keys[:1], memory.cache, now_s)
+    zones = await zones_of_nodes(kube, nodes, resource.spec.placement.topology_keys[:1], memory.cache, now_s)
     gone = await volumes_gone(kube, pods, claims)
     classes = await _expandable_classes(kube, memory.cache, now_s) if claims else frozenset()
     known = {row.pod: row.id for row in resource.status.bookies if row.id}
@@ -260,7 +260,9 @@ def age_of(metadata: ReadManifest) -> tuple[str, str, str]:
     return str(metadata["creationTimestamp"]), str(metadata["namespace"]), str(metadata["name"])
 
 
-async def _zones(kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cache, now_s: float) -> dict[str, str]:
+async def zones_of_nodes(
+    kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cache, now_s: float
+) -> dict[str, str]:
     """Return the zone of each node, empty if it has none. Nodes are read by name, as a cluster may have thousands.
 
     `keys`: the label with the zone, or empty.

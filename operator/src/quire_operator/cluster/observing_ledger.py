@@ -25,6 +25,7 @@ from quire_operator.cluster.observing import (
     observed_stateful_set,
     pools_on,
     unwanted_monitors,
+    zones_of_nodes,
 )
 from quire_operator.cluster.observing_jobs import observe_jobs
 from quire_operator.cluster.observing_target import observe_target
@@ -70,6 +71,10 @@ async def observe_managed_ledger(
     answer = await first_answer(endpoints, lambda one: brokers.namespace(one, resource.spec.namespace))
     state, endpoint = (None, None) if answer is None else answer
     writable = None if state is None else state.writable_bookies
+    zones: dict[str, str] = {}
+    if pool is not None and resource.spec.brokers.replicas > 1:
+        nodes = {pod["spec"].get("nodeName") for pod in pods} - {None}
+        zones = await zones_of_nodes(kube, nodes, pool.spec.placement.topology_keys[:1], memory.cache, now_s)
     target = None
     if pool is not None and (state is not None or any(is_started(pod) for pod in pods)):
         target = await observe_target(kube, pool, namespace, child_name(name, BROKER), there)
@@ -85,9 +90,10 @@ async def observe_managed_ledger(
             else observed_stateful_set(
                 there, await rejected_pod(kube, memory.cache, namespace, there, len(pods), now_s)
             ),
-            pods=tuple(observed_pod(pod, {}) for pod in pods),
+            pods=tuple(observed_pod(pod, zones) for pod in pods),
             broker_usages=await _usages(brokers, endpoints, resource, now_s),
             services=await _services(kube, resource),
+            failure_domains=await brokers.failure_domains(endpoint) if endpoint is not None and zones else None,
             leaving=await _leaving(brokers, endpoints, resource, there),
             revisions=await _revisions(kube, resource, pods, there),
             namespace=state,

@@ -291,6 +291,14 @@ class DrainBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class SetFailureDomain:
+    """Let a failure domain have exactly these brokers, by their ids."""
+
+    name: str
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetTenant:
     """Create a tenant, or replace its admin roles and clusters; no clusters: those of a new tenant."""
 
@@ -333,6 +341,7 @@ class DeleteTopic:
 NamespaceAction = (
     CreateNamespace
     | DrainBroker
+    | SetFailureDomain
     | SetTenant
     | DeleteTenant
     | RemovePolicy

@@ -33,7 +33,7 @@ def scale(observed: LedgerObservation) -> Scale:
     """Return the scale of this reconciliation."""
     wanted, there = observed.resource.spec.brokers.replicas, observed.stateful_set
     if there is None or there.replicas <= wanted or wanted == 0:
-        return Scale(wanted, actions=_back(observed))
+        return _kept(observed, wanted)
     name = pod_name(observed.resource.meta.name, BROKER, there.replicas - 1)
     pod = next((one for one in observed.pods if one.name == name), None)
     if pod is None or not _may_serve(pod):
@@ -84,12 +84,14 @@ def _hindrance(observed: LedgerObservation, staying: int) -> str | None:
     return f"{', '.join(away)} is not ready" if away else None
 
 
-def _back(observed: LedgerObservation) -> tuple[DeletePod, ...]:
-    """Restart a broker whose drain was withdrawn: until then it takes no bundles."""
+def _kept(observed: LedgerObservation, wanted: int) -> Scale:
+    """Restart a broker whose drain was withdrawn: until then it takes no bundles. The record stays until it is gone."""
     record = observed.resource.status.drain
     pod = next((one for one in observed.pods if record is not None and one.uid == record.uid), None)
-    stays = pod is not None and ordinal_of(pod.name) < observed.resource.spec.brokers.replicas
-    return (DeletePod(pod.name, pod.uid),) if pod is not None and stays and not pod.deleting else ()
+    if record is None or pod is None or ordinal_of(pod.name) >= wanted:
+        return Scale(wanted)
+    record = record.model_copy(update={"message": "it stays, so it is started again"})
+    return Scale(wanted, record, () if pod.deleting else (DeletePod(pod.name, pod.uid),))
 
 
 def progress(drain: BrokerDrain) -> str:

@@ -117,11 +117,15 @@ class LedgerObservation:
     """Number of bookies of the cluster, writable or not."""
     writable_bookies: int | None = None
     stateful_set: ObservedStatefulSet | None = None
+    replicas: int | None = None
+    """Brokers that the StatefulSet gets in this reconciliation, once decided; None: the number in the spec."""
     pods: tuple[ObservedPod, ...] = ()
     broker_usages: Mapping[str, float | None] = field(default_factory=dict)
     """Share of its CPU or network that each broker uses, by pod; empty unless it is time to measure."""
     services: tuple[ObservedService, ...] = ()
     """External Services of brokers. Empty also if none is declared and none was before."""
+    failure_domains: Mapping[str, tuple[str, ...]] | None = None
+    """Ids of the brokers of each domain of the cluster. None also if fewer than two brokers are declared."""
     leaving: ObservedBrokerDrain | None = None
     """Of the last broker, if fewer are declared than the StatefulSet has. None also if it does not respond."""
     revisions: tuple[ObservedRevision, ...] = ()

@@ -12,11 +12,13 @@ from quire_operator.plan.actions import (
     Apply,
     DeleteMonitor,
     DeleteNamespace,
+    DrainBroker,
     ForgetIsolation,
     NamespaceAction,
     SetFinalizer,
 )
 from quire_operator.plan.external import plan_external
+from quire_operator.plan.failure_domains import failure_domains
 from quire_operator.plan.jobs import JobsPlan, ending, plan_jobs
 from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.managed_ledger_status import LedgerDecisions, render_status
@@ -63,18 +65,21 @@ def plan_managed_ledger(
         observed.pool, default_image, observed.pod_monitors, _credentials(observed), external=external.in_effect
     )
     actions += external.actions
-    course = rollout.course(observed, revision_of(resource, facts))
     scale = broker_scale.scale(observed)
     there = 0 if observed.stateful_set is None else observed.stateful_set.replicas
     scale = replace(scale, replicas=external.bounded(scale.replicas, there), waits=scale.waits or external.waits)
+    observed = replace(observed, replicas=scale.replicas)
+    course = rollout.course(observed, revision_of(resource, facts))
     applied = replace(course.applied, replicas=scale.replicas)
     actions += [Apply(child) for child in broker_children(resource, facts, applied)]
     actions += course.actions
-    actions += [] if observed.namespace is None else scale.actions
+    # A drain needs a broker that responds.
+    actions += [one for one in scale.actions if observed.namespace is not None or not isinstance(one, DrainBroker)]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
     actions += metadata_target.blocked_events(resource.status.conditions, observed.target)
     actions += rejections.blocked_events(resource.status.conditions, observed.pods, observed.stateful_set)
     wanting = [] if observed.namespace is None else missing(spec, observed.namespace, broker_hosts(resource))
+    placed = [] if observed.namespace is None else failure_domains(observed)
     loads = [] if observed.namespace is None or wanting else to_load(spec, observed.namespace)
     against = () if observed.namespace is None else tuple(contradictions(spec, observed.namespace))
     idle = observed.namespace is not None and not wanting
@@ -86,7 +91,9 @@ def plan_managed_ledger(
     rolls = rollout.needs_time(course.record) or scale.replicas != spec.brokers.replicas or external.waits is not None
     requeue_s = IDLE_REQUEUE_S if ((idle and not loads) or stopped) and not rolls else BUSY_REQUEUE_S
     return LedgerPlan(
-        (*actions, *wanting, *loads, *jobs.actions), render_status(observed, at), min(requeue_s, jobs.requeue_s)
+        (*actions, *placed, *wanting, *loads, *jobs.actions),
+        render_status(observed, at),
+        min(requeue_s, jobs.requeue_s),
     )
 
 

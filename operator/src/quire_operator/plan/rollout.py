@@ -216,9 +216,8 @@ def _moved(
 
 
 def _replicas(observed: LedgerObservation) -> int:
-    """Return the number of brokers: those that have not left yet count."""
-    wanted, there = observed.resource.spec.brokers.replicas, observed.stateful_set
-    return max(wanted, there.replicas) if there is not None and wanted else wanted
+    """Return the number of brokers now: one that leaves counts, one without an address outside does not."""
+    return observed.resource.spec.brokers.replicas if observed.replicas is None else observed.replicas
 
 
 def _limit_s(observed: LedgerObservation) -> float:

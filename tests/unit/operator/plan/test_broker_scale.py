@@ -188,6 +188,19 @@ def test_a_drain_that_is_withdrawn_restarts_its_broker() -> None:
     assert (world.images, world.status.drain) == ([GOOD], None)
 
 
+def test_a_restart_after_a_withdrawn_drain_is_repeated_until_it_happens() -> None:
+    world = served(3)
+    world.declared = 2
+    world.rounds(2)
+    leaving = world.pods[2].uid
+    world.declared = 3
+    observed = world.observe()
+    found = plan_managed_ledger(replace(observed, namespace=None), GOOD)
+    assert act.DeletePod("orders-broker-2", leaving) in found.actions
+    assert found.status.drain is not None, "the API server may have refused"
+    assert found.status.drain.message == "it stays, so it is started again"
+
+
 def test_a_broker_that_restarts_during_its_drain_is_drained_anew() -> None:
     world = served(3)
     world.declared = 2

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quire_operator.api.managed_ledger import ExternalRow, ManagedLedger
+from quire_operator.api.managed_ledger import ExternalRow, ManagedLedger, RolloutStep
 from quire_operator.api.managed_ledger_spec import ExternalType
 from quire_operator.plan import actions as act
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedService
@@ -91,6 +91,22 @@ def test_a_further_broker_is_created_once_it_has_an_address() -> None:
     assert brokers(plan(world(3, 1, *there, service(1), service(2, "c.example")))) == (1, True)
     assert brokers(plan(world(3, 1, *there, service(1, "b.example"), service(2)))) == (2, True)
     assert brokers(plan(world(3, 2, *there, service(1, "b.example"), service(2, "c.example")))) == (3, True)
+
+
+def test_a_change_is_tried_on_a_broker_that_exists_while_a_further_one_waits() -> None:
+    known = [service(0, "a.example"), service(1, "b.example"), service(2)]
+    first = after(world(3, 2, *known))
+    record = first.resource.status.rollout
+    assert record is not None
+    done = record.model_copy(update={"step": RolloutStep.DONE, "good": record.revision})
+    status = first.resource.status.model_copy(update={"rollout": done})
+    brokers_spec = first.resource.spec.brokers.model_copy(update={"image": "quire:2"})
+    spec = first.resource.spec.model_copy(update={"brokers": brokers_spec})
+    found = plan(replace(first, resource=first.resource.model_copy(update={"status": status, "spec": spec})))
+    stateful_set = applied(found, "StatefulSet")["orders-broker"]["spec"]
+    assert (stateful_set["replicas"], stateful_set["updateStrategy"]["rollingUpdate"]["partition"]) == (2, 1)
+    (started,) = [one for one in found.actions if isinstance(one, act.Emit) and one.reason == "RolloutStarted"]
+    assert started.message.endswith("orders-broker-1 gets it first")
 
 
 def test_an_address_that_is_not_reported_for_a_moment_stays_known() -> None:
