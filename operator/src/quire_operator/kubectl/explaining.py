@@ -104,6 +104,12 @@ def of_resource(resource: ReadManifest, events: Sequence[ReadManifest]) -> list[
     if operation:
         text = f"{operation['type']} is in progress, at {operation['step']} since {operation.get('stepStartedAt', '?')}"
         found.append(Reason(Severity.NOTE, text + (f": {operation['message']}" if operation.get("message") else "")))
+    drain = status.get("drain")
+    if drain:
+        text = (
+            f"broker {drain['pod']} hands over its bundles since {drain['startedAt']}: {drain.get('bundles', 0)} left"
+        )
+        found.append(Reason(Severity.NOTE, text + (f"; {drain['message']}" if drain.get("message") else "")))
     return found + _of_events(events)
 
 

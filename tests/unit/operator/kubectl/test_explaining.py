@@ -77,11 +77,13 @@ def test_bookies_brokers_and_the_operation_of_a_resource_are_findings() -> None:
         ],
         brokers=[{"pod": "orders-broker-0", "ready": False}],
         operation={"type": "Drain", "step": "Copying", "stepStartedAt": "then", "message": "3 ledgers left"},
+        drain={"pod": "orders-broker-2", "startedAt": "then", "bundles": 7, "message": "it does not respond"},
     )
     assert texts(of_resource(given, [])) == [
         "bookie b in pool-bookie-1 is ReadOnly: disk full",
         "broker orders-broker-0 does not respond",
         "Drain is in progress, at Copying since then: 3 ledgers left",
+        "broker orders-broker-2 hands over its bundles since then: 7 left; it does not respond",
     ]
 
 
