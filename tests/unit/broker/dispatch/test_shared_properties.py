@@ -1,6 +1,8 @@
-"""Shared and Key_Shared under random joins, leaves, acks and redeliveries: no entry lost, doubled or out of order."""
+"""Shared and Key_Shared under random joins, leaves, acks, redeliveries and skips, with delayed entries and a clock that
+jumps: no entry lost, doubled, early or out of order."""
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -16,10 +18,8 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.kinds import SubscriptionType
 from tests.unit.broker.dispatch.doubles import Clock, Link, MemoryCursor, MemoryLedger, settle, spec
 
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["publish", "join", "leave", "flow", "ack", "nack", "run", "tick"]), st.integers(0, 30)),
-    max_size=50,
-)
+WHAT = ["publish", "delay", "join", "leave", "flow", "ack", "nack", "skip", "pass", "back", "run", "tick"]
+STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 30)), max_size=50)
 
 
 class Checked(Link):
@@ -53,9 +53,12 @@ class World:
         self.ledger = SlowLedger()
         self.cursor = MemoryCursor(self.ledger)
         chosen = DispatchSettings(
-            look_ahead_per_consumer=4, read_batch_entries=5, key_shared_consistent_hashing=consistent
+            look_ahead_per_consumer=4,
+            read_batch_entries=5,
+            key_shared_consistent_hashing=consistent,
+            delayed_entries_max=6,
         )
-        clock = Clock()
+        clock = self.clock = Clock()
         self.dispatcher = (
             KeySharedDispatcher(self.cursor, self.ledger, chosen, clock, KeyShared())
             if key_shared
@@ -64,6 +67,7 @@ class World:
         self.key_shared = key_shared
         self.nacked: set[int] = set()
         self.keys: list[str] = []
+        self.deliver_at_ms: dict[int, int] = {}
         self.holder: dict[int, int] = {}
         self.granted: dict[int, int] = {}
         self.members: dict[int, Consumer] = {}
@@ -73,21 +77,36 @@ class World:
         entry = delivery.position.entry_id
         assert entry not in self.holder, f"entry {entry} is with {self.holder[entry]} and now with {index}"
         assert entry not in self.cursor.acked
+        assert self.deliver_at_ms.get(entry, 0) <= self.clock.now, "sent early"
         self.granted[index] -= 1
         assert self.granted[index] >= 0, "sent without a permit"
         if self.key_shared:
             same_key = [other for other in range(len(self.keys)) if self.keys[other] == self.keys[entry]]
             for other in same_key:
                 assert self.holder.get(other, index) == index, "two consumers hold entries of one key"
-                if other < entry and other not in self.cursor.acked and other not in self.nacked:
+                free = self.cursor.acked | self.nacked | self.deliver_at_ms.keys()
+                if other < entry and other not in free:
                     assert other in self.holder, f"entry {entry} overtook {other}"
         self.holder[entry] = index
         self.nacked.discard(entry)
 
-    def publish(self, key: int) -> None:
+    def publish(self, key: int, **metadata: int) -> None:
         self.keys.append(f"key{key % 6}")
-        self.ledger.publish(partition_key=self.keys[-1])
+        self.ledger.publish(partition_key=self.keys[-1], **metadata)
         self.dispatcher.appended()
+
+    def delay(self, key: int, delay_ms: int) -> None:
+        self.deliver_at_ms[len(self.keys)] = self.clock.now + delay_ms
+        self.publish(key, deliver_at_time=self.clock.now + delay_ms)
+
+    def pass_time(self, ms: int) -> None:
+        self.clock.now += ms
+        self.dispatcher.wake()
+
+    def skip(self, through: int) -> None:
+        self.cursor.acknowledge([Position(7, entry) for entry in range(through + 1)])
+        self.dispatcher.acknowledged_through(Position(7, through))
+        self.holder = {entry: who for entry, who in self.holder.items() if entry > through}
 
     def join(self) -> None:
         index, self.joined = self.joined, self.joined + 1
@@ -110,6 +129,13 @@ class World:
         if what == "publish":
             for _ in range(value % 4 + 1):
                 self.publish(value)
+        elif what == "delay":
+            for more in range(value % 4 + 1):
+                self.delay(value, 100 * value + 700 * more)
+        elif what in ("pass", "back"):
+            self.pass_time(40 * value if what == "pass" else -60 * value)
+        elif what == "skip":
+            self.skip(min(value, len(self.keys)) - 1)
         elif what == "join" and len(self.members) < 4:
             self.join()
         elif index is None:
@@ -142,6 +168,7 @@ class World:
         """Add a consumer that takes and acknowledges everything; then every entry must arrive."""
         if not self.members:
             self.join()
+        self.pass_time(100_000)
         for _ in range(400):
             for index in list(self.members):
                 self.flow(index, 2)
@@ -155,7 +182,7 @@ class World:
                 break
         assert self.cursor.backlog == 0, "an entry was never delivered"
         assert self.dispatcher.unacked == 0
-        assert len(self.dispatcher.replay) == 0
+        assert len(self.dispatcher.replay) == 0 and len(self.dispatcher.delayed) == 0
 
 
 async def play(world: World, steps: list[tuple[str, int]]) -> None:
@@ -186,5 +213,17 @@ async def play(world: World, steps: list[tuple[str, int]]) -> None:
 def test_nothing_is_lost_doubled_or_out_of_order(form: str, steps: list[tuple[str, int]]) -> None:
     async def main() -> None:
         await play(World(key_shared=form != "shared", consistent=form == "ring"), steps)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_long_walk_loses_doubles_and_sends_early_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    weighted = [*WHAT, "delay", "flow", "run", "pass"]
+    steps = [("join", 0), ("join", 0), *((chance.choice(weighted), chance.randint(0, 30)) for _ in range(100))]
+
+    async def main() -> None:
+        await play(World(key_shared=seed % 3 > 0, consistent=seed % 3 == 1), steps)
 
     asyncio.run(main())
