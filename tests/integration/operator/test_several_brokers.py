@@ -23,6 +23,11 @@ TOPICS = [{"name": f"topic-{number}", "cursors": [{"name": "billing"}]} for numb
 PASSES_MAX = 60
 
 
+def outside(ordinal: int) -> str:
+    """The address of a broker for clients outside the cluster."""
+    return f"192.0.2.{ordinal}:31650"
+
+
 class Several:
     """The stack with two more brokers."""
 
@@ -44,6 +49,12 @@ class Several:
     async def drain_of(self, host: str) -> dict[str, Any]:
         found: dict[str, Any] = await self.stack.rest("GET", "/admin/quire/drain", host=host)
         return found
+
+    async def lookup(self, topic: str, listener: str) -> str:
+        """The address of the topic's owner for clients of a listener, as any broker returns it."""
+        url = f"http://{HOST}:{self.stack.http_port}/lookup/v2/topic/persistent/shop/orders/{topic}"
+        async with self.stack.session.get(url, headers={"X-Pulsar-ListenerName": listener}) as answer:
+            return str((await answer.json())["brokerUrl"])
 
     async def passes(self, done: Any) -> None:
         """Reconcile until a state is reached; each drain is asked for again, as time passes."""
@@ -67,7 +78,10 @@ async def several(
         resource = ManagedLedger.model_validate(kube.get(stack.path("ManagedLedger", "orders")).expect())
         for ordinal, host in enumerate(HOSTS[1:], start=1):
             words = start_of_a_broker(resource, pool, tmp_path, stack.http_port, stack.port, ordinal)
-            await processes.enter_async_context(quire(with_settings(words, {"bindAddress": host})))
+            file = tmp_path / f"listeners-{ordinal}"
+            file.write_text(f"external:pulsar://{outside(ordinal)}")
+            own = {"bindAddress": host, "advertisedListenersFile": file}
+            await processes.enter_async_context(quire(with_settings(words, own)))
             await until_well(stack.session, stack.http_port, host)
             make_broker_pod(kube, namespace, ordinal, host)
         yield Several(stack)
@@ -83,6 +97,9 @@ async def test_brokers_share_the_topics_and_the_last_one_hands_its_over(several:
     assert selector == "app.kubernetes.io/instance=orders,app.kubernetes.io/name=quire-broker"
     assert sum(row["topics"] for row in several.status()["brokers"]) == len(TOPICS)
     assert several.status()["backlog"] == 0, "the backlog of topics of every broker is known"
+
+    away = next(row for row in several.status()["topics"] if row["owner"] == "orders-broker-1")
+    assert await several.lookup(away["name"], "external") == f"pulsar://{outside(1)}"
 
     assert (await several.drain_of(HOSTS[2]))["bundles"] > 0
     several.scale(2)
