@@ -90,7 +90,7 @@ class World:
         self.holder[entry] = index
         self.nacked.discard(entry)
 
-    def publish(self, key: int, **metadata: int) -> None:
+    def publish(self, key: int, **metadata: Any) -> None:
         self.keys.append(f"key{key % 6}")
         self.ledger.publish(partition_key=self.keys[-1], **metadata)
         self.dispatcher.appended()
