@@ -51,7 +51,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     on_terminal = sys.stdout.isatty()
     if on_terminal:
         _shrink(widths, shutil.get_terminal_size().columns)
-    bold, plain = ("\x1b[1m", "\x1b[0m") if on_terminal and "NO_COLOR" not in os.environ else ("", "")
+    styled = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    bold, plain = ("\x1b[1m", "\x1b[0m") if styled else ("", "")
     lines = [f"{bold}{line}{plain}" for line in _lines(headers, widths, numbers)]
     for row in cells:
         lines += _lines(row, widths, numbers)

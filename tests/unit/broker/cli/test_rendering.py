@@ -104,11 +104,15 @@ def test_the_head_of_a_table_is_bold_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     print_table(("name",), [])
     assert capsys.readouterr().out == "name\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table(("name",), [])
     assert capsys.readouterr().out == "\x1b[1mname\x1b[0m\n"
+    monkeypatch.setenv("TERM", "dumb")
+    print_table(("name",), [])
+    assert capsys.readouterr().out == "name\n", "such a terminal would show the codes"
 
 
 def test_markup_in_a_name_is_text(capsys: pytest.CaptureFixture[str]) -> None:
