@@ -38,6 +38,8 @@ _LISTED_RANGES_MAX = 10_000
 """More ranges are never listed: each takes microseconds to encode."""
 _WORD_BITS = 64
 _WORD_BYTES = 8
+_EMPTY_WORD_BYTES = 2
+"""Of a word without an entry, as it is stored."""
 _BITMAP_TAG = b"\x32"
 """Of the field individualDeletedMessageRanges."""
 _HEAD_BYTES_MAX = 16
@@ -85,7 +87,9 @@ def encode_position(state: CursorState, bounds: StateBounds) -> bytes:
     """
     count = len(state.ranges)
     ranges_max, batches_max = min(bounds.ranges_max, count), min(bounds.batches_max, len(state.batches))
-    as_bitmaps = bounds.bitmap and _bitmap_pays(state.ranges, count)
+    as_bitmaps = bounds.bitmap and _bitmap_pays(state.ranges, count, bounds.bytes_max)
+    if not as_bitmaps:
+        ranges_max = min(ranges_max, _LISTED_RANGES_MAX)
     head = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
     for name, value in state.properties.items():
         head.properties.add(name=name, value=value)
@@ -170,11 +174,13 @@ def _parse(message: _StoredState, data: bytes) -> None:
         raise MetadataFormatError("not a cursor state: a required field is missing")
 
 
-def _bitmap_pays(ranges: AckRanges, count: int) -> bool:
-    """Return whether bitmaps take fewer bytes, or there are too many ranges to list each."""
-    if count <= _BITMAP_RANGES_MIN or count > _LISTED_RANGES_MAX:
-        return count > _LISTED_RANGES_MAX
+def _bitmap_pays(ranges: AckRanges, count: int, bytes_max: int) -> bool:
+    """Return whether bitmaps take fewer bytes; if there are too many ranges to list all, whether they hold more."""
+    if count <= _BITMAP_RANGES_MIN:
+        return False
     words = sum(ranges.last_of(ledger_id) // _WORD_BITS + 1 for ledger_id in ranges.ledgers())
+    if count > _LISTED_RANGES_MAX:
+        return count * bytes_max >= _LISTED_RANGES_MAX * words * _EMPTY_WORD_BYTES
     return words <= _WORDS_PER_RANGE_MAX * count
 
 

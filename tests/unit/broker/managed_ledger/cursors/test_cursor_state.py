@@ -162,6 +162,16 @@ def test_bounds_keep_a_beginning_of_the_ranges_in_bitmaps(
         assert kept == whole
 
 
+def test_of_many_ranges_far_apart_more_are_listed_than_bitmaps_would_hold() -> None:
+    state = CursorState(Position(7, -1))
+    for at in range(10_100):
+        state.ranges.add(7, 20_000 * at + 1, 20_000 * at + 1)
+    back = decode_position(encode_position(state, StateBounds(10**6, 10, 10**6)))
+    assert list(back.ranges) == list(state.ranges)[:10_000]
+    wide = decode_position(encode_position(state, StateBounds(10**6, 10, 10**7)))
+    assert list(wide.ranges) == list(state.ranges)
+
+
 def test_parts_of_batches_do_not_take_the_room_of_whole_entries() -> None:
     state = _state([(4, 2 * at, 0) for at in range(1000)])
     state.batches = {Position(5, at): 1 << 500 for at in range(40)}
