@@ -28,6 +28,8 @@ from quire_broker.wire.entry import EntrySummary
 log = logging.getLogger("quire.broker.dispatch")
 DUE_AT_ONCE = 2_000
 """Delayed entries that one step looks at: 1 to 2 ms."""
+RECHECK_MS = 60_000
+"""Delayed entries are checked this often, because the wall clock may jump or the machine may have been suspended."""
 
 
 class Handout:
@@ -259,7 +261,7 @@ class SharedDispatcher(Dispatcher):
         if due_ms is None or len(self.replay) >= self._look_ahead():
             return
         loop = asyncio.get_running_loop()
-        when = loop.time() + due_ms / 1000
+        when = loop.time() + min(due_ms, RECHECK_MS) / 1000
         if self._timer is not None:
             if self._timer.when() <= when and not self._timer.cancelled():
                 return

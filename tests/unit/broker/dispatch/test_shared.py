@@ -13,6 +13,7 @@ from quire_broker.dispatch.shared import SharedDispatcher
 from quire_broker.managed_ledger.position import Position
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.kinds import KeySharedMode
+from tests.sim.loop import SimLoop, simulate
 from tests.unit.broker.dispatch.doubles import LEDGER, Clock, Link, MemoryCursor, MemoryLedger, consumer, settle
 
 
@@ -181,6 +182,21 @@ async def test_a_timer_wakes_the_delayed_entries(stage: Stage) -> None:
     stage.clock.now += 26
     await asyncio.wait_for(delivered.wait(), 5)
     assert stage.link.entries() == [0]
+
+
+def test_delayed_entries_are_noticed_within_a_minute_after_the_clock_jumped() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        stage = Stage()
+        stage.start()
+        await stage.join(0, 100)
+        publish(stage, 1, deliver_at_time=stage.clock.now + 7_200_000)
+        await asyncio.sleep(10)
+        stage.clock.now += 7_200_016
+        await asyncio.sleep(60)
+        assert stage.link.entries() == [0]
+        stage.dispatcher.retire()
+
+    simulate(scenario, seed=1, time_limit_s=1000)
 
 
 async def test_replays_are_read_again_in_few_reads(stage: Stage) -> None:
