@@ -79,6 +79,26 @@ def test_owners_that_are_killed_stopped_and_drained_hand_everything_on(run: Run)
     run.check()
 
 
+def test_a_next_owner_that_dies_or_sleeps_during_a_move_leaves_one_owner(run: Run) -> None:
+    path = TOPICS[0].replace("persistent://", "/lookup/v2/topic/persistent/") + "/bundle"
+    bundle = run.cluster.brokers[0].call("GET", path)[1]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        owner = run.owner()
+        target = run.others(owner)[0]
+        unload = f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={target.broker_id}"
+        target.send_signal(number)
+        assert owner.call("PUT", unload) == (204, None), "it is released: the other broker does not take it"
+        asked = next(broker for broker in run.cluster.brokers if broker is not target)
+        assert run.owner(asked) is not target
+        if number == signal.SIGSTOP:
+            target.send_signal(signal.SIGCONT)
+        else:
+            target.kill()
+            target.start()
+        run.resume()
+    run.check()
+
+
 def test_an_owner_that_sleeps_beyond_its_lease_writes_nothing_more(run: Run) -> None:
     owner = run.owner()
     asked = run.others(owner)[0]
