@@ -129,6 +129,8 @@ class Publishing:
         self.topics = topics
         self.acknowledged: dict[str, list[tuple[float, int]]] = {topic: [] for topic in topics}
         """Time and number of each acknowledged message, in the order of the acknowledgements."""
+        self.ledgers: dict[str, list[int]] = {topic: [] for topic in topics}
+        """The ledger of each of them; -1 for one that was stored before it was sent again."""
         self.errors: list[str] = []
         self.sent = 0
         self._pause_s = pause_s
@@ -157,10 +159,11 @@ class Publishing:
             self._ended.wait(max(0.0, due - time.monotonic()))
 
     def _noted(self, topic: str, number: int) -> Callable[[Any, Any], None]:
-        found, errors = self.acknowledged[topic], self.errors
+        found, ledgers, errors = self.acknowledged[topic], self.ledgers[topic], self.errors
 
-        def note(result: Any, _: Any) -> None:
+        def note(result: Any, message_id: Any) -> None:
             if str(result) == "Result.Ok":
+                ledgers.append(message_id.ledger_id())
                 found.append((time.monotonic(), number))
             else:
                 errors.append(f"{topic} {number}: {result}")
@@ -186,6 +189,12 @@ class Publishing:
             lambda: f"of {self.sent}: { {t: len(f) for t, f in self.acknowledged.items()} } {self.errors[-3:]}",
             timeout_s=ALL_ACKNOWLEDGED_S,
         )
+
+    def gap_of_move(self, topic: str, since_s: float, until_s: float) -> float:
+        """Return the longest time between acknowledgements of different ledgers in between, in s."""
+        noted = [(at, ledger) for (at, _), ledger in zip(self.acknowledged[topic], self.ledgers[topic], strict=False)]
+        pairs = itertools.pairwise(one for one in noted if since_s - 0.5 <= one[0] <= until_s)
+        return max((later[0] - earlier[0] for earlier, later in pairs if earlier[1] != later[1]), default=0.0)
 
     def longest_gap(self, topic: str, since_s: float, until_s: float) -> float:
         """Return the longest time without an acknowledgement in between, in s."""
