@@ -14,6 +14,7 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.tenant import Tenant
 from quire_operator.api.topic import TopicResource
 from quire_operator.api.topic_namespace import TopicNamespace
+from quire_operator.builders.effective import effective_managed_ledger
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.declared_applying import DeclaredActions, declared_path
 from quire_operator.cluster.kube import Kube
@@ -54,7 +55,12 @@ class DeclaredContext:
 
     def brokers(self, ledger: ManagedLedger, now_s: float) -> LedgerBrokers:
         """Return the brokers of a ManagedLedger."""
-        return LedgerBrokers(self.kube, self.rest, ledger, self.memory.reads, now_s, self.generated)
+        return LedgerBrokers(self.kube, self.rest, ledger, self.memory.reads, now_s)
+
+    async def ledger_of(self, resource: DeclaredResource) -> ManagedLedger | None:
+        """Return the ManagedLedger of a resource, with the TLS settings in effect; None if there is none."""
+        found = await ledger_of(self.kube, resource)
+        return None if found is None else effective_managed_ledger(found, self.generated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ async def _reconcile(
         context.memory.forget(path)
         return None
     resource = kind.model_validate(found)
-    ledger = await ledger_of(kube, resource)
+    ledger = await context.ledger_of(resource)
     planned = await observe(context, resource, ledger, now_s)
     decision, status = planned.plan(planned.around)
     actions = DeclaredActions(kube, context.rest, resource, planned.endpoint, now_s, planned.tokens)

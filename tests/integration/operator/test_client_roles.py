@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
 
+from quire_operator.api.client_role import ClientRole
+from quire_operator.builders.broker import service_url
 from tests.integration.operator.declared_stack import DeclaredStack, running_stack
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.etcd_server import EtcdServer
@@ -82,6 +85,13 @@ async def test_a_client_works_with_the_token_and_not_without_the_permission(stac
     assert await stack.rest("GET", "/admin/v2/persistent/shop/orders/placed/permissions") == {}
     # The Secret goes with its owner; this API server has no garbage collector, and nothing else may delete it.
     assert stack.secret("billing-token")["role"] == b"billing"
+
+
+async def test_clients_get_the_url_of_the_port_that_generated_certificates_open(stack: DeclaredStack) -> None:
+    role = ClientRole.model_validate(stack.declare("ClientRole", "billing"))
+    found = await replace(stack.context, generated=True).ledger_of(role)
+    assert found is not None
+    assert service_url(found).startswith("pulsar+ssl://orders-broker."), "no other port of the Service is open"
 
 
 async def test_a_token_is_renewed_and_restored_and_admins_are_added(stack: DeclaredStack) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from quire_operator.api.managed_ledger import ManagedLedger
-from quire_operator.builders.effective import effective_managed_ledger
 from quire_operator.builders.naming import BROKER, selector_text
 from quire_operator.cluster.broker_endpoints import broker_endpoints, first_answer
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
@@ -71,10 +70,9 @@ class LedgerBrokers:
     kube: Kube
     rest: BrokerRest
     ledger: ManagedLedger
+    """With the TLS settings in effect."""
     reads: LedgerReads
     now_s: float
-    generated: bool = False
-    """The operator generates certificates."""
 
     async def namespace(self, name: str) -> tuple[NamespaceState, BrokerEndpoint] | None:
         """Return the state of a namespace; None if no broker responds. Raises KubeError, RefusedError."""
@@ -115,7 +113,6 @@ class LedgerBrokers:
         async def read() -> tuple[T, BrokerEndpoint] | None:
             meta = self.ledger.meta
             pods = await self.kube.list(collection("v1", "Pod", meta.namespace), selector_text(meta.name, BROKER))
-            effective = effective_managed_ledger(self.ledger, self.generated)
-            return await first_answer(await broker_endpoints(self.kube, effective, pods), ask)
+            return await first_answer(await broker_endpoints(self.kube, self.ledger, pods), ask)
 
         return await self.reads.get((self.ledger.meta.uid, what), self.now_s, read)
