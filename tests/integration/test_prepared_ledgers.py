@@ -10,6 +10,7 @@ import pytest
 
 from quire_bookie.model import LedgerId
 from quire_broker.errors import ServiceNotReadyError
+from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.managed_ledger.nodes.node_codec import decode_list
@@ -87,6 +88,36 @@ async def test_a_prepared_ledger_that_another_client_deleted_is_not_written_to(p
     (prepared,) = records(pair)
     await first.topics.unload(parse_topic(TOPIC))
     await pair.clients[0].delete_ledger(LedgerId(prepared))
+    assert await second.factory.look_ahead(LEDGER)
+    assert (await second.factory.open(LEDGER)).entries == 10
+    assert prepared not in listed(pair)
+
+
+def deletions(broker: RunningBroker) -> Deletions:
+    """Those of an owner that listed the records before the ledger was used, and deletes after that."""
+    return broker.factory._context(LEDGER, ManagedLedgerSettings()).deletions
+
+
+async def test_a_deletion_that_comes_after_the_use_of_a_prepared_ledger_does_nothing(pair: BrokerWorld) -> None:
+    first, second = pair.brokers
+    await published(first)
+    await second.factory.prepare(LEDGER)
+    (prepared,) = records(pair)
+    await first.topics.unload(parse_topic(TOPIC))
+    assert await second.factory.look_ahead(LEDGER)
+    await second.factory.open(LEDGER)
+    assert listed(pair)[-1] == prepared
+    await deletions(first).delete_now(prepared)
+    assert prepared in {ledger async for ledger in _ledgers(pair)}
+
+
+async def test_a_prepared_ledger_whose_deletion_has_begun_is_not_used(pair: BrokerWorld) -> None:
+    first, second = pair.brokers
+    await published(first)
+    await second.factory.prepare(LEDGER)
+    (prepared,) = records(pair)
+    await first.topics.unload(parse_topic(TOPIC))
+    assert await deletions(first)._claim(prepared)
     assert await second.factory.look_ahead(LEDGER)
     assert (await second.factory.open(LEDGER)).entries == 10
     assert prepared not in listed(pair)

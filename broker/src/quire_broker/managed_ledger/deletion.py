@@ -3,8 +3,9 @@
 A ledger first leaves the list (or its cursor's node) and is deleted afterwards. The transaction that removes it also
 creates a record under `/quire/unreferenced-ledgers/<managed ledger>/<ledger>`, which is removed once the ledger is
 gone. The next owner that opens the managed ledger thus finds what a crash left behind. A record is only written
-together with the removal, or for a new ledger before it is used (`preparation`), so any client may delete its ledger at
-any time.
+together with the removal, or for a new ledger before it is used (`preparation`), so any client may delete its ledger:
+it claims the record first, which changes its version. The transaction that puts a prepared ledger into use checks that
+its record is unclaimed and removes it, so a ledger is either used or deleted.
 """
 
 import asyncio
@@ -14,13 +15,15 @@ from collections.abc import Iterable
 from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
-from quire_bookie.errors import LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
-from quire_bookie.metadata.store import Delete, MetadataStore, Put
+from quire_bookie.errors import BadVersionError, LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
+from quire_bookie.metadata.store import Check, Delete, MetadataStore, Put
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.ledger_port import Ledgers
 
 _log = logging.getLogger("quire.managed_ledger")
 _ROOT = "/quire/unreferenced-ledgers"
+_UNCLAIMED = 0
+"""Version of a record that only its creation has written."""
 
 
 class Deletions:
@@ -47,11 +50,18 @@ class Deletions:
 
     def record(self, ledger_ids: Iterable[int]) -> list[Put]:
         """Return the operations that must be in the transaction that removes these ledgers from use."""
-        return [Put(f"{self._base}/{ledger_id}", b"") for ledger_id in ledger_ids]
+        return [Put(self._path(ledger_id), b"") for ledger_id in ledger_ids]
 
-    def withdraw(self, ledger_ids: Iterable[int]) -> list[Delete]:
-        """Return the operations that remove the records of ledgers, in the transaction that puts these into use."""
-        return [Delete(f"{self._base}/{ledger_id}") for ledger_id in ledger_ids]
+    def unclaimed(self, ledger_id: int) -> Check:
+        """Return the check that no client has claimed a ledger, for the transaction that puts it into use."""
+        return Check(self._path(ledger_id), _UNCLAIMED)
+
+    def withdraw(self, ledger_id: int) -> Delete:
+        """Return the operation that removes the record of a ledger, in the same transaction as `unclaimed`."""
+        return Delete(self._path(ledger_id))
+
+    def _path(self, ledger_id: int) -> str:
+        return f"{self._base}/{ledger_id}"
 
     def begin(self, ledger_ids: Iterable[int]) -> None:
         """Delete the ledgers in the background, with retries. Call it only after that transaction."""
@@ -91,12 +101,27 @@ class Deletions:
                 await backoff.wait()
 
     async def delete_now(self, ledger_id: int) -> None:
-        """Try once to delete the ledger, then its record. A ledger that does not exist counts as deleted."""
+        """Try once to delete the ledger, then its record. Does nothing without a record: it is deleted, or in use."""
+        if not await self._claim(ledger_id):
+            return
         try:
             await self._client.delete_ledger(LedgerId(ledger_id))
         except NoSuchLedgerError:
             _log.debug("ledger %d was already deleted", ledger_id)
         try:
-            await self._store.delete(f"{self._base}/{ledger_id}")
+            await self._store.delete(self._path(ledger_id))
         except NodeMissingError:
             return
+
+    async def _claim(self, ledger_id: int) -> bool:
+        """Change the version of the record, so that the ledger is not put into use. Return whether there is one."""
+        path, version = self._path(ledger_id), _UNCLAIMED
+        while True:
+            try:
+                await self._store.transact([Check(path, version)], [Put(path, b"")])
+                return True
+            except BadVersionError:
+                node = await self._store.get(path)
+                if node is None:
+                    return False
+                version = node.version

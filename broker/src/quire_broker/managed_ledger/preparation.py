@@ -4,10 +4,10 @@
     look_ahead   when the other owner has closed: read the list, the end of its last ledger, and the cursors
     open_list    one transaction: list and cursors as read, new ledger as created -> a list with the new ledger
 
-Nothing prepared is trusted. The transaction checks the version of each node that was read ahead, and that the metadata
-of the new ledger are as they were created: any client may delete a ledger that is recorded as unreferenced, and entries
-written to it afterwards would be lost. The last ledger of the list is not recovered only if its metadata say that it is
-closed, which never changes again.
+Nothing prepared is trusted. The transaction checks the version of each node that was read ahead, that the metadata of
+the new ledger are as they were created, and that no client has begun to delete it. Any client may delete a ledger that
+is recorded as unreferenced, and entries written to it afterwards would be lost. The last ledger of the list is not
+recovered only if its metadata say that it is closed, which never changes again.
 """
 
 import asyncio
@@ -58,12 +58,13 @@ class Preparation:
     @property
     def checks(self) -> list[Check]:
         """The checks of the transaction that puts the ledger into a list."""
-        return [self.writer.metadata_check, *(self.ahead.checks if self.ahead is not None else ())]
+        unclaimed = self.context.deletions.unclaimed(self.writer.ledger_id)
+        return [self.writer.metadata_check, unclaimed, *(self.ahead.checks if self.ahead is not None else ())]
 
     @property
     def operations(self) -> Sequence[Operation]:
         """The operations of that transaction."""
-        return self.context.deletions.withdraw([self.writer.ledger_id])
+        return [self.context.deletions.withdraw(self.writer.ledger_id)]
 
     async def look_ahead(self) -> None:
         """Read what the opening needs. Call it when the other owner has closed. MetadataError."""
@@ -98,7 +99,7 @@ async def prepare(context: ManagedLedgerContext) -> Preparation | None:
         recorded = True
     finally:
         if not recorded:
-            context.background.start(prepared.discard(), f"discarding ledger {writer.ledger_id}")
+            context.background.start(context.maker.discard(writer), f"discarding ledger {writer.ledger_id}")
     return prepared
 
 
