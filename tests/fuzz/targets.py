@@ -442,14 +442,16 @@ class BookieSessions(_Bookie):
             await peer.close()
             self.findings.check()
             self.findings.keep_alive(set())
+            self.findings.expected = CRASHED  # the dead process reports that its disk is gone, sooner or later
             await self.world.crash()
-            self.findings.found.clear()  # the dead process reports that its disk is gone
+            self.findings.found.clear()
             await self.world.restart()
             self.findings.keep_alive(own_tasks())
             self.beside = await RawPeer.connect(self.port)
         self.findings.check()
 
 
+CRASHED = "the simulated process has crashed"
 _DIGEST = Digest(DigestType.CRC32C, b"kept")
 
 

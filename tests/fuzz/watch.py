@@ -26,13 +26,17 @@ class Findings(logging.Handler):
         super().__init__(logging.INFO)
         self.found: list[str] = []
         self.longest_step_s = 0.0
+        self.expected = ""
+        """Text of errors that are no faults, once it is set."""
         self._format = logging.Formatter("%(name)s: %(message)s")
         self._alive: list[asyncio.Task[Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Record errors of the log."""
         if record.exc_info or (record.levelno >= logging.ERROR and record.name not in REPORTS):
-            self.found.append(self._format.format(record)[:TEXT_MAX])
+            text = self._format.format(record)
+            if not (self.expected and self.expected in text):
+                self.found.append(text[:TEXT_MAX])
 
     def handle_loop(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Record an exception that no code awaited."""
