@@ -155,6 +155,10 @@ class AckRanges:
             at = end + 1
         return at + left - 1
 
+    def bits(self, ledger_id: int, chunk: int) -> int:
+        """Return the entries of one chunk of a ledger that has a range: bit i is entry i of the chunk."""
+        return self._ledgers[ledger_id].bits(chunk)
+
     # ---- storing
     def chunk_bytes(self, ledger_id: int, encode: Callable[[bytes], bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield the number of ranges that begin in each chunk of a ledger, and the chunk in stored form.
@@ -267,9 +271,12 @@ class _Bitmap:
         return dropped
 
     # ---- lookups
+    def bits(self, chunk: int) -> int:
+        at = chunk - self._base
+        return self.chunks[at] if 0 <= at < len(self.chunks) else 0
+
     def holds(self, entry: int) -> bool:
-        at = (entry >> _SHIFT) - self._base
-        return 0 <= at < len(self.chunks) and bool(self.chunks[at] >> (entry & _IN_CHUNK) & 1)
+        return bool(self.bits(entry >> _SHIFT) >> (entry & _IN_CHUNK) & 1)
 
     def end_of(self, entry: int) -> int:
         """Return the last entry of the run that `entry` is in."""

@@ -5,7 +5,9 @@ On the wire and in cursor states an ack set is a list of signed 64-bit words. Bi
 `&` joins two acknowledgments, and 0 means that the whole batch is acknowledged. Trailing zero words are never written.
 """
 
-from collections.abc import Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
 
 _WORD_BITS = 64
 _WORD_BYTES = 8
@@ -27,8 +29,20 @@ def full_mask(batch_size: int) -> int:
 def words_of(mask: int) -> tuple[int, ...]:
     """Return the signed 64-bit words of the unacknowledged messages; () if there are none."""
     count = (mask.bit_length() + _WORD_BITS - 1) // _WORD_BITS
-    raw = mask.to_bytes(count * _WORD_BYTES, "little")
-    return tuple(
-        int.from_bytes(raw[start : start + _WORD_BYTES], "little", signed=True)
-        for start in range(0, len(raw), _WORD_BYTES)
-    )
+    return tuple(words_in(mask.to_bytes(count * _WORD_BYTES, "little")))
+
+
+def words_in(raw: bytes) -> "array[int]":
+    """Return the signed 64-bit words of little-endian bytes, eight for each."""
+    words = array("q", raw)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words
+
+
+def bytes_of(words: Iterable[int]) -> bytes:
+    """Return the little-endian bytes of signed 64-bit words."""
+    found = array("q", words)
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found.tobytes()

@@ -11,8 +11,6 @@ positions are omitted, so that their entries are delivered again after a restart
 because of a bound.
 """
 
-import sys
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.cursors.ack_ranges import CHUNK_ENTRIES, AckRange, AckRanges
-from quire_broker.managed_ledger.cursors.ack_set import unacked_mask, words_of
+from quire_broker.managed_ledger.cursors.ack_set import bytes_of, unacked_mask, words_in, words_of
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.nodes.node_codec import plain_value
 from quire_broker.managed_ledger.nodes.proto import managed_ledger_pb2 as pb
@@ -118,10 +116,7 @@ def decode_position(data: bytes, ledgers: LedgerList | None = None) -> CursorSta
     state = _state_of(message, Position(message.ledgerId, message.entryId), ledgers)
     if not message.individualDeletedMessages:
         for known in message.individualDeletedMessageRanges:
-            words = array("q", known.values)
-            if sys.byteorder == "big":
-                words.byteswap()
-            state.ranges.add_bits(known.key, words.tobytes())
+            state.ranges.add_bits(known.key, bytes_of(known.values))
     return state
 
 
@@ -209,33 +204,28 @@ def _bitmaps(ranges: AckRanges, ranges_max: int, bytes_max: int) -> Iterator[byt
 
 
 def _cut(ranges: AckRanges, ledger_id: int, number: int, ranges_max: int, bytes_max: int) -> bytes:
-    """Encode of one chunk the ranges that begin among the first `ranges_max`, within `bytes_max`."""
+    """Encode of one chunk what is below its range after the first `ranges_max`, within `bytes_max`."""
     first = number * CHUNK_ENTRIES
-    last = first + CHUNK_ENTRIES - 1
-    bits, at, left = 0, first - 1, ranges_max
-    if first and (carried := ranges.end_of(ledger_id, first)) is not None and (ledger_id, first - 1) in ranges:
-        at = min(carried, last)
-        bits = (1 << at - first + 1) - 1
-    while left > 0 and (start := ranges.next_start(ledger_id, at)) is not None and start <= last:
-        end = ranges.end_of(ledger_id, start)
-        assert end is not None
-        at = min(end, last)
-        bits |= ((1 << at - start + 1) - 1) << start - first
-        left -= 1
+    end = first - 1
+    for _ in range(ranges_max + 1):
+        start = ranges.next_start(ledger_id, end)
+        if start is None or start >= first + CHUNK_ENTRIES:
+            end = first + CHUNK_ENTRIES
+            break
+        end = start
+    bits = ranges.bits(ledger_id, number) & (1 << end - first) - 1
     words = (bits.bit_length() + _WORD_BITS - 1) // _WORD_BITS
-    while (
-        encoded := _encoded_words((bits & (1 << words * _WORD_BITS) - 1).to_bytes(words * _WORD_BYTES, "little"))
-    ) and (len(encoded) > bytes_max):
-        words -= 1
+    raw = bits.to_bytes(words * _WORD_BYTES, "little")
+    encoded = _encoded_words(raw)
+    while raw and len(encoded) > bytes_max:
+        raw = raw[:-_WORD_BYTES]
+        encoded = _encoded_words(raw)
     return encoded
 
 
 def _encoded_words(bits: bytes) -> bytes:
     """Encode eight-byte words as values of a LongListMap, without its key: they can be appended to others."""
-    words = array("q", bits)
-    if sys.byteorder == "big":
-        words.byteswap()
-    return pb.LongListMap(values=words).SerializePartialToString()
+    return pb.LongListMap(values=words_in(bits)).SerializePartialToString()
 
 
 def _add_ranges(target: "object", ranges: Iterable[AckRange]) -> None:
