@@ -43,9 +43,7 @@ def json_for_terminal(value: Any, indent: int | None = None) -> str:
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table that fits the terminal, or uncut if stdout is not a terminal. Numbers are right-aligned."""
     cells = [["-" if cell is None else cell_for_terminal(str(cell)) for cell in row] for row in rows]
-    numbers = [
-        bool(rows) and all(isinstance(cell, int | None) for cell in column) for column in zip(*rows, strict=True)
-    ]
+    numbers = [all(isinstance(cell, int | None) for cell in column) for column in zip(*rows, strict=True)]
     numbers = numbers or [False] * len(headers)
     widths = [max(map(_width, column)) for column in zip(headers, *cells, strict=True)]
     on_terminal = sys.stdout.isatty()
@@ -66,6 +64,7 @@ def _width(text: str) -> int:
 
 def _shrink(widths: list[int], room: int) -> None:
     """Make the widest columns narrower until a line fits."""
+    widths[:] = [min(width, max(room, NARROWEST)) for width in widths]
     while sum(widths) + len(_GAP) * (len(widths) - 1) > room and max(widths) > NARROWEST:
         widths[widths.index(max(widths))] -= 1
 
