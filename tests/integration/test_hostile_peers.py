@@ -29,11 +29,6 @@ SETTINGS = (
 )
 
 
-both = pytest.mark.parametrize(
-    "secured", [pytest.param(False, id="in clear", marks=pytest.mark.slow), pytest.param(True, id="over TLS")]
-)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     """One standalone that all attack."""
@@ -112,7 +107,7 @@ def test_frames_that_bookies_get_in_part_are_bounded(server: StandaloneProcess) 
     assert closed(server, "frame") - before == PEERS
 
 
-@both
+@hostile_peers.plain_or_tls
 def test_frames_that_brokers_get_in_part_are_bounded(server: StandaloneProcess, secured: bool) -> None:
     base, before = resident_bytes(server.pid), closed(server, "frame")
     with broker_peers(server, secured) as peers:
@@ -151,7 +146,7 @@ def test_entries_that_clients_of_a_bookie_do_not_take_are_bounded(server: Standa
             watch_readers(server, base, before)
 
 
-@both
+@hostile_peers.plain_or_tls
 def test_messages_that_consumers_do_not_take_are_bounded(server: StandaloneProcess, secured: bool) -> None:
     topic = f"persistent://public/default/unread-{secured}"
     publish(server, topic, *[bytes(ENTRY_BYTES)] * 8)

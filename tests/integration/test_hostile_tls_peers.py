@@ -101,12 +101,7 @@ def bounded(bookie: ClusterBookie) -> Iterator[None]:
     assert grown <= GROWTH_MAX_BYTES, f"{grown // MIB} MiB for a budget of {BUDGET_BYTES // MIB} MiB"
 
 
-both = pytest.mark.parametrize(
-    "secured", [pytest.param(False, id="plaintext", marks=pytest.mark.slow), pytest.param(True, id="TLS")]
-)
-
-
-@both
+@hostile_peers.plain_or_tls
 def test_incomplete_frames_are_bounded(bookie: ClusterBookie, secured: bool) -> None:
     before = hostile_peers.closed_for_memory(metrics(bookie), "frame")
     with bounded(bookie), peers(bookie, secured) as found:
@@ -115,7 +110,7 @@ def test_incomplete_frames_are_bounded(bookie: ClusterBookie, secured: bool) -> 
     assert hostile_peers.closed_for_memory(metrics(bookie), "frame") - before >= CLOSED
 
 
-@both
+@hostile_peers.plain_or_tls
 def test_responses_that_clients_do_not_read_are_bounded(bookie: ClusterBookie, secured: bool) -> None:
     before = hostile_peers.closed_for_memory(metrics(bookie), "reader")
 

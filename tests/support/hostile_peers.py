@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from quire_bookie.limits import MIB
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.wire import client_codec
@@ -26,6 +28,10 @@ QUIET_S = 1.0
 ANSWER_S = 60.0
 _BLOCKS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _V2_ADD_HEADER = 0x02010000
+plain_or_tls = pytest.mark.parametrize(
+    "secured", [pytest.param(False, id="in clear", marks=pytest.mark.slow), pytest.param(True, id="over TLS")]
+)
+"""Attacks over TLS by default, and without as slow tests."""
 
 
 class Peers:
