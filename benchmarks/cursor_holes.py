@@ -34,7 +34,7 @@ def cpu_ms(work: Callable[[], object], rounds: int = 1) -> float:
 
 
 def measure(holes: int) -> str:
-    """Return the row of the table for a cursor with that many holes."""
+    """Return the row of the table for a cursor with `holes` holes."""
     settings = ManagedLedgerSettings()
     bounds = StateBounds(settings.unacked_ranges_max, settings.batch_acks_max, settings.cursor_state_bytes_max)
     state = CursorState(Position(1, -1))

@@ -16,7 +16,7 @@ DOC = Path(__file__).parents[2] / "docs" / "durability.md"
 STOPPED_TOO = ("journal file, newest", "last-mark", "index, MANIFEST", "index, write-ahead log")
 """Kinds that mean something else after a clean stop."""
 USUAL = (Damage.REMOVED, Damage.FLIPPED)
-"""What is tried by default; CI tries all."""
+"""The kinds tried by default; CI tries all."""
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 Only Shared and Key_Shared subscriptions have one. It is in memory: the entries stay unacknowledged, so a broker that
 takes the topic over reads them again. An entry takes 16 to 20 bytes. Owns no timer; `due_in_ms` returns when to check
-again. Does not know what is acknowledged meanwhile: the caller checks the entries that are due.
+again. Does not know which entries are acknowledged meanwhile: the caller checks those that are due.
 
 A timing wheel: buckets of 16 ms for the next second, of a second for the next minute, and so on in steps of 64. When
 the time of a coarse bucket comes, its entries move to finer ones. An entry is due up to 16 ms late and never early.

@@ -27,7 +27,7 @@ from quire_broker.wire.entry import EntrySummary
 
 log = logging.getLogger("quire.broker.dispatch")
 DUE_AT_ONCE = 2_000
-"""Delayed entries that one step looks at: 1 to 2 ms."""
+"""Delayed entries that one step looks at: up to 4 ms."""
 RECHECK_MS = 60_000
 """Delayed entries are checked this often, because the wall clock may jump or the machine may have been suspended."""
 

@@ -354,7 +354,7 @@ class BookieConnection:
     def _break_if_ended(self) -> bool:
         """Break the connection if the bookie has ended it; return whether it had.
 
-        Event loops drop what is written from then on, and report the loss only after all earlier bytes have left. If
+        Event loops drop all bytes written from then on, and report the loss only after all earlier bytes have left. If
         the bookie has died, they never leave.
         """
         if self._transport is None or not self._transport.is_closing():
