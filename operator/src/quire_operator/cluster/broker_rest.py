@@ -109,11 +109,8 @@ class BrokerRest:
 
         async def ask(owner: BrokerEndpoint) -> dict[str, Any] | None:
             async with gate:
-                try:
-                    said = await self._ask(owner, "GET", f"/admin/quire/namespaces/{namespace}?loaded=true")
-                except UnreachableError:
-                    return None
-            return said.body["topics"] if said.status == 200 else None
+                said = await self._said(owner, f"/admin/quire/namespaces/{namespace}?loaded=true")
+            return None if said is None else said["topics"]
 
         owners = {peer.host: peer for peer in away.values()}
         found = dict(zip(owners, await asyncio.gather(*(ask(owner) for owner in owners.values())), strict=True))
@@ -128,22 +125,13 @@ class BrokerRest:
 
     async def failure_domains(self, endpoint: BrokerEndpoint) -> dict[str, tuple[str, ...]] | None:
         """Return the ids of the brokers of each failure domain; None if the broker does not respond."""
-        try:
-            response = await self._ask(endpoint, "GET", _DOMAINS)
-        except UnreachableError:
-            return None
-        if response.status != 200 or not isinstance(response.body, dict):
-            return None
-        return {name: tuple(one["brokers"]) for name, one in response.body.items()}
+        said = await self._said(endpoint, _DOMAINS)
+        return None if said is None else {name: tuple(one["brokers"]) for name, one in said.items()}
 
     async def drain_of(self, endpoint: BrokerEndpoint) -> ObservedBrokerDrain | None:
         """Return how far the drain of a broker is; None if it does not respond."""
-        try:
-            response = await self._ask(endpoint, "GET", _DRAIN)
-        except UnreachableError:
-            return None
-        said = response.body
-        if response.status != 200 or not isinstance(said, dict):
+        said = await self._said(endpoint, _DRAIN)
+        if said is None:
             return None
         return ObservedBrokerDrain(said["draining"], int(said["moved"]), int(said["bundles"]), said["others"])
 
@@ -156,11 +144,7 @@ class BrokerRest:
 
     async def usage(self, endpoint: BrokerEndpoint) -> float | None:
         """Return the share of its CPU or network that a broker uses. None: not reported, or it does not respond."""
-        try:
-            response = await self._ask(endpoint, "GET", "/admin/v2/broker-stats/load-report")
-        except UnreachableError:
-            return None
-        return busiest(response.body) if response.status == 200 else None
+        return busiest(await self._said(endpoint, "/admin/v2/broker-stats/load-report"))
 
     async def tenant(self, endpoint: BrokerEndpoint, tenant: str) -> TenantState:
         """Return the state of a tenant. Raises UnreachableError and RefusedError."""
@@ -259,6 +243,14 @@ class BrokerRest:
         response = await self._ask(endpoint, method, path, body, REQUEST_TIMEOUT_S)
         if response.status >= 300 and response.status != there:
             raise _failure(response, method, path)
+
+    async def _said(self, endpoint: BrokerEndpoint, path: str) -> dict[str, Any] | None:
+        """Return the object that a broker reports; None if it does not respond, or not with one."""
+        try:
+            response = await self._ask(endpoint, "GET", path)
+        except UnreachableError:
+            return None
+        return response.body if response.status == 200 and isinstance(response.body, dict) else None
 
     async def _ask(
         self, endpoint: BrokerEndpoint, method: str, path: str, body: object = None, timeout_s: float = ASK_TIMEOUT_S
