@@ -5,7 +5,6 @@ Reads only. Facts that are unavailable are omitted or None, never guessed. Only 
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger_spec import Replication
@@ -79,8 +78,7 @@ async def observe_pool(
         *(memory.all(kube, kind, for_certain=leaving) for kind in ("ManagedLedger", "Bookie"))
     )
     pods, recovery = _of_part(all_pods, BOOKIE), _of_part(all_pods, AUTO_RECOVERY)
-    nodes = {pod["spec"].get("nodeName") for pod in pods} - {None}
-    zones = await zones_of_nodes(kube, nodes, resource.spec.placement.topology_keys[:1], memory.cache, now_s)
+    zones = await zones_of_nodes(kube, pods, resource, memory.cache, now_s)
     gone = await volumes_gone(kube, pods, claims)
     classes = await _expandable_classes(kube, memory.cache, now_s) if claims else frozenset()
     known = {row.pod: row.id for row in resource.status.bookies if row.id}
@@ -260,16 +258,15 @@ def age_of(metadata: ReadManifest) -> tuple[str, str, str]:
     return str(metadata["creationTimestamp"]), str(metadata["namespace"]), str(metadata["name"])
 
 
-async def zones_of_nodes(
-    kube: Kube, nodes: set[Any], keys: tuple[str, ...], cache: Cache, now_s: float
-) -> dict[str, str]:
-    """Return the zone of each node, empty if it has none. Nodes are read by name, as a cluster may have thousands.
+async def zones_of_nodes(kube: Kube, pods: list[Manifest], pool: Bookie, cache: Cache, now_s: float) -> dict[str, str]:
+    """Return the zone of each node of these pods, empty if it has none, by the first of the pool's topology keys.
 
-    `keys`: the label with the zone, or empty.
+    Nodes are read by name, as a cluster may have thousands.
     """
+    keys = pool.spec.placement.topology_keys
     if not keys:
         return {}
-    names = sorted(nodes)
+    names = sorted({pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName") is not None})
     found = await asyncio.gather(*(cache.get(kube, f"{_NODES}/{name}", now_s) for name in names))
     return {
         name: node["metadata"].get("labels", {}).get(keys[0], "")

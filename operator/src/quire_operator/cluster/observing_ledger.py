@@ -73,8 +73,7 @@ async def observe_managed_ledger(
     writable = None if state is None else state.writable_bookies
     zones: dict[str, str] = {}
     if pool is not None and resource.spec.brokers.replicas > 1:
-        nodes = {pod["spec"].get("nodeName") for pod in pods} - {None}
-        zones = await zones_of_nodes(kube, nodes, pool.spec.placement.topology_keys[:1], memory.cache, now_s)
+        zones = await zones_of_nodes(kube, pods, pool, memory.cache, now_s)
     target = None
     if pool is not None and (state is not None or any(is_started(pod) for pod in pods)):
         target = await observe_target(kube, pool, namespace, child_name(name, BROKER), there)
