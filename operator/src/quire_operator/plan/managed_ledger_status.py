@@ -223,25 +223,26 @@ def _reconciling(observed: LedgerObservation, at: LedgerDecisions, ready: Findin
         return finding("Reconciling", False, "", "Paused", "spec.paused is set: no changes are made")
     if ready.reason == "Stopped":
         return finding("Reconciling", False, "", "Stopped", ready.message)
-    rolling, spec = observed.stateful_set is not None and not observed.stateful_set.current, observed.resource.spec
-    if ready.status is Truth.TRUE and at.rollout is not None and rollout.is_under_way(at.rollout):
+    if ready.status is not Truth.TRUE:
+        return finding("Reconciling", True, ready.reason, "", ready.message)
+    declared = observed.resource.spec.brokers.replicas
+    if at.rollout is not None and rollout.is_under_way(at.rollout):
         step = f"revision {at.rollout.revision} of the brokers is at step {at.rollout.step.value}"
         message = ": ".join(filter(None, [step, at.rollout.message]))
         return finding("Reconciling", True, "RollingOut", "", message)
-    if ready.status is Truth.TRUE and at.scale is not None and at.scale.drain is not None:
+    if at.scale is not None and at.scale.drain is not None:
         return finding("Reconciling", True, "Draining", "", progress(at.scale.drain))
-    if ready.status is Truth.TRUE and at.scale is not None and at.scale.replicas != spec.brokers.replicas:
-        waits = f"{at.scale.replicas} brokers are there, {spec.brokers.replicas} are declared"
+    if at.scale is not None and at.scale.replicas != declared:
+        waits = f"{at.scale.replicas} brokers are there, {declared} are declared"
         return finding("Reconciling", True, "Scaling", "", ": ".join(filter(None, [waits, at.scale.waits])))
-    if ready.status is Truth.TRUE and at.external is not None and at.external.waits is not None:
+    if at.external is not None and at.external.waits is not None:
         return finding("Reconciling", True, "ExternalAddress", "", at.external.waits)
-    if ready.status is Truth.TRUE and rolling:
+    if observed.stateful_set is not None and not observed.stateful_set.current:
         return finding("Reconciling", True, "Updating", "", "the StatefulSet of the brokers changes")
     serving = sum(pod.ready for pod in observed.pods)
-    if ready.status is Truth.TRUE and serving < spec.brokers.replicas:
-        message = f"{serving} of {spec.brokers.replicas} brokers are ready"
-        return finding("Reconciling", True, "BrokersNotReady", "", message)
-    return finding("Reconciling", ready.status is not Truth.TRUE, ready.reason, "NothingToDo", ready.message)
+    if serving < declared:
+        return finding("Reconciling", True, "BrokersNotReady", "", f"{serving} of {declared} brokers are ready")
+    return finding("Reconciling", False, "", "NothingToDo", ready.message)
 
 
 def _leads_around(observed: LedgerObservation) -> bool:
