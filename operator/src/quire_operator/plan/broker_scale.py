@@ -62,10 +62,10 @@ def _drained(observed: LedgerObservation, pod: ObservedPod, replicas: int) -> Sc
     return Scale(replicas, record, (*begun, DrainBroker(broker_host(observed.resource.meta, pod.name))))
 
 
-def _drain_of(observed: LedgerObservation, pod: ObservedPod | None) -> BrokerDrain | None:
+def _drain_of(observed: LedgerObservation, pod: ObservedPod) -> BrokerDrain | None:
     """Return the recorded drain, if it is that of this pod."""
     record = observed.resource.status.drain
-    return record if record is not None and pod is not None and record.uid == pod.uid else None
+    return record if record is not None and record.uid == pod.uid else None
 
 
 def _may_serve(pod: ObservedPod) -> bool:
