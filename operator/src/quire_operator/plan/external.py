@@ -21,18 +21,19 @@ class ExternalPlan:
 
     rows: tuple[ExternalRow, ...] = ()
     known: int | None = None
-    """Number of brokers, from the first on, whose address is known; None without external addresses."""
-    in_effect: bool = False
-    """Every existing broker can have its address."""
+    """Number of brokers, from the first on, whose address is known. None unless all existing brokers are among them."""
     actions: tuple[Apply | DeleteService, ...] = ()
     waits: str | None = None
     """What it waits for."""
 
-    def bounded(self, replicas: int, there: int) -> int:
+    @property
+    def in_effect(self) -> bool:
+        """Every existing broker can have its address."""
+        return self.known is not None
+
+    def bounded(self, replicas: int) -> int:
         """Return how many brokers there may be: none is created without its address, and none is removed for it."""
-        if self.known is None or not self.in_effect:
-            return replicas
-        return min(replicas, max(there, self.known))
+        return replicas if self.known is None else min(replicas, self.known)
 
 
 def plan_external(observed: LedgerObservation) -> ExternalPlan:
@@ -50,8 +51,7 @@ def plan_external(observed: LedgerObservation) -> ExternalPlan:
     name = pod_name(observed.resource.meta.name, BROKER, known)
     return ExternalPlan(
         tuple(rows),
-        known,
-        known >= max(1, there),
+        known if known >= max(1, there) else None,
         (*services, Apply(listeners_map(observed.resource, wanted, rows)), *surplus),
         None if known >= count else f"Service {name} has no address yet",
     )

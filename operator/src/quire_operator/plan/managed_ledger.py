@@ -66,8 +66,7 @@ def plan_managed_ledger(
     )
     actions += external.actions
     scale = broker_scale.scale(observed)
-    there = 0 if observed.stateful_set is None else observed.stateful_set.replicas
-    scale = replace(scale, replicas=external.bounded(scale.replicas, there), waits=scale.waits or external.waits)
+    scale = replace(scale, replicas=external.bounded(scale.replicas), waits=scale.waits or external.waits)
     observed = replace(observed, replicas=scale.replicas)
     course = rollout.course(observed, revision_of(resource, facts))
     applied = replace(course.applied, replicas=scale.replicas)
