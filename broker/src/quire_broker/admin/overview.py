@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from quire_broker.admin.answers import answer
+from quire_broker.admin.answers import answer, flag
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
@@ -38,7 +38,7 @@ async def overview(request: web.Request) -> web.Response:
     policies = await broker.policies.policies(namespace)
     if policies is None:
         raise NotFoundError("Namespace does not exist")
-    if request.query.get("loaded") == "true":
+    if flag(request, "loaded"):
         here = [one for one in broker.topics.loaded if one.name.namespace == namespace and one.name.persistent]
         shown = [one for one in here if not one.closing and not one.name.is_system]
         return answer({"topics": {one.name.local: _loaded(one) for one in shown}})
