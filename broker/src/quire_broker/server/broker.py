@@ -138,7 +138,7 @@ class RunningBroker:
         self.balancing.assignments.on_move = self._move_bundle
         self.isolation = opened.isolation
         successor = self.balancing.assignments.successor if settings.balancing.enabled else self.isolation.successor
-        self.handover = Handover(self.owners, self.topics, self.policies, self.background, successor)
+        self.handover = Handover(self.owners, self.topics, self.policies, successor)
         self.owners.on_modified = Receiving(self.owners, self.topics, self.policies, self.background).modified
 
     @property

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from quire_bookie.env.background import Background
 from quire_bookie.errors import MetadataError, QuireError
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import (
@@ -64,14 +63,12 @@ class Handover:
         owners: Owners,
         topics: Topics,
         policies: PolicyStore,
-        background: Background,
         successor: Callable[[Bundle], Awaitable[str | None]],
     ) -> None:
         """`successor`: chooses the id of the broker that gets a bundle; None: there is none."""
         self._owners = owners
         self._topics = topics
         self._policies = policies
-        self._background = background
         self._successor = successor
         self._silent_until_s: dict[str, float] = {}
         """Brokers that did not prepare in time, by id: other moves to them do not wait."""
