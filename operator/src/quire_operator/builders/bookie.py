@@ -22,6 +22,7 @@ from quire_operator.builders.pods import (
     with_priority,
     with_secrets,
     with_store,
+    with_volume,
 )
 from quire_operator.builders.settings import (
     BOOKIE_HTTP_PORT,
@@ -163,11 +164,8 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
 
 def with_annotations(pod: Manifest) -> Manifest:
     """Mount the pod's annotations as a file that follows changes: the zone is known only after scheduling."""
-    main = dict(pod["containers"][0])
-    main["volumeMounts"] = [*main["volumeMounts"], {"name": "podinfo", "mountPath": PODINFO_FOLDER, "readOnly": True}]
     items = [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]
-    volume = {"name": "podinfo", "downwardAPI": {"items": items}}
-    return pod | {"containers": [main], "volumes": [*pod["volumes"], volume]}
+    return with_volume(pod, "podinfo", PODINFO_FOLDER, {"downwardAPI": {"items": items}})
 
 
 def volume_claims(resource: Bookie, facts: BookieFacts) -> list[Manifest]:

@@ -9,6 +9,7 @@ from quire_operator.api.managed_ledger import ExternalRow, ManagedLedger
 from quire_operator.api.managed_ledger_spec import External, ExternalType
 from quire_operator.builders import Manifest
 from quire_operator.builders.naming import BROKER, EXTERNAL, child, child_name, pod_name, selector
+from quire_operator.builders.pods import with_volume
 from quire_operator.builders.settings import broker_ports
 
 FOLDER = "/etc/quire/external"
@@ -48,11 +49,6 @@ def listeners_map(resource: ManagedLedger, wanted: External, rows: Iterable[Exte
     return found | {"data": {row.pod: _listeners(wanted, row) for row in rows}}
 
 
-def listeners_map_name(owner: str) -> str:
-    """Return the name of that ConfigMap."""
-    return child_name(owner, EXTERNAL)
-
-
 def _listeners(wanted: External, row: ExternalRow) -> str:
     """Return the listeners of one broker. A pod may move to another node, so its node is a variable."""
     host = f"$({NODE_IP})" if wanted.type is ExternalType.NODE_PORT else str(row.host)
@@ -65,9 +61,8 @@ def _listeners(wanted: External, row: ExternalRow) -> str:
 
 def with_listeners(pod: Manifest, owner: str) -> Manifest:
     """Mount the ConfigMap and let the broker read its key."""
-    main = dict(pod["containers"][0])
-    main["args"] = [*main["args"], "--set", f"advertisedListenersFile={FOLDER}/$(POD_NAME)"]
-    main["env"] = [*main["env"], {"name": NODE_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}]
-    main["volumeMounts"] = [*main["volumeMounts"], {"name": EXTERNAL, "mountPath": FOLDER, "readOnly": True}]
-    volume = {"name": EXTERNAL, "configMap": {"name": listeners_map_name(owner)}}
-    return pod | {"volumes": [*pod["volumes"], volume], "containers": [main]}
+    pod = with_volume(pod, EXTERNAL, FOLDER, {"configMap": {"name": child_name(owner, EXTERNAL)}})
+    main = pod["containers"][0]
+    arguments = [*main["args"], "--set", f"advertisedListenersFile={FOLDER}/$(POD_NAME)"]
+    variables = [*main["env"], {"name": NODE_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}]
+    return pod | {"containers": [main | {"args": arguments, "env": variables}]}

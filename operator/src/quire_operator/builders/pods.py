@@ -133,14 +133,19 @@ def with_secret(
     spec: Manifest, name: str, secret: str, folder: str, keys: dict[str, str] | None = None, *, optional: bool = False
 ) -> Manifest:
     """Mount another Secret in a folder. `keys`: only these, with their file names."""
-    main = dict(spec["containers"][0])
-    main["volumeMounts"] = [*main["volumeMounts"], {"name": name, "mountPath": folder, "readOnly": True}]
     source: Manifest = {"secretName": secret, "defaultMode": 0o440}
     if optional:
         source["optional"] = True
     if keys is not None:
         source["items"] = [{"key": key, "path": path} for key, path in keys.items()]
-    return spec | {"volumes": [*spec["volumes"], {"name": name, "secret": source}], "containers": [main]}
+    return with_volume(spec, name, folder, {"secret": source})
+
+
+def with_volume(spec: Manifest, name: str, folder: str, source: Manifest) -> Manifest:
+    """Mount another volume in a folder, which the process can only read."""
+    main = dict(spec["containers"][0])
+    main["volumeMounts"] = [*main["volumeMounts"], {"name": name, "mountPath": folder, "readOnly": True}]
+    return spec | {"volumes": [*spec["volumes"], {"name": name} | source], "containers": [main]}
 
 
 def with_credentials(spec: Manifest, secret: str, *, optional: bool = False) -> Manifest:
