@@ -6,7 +6,7 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.builders.naming import ZONE_ANNOTATION
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.bookie_http import BookieHttp
-from quire_operator.cluster.children import apply_child, delete_config_map, delete_monitor
+from quire_operator.cluster.children import apply_child, delete_child, delete_monitor
 from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import bookie_path, object_path
@@ -41,7 +41,7 @@ class PoolActions:
             case act.DeleteMonitor(name, uid):
                 await delete_monitor(self._kube, self._applied, namespace, name, uid)
             case act.DeleteConfigMap(name, uid):
-                await delete_config_map(self._kube, self._applied, namespace, name, uid)
+                await delete_child(self._kube, self._applied, object_path("v1", "ConfigMap", namespace, name), uid)
             case act.DeletePod(name, uid, force):
                 await self._kube.delete(object_path("v1", "Pod", namespace, name), uid, force=force)
             case act.AnnotateZone(name, uid, zone):

@@ -38,15 +38,13 @@ async def delete_monitor(kube: Kube, applied: Applied, namespace: str, name: str
     A refusal (missing permissions) is logged, and the next reconciliation retries.
     """
     path = object_path(MONITORING_VERSION, "PodMonitor", namespace, name)
-    applied.lost(path)
     try:
-        await kube.delete(path, uid)
+        await delete_child(kube, applied, path, uid)
     except KubeError as error:
         _log.warning("%s could not be deleted, continuing: %s", path, error)
 
 
-async def delete_config_map(kube: Kube, applied: Applied, namespace: str, name: str, uid: str) -> None:
-    """Delete a ConfigMap of ours. Raises KubeError, UnreachableError."""
-    path = object_path("v1", "ConfigMap", namespace, name)
+async def delete_child(kube: Kube, applied: Applied, path: str, uid: str) -> None:
+    """Delete an object of ours. Raises KubeError, UnreachableError."""
     applied.lost(path)
     await kube.delete(path, uid)

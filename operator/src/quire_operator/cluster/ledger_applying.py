@@ -7,7 +7,7 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders import Manifest
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
-from quire_operator.cluster.children import apply_child, delete_config_map, delete_monitor
+from quire_operator.cluster.children import apply_child, delete_child, delete_monitor
 from quire_operator.cluster.events import emit
 from quire_operator.cluster.kube import Kube
 from quire_operator.cluster.paths import collection, managed_ledger_path, manifest_path, object_path
@@ -52,10 +52,10 @@ class LedgerActions:
                 await delete_monitor(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
             elif isinstance(action, act.DeleteService):
                 path = object_path("v1", "Service", self._meta.namespace, action.name)
-                self._applied.lost(path)
-                await self._kube.delete(path, action.uid)
+                await delete_child(self._kube, self._applied, path, action.uid)
             elif isinstance(action, act.DeleteConfigMap):
-                await delete_config_map(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
+                path = object_path("v1", "ConfigMap", self._meta.namespace, action.name)
+                await delete_child(self._kube, self._applied, path, action.uid)
             elif isinstance(action, act.DeletePod):
                 await self._kube.delete(object_path("v1", "Pod", self._meta.namespace, action.name), action.uid)
             elif isinstance(action, act.SetFinalizer):
