@@ -197,8 +197,9 @@ def _bitmaps(ranges: AckRanges, ranges_max: int, bytes_max: int) -> Iterator[byt
             if not whole:
                 break
         if len(chunks) > 1 or chunks[0]:
-            yield b"".join((_BITMAP_TAG, varint(size), key, *chunks))
-            bytes_max -= _HEAD_BYTES_MAX + size
+            bitmap = b"".join((_BITMAP_TAG, varint(size), key, *chunks))
+            yield bitmap
+            bytes_max -= len(bitmap)
         if not whole:
             return
 

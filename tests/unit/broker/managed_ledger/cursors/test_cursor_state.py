@@ -180,6 +180,14 @@ def test_parts_of_batches_do_not_take_the_room_of_whole_entries() -> None:
     assert back.batches and list(back.batches) == sorted(state.batches)[: len(back.batches)]
 
 
+def test_bitmaps_of_many_ledgers_use_all_bytes() -> None:
+    state = CursorState(Position(3, -1))
+    for ledger in range(1000, 3000):
+        state.ranges.add(ledger, 3, 3)
+    data = encode_position(state, StateBounds(10**6, 10, 9000))
+    assert 8950 <= len(data) <= 9000
+
+
 def test_listed_ranges_that_reach_too_far_are_refused() -> None:
     message = pb.PositionInfo(ledgerId=3, entryId=0)
     known = message.individualDeletedMessages.add()
