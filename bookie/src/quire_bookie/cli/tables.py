@@ -14,9 +14,9 @@ from rich.cells import cell_len, chop_cells
 
 from quire_bookie.control_characters import ACTED_ON, cell_for_terminal
 
-NARROWEST = 8
-"""Characters below which a column is not folded further: the terminal folds the line then."""
 _GAP = "  "
+_NARROWEST = 2
+"""Columns of a wide character."""
 
 
 class Form(StrEnum):
@@ -64,8 +64,8 @@ def _width(text: str) -> int:
 
 def _shrink(widths: list[int], room: int) -> None:
     """Make the widest columns narrower until a line fits."""
-    widths[:] = [min(width, max(room, NARROWEST)) for width in widths]
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > room and max(widths) > NARROWEST:
+    widths[:] = [min(width, room) for width in widths]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > room and max(widths) > _NARROWEST:
         widths[widths.index(max(widths))] -= 1
 
 

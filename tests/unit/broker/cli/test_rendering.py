@@ -100,6 +100,16 @@ def test_a_table_on_a_terminal_folds_its_widest_columns(
     ]
 
 
+def test_a_table_of_many_columns_fits_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table(("topic", "messages in", "entries kept", "bytes kept", "subscriptions"), [("t" * 90, 2, 2, 80, None)])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
+
+
 def test_the_head_of_a_table_is_bold_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
