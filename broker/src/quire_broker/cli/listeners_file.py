@@ -19,7 +19,11 @@ def with_listeners_of_file(config: BrokerConfig, environment: Mapping[str, str])
     try:
         text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise StartupError(f"{key}: {path} cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StartupError(
+            f"{key}: {path} cannot be read: {reason}; name a file with listeners, e.g. "
+            "external:pulsar://broker.example:6650, or leave the setting empty"
+        ) from error
     for name in sorted(set(_VARIABLE.findall(text))):
         if name not in environment:
             raise StartupError(f"{key}: {path} names $({name}), which is no environment variable")
