@@ -63,7 +63,7 @@ def measure(holes: int) -> str:
 
 def main() -> None:
     """Print the table."""
-    print("| holes | ack, us | first save, ms | save after ten acks, ms | load, ms | bytes of a save |")
+    print("| holes | ack, us | first save, ms | save after an ack in ten ledgers, ms | load, ms | bytes of a save |")
     print("|---|---|---|---|---|---|")
     for holes in COUNTS:
         print(measure(holes))
