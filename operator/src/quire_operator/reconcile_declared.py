@@ -32,7 +32,7 @@ from quire_operator.errors import ConflictError, KubeError, RefusedError, Unreac
 from quire_operator.plan.actions import NamespaceAction, SetFinalizer
 from quire_operator.plan.client_role import ClientRoleObservation, namespaces_of, plan_client_role, tenants_of
 from quire_operator.plan.declared import Decision, Surroundings
-from quire_operator.plan.ledger_observation import NamespaceState, TenantState
+from quire_operator.plan.ledger_observation import NamespaceState, ObservedSchema, TenantState
 from quire_operator.plan.rejections import rejection_of
 from quire_operator.plan.role_token import ObservedToken
 from quire_operator.plan.tenant import TenantObservation, plan_tenant
@@ -140,8 +140,11 @@ async def _observe_topic_namespace(
 async def _observe_topic(
     context: DeclaredContext, resource: TopicResource, ledger: ManagedLedger | None, now_s: float
 ) -> Planned:
-    def plan(at: Surroundings, state: NamespaceState | None = None) -> tuple[Decision, DeclaredStatus]:
-        return plan_topic(TopicObservation(resource, at, state))
+    def plan(
+        at: Surroundings, found: tuple[NamespaceState, ObservedSchema | None] | None = None
+    ) -> tuple[Decision, DeclaredStatus]:
+        state, schema = found or (None, None)
+        return plan_topic(TopicObservation(resource, at, state, schema))
 
     if ledger is None:
         return Planned(Surroundings(now_s, None), plan)
@@ -152,8 +155,25 @@ async def _observe_topic(
     rival = declared_by_ledger(resource, ledger) or await owner_elsewhere(
         context.kube, context.memory, resource, ledger, target, of_ledger=True
     )
-    asking = context.brokers(ledger, now_s).namespace(namespace_of(resource, ledger))
+    asking = _topic_state(context, resource, ledger, now_s)
     return await _asked(Surroundings(now_s, ledger, rival), asking, plan)
+
+
+async def _topic_state(
+    context: DeclaredContext, resource: TopicResource, ledger: ManagedLedger, now_s: float
+) -> tuple[tuple[NamespaceState, ObservedSchema | None], BrokerEndpoint] | None:
+    """Return the namespace of a topic and its declared schema; None if no broker responds. KubeError, RefusedError."""
+    namespace = namespace_of(resource, ledger)
+    answer = await context.brokers(ledger, now_s).namespace(namespace)
+    if answer is None:
+        return None
+    (state, endpoint), schema = answer, resource.spec.topic_schema
+    if schema is None or not state.exists or resource.meta.deletion_timestamp is not None:
+        return (state, None), endpoint
+    try:
+        return (state, await context.rest.schema(endpoint, namespace, resource.name, schema)), endpoint
+    except UnreachableError:
+        return None
 
 
 async def _observe_client_role(

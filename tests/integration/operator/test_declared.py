@@ -1,14 +1,16 @@
 """Tenants, namespaces and topics as resources: a real API server, etcd, bookie and broker; only the pod is ours."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from quire_operator.errors import OperatorError
+from quire_operator.errors import OperatorError, RefusedError
 from tests.integration.operator.declared_stack import DeclaredStack, running_stack
 from tests.integration.operator.kube_api import KubeApi
 from tests.support.etcd_server import EtcdServer
+from tests.support.kube_resources import of_orders
 
 pytestmark = pytest.mark.slow
 NAMESPACE = "shop/returns"
@@ -172,6 +174,52 @@ async def test_a_topic_becomes_as_declared_grows_and_reports_its_figures(stack: 
     stack.change("Topic", "placed", partitions=5)
     await stack.settle("Topic", "placed")
     assert stack.condition("Topic", "placed") == ("True", "InSync")
+
+
+def avro(*fields: str, default: bool = True) -> str:
+    """Return an Avro schema of a record with text fields."""
+    found = [{"name": name, "type": "string"} | ({"default": ""} if default else {}) for name in fields]
+    return json.dumps({"type": "record", "name": "Placed", "fields": found})
+
+
+async def test_a_declared_schema_is_registered_reverted_and_refused_if_incompatible(stack: DeclaredStack) -> None:
+    root = "/admin/v2/schemas/shop/orders/placed"
+    stack.declare("Topic", "placed", partitions=2, schema={"type": "AVRO", "definition": avro("id")})
+    await stack.settle("Topic", "placed")
+    assert stack.condition("Topic", "placed") == ("True", "InSync")
+    assert stack.status("Topic", "placed")["schemaVersion"] == 0
+    assert json.loads((await stack.rest("GET", f"{root}/schema"))["data"]) == json.loads(avro("id"))
+
+    stack.change("Topic", "placed", schema={"definition": avro("id", "buyer")})
+    await stack.settle("Topic", "placed")
+    assert stack.status("Topic", "placed")["schemaVersion"] == 1
+    newer = {"type": "AVRO", "schema": avro("id", "buyer", "price"), "properties": {}}
+    assert (await stack.rest("POST", f"{root}/schema", newer))["version"]["version"] == 2
+    await stack.settle("Topic", "placed")
+    assert stack.status("Topic", "placed")["schemaVersion"] == 1, "a producer may register a newer one"
+    assert "reverted" not in stack.status("Topic", "placed")
+
+    await stack.rest("DELETE", f"{root}/schema")
+    await stack.settle("Topic", "placed")
+    assert "the declared schema of type AVRO is not registered" in stack.status("Topic", "placed")["reverted"]["what"]
+    assert json.loads((await stack.rest("GET", f"{root}/schema"))["data"]) == json.loads(avro("id", "buyer"))
+
+    stack.change("Topic", "placed", schema={"definition": avro("id", "buyer", "tax", default=False)})
+    with pytest.raises(RefusedError, match="the broker refused the schema"):
+        await stack.settle("Topic", "placed")
+    assert stack.condition("Topic", "placed") == ("False", "Refused")
+    stack.change("Topic", "placed", schema={"definition": "{no schema"})
+    with pytest.raises(RefusedError, match="not JSON"):
+        await stack.settle("Topic", "placed")
+    assert "(422): Invalid schema definition" in stack.message("Topic", "placed")
+
+
+@pytest.mark.parametrize("schema", [{"type": "AVRO"}, {"type": "STRING", "definition": "x"}, {"type": "NONE"}])
+async def test_a_schema_without_the_definition_that_its_type_needs_is_refused(
+    kube: KubeApi, namespace: str, schema: dict[str, str]
+) -> None:
+    path = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/topics"
+    assert kube.create(path, of_orders("Topic", "placed", schema=schema)).status == 422
 
 
 async def test_claims_namespaces_and_deletions_of_topics(stack: DeclaredStack) -> None:

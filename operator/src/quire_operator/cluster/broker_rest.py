@@ -15,11 +15,18 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
+from quire_operator.api.topic import TopicSchema
 from quire_operator.builders.settings import BROKER_HTTP_PORT, BROKER_HTTPS_PORT, CLUSTER_NAME
 from quire_operator.cluster.bounded_body import IDENTITY, read_json
 from quire_operator.errors import RefusedError, UnreachableError
 from quire_operator.plan import actions as act
-from quire_operator.plan.ledger_observation import NamespaceState, ObservedBrokerDrain, ObservedTopic, TenantState
+from quire_operator.plan.ledger_observation import (
+    NamespaceState,
+    ObservedBrokerDrain,
+    ObservedSchema,
+    ObservedTopic,
+    TenantState,
+)
 from quire_operator.plan.namespace import BACKLOG_KINDS, backlog_quota_path, isolation_name
 
 ASK_TIMEOUT_S = 10.0
@@ -163,6 +170,20 @@ class BrokerRest:
         roles, clusters = info.get("adminRoles") or (), info.get("allowedClusters") or ()
         return TenantState(True, tuple(roles), tuple(clusters), len(listed.body))
 
+    async def schema(self, endpoint: BrokerEndpoint, namespace: str, topic: str, schema: TopicSchema) -> ObservedSchema:
+        """Return whether a schema of a topic is registered. Raises UnreachableError and RefusedError."""
+        path = _schemas(namespace, topic)
+        response = await self._ask(endpoint, "POST", f"{path}/version", _schema_body(schema))
+        if response.status != 200:
+            raise _failure(response, "POST", f"{path}/version")
+        version = int(response.body["version"])
+        if version >= 0:
+            return ObservedSchema(version)
+        newest = await self._ask(endpoint, "GET", f"{path}/schema")
+        if newest.status not in (200, 404):
+            raise _failure(newest, "GET", f"{path}/schema")
+        return ObservedSchema(None, int(newest.body["version"]) if newest.status == 200 else None)
+
     async def perform(self, endpoint: BrokerEndpoint, action: act.NamespaceAction) -> None:
         """Perform an action. Raises UnreachableError (it may have happened), or RefusedError with the reason."""
         match action:
@@ -202,6 +223,13 @@ class BrokerRest:
             case act.CreateCursor(namespace, topic, cursor, earliest):
                 path = f"{_topic(namespace, topic)}/subscription/{quote(cursor, safe='')}"
                 await self._request(endpoint, "PUT", path, _EARLIEST if earliest else _LATEST, there=409)
+            case act.RegisterSchema(namespace, topic, schema):
+                path = f"{_schemas(namespace, topic)}/schema"
+                response = await self._ask(endpoint, "POST", path, _schema_body(schema), REQUEST_TIMEOUT_S)
+                if response.status == 409:  # incompatible: a retry does not help
+                    raise RefusedError(f"POST {path}: the broker refused the schema: {response.reason}")
+                if response.status >= 300:
+                    raise _failure(response, "POST", path)
             case act.SetTenant(tenant, roles, clusters):
                 await self._set_tenant(endpoint, tenant, roles, clusters)
             case act.DeleteTenant(tenant):
@@ -317,6 +345,14 @@ def _owner(endpoint: BrokerEndpoint, topic: dict[str, Any]) -> BrokerEndpoint | 
 
 def _topic(namespace: str, topic: str) -> str:
     return f"/admin/v2/persistent/{namespace}/{quote(topic, safe='')}"
+
+
+def _schemas(namespace: str, topic: str) -> str:
+    return f"/admin/v2/schemas/{namespace}/{quote(topic, safe='')}"
+
+
+def _schema_body(schema: TopicSchema) -> dict[str, Any]:
+    return {"type": schema.type.value, "schema": schema.definition, "properties": dict(schema.properties)}
 
 
 def namespace_state(body: dict[str, Any]) -> NamespaceState:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from quire_operator.api.topic import TopicSchema
 from quire_operator.builders import Manifest
 
 
@@ -283,6 +284,15 @@ class CreateCursor:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterSchema:
+    """Register a schema of a topic, unless the compatibility strategy of its namespace refuses it."""
+
+    namespace: str
+    topic: str
+    schema: TopicSchema
+
+
+@dataclass(frozen=True, slots=True)
 class DrainBroker:
     """Let a broker hand its bundles to others, and take none any more. Does not wait for them."""
 
@@ -357,5 +367,6 @@ NamespaceAction = (
     | CreateTopic
     | GrowTopic
     | CreateCursor
+    | RegisterSchema
     | LoadTopic
 )

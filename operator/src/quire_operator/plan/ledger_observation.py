@@ -34,6 +34,16 @@ class ObservedTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedSchema:
+    """A declared schema of a topic as reported by a broker."""
+
+    version: int | None
+    """Its version; None if it is not registered."""
+    newest: int | None = None
+    """The newest version of the topic, if the declared schema is not registered; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceState:
     """The namespace as reported by the brokers' admin REST API."""
 

@@ -1,4 +1,4 @@
-"""Plans a reconciliation of a `Topic`: its partitions and subscriptions. Pure.
+"""Plans a reconciliation of a `Topic`: its partitions, subscriptions and schema. Pure.
 
 Partitions only grow, and a topic is never converted: what contradicts the declaration is reported, not changed.
 """
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.managed_ledger_spec import Topic
 from quire_operator.api.topic import TopicResource, TopicStatus
-from quire_operator.plan.actions import CreateCursor, CreateTopic, DeleteTopic, LoadTopic
+from quire_operator.plan.actions import CreateCursor, CreateTopic, DeleteTopic, LoadTopic, RegisterSchema
 from quire_operator.plan.declared import Case, Decision, Difference, Removal, Surroundings, decide, rendered
-from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
+from quire_operator.plan.ledger_observation import NamespaceState, ObservedSchema, ObservedTopic
 from quire_operator.plan.managed_ledger_status import largest_backlog
 from quire_operator.plan.namespace import contradiction, of_topic
 
@@ -23,6 +23,8 @@ class TopicObservation:
     around: Surroundings
     state: NamespaceState | None
     """Its namespace; None if no broker responded."""
+    schema: ObservedSchema | None = None
+    """Of the declared schema; None if none is declared, or the namespace does not exist."""
 
 
 def namespace_of(resource: TopicResource, ledger: ManagedLedger) -> str:
@@ -51,7 +53,9 @@ def plan_topic(observed: TopicObservation) -> tuple[Decision, TopicStatus]:
         resource=resource,
         around=observed.around,
         exists=None if state is None else there is not None,
-        differences=() if state is None or namespace is None else tuple(_differences(namespace, declared, there)),
+        differences=()
+        if state is None or namespace is None
+        else (*_differences(namespace, declared, there), *_of_schema(namespace, resource, observed.schema)),
         fault=None if against is None else ("Contradiction", against),
         waits=_waits(namespace, state),
         removal=_removal(namespace, name, there),
@@ -61,6 +65,8 @@ def plan_topic(observed: TopicObservation) -> tuple[Decision, TopicStatus]:
     )
     decision = decide(case)
     figures = {} if there is None else _figures(there)
+    if observed.schema is not None:
+        figures["schema_version"] = observed.schema.version
     full = None if namespace is None else f"persistent://{namespace}/{name}"
     return decision, TopicStatus.model_validate({"topic": full, **figures, **rendered(case, decision)})
 
@@ -83,6 +89,17 @@ def _differences(namespace: str, declared: Topic, there: ObservedTopic | None) -
             count = 0 if there is None else there.partitions
             found.append(Difference(f"it has {count} partitions, declared are {declared.partitions}", (action,)))
     return found
+
+
+def _of_schema(namespace: str, resource: TopicResource, there: ObservedSchema | None) -> list[Difference]:
+    """Return the difference of a schema that is not registered. A further version is no mere addition."""
+    schema = resource.spec.topic_schema
+    if schema is None or there is None or there.version is not None:
+        return []
+    what = f"the declared schema of type {schema.type} is not registered"
+    if there.newest is not None:
+        what += f", the newest one is version {there.newest}"
+    return [Difference(what, (RegisterSchema(namespace, resource.name, schema),), adds=there.newest is None)]
 
 
 def _removal(namespace: str | None, name: str, there: ObservedTopic | None) -> Removal:

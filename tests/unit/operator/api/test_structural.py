@@ -1,5 +1,6 @@
 """Conversion of models to structural schemas."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, Union
 
@@ -96,13 +97,22 @@ def _nodes(node: Any) -> Any:
             yield from _nodes(value)
 
 
+def _fields(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every field below a schema; a field may itself be named `properties`."""
+    for name, child in schema.get("properties", {}).items():
+        yield name, child
+        yield from _fields(child)
+    for inside in ("items", "additionalProperties"):
+        if isinstance(schema.get(inside), dict):
+            yield from _fields(schema[inside])
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_field_of_the_resources_has_a_description(kind: Any) -> None:
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for node in _nodes(schema):
-        for name, child in node.get("properties", {}).items() if isinstance(node.get("properties"), dict) else ():
-            if isinstance(child, dict) and name not in ("apiVersion", "kind", "metadata"):
-                assert child.get("description"), name
+    for name, child in _fields(schema):
+        if name not in ("apiVersion", "kind", "metadata"):
+            assert child.get("description"), name
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

@@ -10,7 +10,7 @@ from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.topic import TopicResource
 from quire_operator.plan import actions as act
 from quire_operator.plan.declared import Surroundings
-from quire_operator.plan.ledger_observation import NamespaceState, ObservedTopic
+from quire_operator.plan.ledger_observation import NamespaceState, ObservedSchema, ObservedTopic
 from quire_operator.plan.topic import TopicObservation, declared_by_ledger, plan_topic
 from tests.support.kube_resources import changed, declared, managed_ledger
 
@@ -81,6 +81,36 @@ def test_a_topic_that_exists_is_adopted_with_new_subscriptions_but_not_with_more
     refused, _ = plan_topic(observed(THERE, unclaimed, partitions=8))
     assert refused.outcome.reason == "NotAdopted"
     assert "it has 4 partitions, declared are 8" in refused.outcome.message
+
+
+AVRO = {"type": "AVRO", "definition": '{"type": "string"}'}
+
+
+def with_schema(schema: ObservedSchema | None, changes: dict[str, Any] | None = None) -> TopicObservation:
+    return replace(observed(THERE, changes, partitions=4, schema=AVRO), schema=schema)
+
+
+def test_a_declared_schema_is_registered_after_the_topic_exists() -> None:
+    schema = topic(schema=AVRO).spec.topic_schema
+    assert schema is not None
+    register = act.RegisterSchema(NAME, "placed", schema)
+    decision, status = plan_topic(with_schema(ObservedSchema(None)))
+    assert decision.actions[-1] == register and status.schema_version is None
+    assert "the declared schema of type AVRO is not registered" in decision.outcome.message
+    new = replace(observed(None, schema=AVRO), schema=ObservedSchema(None))
+    assert plan_topic(new)[0].actions == (act.CreateTopic(NAME, "placed", 0), register)
+
+
+def test_a_registered_schema_is_left_alone() -> None:
+    decision, status = plan_topic(with_schema(ObservedSchema(3)))
+    assert (decision.actions, status.schema_version) == ((), 3)
+
+
+def test_a_topic_with_other_schemas_is_not_adopted_unasked() -> None:
+    unclaimed = {"status.managed": False}
+    assert plan_topic(with_schema(ObservedSchema(None), unclaimed))[0].managed, "the first schema only adds"
+    refused, _ = plan_topic(with_schema(ObservedSchema(None, newest=2), unclaimed))
+    assert refused.outcome.reason == "NotAdopted" and "the newest one is version 2" in refused.outcome.message
 
 
 def test_a_topic_waits_for_its_namespace() -> None:
