@@ -106,6 +106,16 @@ def test_a_subscription_goes_on_where_it_was(server: StandaloneProcess) -> None:
     assert rest.stdout == "3\n"
 
 
+def test_consume_names_a_missing_topic_and_does_not_create_it(server: StandaloneProcess) -> None:
+    for options in ([], ["--follow"], ["--subscription", "s"]):
+        done = quire("consume", "absent", *options, server=server)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == "quire: topic absent does not exist; `quire produce absent FILE` creates it\n"
+    assert "absent" not in quire("topic", "list", server=server).stdout
+    assert "no/such/topic: TOPIC_NOT_FOUND Namespace" in quire("consume", "no/such/topic", server=server).stderr
+    assert quire("topic", "list", "no/such", server=server).stderr == "quire: no/such: Namespace does not exist\n"
+
+
 def test_topics_and_ledgers_can_be_looked_at(server: StandaloneProcess) -> None:
     quire("produce", "looked-at", "-", stdin="hello\nworld\n", server=server)
     assert "persistent://public/default/looked-at" in quire("topic", "list", server=server).stdout

@@ -39,7 +39,8 @@ def parse_settings(commands: Commands, model: "type[ProcessConfig]", given: list
             kinds = commands.kinds_with(key.strip())
             if kinds:
                 raise ConfigError(
-                    f"--set {text}: '{key}' is not a setting of this process, but of {' and '.join(kinds)}"
+                    f"--set {text}: '{key}' is not a setting of this process, but of {' and '.join(kinds)}; "
+                    "set it there, or remove it"
                 )
             raise ConfigError(f"--set {text}: unknown setting '{key}'{suggestion(model, key.strip())}")
         fields[name] = value.strip()

@@ -260,7 +260,7 @@ def suggestion(model: type[ProcessConfig], key: str) -> str:
 
     known = [spelling for name in model.model_fields for spelling in {name, model.key_of(name)}]
     close = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else "; `quire config show` lists all settings"
+    return f"; did you mean '{close[0]}'?" if close else "; `quire config show PROCESS` lists the settings of a process"
 
 
 def _origins_in(model: type[ProcessConfig], message: str, origins: Mapping[str, Origin]) -> str:

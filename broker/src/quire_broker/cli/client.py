@@ -44,6 +44,17 @@ class BrokerRefusedError(QuireError):
     """The broker answered with an error, or the connection broke; the message has the reason."""
 
 
+class NoSuchTopicError(BrokerRefusedError):
+    """The topic does not exist, although its namespace does."""
+
+
+def _refusal(topic: str, code: int, message: str) -> BrokerRefusedError:
+    """Return the error for a code that a broker answered about a topic."""
+    if code == ServerError.TOPIC_NOT_FOUND and not message:  # else the message says what is missing
+        return NoSuchTopicError(f"topic {topic} does not exist")
+    return BrokerRefusedError(f"{topic}: {ServerError(code).name} {message}".rstrip())
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """A message with its position."""
@@ -204,12 +215,12 @@ class Client:
         self._connections[url] = protocol
         return protocol
 
-    async def partitions(self, topic: str) -> list[str]:
-        """Return the topics to use: the partitions, or the topic itself."""
-        body = pb.CommandPartitionedTopicMetadata(topic=topic, metadata_auto_creation_enabled=True)
+    async def partitions(self, topic: str, *, create: bool) -> list[str]:
+        """Return the topics to use: the partitions, or the topic itself. NoSuchTopicError if it may not be created."""
+        body = pb.CommandPartitionedTopicMetadata(topic=topic, metadata_auto_creation_enabled=create)
         reply = await (await self.connection(self._url)).ask(Kind.PARTITIONED_METADATA, "partition_metadata", body)
         if reply.response == 1:
-            raise BrokerRefusedError(f"{topic}: {ServerError(reply.error).name} {reply.message}".rstrip())
+            raise _refusal(topic, reply.error, reply.message)
         return [f"{topic}-partition-{k}" for k in range(reply.partitions)] or [topic]
 
     async def owner(self, topic: str) -> Connection:
@@ -219,7 +230,7 @@ class Client:
             body = pb.CommandLookupTopic(topic=topic, authoritative=authoritative)
             reply = await (await self.connection(url)).ask(Kind.LOOKUP, "lookup", body)
             if reply.response == LookupType.FAILED:
-                raise BrokerRefusedError(f"{topic}: {ServerError(reply.error).name} {reply.message}".rstrip())
+                raise _refusal(topic, reply.error, reply.message)
             url = reply.brokerServiceUrlTls
             if not self._url.startswith(_TLS_SCHEME):
                 url = reply.brokerServiceUrl or url
@@ -310,7 +321,7 @@ class Consumer:
         connection.on_lost.append(lambda: queue.put_nowait(BrokerRefusedError("the connection broke while reading")))
 
     async def open(self, topic: str, subscription: str | None, *, earliest: bool) -> None:
-        """Subscribe and ask for messages."""
+        """Subscribe to a topic that exists, and ask for messages."""
         self._durable = subscription is not None
         body = pb.CommandSubscribe(
             topic=topic,
@@ -319,6 +330,7 @@ class Consumer:
             consumer_id=self._id,
             durable=self._durable,
             initialPosition=InitialPosition.EARLIEST if earliest else InitialPosition.LATEST,
+            force_topic_creation=False,
         )
         if not self._durable:
             edge = -1 if earliest else (1 << 63) - 1

@@ -10,7 +10,7 @@ from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.metadata_cluster import Cluster, Metadata, StandaloneData, on_cluster, tell
 from quire_bookie.cli.metadata_restore import Without, reviewing
 from quire_bookie.cli.output import say
-from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, get
 from quire_bookie.cli.settings import ConfigFile, Settings
 from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
 from quire_bookie.errors import ConfigError
@@ -131,7 +131,10 @@ def _rows(http: str, namespace: str) -> list[dict[str, Any]]:
     parts = namespace.split("/")
     if len(parts) != 2 or not all(parts):
         raise ConfigError(f"{namespace}: expected TENANT/NAMESPACE, e.g. public/default")
-    names: list[str] = get(http, "/admin/v2/persistent/" + "/".join(quote(part, safe="") for part in parts))
+    try:
+        names: list[str] = get(http, "/admin/v2/persistent/" + "/".join(quote(part, safe="") for part in parts))
+    except RefusedError as error:
+        raise RefusedError(f"{namespace}: {error}") from error
     loaded = {row["topic"]: row for row in get(http, "/admin/quire/topics")}
     empty = {"messagesIn": None, "entries": None, "size": None, "subscriptions": None}
     return [loaded.get(name, {"topic": name, **empty}) for name in sorted(names)]

@@ -103,7 +103,7 @@ async def _produce(
     count = 0
     async with open_client(broker) as client:
         producers = []
-        for name in await client.partitions(topic):
+        for name in await client.partitions(topic, create=True):
             producer = Producer(await client.owner(name))
             await producer.open(name)
             producers.append(producer)
@@ -128,13 +128,17 @@ async def _consume(
     count: int | None,
     form: OutputFormat,
 ) -> None:
-    from quire_broker.cli.client import Consumer, open_client
+    from quire_broker.cli.client import Consumer, NoSuchTopicError, open_client
 
     queue: asyncio.Queue[Received | QuireError] = asyncio.Queue()
     async with open_client(broker) as client:
         consumers: list[Consumer] = []
         ends: list[tuple[int, int]] = []
-        for partition, name in enumerate(await client.partitions(topic)):
+        try:
+            names = await client.partitions(topic, create=False)
+        except NoSuchTopicError as error:
+            raise NoSuchTopicError(f"{error}; `quire produce {topic} FILE` creates it") from error
+        for partition, name in enumerate(names):
             consumer = Consumer(await client.owner(name), partition, queue)
             await consumer.open(name, subscription, earliest=not latest)
             consumers.append(consumer)
