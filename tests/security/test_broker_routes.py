@@ -237,7 +237,9 @@ class Asked:
                 if authentication
                 else None,
             ),
-            authorization=Authorization(self.policies, frozenset({"root"})) if authentication else None,
+            authorization=Authorization(self.policies, frozenset({"root", "gate"}), frozenset({"gate", "weak"}))
+            if authentication
+            else None,
             parts=SimpleNamespace(stats=SimpleNamespace(authentications_failed=0)),
             more_routes=lambda: cluster_routes(nothing, nothing, nothing),
         )
@@ -260,12 +262,20 @@ class Asked:
         return sorted(found)
 
     async def ask(
-        self, route: str, shown: str | None = None, peer: str = REMOTE, method: str = "", host: str = "localhost"
+        self,
+        route: str,
+        shown: str | None = None,
+        peer: str = REMOTE,
+        method: str = "",
+        host: str = "localhost",
+        original: str = "",
     ) -> web.StreamResponse:
         """Return the answer of the rules; 200 stands for the route's own answer."""
         own_method, _, pattern = route.partition(" ")
         path = "/".join(NAMES.get(part[1:-1], "x") if part.startswith("{") else part for part in pattern.split("/"))
         headers = {"Host": host} | ({} if shown is None else {"Authorization": f"Bearer {shown}"})
+        if original:
+            headers["X-Original-Principal"] = original
         transport = mock.Mock()
         transport.get_extra_info = {"peername": (peer, 1)}.get
         request = make_mocked_request(method or own_method, path, headers=headers, transport=transport, app=self.app)
@@ -332,6 +342,22 @@ async def test_with_authentication_a_route_needs_a_token_of_a_role_that_may(rout
         if route in (*CHANGES, *CONSUMER_CHANGES):
             reader = await asked.status(route, token("reader"), peer)
             assert reader == (200 if route in CONSUMER_CHANGES else 403)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_proxy_gets_what_it_and_its_client_may_both_do(route: str) -> None:
+    asked = Asked(authentication=True)
+    await asked.prepare()
+    if route in OPEN:
+        return
+    for role in ("stranger", "reader", "keeper", "root"):
+        own = await asked.status(route, token(role))
+        assert (await asked.ask(route, token("gate"), original=role)).status == own
+        weak = (await asked.ask(route, token("weak"), original=role)).status
+        assert weak == await asked.status(route, token("stranger"))
+        assert (await asked.ask(route, token(role), original=role)).status == own, "as stock proxies repeat the name"
+    for shown, original in (("gate", ""), ("gate", "weak"), ("boss", "root"), ("stranger", "root")):
+        assert (await asked.ask(route, token(shown), original=original)).status == 403
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -114,7 +114,7 @@ class _Building:
     ) -> BrokerParts:
         settings, clock, chance = self._settings, self._clock, self._chance
         topics = Topics(factory, policies, settings.topics, self.background, clock, lookups.tenure)
-        authorization = Authorization(policies, settings.access.super_users)
+        authorization = Authorization(policies, settings.access.super_users, settings.access.proxy_roles)
         return BrokerParts(
             settings=settings.session,
             topics=topics,

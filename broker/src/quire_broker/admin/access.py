@@ -2,7 +2,7 @@
 
 A broker without authentication cannot tell one client from another. It answers other machines only on routes that
 stock clients look up over HTTP, on probes and on metrics. All other routes are for its own machine, unless
-httpServerAdminRemote opens the port.
+httpServerAdminRemote opens the port. For a request that a proxy sends, the proxy and its client must both be permitted.
 """
 
 import logging
@@ -15,12 +15,13 @@ from quire_bookie.admin.routes import route_of
 from quire_bookie.env.tls import common_name
 from quire_broker.admin.answers import failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
-from quire_broker.admin.routes import ROUTES, Need, Reach
+from quire_broker.admin.routes import ORIGINAL, ROUTES, Need, Reach
 from quire_broker.errors import AuthenticationError, AuthorizationError
 from quire_broker.security.authorization import Action, Authorization
 
 log = logging.getLogger("quire.broker.security")
-_ROLE = web.RequestKey("quire.role", str)  # the role that sent it
+_ROLES = web.RequestKey("quire.roles", tuple[str, ...])
+"""The role that sent the request; for a proxy also that of its client."""
 
 
 @web.middleware
@@ -53,8 +54,10 @@ async def authorized(
         refused.headers["WWW-Authenticate"] = "Bearer"
         return refused
     if broker.authorization is not None:
-        await _require(broker.authorization, client.role, need, request)
-        request[_ROLE] = client.role
+        roles = broker.authorization.roles_of(client.role, request.headers.get(ORIGINAL, ""), may_repeat=True)
+        for role in roles:
+            await _require(broker.authorization, role, need, request)
+        request[_ROLES] = roles
     return await handler(request)
 
 
@@ -73,7 +76,10 @@ def _refuse(request: web.Request, reason: str | None) -> None:
 def is_super_user(request: web.Request) -> bool:
     """Return whether the request comes from a super user; without authorization every client is one."""
     authorization = broker_of(request).authorization
-    return authorization is None or authorization.is_super_user(request[_ROLE])
+    if authorization is None:
+        return True
+    roles = request[_ROLES]
+    return all(authorization.is_super_user(role) for role in roles)
 
 
 async def _require(authorization: Authorization, role: str, need: Need, request: web.Request) -> None:

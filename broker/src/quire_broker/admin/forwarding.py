@@ -23,12 +23,13 @@ from quire_bookie.admin.origin import PROXIED
 from quire_bookie.env.bounded_body import IDENTITY, read_body
 from quire_bookie.env.tls import TlsContext, client_context
 from quire_bookie.errors import PeerProtocolError
+from quire_broker.admin.routes import ORIGINAL
 from quire_broker.limits import FORWARD_ANSWER_BYTES_MAX, FORWARD_S, FORWARDS_MAX
 from quire_broker.server.broker import RunningBroker
 
 FORWARDED = "Quire-Forwarded"
 """Header of a forwarded request; its value is the sender's broker id."""
-_PASSED_ON = ("Authorization", PROXIED)
+_PASSED_ON = ("Authorization", PROXIED, ORIGINAL)
 
 
 @dataclass(frozen=True, slots=True)

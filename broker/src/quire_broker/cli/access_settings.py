@@ -23,6 +23,7 @@ def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> A
         authentication=_authentication(config) if config.authentication_enabled else None,
         authorization=config.authorization_enabled,
         super_users=frozenset(config.super_user_roles),
+        proxy_roles=frozenset(config.proxy_roles),
         permissions_check_s=float(config.permissions_check_seconds),
         admin_remote=config.http_admin_remote,
         # Names of one part are always accepted.
@@ -69,5 +70,6 @@ def _authentication(config: BrokerSecurityConfig) -> AuthenticationSettings:
         token=token,
         certificates=config.takes_certificates,
         anonymous_role=config.anonymous_user_role,
+        authenticate_original=config.authenticate_original_auth_data,
         check_interval_s=float(config.authentication_refresh_check_seconds),
     )

@@ -109,7 +109,16 @@ class BrokerSecurityConfig(HttpAccessConfig):
         description="seconds between checks whether open producers and consumers are still permitted",
     )
     super_user_roles: TextList = Field([], alias="superUserRoles", description="roles that may do everything")
-    proxy_roles: TextList = Field([], alias="proxyRoles", description="must be empty: proxies are not supported yet")
+    proxy_roles: TextList = Field(
+        [],
+        alias="proxyRoles",
+        description="roles of proxies: they name the client for which they act, and both must be permitted",
+    )
+    authenticate_original_auth_data: bool = Field(
+        False,
+        alias="authenticateOriginalAuthData",
+        description="check the token of a proxy's client too; the proxy must pass it on",
+    )
 
     @property
     def serves_tls(self) -> bool:
@@ -161,6 +170,13 @@ class BrokerSecurityConfig(HttpAccessConfig):
             raise ValueError(f"authorizationProvider {self.authorization_provider} is not known; use the default")
         if self.authorization_wildcards:
             raise ValueError("authorizationAllowWildcardsMatching is not supported: grant to each role")
-        if self.proxy_roles:
-            raise ValueError("proxyRoles: Pulsar's proxy is not supported yet; let clients connect to the brokers")
+        if self.anonymous_user_role and self.anonymous_user_role in self.proxy_roles:
+            raise ValueError(
+                f"proxyRoles {self.anonymous_user_role}: it is also anonymousUserRole, so that every client could act "
+                "for any other; give proxies a role of their own"
+            )
+        if self.authenticate_original_auth_data and self.authentication_enabled and not self.takes_tokens:
+            raise ValueError(
+                f"authenticateOriginalAuthData needs {TOKEN_PROVIDERS[0]}: a proxy can pass on only a token"
+            )
         return self

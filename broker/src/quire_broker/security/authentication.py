@@ -59,6 +59,20 @@ class Authentication:
             return self._of_certificate(common_name)
         return self._anonymous(f"no credentials that this broker accepts: it requires {self._methods()}")
 
+    def admit_original(self, method: str, data: str) -> Client | None:
+        """Authenticate the client for which a proxy acts, by the token that the proxy passes on. AuthenticationError.
+
+        None: this broker trusts the name that the proxy gives.
+        """
+        if not self._settings.authenticate_original:
+            return None
+        if method != TOKEN or self._tokens is None:
+            raise AuthenticationError(
+                "the proxy passes on no token of its client, which authenticateOriginalAuthData requires: set "
+                "forwardAuthorizationCredentials=true on the proxy"
+            )
+        return self._of_token(data)
+
     def is_good(self, client: Client, *, keys_changed: bool) -> bool:
         """Return whether a client's credentials are still valid. `keys_changed`: accepted tokens may have changed."""
         if client.end_ms is not None and self._clock.now_ms() >= client.end_ms:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from quire_bookie.control_characters import has_control_characters
+from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from quire_broker.errors import AuthorizationError, NotFoundError
 from quire_broker.names import NamespaceName, TopicName
 from quire_broker.policies.store import PolicyStore
@@ -38,9 +40,34 @@ class Action(StrEnum):
 class Authorization:
     """Checks roles against the policies, which are cached for a few seconds."""
 
-    def __init__(self, policies: PolicyStore, super_users: frozenset[str]) -> None:
+    def __init__(
+        self, policies: PolicyStore, super_users: frozenset[str], proxy_roles: frozenset[str] = frozenset()
+    ) -> None:
         self._policies = policies
         self._super_users = super_users
+        self._proxy_roles = proxy_roles
+
+    def roles_of(self, role: str, original: str, *, may_repeat: bool = False) -> tuple[str, ...]:
+        """Return the roles that must all be permitted: that of the connection, and the client for which a proxy acts.
+
+        Only a role of `proxyRoles` acts for another one, which it must name and which is no proxy itself.
+        `may_repeat`: any role may name itself, as stock proxies do in HTTP requests. AuthorizationError.
+        """
+        if role not in self._proxy_roles:
+            if original and not (may_repeat and original == role):
+                raise AuthorizationError(
+                    f"role {role!r} may not act for another one: list it in proxyRoles if it is a proxy"
+                )
+            return (role,)
+        if not original:
+            raise AuthorizationError(f"role {role!r} is a proxy and must name the original principal: its client")
+        if original in self._proxy_roles:
+            raise AuthorizationError(f"role {role!r} names {original!r} as its client, which is a proxy itself")
+        if len(original) > ROLE_CHARACTERS_MAX or has_control_characters(original):
+            raise AuthorizationError(
+                f"an original principal has at most {ROLE_CHARACTERS_MAX} characters and no control characters"
+            )
+        return (role, original)
 
     def is_super_user(self, role: str) -> bool:
         """Return whether the role may do everything."""
@@ -104,30 +131,37 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 class Rights:
-    """The rights of one client; all rights without authorization. Every refusal is an AuthorizationError."""
+    """The rights of one client; all rights without authorization. Every refusal is an AuthorizationError.
 
-    def __init__(self, authorization: Authorization | None, role: str) -> None:
-        self._authorization = authorization
-        self.role = role
+    If a proxy acts for the client, both must have the right: `original` is the client then, and `role` the proxy.
+    """
+
+    def __init__(self, authorization: Authorization | None, role: str, original: str = "") -> None:
+        self.role = original or role
+        """The role of the client itself."""
+        roles = (role, original) if original else (role,)
+        self._checks = () if authorization is None else tuple((authorization, each) for each in roles)
 
     async def require_produce(self, topic: TopicName) -> None:
         """Require the right to publish to a topic."""
-        if self._authorization is not None and not await self._authorization.may(self.role, Action.PRODUCE, topic):
-            raise AuthorizationError(f"Client is not authorized to Produce: {self.role!r} on {topic}")
+        for authorization, role in self._checks:
+            if not await authorization.may(role, Action.PRODUCE, topic):
+                raise AuthorizationError(f"Client is not authorized to Produce: {role!r} on {topic}")
 
     async def require_subscribe(self, topic: TopicName, subscription: str) -> None:
         """Require the right to consume by a subscription."""
-        found = self._authorization
-        if found is not None and not await found.may_subscribe(self.role, topic, subscription):
-            raise AuthorizationError(f"Client is not authorized to subscribe: {self.role!r} on {topic}")
+        for authorization, role in self._checks:
+            if not await authorization.may_subscribe(role, topic, subscription):
+                raise AuthorizationError(f"Client is not authorized to subscribe: {role!r} on {topic}")
 
     async def require_look_up(self, topic: TopicName) -> None:
         """Require the right to look up a topic and its number of partitions."""
-        if self._authorization is not None and not await self._authorization.may_look_up(self.role, topic):
-            raise AuthorizationError(f"Client is not authorized to Lookup: {self.role!r} on {topic}")
+        for authorization, role in self._checks:
+            if not await authorization.may_look_up(role, topic):
+                raise AuthorizationError(f"Client is not authorized to Lookup: {role!r} on {topic}")
 
     async def require_list(self, namespace: NamespaceName) -> None:
         """Require the right to list the names of a namespace's topics."""
-        found = self._authorization
-        if found is not None and not await found.may_in_namespace(self.role, Action.CONSUME, namespace):
-            raise AuthorizationError(f"Client is not authorized to list topics: {self.role!r} in {namespace}")
+        for authorization, role in self._checks:
+            if not await authorization.may_in_namespace(role, Action.CONSUME, namespace):
+                raise AuthorizationError(f"Client is not authorized to list topics: {role!r} in {namespace}")

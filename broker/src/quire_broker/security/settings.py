@@ -39,12 +39,14 @@ class PeerTlsSettings:
 class AuthenticationSettings:
     """How clients authenticate. `certificates`: the CN of a trusted certificate is a role.
 
-    `anonymous_role`: the role of clients without credentials; empty: they are refused.
+    `anonymous_role`: the role of clients without credentials; empty: they are refused. `authenticate_original`: a
+    proxy must pass on the credentials of its client, which are checked too.
     """
 
     token: TokenSettings | None = None
     certificates: bool = False
     anonymous_role: str = ""
+    authenticate_original: bool = False
     check_interval_s: float = limits.CREDENTIALS_CHECK_S
 
 
@@ -60,6 +62,7 @@ class AccessSettings:
     authentication: AuthenticationSettings | None = None
     authorization: bool = False
     super_users: frozenset[str] = field(default_factory=frozenset)
+    proxy_roles: frozenset[str] = field(default_factory=frozenset)
     permissions_check_s: float = limits.PERMISSIONS_CHECK_S
     admin_remote: bool = False
     allowed_hosts: tuple[str, ...] = ()

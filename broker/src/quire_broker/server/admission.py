@@ -5,6 +5,9 @@
     its token expires,     a client that supports it is asked for another (AUTH_CHALLENGE) and continues meanwhile;
     or its key is changed  other clients, and those that have not answered by the next check, are disconnected
     AUTH_RESPONSE          another token of the same role is accepted; another role is not
+    CONNECT of a proxy     it authenticates itself and names its client, the original principal; both must be permitted.
+                           If the client's token is checked too and expires, the client is asked for another. If that of
+                           the proxy expires, it is disconnected: it does not read what its client gets
 
 Without authentication every client is accepted.
 """
@@ -14,7 +17,7 @@ import logging
 
 from quire_broker import limits
 from quire_broker.errors import AuthenticationError, AuthorizationError, BrokerError, server_error_of
-from quire_broker.security.authentication import TOKEN, Client
+from quire_broker.security.authentication import TOKEN, Authentication, Client
 from quire_broker.security.authorization import Rights
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
@@ -33,6 +36,9 @@ class Admission:
         self._parts = parts
         self._connection = connection
         self._client: Client | None = None
+        self._original: Client | None = None
+        """The client of a proxy, if its credentials were checked."""
+        self._proxied = False
         self._answers_challenges = False
         self._version = 0
         self._challenged = False
@@ -51,9 +57,7 @@ class Admission:
             self._finish()
             return True
         try:
-            self._refuse_proxies(request)
-            shown = (request.auth_method_name, request.auth_data, self._connection.common_name)
-            self._take(self._parts.authentication.admit(*shown))
+            self._admit(self._parts.authentication, request)
         except BrokerError as error:
             self._refuse(error)
             return False
@@ -62,8 +66,25 @@ class Admission:
         self._answers_challenges = request.feature_flags.supports_auth_refresh and (
             request.protocol_version >= AUTH_RESPONSE_VERSION
         )
-        log.info("%s is %r", self._connection.peer, self.role)
+        log.info("%s is %r%s", self._connection.peer, self.role, ", behind a proxy" if self._proxied else "")
         return True
+
+    def _admit(self, authentication: Authentication, request: pb.CommandConnect) -> None:
+        """Authenticate the client, and the client for which it acts if it is a proxy. BrokerError."""
+        if request.proxy_to_broker_url:
+            raise AuthorizationError("a broker does not connect to other brokers: use the address of a proxy")
+        client = authentication.admit(request.auth_method_name, request.auth_data, self._connection.common_name)
+        named, original = request.original_principal, None
+        if named or request.original_auth_data:
+            original = authentication.admit_original(request.original_auth_method, request.original_auth_data)
+        if original is not None:
+            named = original.role
+        authorization = self._parts.authorization
+        roles = (client.role, named) if authorization is None else authorization.roles_of(client.role, named)
+        self._proxied = bool(named)
+        self._client, self._original = client, original
+        self.rights = Rights(authorization, *roles)
+        self._parts.stats.authentications += 1
 
     def answered(self, response: pb.CommandAuthResponse) -> None:
         """Handle AUTH_RESPONSE: accept a token that replaces the expired one."""
@@ -71,12 +92,15 @@ class Admission:
             return
         try:
             data = response.response
-            client = self._parts.authentication.admit(
-                data.auth_method_name, data.auth_data, self._connection.common_name
-            )
+            name = "" if self._proxied else self._connection.common_name
+            client = self._parts.authentication.admit(data.auth_method_name, data.auth_data, name)
             if client.role != self.role:
                 raise AuthenticationError(f"the new token is of role {client.role!r}, the connection of {self.role!r}")
-            self._take(client)
+            if self._original is None:
+                self._client = client
+            else:
+                self._original = client
+            self._parts.stats.authentications += 1
             self._challenged = False
         except BrokerError as error:
             self._refuse(error)
@@ -88,7 +112,9 @@ class Admission:
             return
         if self._challenged:
             self._refuse(AuthenticationError("the client sent no new token for its expired or withdrawn one"))
-        elif not authentication.is_good(client, keys_changed=keys_changed):
+        elif self._proxied and not authentication.is_good(client, keys_changed=keys_changed):
+            self._refuse(AuthenticationError("the token of the proxy has expired or was withdrawn"))
+        elif not authentication.is_good(client := self._original or client, keys_changed=keys_changed):
             if client.method != TOKEN or not self._answers_challenges:
                 self._refuse(AuthenticationError("the token has expired or was withdrawn"))
                 return
@@ -104,20 +130,11 @@ class Admission:
         self._timer.cancel()
         self._connection.limit_frames(self._parts.settings.frame_bytes_max)
 
-    def _take(self, client: Client) -> None:
-        self._client = client
-        self.rights = Rights(self._parts.authorization, client.role)
-        self._parts.stats.authentications += 1
-
     def _refuse(self, error: BrokerError) -> None:
         self._parts.stats.authentications_failed += 1
         log.warning("%s is disconnected: %s", self._connection.peer, error)
         self._connection.write(commands.error(commands.NO_REQUEST, server_error_of(error), str(error)))
         self._connection.close()
-
-    def _refuse_proxies(self, request: pb.CommandConnect) -> None:
-        if request.original_principal or request.proxy_to_broker_url:
-            raise AuthorizationError("connections of Pulsar's proxy are not supported: connect to the broker directly")
 
     def _timed_out(self) -> None:
         if not self._connection.closed:

@@ -186,3 +186,37 @@ async def test_names_that_are_not_a_list_grant_nothing_to_a_role_named_like_a_pa
     assert not await found.may_in_namespace("app", Action.CONSUME, NAMESPACE)
     for role in ("read", "reader"):
         assert not await found.may_subscribe(role, TOPIC, "private")
+
+
+async def test_a_proxy_and_its_client_must_both_have_a_right() -> None:
+    found, _ = await authorization()
+    for role, original, permitted in (
+        ("keeper", "writer", True),
+        ("writer", "writer", True),
+        ("keeper", "reader", False),
+        ("reader", "keeper", False),
+        ("keeper", "stranger", False),
+    ):
+        rights = Rights(found, role, original)
+        assert rights.role == original
+        if permitted:
+            await rights.require_produce(PARTITION)
+            continue
+        with pytest.raises(AuthorizationError):
+            await rights.require_produce(PARTITION)
+    with pytest.raises(AuthorizationError):
+        await Rights(found, "keeper", "writer").require_subscribe(TOPIC, "s")
+    with pytest.raises(AuthorizationError):
+        await Rights(found, "keeper", "stranger").require_look_up(TOPIC)
+    with pytest.raises(AuthorizationError):
+        await Rights(found, "keeper", "writer").require_list(NAMESPACE)
+
+
+def test_a_role_that_is_no_proxy_may_name_only_itself_and_only_in_a_request() -> None:
+    found = Authorization(None, frozenset(), frozenset({"proxy"}))  # type: ignore[arg-type]  # names decide
+    assert found.roles_of("app", "") == ("app",)
+    assert found.roles_of("app", "app", may_repeat=True) == ("app",)
+    assert found.roles_of("proxy", "app", may_repeat=True) == ("proxy", "app")
+    for role, original in (("app", "boss"), ("proxy", ""), ("proxy", "proxy")):
+        with pytest.raises(AuthorizationError):
+            found.roles_of(role, original, may_repeat=True)

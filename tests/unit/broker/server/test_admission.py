@@ -12,6 +12,7 @@ from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
 from quire_broker import limits
 from quire_broker.security.authentication import Authentication
+from quire_broker.security.authorization import Authorization
 from quire_broker.security.settings import AuthenticationSettings
 from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
@@ -40,15 +41,17 @@ class Clock:
 class Scene:
     """One connection of a broker that requires tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, authenticate_original: bool = False, authorization: Authorization | None = None) -> None:
         self.clock = Clock()
         check = SignedTokens(SECRET, secret_algorithms(), self.clock)
         parts: Any = SimpleNamespace(
             settings=SessionSettings(),
             memory=ConnectionMemory(),
             stats=ServerStats(),
-            authentication=Authentication(AuthenticationSettings(), check, self.clock),
-            authorization=None,
+            authentication=Authentication(
+                AuthenticationSettings(authenticate_original=authenticate_original), check, self.clock
+            ),
+            authorization=authorization,
         )
         self.sessions: list[Session] = []
 
@@ -75,6 +78,11 @@ class Scene:
         )
         self.send(type=Kind.CONNECT, connect=hello)
 
+    @property
+    def role(self) -> str:
+        """The role of the session's client."""
+        return self.sessions[0]._rights().role
+
     def respond(self, token: str) -> None:
         data = pb.AuthData(auth_method_name="token", auth_data=token.encode())
         self.send(type=Kind.AUTH_RESPONSE, auth_response=pb.CommandAuthResponse(response=data))
@@ -93,9 +101,12 @@ def token(role: str = "app", **claims: object) -> str:
     return jwt.encode({"sub": role, **claims}, SECRET)
 
 
-def play(work: Callable[[Scene], Awaitable[None]]) -> None:
+PROXIES: Any = Authorization(None, frozenset(), frozenset({"proxy"}))  # type: ignore[arg-type]  # names decide
+
+
+def play(work: Callable[[Scene], Awaitable[None]], **given: Any) -> None:
     async def scenario(loop: SimLoop) -> None:
-        await work(Scene())
+        await work(Scene(**given))
 
     simulate(scenario, seed=1)
 
@@ -136,12 +147,63 @@ def test_commands_after_a_refused_connect_in_the_same_buffer_are_ignored() -> No
     play(work)
 
 
-def test_a_client_that_acts_for_another_is_refused_with_any_credentials() -> None:
+@pytest.mark.parametrize(
+    ("role", "original"),
+    [("app", "admin"), ("app", "app"), ("proxy", ""), ("proxy", "proxy"), ("proxy", "a\nb"), ("proxy", "a" * 257)],
+)
+def test_only_a_proxy_acts_for_another_role_and_it_must_name_one(role: str, original: str) -> None:
     async def work(scene: Scene) -> None:
-        scene.connect(token(), original_principal="admin")
+        scene.connect(token(role), original_principal=original)
         assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
 
-    play(work)
+    play(work, authorization=PROXIES)
+
+
+def test_the_session_of_a_proxy_is_that_of_its_client() -> None:
+    async def work(scene: Scene) -> None:
+        scene.connect(token("proxy"), original_principal="app")
+        assert scene.heard == [Kind.CONNECTED]
+        assert scene.role == "app"
+
+    play(work, authorization=PROXIES)
+
+
+def test_a_broker_leads_to_no_other_broker() -> None:
+    async def work(scene: Scene) -> None:
+        scene.connect(token("proxy"), original_principal="app", proxy_to_broker_url="broker-2:6650")
+        assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
+
+    play(work, authorization=PROXIES)
+
+
+@pytest.mark.parametrize(
+    "passed_on",
+    [{}, {"original_auth_method": "token"}, {"original_auth_method": "token", "original_auth_data": "no token"}],
+)
+def test_a_proxy_must_pass_on_a_valid_token_where_brokers_check_it(passed_on: dict[str, Any]) -> None:
+    async def work(scene: Scene) -> None:
+        scene.connect(token("proxy"), original_principal="admin", **passed_on)
+        assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
+
+    play(work, authorization=PROXIES, authenticate_original=True)
+
+
+def test_the_token_that_a_proxy_passes_on_decides_the_role_and_is_replaced_when_it_expires() -> None:
+    async def work(scene: Scene) -> None:
+        shown: dict[str, Any] = {"original_auth_method": "token", "original_auth_data": token("app", exp=NOW_S + 5)}
+        scene.connect(token("proxy", exp=NOW_S + 60), original_principal="admin", **shown)
+        assert scene.role == "app", "the name that the proxy gives is not trusted"
+        scene.clock.now_s += 5
+        scene.look()
+        assert scene.heard == [Kind.CONNECTED, Kind.AUTH_CHALLENGE]
+        scene.respond(token("app", exp=NOW_S + 90))
+        scene.look()
+        assert not scene.transport.closed
+        scene.clock.now_s += 60
+        scene.look()
+        assert scene.transport.closed, "the token of the proxy itself has expired"
+
+    play(work, authorization=PROXIES, authenticate_original=True)
 
 
 def test_frames_are_small_until_the_client_is_authenticated() -> None:
