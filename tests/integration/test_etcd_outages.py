@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from quire_bookie.client import LedgerClient
@@ -143,9 +144,11 @@ async def test_every_member_of_etcd_is_replaced_under_load_and_nothing_is_lost(t
 
 
 @asynccontextmanager
-async def broker_on(etcd: EtcdServer) -> AsyncIterator[RunningBroker]:
+async def broker_on(etcd: EtcdServer, *, operation_timeout_s: float = 2.0) -> AsyncIterator[RunningBroker]:
     """In this process, with a session of three seconds and ledgers that are full after 100 entries."""
-    metadata = await open_metadata_store(etcd.url, MetadataSettings(session_timeout_s=3.0, operation_timeout_s=2.0))
+    metadata = await open_metadata_store(
+        etcd.url, MetadataSettings(session_timeout_s=3.0, operation_timeout_s=operation_timeout_s)
+    )
     clock, chance = SystemClock(), SystemChance()
     client = await LedgerClient.open(metadata, clock=clock, chance=chance)
     ledger = ManagedLedgerSettings(ledger_entries_max=100, rollover_age_min_s=0.0)
@@ -201,3 +204,22 @@ async def test_a_broker_serves_its_topics_while_etcd_is_away_and_after_it_is_bac
         await reader.lookup()
         assert await received(reader, 700) == list(range(700))
         assert len(topic.ledger.ledgers) > 2
+
+
+async def test_admin_requests_are_answered_before_an_operation_of_etcd_ends(
+    tmp_path: Path, etcd_server: EtcdServer
+) -> None:
+    async with bookies_on(tmp_path, etcd_server), broker_on(etcd_server, operation_timeout_s=60.0) as broker:
+        os.kill(etcd_server.pid, signal.SIGSTOP)
+        try:
+            async with aiohttp.ClientSession(broker.urls.http) as session:
+                read = await session.get("/admin/v2/namespaces/public")
+                made = await session.put("/admin/v2/namespaces/public/new")
+                for response in (read, made):
+                    assert response.status == 503
+                    assert "metadata store: no response in 2 s" in (await response.json())["reason"]
+        finally:
+            os.kill(etcd_server.pid, signal.SIGCONT)
+        async with aiohttp.ClientSession(broker.urls.http) as session:
+            names = await session.get("/admin/v2/namespaces/public")
+            assert names.status == 200

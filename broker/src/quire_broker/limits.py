@@ -82,10 +82,15 @@ CURSORS_AHEAD_MAX = 40  # read before a topic is opened, and checked in the tran
 HANDOVERS_MAX = 4  # bundles that a draining broker hands over at a time
 HEALTH_S = 2.0  # in which the metadata store answers a health check
 OWNER_SETTLES_S = 5.0  # an admin request waits this long for the owner of a bundle that is changing hands
+ADMIN_PATIENCE_S = 2.0  # an admin request that takes longer checks that the metadata store responds
+ADMIN_LEFT_RUNNING_MAX = 64  # changes that were answered 503 without the metadata store, and still go on
 FORWARD_S = 30.0  # for the response of another broker to a forwarded admin request
 FORWARDS_MAX = 64  # forwarded requests at once
+FORWARDS_PER_BROKER_MAX = 16  # of these to one broker: one that hangs does not stop those to others
 FORWARDS_PER_REQUEST_MAX = 8  # of one admin request: partitions or bundles that are served at once
 FORWARD_ANSWER_BYTES_MAX = 16 * MIB  # of one response
+FORWARD_SMALL_BYTES = 1 * MIB  # a response that may be larger
+FORWARDS_LARGE_MAX = 8  # of these are received at once
 SPREAD_S = 50.0  # for an admin request to all its partitions; stock admin clients wait for 60 s
 STOP_S = 10.0  # a stopping broker gives its topics this time to flush
 

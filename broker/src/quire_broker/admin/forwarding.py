@@ -3,7 +3,7 @@
 The client's token goes with the request, and the owner checks its permissions as if the client had asked there. A
 broker's own certificate is never presented: its role may have more rights than the client's. A forwarded request is
 never forwarded again, so two brokers that name each other end in an error, not in a loop. Time, size and number of
-forwarded requests are bounded.
+forwarded requests are bounded, also for each broker: one that hangs stops no request to the others.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import aiohttp
 from aiohttp import web
@@ -24,7 +25,14 @@ from quire_bookie.env.bounded_body import IDENTITY, read_body
 from quire_bookie.env.tls import TlsContext, client_context
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.admin.routes import ORIGINAL
-from quire_broker.limits import FORWARD_ANSWER_BYTES_MAX, FORWARD_S, FORWARDS_MAX
+from quire_broker.limits import (
+    FORWARD_ANSWER_BYTES_MAX,
+    FORWARD_S,
+    FORWARD_SMALL_BYTES,
+    FORWARDS_LARGE_MAX,
+    FORWARDS_MAX,
+    FORWARDS_PER_BROKER_MAX,
+)
 from quire_broker.server.broker import RunningBroker
 
 FORWARDED = "Quire-Forwarded"
@@ -72,6 +80,8 @@ class Forwarding:
         self._tls: TlsContext | None = None
         self._session: aiohttp.ClientSession | None = None
         self._running = asyncio.Semaphore(FORWARDS_MAX)
+        self._large = asyncio.Semaphore(FORWARDS_LARGE_MAX)
+        self._of_broker: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def send(self, request: web.Request, base: str, call: Call) -> Answered:
         """Send `call` to the broker at `base` with the credentials of `request`. RefusedError 503 if it is silent."""
@@ -81,8 +91,9 @@ class Forwarding:
         headers[FORWARDED] = self._broker.broker_id
         if call.body:
             headers["Content-Type"] = "application/json"
+        of_broker = self._of_broker.setdefault(base, asyncio.Semaphore(FORWARDS_PER_BROKER_MAX))
         try:
-            async with asyncio.timeout(FORWARD_S), self._running:
+            async with asyncio.timeout(FORWARD_S), of_broker, self._running:
                 tls = await self._context() if base.startswith("https:") else True
                 async with self._session.request(
                     call.method,
@@ -92,11 +103,17 @@ class Forwarding:
                     ssl=tls,
                     allow_redirects=False,
                 ) as answer:
-                    body = await read_body(answer, FORWARD_ANSWER_BYTES_MAX)
-                    return Answered(answer.status, answer.content_type, body)
+                    return Answered(answer.status, answer.content_type, await self._body(answer))
         except (aiohttp.ClientError, PeerProtocolError, OSError, TimeoutError) as error:
             reason = str(error) or f"no response in {FORWARD_S:.0f} s"
             raise RefusedError(503, f"the broker at {base} did not answer: {reason}") from error
+
+    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return the body. Few large ones are received at once, or they would fill the memory."""
+        if answer.content_length is not None and answer.content_length <= FORWARD_SMALL_BYTES:
+            return await read_body(answer, FORWARD_SMALL_BYTES)
+        async with self._large:
+            return await read_body(answer, FORWARD_ANSWER_BYTES_MAX)
 
     async def _context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -31,6 +31,7 @@ from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
 from quire_broker.admin.broker_collector import BrokerCollector
 from quire_broker.admin.context import BROKER
 from quire_broker.admin.forwarding import FORWARDING, Forwarding, forwarded_to_owner
+from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata, end_left_running
 from quire_broker.admin.routes import ROUTES, Need, Route
 from quire_broker.server.broker import RunningBroker
 
@@ -60,9 +61,11 @@ def all_routes() -> Iterator[Route]:
 
 def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web.Application:
     """Return an application with all routes of a broker. `collectors`: metrics of other services in this process."""
-    checks = [errors_as_json, from_no_other_site, authorized, forwarded_to_owner]
+    checks = [errors_as_json, from_no_other_site, answered_without_metadata, authorized, forwarded_to_owner]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
+    app[LEFT_RUNNING] = set()
+    app.on_cleanup.append(end_left_running)
     app[FORWARDING] = forwarding = Forwarding(broker)
     app.on_cleanup.append(forwarding.close)
     app[status.EXPOSITION] = exposition = Exposition()

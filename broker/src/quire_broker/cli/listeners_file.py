@@ -24,6 +24,11 @@ def with_listeners_of_file(config: BrokerConfig, environment: Mapping[str, str])
             f"{key}: {path} cannot be read: {reason}; name a file with listeners, e.g. "
             "external:pulsar://broker.example:6650, or leave the setting empty"
         ) from error
+    if not text:
+        raise StartupError(
+            f"{key}: {path} is empty; write listeners into it, e.g. "
+            "external:pulsar://broker.example:6650, or leave the setting empty"
+        )
     for name in sorted(set(_VARIABLE.findall(text))):
         if name not in environment:
             raise StartupError(f"{key}: {path} names $({name}), which is no environment variable")

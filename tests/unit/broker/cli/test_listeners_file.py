@@ -41,6 +41,7 @@ def test_listeners_of_the_file_are_added_with_the_values_of_variables(tmp_path: 
     [
         (None, "cannot be read: No such file or directory; name a file with listeners"),
         ("external:pulsar://$(NODE_IP):31650", r"names \$\(NODE_IP\), which is no environment variable"),
+        (" \n", "is empty; write listeners into it"),
         ("external:http://a:1", "not a listener"),
         ("a:pulsar://b.example:1", "two addresses"),
     ],
