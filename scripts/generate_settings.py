@@ -21,7 +21,9 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.roles import RolesConfig
 from quire_bookie.config.sources import ProcessConfig
+from quire_broker.config.access import ClientAccessConfig
 from quire_broker.config.broker import BrokerConfig, ServingConfig, StandaloneConfig
+from quire_broker.config.proxy import ProxyConfig
 from quire_broker.config.security import BrokerSecurityConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,15 +46,17 @@ SECTIONS: dict[str, type[ProcessConfig]] = {
     "Roles of clients": RolesConfig,
     "Bookie security": BookieSecurityConfig,
     "Secured bookies": ClientSecurityConfig,
+    "Client access": ClientAccessConfig,
     "Broker security": BrokerSecurityConfig,
     "Broker": BrokerConfig,
+    "Proxy": ProxyConfig,
 }
 """Sections of the page. A setting that several kinds of process share is in one of them."""
 _SHARED = (
     *(StorageConfig, ServingConfig, BookieSecurityConfig, ClientSecurityConfig, AutoRecoveryConfig),
     *(LedgerClientConfig, MetadataAccessConfig, BrokerSecurityConfig, HttpServerConfig),
 )
-_PARTS = (ConnectionMemoryConfig, HttpAccessConfig, RolesConfig)
+_PARTS = (ConnectionMemoryConfig, HttpAccessConfig, ClientAccessConfig, RolesConfig)
 """Parts of shared models, with sections of their own."""
 
 
@@ -65,9 +69,9 @@ def rows_of(section: str) -> list[str]:
     """Return the rows of the table of a section."""
     model = SECTIONS[section]
     without: set[str] = set()
-    if model in _SHARED:
-        without = {key for part in _PARTS if issubclass(model, part) for key in keys_of(part)}
-    elif model not in _PARTS:
+    if model in (*_SHARED, *_PARTS):
+        without = {key for part in _PARTS if part is not model and issubclass(model, part) for key in keys_of(part)}
+    else:
         without = {key for shared in _SHARED for key in keys_of(shared)}
     return [
         f"| `{model.key_of(name)}` | `{name}` | `{json.dumps(info.default)}` | {info.description} |"

@@ -8,6 +8,7 @@ from quire_bookie.cli.main import run
 from quire_bookie.config.auto_recovery import AutoRecoveryProcessConfig
 from quire_bookie.config.bookie import BookieConfig
 from quire_broker.config.broker import BrokerConfig, StandaloneConfig
+from quire_broker.config.proxy import ProxyConfig
 from scripts.generate_settings import DOCS, SECTIONS, documentation, rows_of
 
 BOOKIE_COMMANDS = (
@@ -23,7 +24,7 @@ def test_the_tables_are_those_of_the_declarations() -> None:
 
 def test_every_setting_of_a_process_has_a_row() -> None:
     rows = [row for section in SECTIONS for row in rows_of(section)]
-    for model in (BookieConfig, BrokerConfig, StandaloneConfig, AutoRecoveryProcessConfig):
+    for model in (BookieConfig, BrokerConfig, StandaloneConfig, AutoRecoveryProcessConfig, ProxyConfig):
         for name in model.model_fields:
             assert any(row.startswith(f"| `{model.key_of(name)}` | `{name}` |") for row in rows), name
 
@@ -35,6 +36,7 @@ def test_every_command_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         "bookie start",
         "broker start",
         "autorecovery",
+        "proxy",
         "produce",
         "consume",
         "topic list",

@@ -9,9 +9,10 @@ import pytest
 from quire_bookie.config.bookie import BookieConfig, StorageConfig
 from quire_bookie.config.sources import ProcessConfig
 from quire_broker.config.broker import BrokerConfig, ServingConfig
+from quire_broker.config.proxy import ProxyConfig
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()
-MODELS: tuple[type[ProcessConfig], ...] = (BookieConfig, StorageConfig, ServingConfig, BrokerConfig)
+MODELS: tuple[type[ProcessConfig], ...] = (BookieConfig, StorageConfig, ServingConfig, BrokerConfig, ProxyConfig)
 COMPUTED = {"connectionMemoryMaxMb", "diskUsageLwmThreshold"}
 """Without a fixed default: one follows the machine, one the other threshold."""
 SUMS = {"reserve on a disk"}

@@ -33,6 +33,7 @@ from quire_broker.server.budget import PublishBudget
 from quire_broker.server.parts import BrokerParts, ProducerNames
 from quire_broker.server.ports import Ports, PortSettings
 from quire_broker.server.seats import Seats
+from quire_broker.server.session import Session
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
 from quire_broker.topic.topics import Topics
 
@@ -60,7 +61,9 @@ class _Building:
         self._memory = memory or ConnectionMemory(settings.memory)
         self.background = Background()
         self.access = Access(settings.access, clock)
-        self.sessions = Seats(settings.clients.connections_max, settings.clients.connections_per_address_max)
+        self.sessions: Seats[Session] = Seats(
+            settings.clients.connections_max, settings.clients.connections_per_address_max
+        )
         self.ports = Ports(
             PortSettings(
                 settings.listen,

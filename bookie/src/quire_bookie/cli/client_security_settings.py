@@ -20,7 +20,7 @@ def own_client_security_settings(config: BookieSecurityConfig) -> ClientSecurity
     """
     token, token_path = "", ""
     if has_own_token(config):
-        token, token_path = _token(config.own_auth_parameters)
+        token, token_path = token_of(config.own_auth_parameters)
     files, refresh_s = None, float(config.tls_refresh_seconds)
     if config.uses_tls and config.tls_trust_store:
         files = bookie_tls_files(config)
@@ -56,7 +56,7 @@ def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySett
         )
     token, token_path = "", ""
     if config.bookkeeper_auth_plugin in TOKEN_PLUGINS:
-        token, token_path = _token(config.bookkeeper_auth_parameters)
+        token, token_path = token_of(config.bookkeeper_auth_parameters)
     return ClientSecuritySettings(
         tls=tls,
         check_host_name=config.bookkeeper_tls_host_name_verification,
@@ -66,7 +66,7 @@ def client_security_settings(config: ClientSecurityConfig) -> ClientSecuritySett
     )
 
 
-def _token(given: str) -> tuple[str, str]:
+def token_of(given: str) -> tuple[str, str]:
     """Return the token itself and "", or "" and the path of its file."""
     if given.startswith("file:"):
         return "", absolute(file_path(given))

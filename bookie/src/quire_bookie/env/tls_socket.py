@@ -1,4 +1,4 @@
-"""TLS on one accepted socket: the bytes of TLS below, the plaintext of a connection above.
+"""TLS on one socket, of either side: the bytes of TLS below, the plaintext of a connection above.
 
 Owns the handshake and the plaintext that waits to be sent. Outgoing bytes wait as plaintext, where the consumers of a
 message share them, and are encrypted in small parts as the socket accepts them. All of them count as memory of the
@@ -77,8 +77,12 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         handshakes: Handshakes | None = None,
         handshake_timeout_s: float = TLS_HANDSHAKE_TIMEOUT_S,
         on_failure: Callable[[str], None] | None = None,
+        server_hostname: str | None = None,
     ) -> None:
-        """`accept`: returns the connection, after the handshake. `on_failure`: called if the socket ends before."""
+        """`accept`: returns the connection, after the handshake. `on_failure`: called if the socket ends before.
+
+        `server_hostname`: the host of the server to which this is the client; None: this is the server.
+        """
         super().__init__()
         self._accept = accept
         self._handshakes = handshakes
@@ -86,7 +90,10 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._on_failure = on_failure
         self._reason = ""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_client = server_hostname is not None
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=not self._is_client, server_hostname=server_hostname
+        )
         self._loop = asyncio.get_running_loop()
         self._below: asyncio.Transport
         self._above: Above | None = None
@@ -120,6 +127,8 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         if self._handshakes is not None:
             name = transport.get_extra_info("peername")
             self._handshakes.begin_handshake(self, str(name[0]) if name else "unknown")
+        if self._is_client:
+            self._read()
 
     def data_received(self, data: bytes) -> None:
         """Continue the handshake, or decrypt and pass on."""
@@ -308,6 +317,10 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         if name == "peercert":
             return self._tls.getpeercert()
         return self._below.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Pass plaintext to another connection from now on, which must be `Above`."""
+        self._above = cast(Above, protocol)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set when the connection is paused and resumed, in bytes; see `get_write_buffer_size`."""

@@ -1,11 +1,13 @@
 """Maps the configuration of a broker's security to its settings. Pure: reads no file."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from quire_bookie.settings.declared import absolute
 from quire_bookie.settings.http import HttpLimits
 from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.settings.tokens import TokenSettings
+from quire_broker.config.access import ClientAccessConfig
 from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.security.settings import (
     AccessSettings,
@@ -18,13 +20,24 @@ from quire_broker.security.settings import (
 
 def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> AccessSettings:
     """Return the settings of TLS, authentication and authorization. `own_names`: names that the broker publishes."""
-    return AccessSettings(
-        tls=_tls(config) if config.serves_tls else None,
-        authentication=_authentication(config) if config.authentication_enabled else None,
+    found = client_access_settings(config, own_names)
+    if found.authentication is not None:
+        checks = replace(found.authentication, authenticate_original=config.authenticate_original_auth_data)
+        found = replace(found, authentication=checks)
+    return replace(
+        found,
         authorization=config.authorization_enabled,
         super_users=frozenset(config.super_user_roles),
         proxy_roles=frozenset(config.proxy_roles),
         permissions_check_s=float(config.permissions_check_seconds),
+    )
+
+
+def client_access_settings(config: ClientAccessConfig, own_names: Iterable[str]) -> AccessSettings:
+    """Return the settings of TLS and authentication, for brokers and proxies."""
+    return AccessSettings(
+        tls=_tls(config) if config.serves_tls else None,
+        authentication=_authentication(config) if config.authentication_enabled else None,
         admin_remote=config.http_admin_remote,
         # Names of one part are always accepted.
         allowed_hosts=tuple(dict.fromkeys([*(name for name in own_names if "." in name), *config.http_allowed_hosts])),
@@ -36,7 +49,7 @@ def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> A
     )
 
 
-def _tls(config: BrokerSecurityConfig) -> ServerTlsSettings:
+def _tls(config: ClientAccessConfig) -> ServerTlsSettings:
     asked = ClientCertificates.NONE
     if config.tls_require_client_certificate:
         asked = ClientCertificates.REQUIRED
@@ -55,7 +68,7 @@ def _tls(config: BrokerSecurityConfig) -> ServerTlsSettings:
     )
 
 
-def _authentication(config: BrokerSecurityConfig) -> AuthenticationSettings:
+def _authentication(config: ClientAccessConfig) -> AuthenticationSettings:
     token = None
     if config.takes_tokens:
         token = TokenSettings(
@@ -70,6 +83,5 @@ def _authentication(config: BrokerSecurityConfig) -> AuthenticationSettings:
         token=token,
         certificates=config.takes_certificates,
         anonymous_role=config.anonymous_user_role,
-        authenticate_original=config.authenticate_original_auth_data,
         check_interval_s=float(config.authentication_refresh_check_seconds),
     )

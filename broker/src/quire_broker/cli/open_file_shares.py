@@ -1,9 +1,10 @@
-"""Limits the connections of a broker and of a standalone to the files that the process may open."""
+"""Limits the connections of a broker, a proxy and a standalone to the files that the process may open."""
 
 from dataclasses import replace
 
 from quire_bookie.cli.open_file_shares import fit_http
 from quire_bookie.env.open_files import Shares, at_most, open_files_max
+from quire_broker.proxy.proxy import ProxySettings
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.standalone import StandaloneSettings
 
@@ -14,6 +15,16 @@ def fit_broker(settings: BrokerSettings, of_bookies: int = 0) -> BrokerSettings:
     return replace(
         settings,
         clients=replace(settings.clients, connections_max=at_most(settings.clients.connections_max, clients)),
+        access=replace(settings.access, http=fit_http(settings.access.http)),
+    )
+
+
+def fit_proxy(settings: ProxySettings) -> ProxySettings:
+    """Return the settings with at most half of the clients' share of connections: each has one to a broker."""
+    clients = max(1, Shares.of(open_files_max()).clients // 2)
+    return replace(
+        settings,
+        limits=replace(settings.limits, connections_max=at_most(settings.limits.connections_max, clients)),
         access=replace(settings.access, http=fit_http(settings.access.http)),
     )
 

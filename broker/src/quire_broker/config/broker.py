@@ -13,8 +13,9 @@ from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.sources import SECRET, ProcessConfig
 from quire_bookie.limits import FRAME_LENGTH_BYTES
 from quire_bookie.settings.service import ServiceSettings
+from quire_broker.config.access import OptionalPort
 from quire_broker.config.offload import OffloadConfig
-from quire_broker.config.security import BrokerSecurityConfig, OptionalPort
+from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
     FRAME_PADDING_BYTES,

@@ -95,7 +95,7 @@ class OpenedParts:
 
     access: Access
     ports: Ports
-    sessions: Seats
+    sessions: Seats[Session]
     owners: Owners
     registration: Registration
     factory: ManagedLedgerFactory

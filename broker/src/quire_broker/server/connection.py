@@ -204,6 +204,23 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         self._timer = self._loop.call_later(limits.CLOSE_FLUSH_S, transport.abort)
 
+    def hand_over(self, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
+        """Let another protocol use the socket from now on, and return it; bytes written before are sent first.
+
+        The handler is not called again. PeerProtocolError if a part of a frame has arrived, or the socket is closed.
+        """
+        transport = self._transport
+        if transport is None:
+            raise PeerProtocolError("the connection is closed")
+        if self._decoder.held_bytes:
+            raise PeerProtocolError("a part of a frame before the answer to CONNECT")
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport = self._socket = None
+        self._memory.close(self._account)
+        transport.set_protocol(protocol)
+        return transport
+
     def _drop(self) -> None:
         """Close at once: the peer is gone, and a socket that waits for it could stay open for a quarter of an hour."""
         transport, self._transport = self._transport, None

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from quire_bookie.admin.listening import listen, port_of
-from quire_bookie.env.tls_socket import TlsSocket
+from quire_bookie.env.tls_socket import Handshakes, TlsSocket
 from quire_bookie.errors import StartupError
 from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.server.connection import Connection
-from quire_broker.server.seats import Seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,8 @@ class PortSettings:
     port_tls: int | None
     http_port: int | None
     http_port_tls: int | None
+    flag: str = "--broker-port"
+    """Flag of the command that chooses `port`."""
 
 
 class Ports:
@@ -59,7 +60,7 @@ class Ports:
         host = self._settings.advertise
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
 
-    async def open(self, tls: ssl.SSLContext | None, seats: Seats | None = None) -> None:
+    async def open(self, tls: ssl.SSLContext | None, seats: Handshakes | None = None) -> None:
         """Bind all ports. StartupError if one is in use; `close` releases those bound before it.
 
         `seats` count the TLS handshakes.
@@ -77,14 +78,14 @@ class Ports:
             self.http_port_tls = self._listen_http(settings.http_port_tls, tls)
 
     async def _listen(self, accept: Callable[[], asyncio.Protocol], port: int) -> int:
-        where = self._settings.listen
+        settings, where = self._settings, self._settings.listen
         try:
             server = await asyncio.get_running_loop().create_server(accept, where, port, start_serving=False)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartupError(
                 f"port {port} on {where} cannot be listened on: {reason}; "
-                "stop the other process or choose another --broker-port"
+                f"stop the other process or choose another {settings.flag}"
             ) from error
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])

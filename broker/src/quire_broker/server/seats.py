@@ -8,14 +8,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from quire_bookie.env.unproven import Unproven
 from quire_bookie.limits import CONNECTION_REFUSED_LOG_S
 from quire_broker import limits
-
-if TYPE_CHECKING:
-    from quire_broker.server.session import Session
 
 _log = logging.getLogger("quire.broker")
 
@@ -33,33 +30,40 @@ class Seated(Protocol):
         ...
 
 
-class Seats(Collection["Session"]):
+S = TypeVar("S", bound=Seated)
+
+
+class Seats(Collection[S], Generic[S]):
     """Holds the sessions, and enforces the limits that the module describes. 0: no limit."""
 
     def __init__(
         self,
         connections_max: int = limits.CONNECTIONS_MAX,
         connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX,
+        keys: tuple[str, str] = ("brokerMaxConnections", "brokerMaxConnectionsPerIp"),
     ) -> None:
+        """`keys`: the settings of the two limits, for the log."""
         self._max = connections_max
         self._per_address_max = connections_per_address_max
-        self._sessions: dict[Session, str] = {}
+        self._keys = keys
+        self._sessions: dict[S, str] = {}
         self._by_address: Counter[str] = Counter()
         self._handshakes: dict[Seated, str] = {}
         self._unproven: Unproven[Seated] = Unproven()
-        self._dropped = 0
+        self.dropped = 0
+        """How many connections the limits have closed."""
         self._logged_s = float("-inf")
 
     def __contains__(self, session: object) -> bool:
         return session in self._sessions
 
-    def __iter__(self) -> "Iterator[Session]":
+    def __iter__(self) -> Iterator[S]:
         return iter(self._sessions)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def take(self, session: "Session", address: str) -> None:
+    def take(self, session: S, address: str) -> None:
         """Add an opened connection. If it exceeds a limit, it or an older one is closed soon."""
         dropped = self._choose_excess(session, address)
         self._sessions[session] = address
@@ -67,7 +71,7 @@ class Seats(Collection["Session"]):
         if dropped is not session:
             self._unproven.add(session, address)
 
-    def leave(self, session: "Session") -> None:
+    def leave(self, session: S) -> None:
         """Remove an ended session."""
         self._left(session, self._sessions.pop(session))
 
@@ -95,9 +99,9 @@ class Seats(Collection["Session"]):
         """If a limit is reached, choose one to close soon and return it."""
         count, reason, crowded = len(self) + len(self._handshakes), "", None
         if 0 < self._max <= count:
-            reason = f"there are {count} connections (brokerMaxConnections, or a share of `ulimit -n`)"
+            reason = f"there are {count} connections ({self._keys[0]}, or a share of `ulimit -n`)"
         elif 0 < self._per_address_max <= self._by_address.get(address, 0):
-            reason, crowded = f"it has {self._by_address[address]} connections (brokerMaxConnectionsPerIp)", address
+            reason, crowded = f"it has {self._by_address[address]} connections ({self._keys[1]})", address
         if not reason:
             return None
         dropped = self._oldest_unproven(crowded) or newest
@@ -112,7 +116,7 @@ class Seats(Collection["Session"]):
         return oldest
 
     def _report(self, address: str, reason: str) -> None:
-        self._dropped += 1
+        self.dropped += 1
         now_s = asyncio.get_running_loop().time()
         if now_s - self._logged_s >= CONNECTION_REFUSED_LOG_S:
             self._logged_s = now_s
@@ -120,5 +124,5 @@ class Seats(Collection["Session"]):
                 "%s connects, and %s: closing one that has not sent CONNECT, else the newest; %d closed so far",
                 address,
                 reason,
-                self._dropped,
+                self.dropped,
             )

@@ -278,3 +278,28 @@ class _Passing(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._tls.connection_lost(exc)
+
+
+@pytest.mark.parametrize("name", ["localhost", "another.example"])
+async def test_the_client_side_verifies_the_host_and_moves_large_data(server: Server, name: str) -> None:
+    context = ssl.create_default_context(cafile=server.authority.trust)
+    above, failures = Above(), list[str]()
+
+    def make() -> TlsSocket:
+        return TlsSocket(lambda: above, context, server_hostname=name, on_failure=failures.append)
+
+    transport, _ = await asyncio.get_running_loop().create_connection(make, "127.0.0.1", server.port)
+    if name != "localhost":
+        async with asyncio.timeout(20):
+            while not failures:  # noqa: ASYNC110  the socket reports it once
+                await asyncio.sleep(0.01)
+        assert "Hostname mismatch" in failures[0]
+        return
+    async with asyncio.timeout(20):
+        await server.shaken.wait()
+        sent = bytes(range(256)) * 8000
+        server.accepted[-1].transport.write(sent)
+        while len(above.received) < len(sent):  # noqa: ASYNC110  sockets have no event for it
+            await asyncio.sleep(0.01)
+        assert bytes(above.received) == sent
+    transport.abort()
