@@ -306,7 +306,7 @@ async def test_connections_above_the_limit_are_closed() -> None:
 
 
 async def test_a_stopped_proxy_answers_its_lookups_and_closes_its_pipes() -> None:
-    async with PlayedBroker() as broker, running_proxy(native=broker.url, limits=ProxyLimits(drain_s=0.2)) as proxy:
+    async with PlayedBroker() as broker, running_proxy(native=broker.url, drain_s=0.2) as proxy:
         piped = await ProxyClient.open(proxy)
         await piped.connect(f"127.0.0.1:{broker.port}")
         asking, idle = await ProxyClient.open(proxy), await ProxyClient.open(proxy)

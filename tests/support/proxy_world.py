@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from quire_bookie.env.clock import SystemClock
@@ -10,6 +11,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_broker.proxy.proxy import ProxySettings, RunningProxy
 from quire_broker.proxy.web import ProxyWeb
 from quire_broker.server.ports import PortSettings
+from quire_broker.settings.proxy import ProxyLimits
 from quire_broker.wire.frames import FrameDecoder, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -25,9 +27,12 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running_proxy(metadata: MetadataStore | None = None, **settings: Any) -> AsyncIterator[RunningProxy]:
+async def running_proxy(
+    metadata: MetadataStore | None = None, *, drain_s: float = 0.0, **settings: Any
+) -> AsyncIterator[RunningProxy]:
     """A proxy on free ports that knows its brokers; `settings` of `ProxySettings`."""
-    proxy = RunningProxy(ProxySettings(**({"ports": PORTS} | settings)), metadata, SystemClock())
+    bounds = replace(settings.pop("limits", ProxyLimits()), drain_s=drain_s)
+    proxy = RunningProxy(ProxySettings(**({"ports": PORTS} | settings), limits=bounds), metadata, SystemClock())
     try:
         await proxy.start(ProxyWeb(proxy))
         await eventually(lambda: not proxy.not_ready)
