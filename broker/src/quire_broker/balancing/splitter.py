@@ -39,10 +39,13 @@ class Splitter:
         self._hits: dict[BundleName, int] = {}
         self._divided: dict[Bundle, float] = {}
         """Bundles whose nodes are still there, with the time at which they were divided."""
+        self._unlisted: dict[Bundle, float] = {}
+        """Bundles of this broker that their namespace does not have, with the time at which that was noticed."""
 
     async def check(self, measured: dict[BundleName, BundleStats]) -> None:
-        """Split the bundles that have been above a limit for long enough."""
+        """Split the bundles that have been above a limit for long enough. Release those that no lookup finds."""
         await self._remove_divided()
+        await self._release_unlisted()
         if not self._settings.split:
             return
         namespaces = {namespace_of(name) for name in measured}
@@ -84,3 +87,15 @@ class Splitter:
                 del self._divided[bundle]
             except MetadataError as error:
                 _log.info("cannot remove the node of %s yet: %s", bundle, error)
+
+    async def _release_unlisted(self) -> None:
+        """Release the bundles that were divided while they moved to this broker, once all brokers know the parts."""
+        held = self._owners.held
+        names = {each: await self._names(str(each)) for each in {bundle.namespace for bundle in held}}
+        unlisted = {each for each in held if names[each.namespace] and each.range not in names[each.namespace]}
+        now_s = asyncio.get_running_loop().time()
+        self._unlisted = {each: self._unlisted.get(each, now_s) for each in unlisted}
+        for bundle, at_s in self._unlisted.items():
+            if now_s - at_s >= KNOWN_S and self._owners.leave(bundle):
+                _log.warning("%s is released: its namespace does not have this bundle any more", bundle)
+                await self._owners.release(bundle)

@@ -173,6 +173,8 @@ class Owners:
         self._deleting: dict[Bundle, int] = {}
         """Bundles whose deletion by `release` is unknown and may still happen: the highest version it named."""
         self._taking: dict[Bundle, asyncio.Lock] = {}
+        self._dividing: dict[Bundle, asyncio.Future[tuple[Bundle, ...]]] = {}
+        """Running splits; see `parts_of`."""
         self._closed = False
         self._draining = False
         self._changes: dict[str, asyncio.Future[None]] = {}
@@ -338,17 +340,28 @@ class Owners:
         )
         check, put = await self._policies.split_of(bundle.namespace, bundle.range, at)
         node, tenure, losses = await self._metadata.get(bundle.key), self.tenure(bundle), self._sessions_lost
-        if not tenure or node is None or not node.owned:
-            raise ConflictError(f"{bundle} is not owned by this broker")
+        if not tenure or self._draining or node is None or not node.owned:
+            raise ConflictError(f"{bundle} is not owned by this broker, or is about to move")
+        if bundle in self._dividing:
+            raise ConflictError(f"{bundle} is being divided already")
         checks = [check, Check(bundle.key, node.version), *(Check(half.key, ABSENT) for half in halves)]
         puts = [put, *(Put(half.key, self._value, ephemeral=True) for half in halves)]
+        self._dividing[bundle] = divided = asyncio.get_running_loop().create_future()
+        parts: tuple[Bundle, ...] = (bundle,)
         try:
             await self._metadata.transact(checks, puts)
+            self._hold_halves(bundle, halves, tenure, certain=losses == self._sessions_lost)
+            parts = halves
         except BadVersionError as error:
             raise ConflictError(f"{bundle} has changed meanwhile; try again") from error
         finally:
+            del self._dividing[bundle]
+            divided.set_result(parts)
             self._policies.forget_bundles(bundle.namespace)
-        left = self.tenure(bundle) != tenure or losses != self._sessions_lost
+        return halves
+
+    def _hold_halves(self, bundle: Bundle, halves: tuple[Bundle, Bundle], tenure: int, *, certain: bool) -> None:
+        left = self.tenure(bundle) != tenure or not certain
         self._forget(bundle)
         for half in halves:
             self._held.add(half)
@@ -358,7 +371,14 @@ class Owners:
                 self._interrupted.add(half)
         if left:
             self._doubts.set()
-        return halves
+
+    async def parts_of(self, bundle: Bundle) -> tuple[Bundle, ...]:
+        """Return the halves of a bundle that is just being divided, else the bundle itself.
+
+        A bundle that moved during its split would have an owner that no lookup finds.
+        """
+        divided = self._dividing.get(bundle)
+        return (bundle,) if divided is None else await asyncio.shield(divided)
 
     async def remove_divided(self, bundle: Bundle) -> None:
         """Remove the node of a bundle that `split` divided. MetadataError."""

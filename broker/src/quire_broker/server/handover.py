@@ -89,8 +89,12 @@ class Handover:
     async def move(self, bundle: Bundle, to: str | None = None) -> None:
         """Hand a bundle to the broker `to`, or to any that may own it; release it if there is none, or for NO_BROKER.
 
-        Does nothing for a bundle that is not ours.
+        Does nothing for a bundle that is not ours. One that is just being divided moves in its parts.
         """
+        for part in await self._owners.parts_of(bundle):
+            await self._move(part, to)
+
+    async def _move(self, bundle: Bundle, to: str | None) -> None:
         if not self._owners.leave(bundle):
             return
         closed: list[Topic] = []

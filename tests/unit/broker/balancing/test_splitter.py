@@ -1,7 +1,11 @@
 """Splits by the owner: both halves are its own at once, other brokers find it, and the old node goes later."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.balancing import splitter
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BundleName
@@ -69,3 +73,54 @@ async def test_a_session_that_is_lost_leaves_the_halves_in_doubt() -> None:
         broker.session.lose_session()
         await until(lambda: not any(broker.owners.certain(half) for half in broker.owners.held))
         assert len(broker.owners.held) == 2
+
+
+async def test_a_bundle_that_was_divided_before_it_arrived_here_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with balanced_brokers("a", bundles=1) as (broker,):
+        await broker.find(1)
+        await broker.owners.split(ALL, 5)
+        await broker.owners.remove_divided(ALL)
+        halves = broker.owners.held
+        await broker.owners.owner_of(ALL)  # as a move does that did not know of the split
+        await broker.balancing.splitter.check({})
+        assert ALL in broker.owners.held, "this broker may not know the bundles of the namespace yet"
+        monkeypatch.setattr(splitter, "KNOWN_S", 0.0)
+        await broker.balancing.splitter.check({})
+        assert broker.owners.held == halves
+        assert await broker.session.get(ALL.key) is None
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+async def test_a_move_waits_for_the_split_of_its_bundle(succeeds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with balanced_brokers("a", bundles=1) as (broker,):
+        await broker.find(1)
+        transact, begun, may_end = broker.session.transact, asyncio.Event(), asyncio.Event()
+
+        async def slow(*words: Any) -> Any:
+            begun.set()
+            await may_end.wait()
+            if not succeeds:
+                raise MetadataUnavailableError("no response")
+            return await transact(*words)
+
+        monkeypatch.setattr(broker.session, "transact", slow)
+        split = asyncio.ensure_future(broker.owners.split(ALL, 0x7FFFFFFF))
+        await begun.wait()
+        with pytest.raises(ConflictError, match="being divided already"):
+            await broker.owners.split(ALL, 5)
+        parts = asyncio.ensure_future(broker.owners.parts_of(ALL))
+        await asyncio.sleep(0)
+        assert not parts.done()
+        may_end.set()
+        await asyncio.wait({split})
+        assert set(await parts) == (HALVES if succeeds else {ALL})
+        assert broker.owners.held == set(await parts)
+        assert (split.exception() is None) is succeeds
+
+
+async def test_a_draining_broker_splits_nothing() -> None:
+    async with balanced_brokers("a", bundles=1) as (broker,):
+        await broker.find(1)
+        broker.owners.drain()
+        with pytest.raises(ConflictError, match="about to move"):
+            await broker.owners.split(ALL, 5)

@@ -43,8 +43,32 @@ async def test_a_broker_is_asked_once_for_many_lookups_and_again_later(monkeypat
     assert not await checks.is_reachable(B)
     assert not await checks.is_reachable(B), "a refusal is not remembered"
     assert len(connecting.asked) == 4
+
+
+async def checked() -> None:
+    """Wait for the checks that run in the background."""
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+
+async def test_no_lookup_waits_for_a_trusted_broker_until_it_is_reached_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting = Connecting()
+    connecting.accepted = False
+    checks = Reachability(connecting)
     checks.trust(B)
     assert await checks.is_reachable(B)
+    await checked()
+    assert not connecting.asked
+    monkeypatch.setattr(reachability, "UNREACHABLE_CHECK_S", 0.0)
+    monkeypatch.setattr(reachability, "REACHABLE_S", 0.0)
+    for _ in range(2):
+        assert await checks.is_reachable(B), "a check that fails changes nothing"
+        await checked()
+    assert len(connecting.asked) == 2
+    connecting.accepted = True
+    assert await checks.is_reachable(B)
+    await checked()
+    connecting.accepted = False
+    assert not await checks.is_reachable(B)
 
 
 async def bundle_of_a(server: SimMetadata) -> tuple[SimMetadataStore, Owners]:
