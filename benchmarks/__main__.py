@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.servers import PEERS, Pulsar, Quire, cpu_seconds, resident_mb
+from benchmarks.servers import PEERS, Proxy, Pulsar, Quire, cpu_seconds, resident_mb
 
-Side = Quire | Pulsar
+Side = Quire | Pulsar | Proxy
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,9 @@ def main() -> None:
     cases = [case for case in CASES if options.only in case.name]
     with tempfile.TemporaryDirectory(prefix="quire-bench-", dir=os.environ.get("QUIRE_BENCH_DIR")) as folder:
         print(f"append + fdatasync of 1 KiB on this disk: {probe_disk(Path(folder))}", flush=True)
-        sides: list[Side] = [Quire(Path(folder))] + ([] if options.ours else [Pulsar(Path(folder))])
+        sides: list[Side] = [Quire(Path(folder))]
+        if not options.ours:
+            sides.append(Pulsar(Path(folder)))
         try:
             for side in sides:
                 side.start()
@@ -129,8 +131,9 @@ def figure(result: dict[str, Any], path: str) -> float:
 
 
 def print_table(cases: list[Case], sides: list[Side], results: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
-    """Print medians, and Quire's figure divided by Pulsar's."""
-    print("\n| case | figure | " + " | ".join(side.name for side in sides) + " | quire / pulsar |")
+    """Print medians, and the first side's figure divided by the second's."""
+    ratio_of = " / ".join(side.name for side in sides)
+    print("\n| case | figure | " + " | ".join(side.name for side in sides) + f" | {ratio_of} |")
     print("|---|---|" + "---|" * (len(sides) + 1))
     for case in cases:
         for name in case.figures:

@@ -1,4 +1,4 @@
-"""The two sides of a comparison as processes: Quire's standalone, and a stock Pulsar standalone of the peers' scripts.
+"""The sides of a comparison as processes: Quire's standalone, a proxy before it, and a stock Pulsar standalone.
 
 Both run one bookie with quorums 1/1/1 and a synced journal on the same disk, and are used over loopback.
 """
@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +30,21 @@ def resident_mb(pid: int) -> int:
     """Return the resident memory of a process in MiB."""
     match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return int(match[1]) // 1024 if match else 0
+
+
+def wait_until_it_answers(
+    process: "subprocess.Popen[bytes]", url: str, output: Callable[[], str] = lambda: "see its log"
+) -> None:
+    """Wait for status 200. SystemExit with `output` if the process ends before."""
+    while True:
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args!r} ended: {output()}")
+        try:
+            with urllib.request.urlopen(url, timeout=1) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.02)
 
 
 class Quire:
@@ -50,15 +66,8 @@ class Quire:
         begun = time.monotonic()
         with (self._folder.parent / "quire.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        while True:
-            if self._process.poll() is not None:
-                raise SystemExit(f"quire standalone ended: {(self._folder.parent / 'quire.log').read_text()[-2000:]}")
-            try:
-                with urllib.request.urlopen("http://127.0.0.1:8087/healthz", timeout=1) as answer:
-                    if answer.status == 200:
-                        break
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.02)
+        log_path = self._folder.parent / "quire.log"
+        wait_until_it_answers(self._process, "http://127.0.0.1:8087/healthz", lambda: log_path.read_text()[-2000:])
         self.start_s = time.monotonic() - begun
 
     @property
@@ -73,6 +82,45 @@ class Quire:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(30)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Proxy:
+    """`quire proxy` before a `Quire` that runs. Its process is the measured one."""
+
+    name = "proxy"
+    url = "pulsar://127.0.0.1:6667"
+
+    def __init__(self, broker: Quire, *extra: str) -> None:
+        """`extra`: settings, `key=value`."""
+        self._settings = (
+            f"brokerServiceURL={broker.url.replace('127.0.0.1', 'localhost')}",  # as the broker advertises it
+            "brokerProxyAllowedTargetPorts=*",
+            "bindAddress=127.0.0.1",
+            *extra,
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start_s = 0.0
+
+    def start(self) -> None:
+        """Start and wait until it is ready."""
+        command = [str(Path(sys.executable).parent / "quire"), "proxy", "--port", "6667", "--http-port", "8097"]
+        command += [word for setting in self._settings for word in ("--set", setting)]
+        begun = time.monotonic()
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until_it_answers(self._process, "http://127.0.0.1:8097/readyz")
+        self.start_s = time.monotonic() - begun
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(30)
 
 
 class Pulsar:

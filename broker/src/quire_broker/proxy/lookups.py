@@ -142,12 +142,16 @@ class Lookups:
             if not url:
                 kind = "with" if self._parts.connector.uses_tls else "without"
                 raise ServiceNotReadyError(f"the owner of the topic has no port {kind} TLS, which the proxy uses")
+            try:
+                address = self._parts.targets.check(url)
+            except ServiceNotReadyError as error:
+                log.warning("brokers name an owner to which the proxy does not connect: %s", error)
+                raise
             if found.response == LookupType.CONNECT:
                 # The client may use TLS towards the proxy or not: it finds the same address in either case.
                 return commands.lookup(
                     request_id, LookupType.CONNECT, url, url_tls=url, authoritative=True, proxied=True
                 )
-            address = self._parts.targets.check(url)
             command.lookup.authoritative = found.authoritative
         raise ServiceNotReadyError(f"{limits.PROXY_LOOKUP_HOPS_MAX} brokers named another owner: try again")
 
