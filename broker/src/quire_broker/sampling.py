@@ -11,8 +11,9 @@ class Rate:
         self._value = 0
         self.per_s = 0.0
 
-    def sample(self, value: int, now_s: float) -> None:
-        """Record the counter. The first sample gives no rate."""
+    def sample(self, value: int, now_s: float) -> bool:
+        """Record the counter. The first sample gives no rate. Return whether the rate is above 0."""
         if self._at_s is not None and now_s > self._at_s:
             self.per_s = (value - self._value) / (now_s - self._at_s)
         self._value, self._at_s = value, now_s
+        return self.per_s > 0

@@ -33,10 +33,10 @@ class ConsumerStats:
     message_rate: Rate = field(default_factory=Rate)
     byte_rate: Rate = field(default_factory=Rate)
 
-    def sample_rates(self, now_s: float) -> None:
-        """Update the rates. Called periodically."""
-        self.message_rate.sample(self.messages_out, now_s)
+    def sample_rates(self, now_s: float) -> bool:
+        """Update the rates. Called periodically. Return whether messages were delivered since the last call."""
         self.byte_rate.sample(self.bytes_out, now_s)
+        return self.message_rate.sample(self.messages_out, now_s)
 
 
 class Consumer:

@@ -9,7 +9,7 @@ read is in flight during it. Never makes a task, a future or a log line per entr
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from quire_bookie.env.backoff import Backoff
@@ -40,10 +40,10 @@ class DispatchStats:
     message_rate: Rate = field(default_factory=Rate)
     byte_rate: Rate = field(default_factory=Rate)
 
-    def sample_rates(self, now_s: float) -> None:
-        """Update the rates. Called periodically."""
-        self.message_rate.sample(self.messages_out, now_s)
+    def sample_rates(self, now_s: float) -> bool:
+        """Update the rates. Called periodically. Return whether messages were delivered since the last call."""
         self.byte_rate.sample(self.bytes_out, now_s)
+        return self.message_rate.sample(self.messages_out, now_s)
 
 
 class Dispatcher:
@@ -55,6 +55,8 @@ class Dispatcher:
         self.settings = settings
         self.clock = clock
         self.stats = DispatchStats()
+        self.on_delivery: Callable[[], None] = lambda: None
+        """Called before each batch is counted."""
         self.consumers: list[Consumer] = []
         self.held: deque[StoredEntry] = deque()  # entries that were read when no consumer had permits left
         self.rewind_wanted = False
@@ -188,6 +190,7 @@ class Dispatcher:
     def deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
         """Pass one batch to the consumer's session and count it."""
         assert deliveries and messages > 0 and not consumer.removed
+        self.on_delivery()
         size = sum([len(delivery.data) for delivery in deliveries])
         for stats in (consumer.stats, self.stats):
             stats.messages_out += messages

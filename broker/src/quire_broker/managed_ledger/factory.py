@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
@@ -29,6 +30,7 @@ from quire_broker.managed_ledger.preparation import Preparation, prepare
 from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
+from quire_broker.managed_ledger.upkeep import Upkeep
 from quire_broker.offload.tier import Tier
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
@@ -67,6 +69,7 @@ class ManagedLedgerFactory:
         self._background = Background()
         self._closed = False
         self._loop = asyncio.get_running_loop()
+        self._upkeep = Upkeep(self._tend, settings.tick_interval_s)
         client.on_bookies_changed(self._bookies_changed)
         self._timer = self._loop.call_later(settings.tick_interval_s, self._tick)
 
@@ -130,10 +133,13 @@ class ManagedLedgerFactory:
     ) -> ManagedLedger:
         context = self._context(name, settings)
         try:
-            return await open_managed_ledger(context, self.cache.topic(), prepared, create=create)
+            ledger = await open_managed_ledger(context, self.cache.topic(), prepared, create=create)
         except BaseException:
             await context.background.close()
             raise
+        self._upkeep.add(ledger)
+        ledger.on_event = partial(self._upkeep.wake, ledger)
+        return ledger
 
     async def prepare(self, name: str, settings: ManagedLedgerSettings | None = None) -> None:
         """Create the ledger that the next `open` writes to, while another owner still writes. See `preparation`.
@@ -233,19 +239,20 @@ class ManagedLedgerFactory:
 
     def _bookies_changed(self, *_: object) -> None:
         if not self._closed:
-            self._loop.call_soon(self._tick_ledgers)
+            self._loop.call_soon(partial(self._upkeep.round, everyone=True))
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._settings.tick_interval_s, self._tick)
         self.cache.expire(self._loop.time() - self._settings.cache_age_max_s)
-        self._tick_ledgers()
+        self._upkeep.round()
 
-    def _tick_ledgers(self) -> None:
-        for ledger in self.opened:
-            if ledger.state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED):
-                del self._open[ledger.name]
-            else:
-                ledger.tick()
+    def _tend(self, ledger: ManagedLedger) -> float | None:
+        if ledger.state not in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED):
+            return ledger.tick()
+        task = self._open.get(ledger.name)
+        if task is not None and task.done() and self._finished(task):
+            del self._open[ledger.name]
+        return None
 
 
 async def _delete_stored(context: ManagedLedgerContext) -> None:

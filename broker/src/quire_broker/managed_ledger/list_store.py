@@ -44,6 +44,8 @@ class ListStore:
         self.name = name
         self.node = node
         self.ledgers = ledgers
+        self.on_update: Callable[[], None] = lambda: None
+        """Called after each change of the list."""
         self._stored = stored
         self._deletions = deletions
         self._segments = segments
@@ -73,6 +75,7 @@ class ListStore:
             self.ledgers.replace(target.ledgers, tail=self.ledgers.tail if tail is None else tail())
         self._deletions.begin(dropped)
         self._segments.begin(unreferenced)
+        self.on_update()
 
     async def set_property(self, key: str, value: str | None) -> None:
         """Set one property, or remove it if `value` is None."""

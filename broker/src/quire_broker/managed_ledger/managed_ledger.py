@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
+from math import inf
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.metadata.retrying import retry_unavailable
@@ -34,10 +35,12 @@ from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
 from quire_broker.managed_ledger.preparation import Ahead, Preparation
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader, find_first
-from quire_broker.managed_ledger.trimming import trimmable
+from quire_broker.managed_ledger.trimming import trimmable, trimmable_from_ms
 
 _log = logging.getLogger("quire.managed_ledger")
 _DRAIN_S = 5.0
+_RESTLESS_S = 60.0  # after an append: until then late answers of bookies may show that the ledger needs a successor
+_TRIM_REST_MAX_S = 3600.0  # the wall clock, which decides on retention, may be changed meanwhile
 _TRIM_AT_ONCE = 50  # ledgers that leave the list in one transaction, each with its deletion record
 
 
@@ -66,6 +69,8 @@ class ManagedLedger:
         self.state = ManagedLedgerState.OPEN
         self.on_fenced: Callable[[ManagedLedgerFencedError], None] | None = None
         """Called once when another owner took over; this handle is unusable afterwards."""
+        self.on_event: Callable[[], None] = lambda: None
+        """Called when `tick` may have work earlier than it returned: see `upkeep`."""
         self._context = context
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
@@ -82,7 +87,8 @@ class ManagedLedger:
             self._lists,
             self._reader,
             trimming=self._trim_lock,
-            passed_ledger=self._trim_soon,
+            passed_ledger=self._ledger_passed,
+            moved=self._wake,
             lost_node=self._lost_node,
         )
         self._appender = Appender(
@@ -103,6 +109,10 @@ class ManagedLedger:
         self.was_read_ahead = False
         """Whether its list was read before it was opened: see `preparation`."""
         self._trim_due_s = self._loop.time() + context.settings.trim_interval_s
+        self._is_resting = False
+        self._has_advanced = False
+        self._restless_until_s = 0.0
+        self._lists.on_update = self._wake
         if opened.lists.node.terminated is not None:
             self.state = ManagedLedgerState.TERMINATED
             self._appender.refuse(ManagedLedgerTerminatedError(f"{self.name} is terminated"))
@@ -166,6 +176,9 @@ class ManagedLedger:
 
     def advanced(self) -> None:
         """Handle an event of the appender; not for callers."""
+        self._has_advanced = True
+        if self._is_resting:
+            self._wake()
         for listener in tuple(self._listeners):
             try:
                 listener()
@@ -183,6 +196,7 @@ class ManagedLedger:
             return
         _log.warning("%s", error)
         self.state = ManagedLedgerState.FENCED
+        self._wake()
         for cursor in self._cursors.all():
             cursor.stop()
         if self.on_fenced is not None:
@@ -315,6 +329,10 @@ class ManagedLedger:
             raise
         self._reader.forget(ledger_ids)
 
+    def _ledger_passed(self) -> None:
+        self._wake()
+        self._trim_soon()
+
     def _trim_soon(self) -> None:
         usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED)
         if self._trimming is None and usable and self._context.availability.now().metadata_reachable:
@@ -330,9 +348,15 @@ class ManagedLedger:
             _log.info("could not trim %s now, trying again later: %s", self.name, error)
         finally:
             self._trimming = None
+            self._wake()
 
-    def tick(self) -> None:
-        """Run periodic work.
+    def _wake(self) -> None:
+        self._is_resting = False
+        self._trim_due_s = min(self._trim_due_s, self._loop.time() + self._context.settings.trim_interval_s)
+        self.on_event()
+
+    def tick(self) -> float:
+        """Run periodic work. Return the loop time at which it is due again, unless `on_event` is called before.
 
         Rollover by age, trimming by retention, removal of cached entries that all cursors have read.
         """
@@ -345,6 +369,29 @@ class ManagedLedger:
         cursors = self._cursors.all()
         if cursors:
             self._cache.drop_before(min(cursor.read_position for cursor in cursors))
+        return self._next_tick_s(now_s)
+
+    def _next_tick_s(self, now_s: float) -> float:
+        if self._has_advanced:
+            self._has_advanced = False
+            self._restless_until_s = now_s + _RESTLESS_S
+        if now_s < self._restless_until_s or self._trimming is not None or not self._cache.is_empty:
+            return now_s
+        self._is_resting = True
+        self._trim_due_s = max(self._trim_due_s, self._next_trim_s(now_s))
+        return min(self._trim_due_s, self._appender.next_roll_s())
+
+    def _next_trim_s(self, now_s: float) -> float:
+        """Return the loop time at which trimming or offloading may have work though nothing happens; inf: never."""
+        offload, records = self._context.settings.offload, self._ledgers.counted()
+        if offload.target is not None or any(one.offload and not one.offload.bookies_deleted for one in records):
+            return now_s
+        from_ms = trimmable_from_ms(
+            records, tail=self._ledgers.tail, slowest=self._cursors.slowest(), settings=self._context.settings
+        )
+        if from_ms is None:
+            return inf
+        return now_s + min((from_ms - self._context.clock.now_ms()) / 1000, _TRIM_REST_MAX_S)
 
     # ---- the end
     async def drain(self) -> None:
@@ -362,6 +409,7 @@ class ManagedLedger:
         await self.drain()
         fenced = self.state is ManagedLedgerState.FENCED
         self.state = ManagedLedgerState.CLOSED
+        self._wake()
         self._settle_s = 0.0 if fenced else _DRAIN_S
         for cursor in self._cursors.readers:
             cursor.stop()
@@ -410,6 +458,7 @@ class ManagedLedger:
     def stop(self) -> None:
         """End without storing anything more, because the managed ledger is about to be deleted."""
         self.state = ManagedLedgerState.CLOSED
+        self._wake()
         for cursor in self._cursors.all():
             cursor.stop()
         self._appender.refuse(ManagedLedgerClosedError(f"{self.name} is being deleted"))

@@ -45,6 +45,25 @@ def trimmable(
     return gone
 
 
+def trimmable_from_ms(
+    ledgers: Sequence[LedgerRecord], *, tail: int | None, slowest: Position | None, settings: ManagedLedgerSettings
+) -> int | None:
+    """Return the time from which the oldest ledger may be deleted, in ms since the epoch; 0: at once.
+
+    None: not before a cursor moves or the list changes. Takes the same arguments as `trimmable`.
+    """
+    if not ledgers or (slowest is None and not _retention_set(settings)):
+        return None
+    oldest, newest = ledgers[0], ledgers[-1].ledger_id
+    if oldest.ledger_id >= (newest if tail is None else min(newest, tail)) or not _passed(oldest, slowest):
+        return None
+    if settings.retention_bytes >= 0:
+        kept_bytes = sum(ledger.size_bytes for ledger in ledgers) - oldest.size_bytes
+        if kept_bytes >= settings.retention_bytes:
+            return 0
+    return None if settings.retention_s < 0 else oldest.closed_ms + int(settings.retention_s * 1000)
+
+
 def slowest_mark_delete(marks: Iterable[Position]) -> Position | None:
     """Return the lowest mark-delete position of the durable cursors; None if there are none."""
     return min(marks, default=None)

@@ -271,7 +271,7 @@ class RunningBroker:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self.topics.tick()
+            await self.topics.tick()
 
     async def stop(self) -> None:
         """Stop in order. Everything acknowledged is durable before this and after it."""

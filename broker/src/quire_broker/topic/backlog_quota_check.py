@@ -77,7 +77,7 @@ class BacklogQuotaCheck:
 
     async def round(self) -> None:
         """Check every topic once. A topic that cannot be checked now is checked in the next round."""
-        for topic in self._topics.loaded:
+        async for topic in self._topics.in_steps():
             try:
                 for found in await self._exceeded(topic):
                     if not topic.closing:

@@ -161,6 +161,11 @@ class Deduplication:
         if self._since_snapshot >= self._settings.entries_interval:
             self.snapshot()
 
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether entries were stored since the last snapshot."""
+        return self._since_snapshot > 0
+
     def snapshot_when_due(self) -> None:
         """Save the map if enough entries were stored or enough time has passed. Called periodically."""
         due = self._now_s() - self._snapshot_at >= self._settings.interval_s

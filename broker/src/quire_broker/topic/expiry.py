@@ -34,7 +34,7 @@ class Expiry:
 
     async def round(self) -> None:
         """Check every topic once. A topic that fails now is checked in the next round."""
-        for topic in self._topics.loaded:
+        async for topic in self._topics.in_steps():
             try:
                 policies = await self._policies.policies(topic.name.namespace)
                 ttl_s = (policies or {}).get("message_ttl_in_seconds")

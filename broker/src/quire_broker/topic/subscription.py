@@ -8,7 +8,7 @@ commands of a consumer (FLOW, ACK, redelivery) are synchronous. A subscription m
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from quire_bookie.env.background import Background
@@ -34,6 +34,7 @@ __all__ = ["Consumer", "Subscription", "SubscriptionSettings"]
 SubscriptionSettings = DispatchSettings
 _EXPIRED_AT_ONCE = 1000  # entries that are read for expiry before the lock is released for others
 _SKIP_PAUSE_ENTRIES = 10_000  # counting this number of entries takes a few milliseconds; then other tasks run
+_NEVER_MS = 1 << 62
 log = logging.getLogger("quire.broker.subscription")
 
 
@@ -47,6 +48,8 @@ class Subscription:
         self.durable = cursor.durable
         self.cursor = cursor
         self.closed = False
+        self.on_delivery: Callable[[], None] = lambda: None
+        """Called before each batch of deliveries is counted."""
         self._topic = topic
         self._ledger = ledger
         self._settings = settings
@@ -56,6 +59,8 @@ class Subscription:
         self._reading = Background()
         self._lock = asyncio.Lock()
         self._moving = False
+        self._stays = (Position(-1, -1), 0)
+        """The entry at which the last expiry stopped, and its publish time: it is not read again each time."""
         self._acks = Acknowledgements(ledger, cursor, batch_index_acks=settings.batch_index_acks)
         self._terminated = ledger.state is ManagedLedgerState.TERMINATED
         self._stop_listening = ledger.on_append(self._appended)
@@ -87,12 +92,14 @@ class Subscription:
         """Counters since the subscription was loaded."""
         return self._dispatcher.stats if self._dispatcher is not None else DispatchStats()
 
-    def sample_rates(self, now_s: float) -> None:
-        """Update the outgoing rates per second. Called periodically."""
-        if self._dispatcher is not None:
-            self._dispatcher.stats.sample_rates(now_s)
-            for consumer in self._dispatcher.consumers:
-                consumer.stats.sample_rates(now_s)
+    def sample_rates(self, now_s: float) -> bool:
+        """Update the outgoing rates per second. Called periodically. Return whether any is above 0."""
+        if self._dispatcher is None:
+            return False
+        moving = self._dispatcher.stats.sample_rates(now_s)
+        for consumer in self._dispatcher.consumers:
+            moving |= consumer.stats.sample_rates(now_s)
+        return moving
 
     # consumers
 
@@ -143,6 +150,7 @@ class Subscription:
                 kept.retire()
             self._type = spec.subscription_type
             self._dispatcher = made
+            made.on_delivery = self.on_delivery
             self._reading.start(made.run(), f"dispatch for {self.name} of {self._topic}")
         return made
 
@@ -288,6 +296,8 @@ class Subscription:
             ends = [Position(record.ledger_id, record.entries - 1) for record in old if record.entries]
             if ends and ends[-1] > self.cursor.mark_delete:
                 self._skip_through(ends[-1])
+        if self._stays[0] == self._ledger.next_position(self.cursor.mark_delete) and self._stays[1] >= before_ms:
+            return
         entries_max = 1  # usually the first one stays
         while await self._expire_some(before_ms, entries_max):
             entries_max = _EXPIRED_AT_ONCE
@@ -302,6 +312,8 @@ class Subscription:
             old = list(takewhile(lambda entry: acknowledged(entry.position) or _older(entry.data, before_ms), entries))
             if old and old[-1].position > self.cursor.mark_delete:
                 self._skip_through(old[-1].position)
+            if len(old) < len(entries):
+                self._stays = entries[len(old)].position, _published_ms(entries[len(old)].data)
             return bool(entries) and len(old) == len(entries)
 
     async def skip_all(self) -> None:
@@ -371,8 +383,12 @@ class Subscription:
 
 
 def _older(data: Buffer, time_ms: int) -> bool:
-    """Return whether an entry was published before that time; an unreadable one counts as not."""
+    return _published_ms(data) < time_ms
+
+
+def _published_ms(data: Buffer) -> int:
+    """Return when an entry was published, in ms since the epoch. An unreadable one counts as published never."""
     try:
-        return peek(data).publish_time_ms < time_ms
+        return peek(data).publish_time_ms
     except PeerProtocolError:
-        return False
+        return _NEVER_MS

@@ -103,6 +103,9 @@ class Topic:
         """Consumers whose clients do not know yet that the topic is closed."""
         self._opening = asyncio.Lock()  # subscriptions are rarely created, so one at a time
         ledger.on_fenced = self._fenced
+        self.on_activity: Callable[[Topic], None] = lambda topic: None
+        """Called when a resting topic needs `tick` again."""
+        self._resting = False
 
     async def load(self) -> None:
         """Open the durable subscriptions and, if enabled, the deduplication map."""
@@ -122,6 +125,7 @@ class Topic:
 
     def _add_subscription(self, cursor: Cursor) -> Subscription:
         subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock)
+        subscription.on_delivery = self._active
         self.subscriptions[cursor.name] = subscription
         return subscription
 
@@ -160,6 +164,7 @@ class Topic:
     async def add_producer(self, producer: Producer, presented_epoch: int | None) -> int:
         """Admit a producer. Return the sequence id from which it continues (-1: unknown)."""
         self._require_open()
+        self._active()
         if self.terminated:
             raise TopicTerminatedError("Topic was already terminated")
         await self.producers.add(producer, presented_epoch)
@@ -205,6 +210,7 @@ class Topic:
 
         Returns how many were accepted. The others, after a failure, are never answered: the producer is closed.
         """
+        self._active()
         taken = messages = entries = size_bytes = chunks = 0
         append, done, pushed = self.ledger.append, producer.stored, producer.pushed
         for send in sends:
@@ -336,18 +342,32 @@ class Topic:
             subscription.topic_terminated()
         return position
 
-    def tick(self) -> None:
-        """Run periodic work. Called by the registry."""
+    def _active(self) -> None:
+        if self._resting:
+            self._resting = False
+            self._sample()  # a rate after a rest counts from its end
+            self.on_activity(self)
+
+    def _sample(self) -> bool:
+        """Update the rates. Return whether any is above 0."""
         now_s = asyncio.get_running_loop().time()
-        self.rates.messages.sample(self.stats.messages_in, now_s)
-        self.rates.size_bytes.sample(self.stats.bytes_in, now_s)
+        moving = self.rates.messages.sample(self.stats.messages_in, now_s)
+        moving |= self.rates.size_bytes.sample(self.stats.bytes_in, now_s)
         for producer in self.producers.connected:
-            producer.stats.message_rate.sample(producer.stats.messages, now_s)
+            moving |= producer.stats.message_rate.sample(producer.stats.messages, now_s)
             producer.stats.byte_rate.sample(producer.stats.size_bytes, now_s)
         for subscription in self.subscriptions.values():
-            subscription.sample_rates(now_s)
+            moving |= subscription.sample_rates(now_s)
+        return moving
+
+    def tick(self) -> bool:
+        """Run periodic work. Called by the registry. Return whether there is more; if not, `on_activity` tells later."""
+        moving = self._sample()
         if self.deduplication is not None and not self.closing:
             self.deduplication.snapshot_when_due()
+            moving |= self.deduplication.has_unsaved
+        self._resting = not moving
+        return moving
 
     async def quiesce(self) -> None:
         """Store pending appends, save the state and close the ledger. Afterwards another broker may load the topic.

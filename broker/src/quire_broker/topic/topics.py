@@ -6,7 +6,7 @@ makes sure that this broker owns the topic (`tenure`). No topic is deleted for b
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from quire_bookie.env.background import Background
@@ -34,6 +34,7 @@ from quire_broker.wire.kinds import Moved
 
 log = logging.getLogger("quire.broker.topic")
 _UNLOAD_PAUSE_S = 0.01
+_TOPICS_PER_STEP = 200
 _TAKEN = "quire.subscriptions-taken"
 """Property of the managed ledger of an added partition that has received the subscriptions of the first partition."""
 
@@ -93,6 +94,8 @@ class Topics:
         self._clock = clock
         self._tenure = tenure
         self._loaded: dict[TopicName, Topic] = {}
+        self._active: dict[Topic, None] = {}
+        """Topics with periodic work, in a fixed order."""
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
         self._settling = Background()
@@ -104,6 +107,14 @@ class Topics:
     def loaded(self) -> list[Topic]:
         """All topics in memory."""
         return list(self._loaded.values())
+
+    async def in_steps(self) -> AsyncIterator[Topic]:
+        """Yield the topics that are in memory now, a few in each step of the event loop: other work goes on."""
+        for number, topic in enumerate(self.loaded, 1):
+            if number % _TOPICS_PER_STEP == 0:
+                await asyncio.sleep(0)
+            if self._loaded.get(topic.name) is topic:
+                yield topic
 
     def find(self, name: TopicName) -> Topic | None:
         """Return the topic if it is in memory and usable."""
@@ -182,6 +193,8 @@ class Topics:
             if not usable:
                 await ledger.close()
         self._loaded[name] = topic
+        topic.on_activity = self._became_active
+        self._became_active(topic)
         return topic
 
     async def prepare(self, name: TopicName) -> None:
@@ -412,10 +425,16 @@ class Topics:
             if topic.name.namespace == namespace:
                 await self._unload(topic)
 
-    def tick(self) -> None:
-        """Run periodic work of the topics."""
-        for topic in self.loaded:
-            topic.tick()
+    def _became_active(self, topic: Topic) -> None:
+        self._active[topic] = None
+
+    async def tick(self) -> None:
+        """Run periodic work of the topics that have any, a few at a time: other work goes on."""
+        for number, topic in enumerate(list(self._active), 1):
+            if self._loaded.get(topic.name) is not topic or not topic.tick():
+                self._active.pop(topic, None)
+            if number % _TOPICS_PER_STEP == 0:
+                await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Unload everything, several topics at once."""

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.position import Position
-from quire_broker.managed_ledger.trimming import slowest_mark_delete, trimmable
+from quire_broker.managed_ledger.trimming import slowest_mark_delete, trimmable, trimmable_from_ms
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 NOW_MS = 1_000_000
@@ -85,3 +85,21 @@ def test_no_unconsumed_entry_is_ever_trimmed_and_one_ledger_always_stays(
     for known in ledgers:
         if known.ledger_id in gone and known.entries:
             assert Position(known.ledger_id, known.entries - 1) <= slowest
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(1, 900)), max_size=4),
+    st.one_of(st.none(), st.tuples(st.integers(0, 5), st.integers(-1, 3))),
+    st.sampled_from([-1, 0, 1]),
+    st.sampled_from([-1, 0, 60]),
+    st.integers(0, 3000),
+)
+def test_something_is_trimmable_exactly_from_the_time_that_is_foretold(
+    counts: list[tuple[int, int, int]], mark: tuple[int, int] | None, retention_s: int, kept_bytes: int, now_ms: int
+) -> None:
+    ledgers = [LedgerRecord(number, *each) for number, each in enumerate(counts)]
+    slowest = None if mark is None else Position(*mark)
+    settings = ManagedLedgerSettings(retention_s=retention_s, retention_bytes=kept_bytes)
+    from_ms = trimmable_from_ms(ledgers, tail=None, slowest=slowest, settings=settings)
+    gone = trimmable(ledgers, tail=None, slowest=slowest, now_ms=now_ms, settings=settings)
+    assert bool(gone) == (from_ms is not None and now_ms >= from_ms)

@@ -1,6 +1,7 @@
 """Checks of the loaded topics: which publish times count, and that no content of a namespace ends the checks."""
 
 import random
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,12 @@ async def _round(*topics: tuple[Any, Subscription]) -> None:
         await store.create_namespace(NamespaceName("acme", f"n{number}"), {"message_ttl_in_seconds": ttl})
         name = parse_topic(f"persistent://acme/n{number}/t")
         loaded.append(SimpleNamespace(name=name, closing=False, subscriptions={"s": subscription}))
-    await Expiry(SimpleNamespace(loaded=loaded), store, Clock()).round()  # type: ignore[arg-type]
+
+    async def in_steps() -> AsyncIterator[Any]:
+        for each in loaded:
+            yield each
+
+    await Expiry(SimpleNamespace(in_steps=in_steps), store, Clock()).round()  # type: ignore[arg-type]
 
 
 async def test_messages_expire_by_the_time_of_their_namespace() -> None:

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Protocol
 
 from quire_bookie.env.background import Background
@@ -28,7 +29,14 @@ from quire_bookie.model import EntryId
 from quire_broker.managed_ledger.appending.append_queue import AppendBatch, AppendDone, AppendQueue, AppendStats
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState, SwitchPacing, SwitchSteps, next_state
-from quire_broker.managed_ledger.appending.rollover import RollReason, fitting, is_filled, is_overgrown, reason_to_roll
+from quire_broker.managed_ledger.appending.rollover import (
+    RollReason,
+    age_to_roll_s,
+    fitting,
+    is_filled,
+    is_overgrown,
+    reason_to_roll,
+)
 from quire_broker.managed_ledger.appending.written_ledger import WrittenLedger
 from quire_broker.managed_ledger.errors import (
     LedgerSwitchError,
@@ -45,6 +53,7 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 
+_BLOCKED_S = 60.0  # until the next attempt to roll an unused ledger, unless bookies come or go before
 _PREPARE_S = 1.0  # appends wait this long for a successor, then they continue in the open ledger
 
 
@@ -267,6 +276,16 @@ class Appender:
         reason = reason_to_roll(ledger.load(self._loop.time(), degraded=ledger.degraded), self._settings)
         if reason is not None and self._may_roll():
             self._begin_switch(reason)
+
+    def next_roll_s(self) -> float:
+        """Return the loop time at which `roll_if_full` may have work though nothing is appended; inf: never."""
+        now_s = self._loop.time()
+        if self.state is not AppendState.OPEN:
+            return inf if self.state is AppendState.REFUSING else now_s + _BLOCKED_S
+        ledger = self._open_ledger()
+        age_s = age_to_roll_s(ledger.load(now_s, degraded=ledger.degraded), self._settings)
+        due_s = ledger.opened_s + age_s
+        return due_s if due_s > now_s else now_s + _BLOCKED_S
 
     async def roll(self) -> None:
         """Change to a new ledger now. Raises errors of the ledger client; then nothing has changed."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 
 from quire_broker.limits import LEDGER_ENTRIES_MAX, LEDGER_OVERGROWTH_MAX
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -65,6 +66,15 @@ def reason_to_roll(load: LedgerLoad, settings: ManagedLedgerSettings) -> RollRea
     if load.age_s >= settings.rollover_age_max_s:
         return RollReason.AGE
     return None
+
+
+def age_to_roll_s(load: LedgerLoad, settings: ManagedLedgerSettings) -> float:
+    """Return the age at which `reason_to_roll` finds a reason if nothing more is submitted; inf: at none."""
+    ages = [settings.degraded_rollover_interval_s] if load.degraded else []
+    if load.entries:
+        is_full = load.entries >= settings.ledger_entries_max or load.size_bytes >= settings.ledger_bytes_max
+        ages.append(settings.rollover_age_min_s if is_full else settings.rollover_age_max_s)
+    return min(ages, default=inf)
 
 
 def is_filled(load: LedgerLoad, entries: int, size_bytes: int, settings: ManagedLedgerSettings) -> bool:

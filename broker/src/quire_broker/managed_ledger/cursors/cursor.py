@@ -50,11 +50,12 @@ class Cursor:
         *,
         trimming: asyncio.Lock,
         passed_ledger: Callable[[], None],
+        moved: Callable[[], None],
         lost_node: Callable[[], None],
     ) -> None:
         """Initialise the cursor; `trimming`: see `Cursors`.
 
-        Calls `passed_ledger()` when trimming may have work, `lost_node()` when another owner wrote the cursor's node.
+        Calls `passed_ledger()` when trimming may have work, `moved()` after a seek, `lost_node()` when another owner wrote the cursor's node.
         """
         self.name = name
         self.durable = store is not None
@@ -71,6 +72,7 @@ class Cursor:
         self._trimming = trimming
         self._seeking: Position | None = None  # the new mark-delete position of a seek that is being saved
         self._passed_ledger = passed_ledger
+        self._moved = moved
         self._lost_node = lost_node
         self._read_position = self._ledgers.next_position(state.mark_delete)
         self._moves = 0  # count of rewinds and seeks: a read that began before one does not move the read position
@@ -424,6 +426,7 @@ class Cursor:
             self._unsaved = 0
             self._moves += 1
             self._read_position = self._ledgers.next_position(mark)
+            self._moved()
 
     async def close(self) -> None:
         """Save the state and release the cursor. After an error the state saved last is valid."""

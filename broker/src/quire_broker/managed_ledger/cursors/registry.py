@@ -39,11 +39,13 @@ class Cursors:
         *,
         trimming: asyncio.Lock,
         passed_ledger: Callable[[], None],
+        moved: Callable[[], None],
         lost_node: Callable[[], None],
     ) -> None:
         """Initialise.
 
-        `trimming` is held while ledgers are chosen and unlisted, so that no cursor starts in one of them.
+        `trimming` is held while ledgers are chosen and unlisted, so that no cursor starts in one of them. `moved` is
+        called after a cursor was created or sought.
         """
         self.durable: dict[str, Cursor] = {}
         self.readers: set[Cursor] = set()
@@ -53,6 +55,7 @@ class Cursors:
         self._trimming = trimming
         self._arriving: dict[str, Position] = {}
         self._passed_ledger = passed_ledger
+        self._moved = moved
         self._lost_node = lost_node
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -118,6 +121,7 @@ class Cursors:
             finally:
                 del self._arriving[name]
             cursor = self.durable[name] = self._make(name, state, store)
+            self._moved()
             return cursor
 
     def open_reader(self, name: str, start: Position) -> Cursor:
@@ -147,6 +151,7 @@ class Cursors:
             store,
             trimming=self._trimming,
             passed_ledger=self._passed_ledger,
+            moved=self._moved,
             lost_node=self._lost_node,
         )
 

@@ -104,6 +104,11 @@ class TopicCache:
         known.batches.append(batch)
         self._cache.insert(batch)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing of this managed ledger."""
+        return not self._ledgers
+
     def get(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[Buffer]:
         """Return cached entries from `first` on without a gap, up to `last` or `bytes_max` (at least one).
 

@@ -1,5 +1,7 @@
 """The rules of rollover as a table."""
 
+from math import inf
+
 import pytest
 
 from quire_broker.limits import LEDGER_ENTRIES_MAX, LEDGER_OVERGROWTH_MAX
@@ -7,6 +9,7 @@ from quire_broker.managed_ledger.appending.rollover import (
     LedgerLoad,
     RollConditions,
     RollReason,
+    age_to_roll_s,
     fitting,
     is_filled,
     is_overgrown,
@@ -36,6 +39,18 @@ SETTINGS = ManagedLedgerSettings(
 )
 def test_a_ledger_is_full_by_any_rule_once_it_is_old_enough(load: LedgerLoad, expected: RollReason | None) -> None:
     assert reason_to_roll(load, SETTINGS) is expected
+
+
+@pytest.mark.parametrize("entries", [0, 1, 100])
+@pytest.mark.parametrize("size_bytes", [1, 1000])
+@pytest.mark.parametrize("degraded", [False, True])
+def test_a_ledger_to_which_nothing_is_added_rolls_at_the_age_that_is_foretold(
+    entries: int, size_bytes: int, degraded: bool
+) -> None:
+    age_s = age_to_roll_s(LedgerLoad(entries, size_bytes, 0, degraded), SETTINGS)
+    assert reason_to_roll(LedgerLoad(entries, size_bytes, min(age_s, 1e9) - 0.1, degraded), SETTINGS) is None
+    due = reason_to_roll(LedgerLoad(entries, size_bytes, min(age_s, 1e9) + 0.1, degraded), SETTINGS)
+    assert (due is None) == (age_s == inf) == (entries == 0 and not degraded)
 
 
 def test_a_minimum_age_of_zero_delays_no_rollover() -> None:

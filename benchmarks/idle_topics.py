@@ -1,0 +1,249 @@
+"""Measures what unused topics cost: memory, CPU, stalls of the event loop, lookups, etcd.
+
+python -m benchmarks.idle_topics [--topics 10000] [--brokers 1] [--bookies 1] [--set KEY=VALUE ...]
+
+Etcd, bookies and brokers on this machine. A small client creates a producer on each topic, publishes one message, waits
+for its receipt and closes the producer. Then nothing uses the topics, and the benchmark reports:
+
+* opened: topics per second, with `--parallel` requests at a time
+* memory: of all brokers, for each topic; before the first topic and when all are open
+* idle: CPU of all brokers while no client asks for anything
+* stall: answers to a PING every 5 ms; the longest time to an answer is a stall of the event loop or of the machine
+* lookup: latency of LOOKUP, one at a time, of topics in random order
+* etcd: keys for each topic, and the events that watchers receive while the topics are idle
+* closed: with `--wait S`, the memory after this time, and the time to open a closed topic again
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from benchmarks.brokers_bench import distribution
+from benchmarks.servers import cpu_seconds, resident_mb
+from quire_broker.wire.kinds import Kind, LookupType
+from quire_broker.wire.proto import pulsar_pb2 as pb
+from tests.support.broker_cluster import BrokerCluster, BrokerOfCluster, broker_cluster
+from tests.support.broker_wire import Wire, kind_of_next
+
+TOPIC = "persistent://public/default/idle-{}"
+PING_S = 0.005
+LOOKUPS = 2_000
+REOPENED = 200
+RETRY_S = 0.2
+EVENTS = re.compile(r"^etcd_debugging_mvcc_events_total (\S+)", re.M)
+CHANGES = re.compile(r"^etcd_debugging_mvcc_(?:put|delete)_total (\S+)", re.M)
+
+
+class Opener:
+    """Opens topics over one connection to each broker, one at a time."""
+
+    def __init__(self, wires: dict[int, Wire], first: int) -> None:
+        self.wires, self.asked = wires, first
+
+    async def owner(self, name: str) -> Wire:
+        """Look the topic up, as clients do."""
+        port, authoritative = self.asked, False
+        while True:
+            request = pb.CommandLookupTopic(topic=name, request_id=1, authoritative=authoritative)
+            answer = await self.wires[port].answer(pb.BaseCommand(type=Kind.LOOKUP, lookup=request))
+            found = answer.lookup_response
+            if found.response == LookupType.FAILED:
+                await asyncio.sleep(RETRY_S)
+                port, authoritative = self.asked, False
+                continue
+            port, authoritative = int(found.brokerServiceUrl.rsplit(":", 1)[1]), found.authoritative
+            if found.response == LookupType.CONNECT:
+                return self.wires[port]
+
+    async def open(self, name: str, *, publish: bool = True) -> None:
+        """Create a producer, publish one message if asked to, and close the producer."""
+        while True:
+            wire = await self.owner(name)
+            request = pb.CommandProducer(topic=name, producer_id=1, request_id=2, producer_name="p")
+            answer = await wire.answer(pb.BaseCommand(type=Kind.PRODUCER, producer=request))
+            if answer.type == Kind.PRODUCER_SUCCESS:
+                break
+            await asyncio.sleep(RETRY_S)
+        if publish:
+            wire.publish(0)
+            assert await kind_of_next(wire) == Kind.SEND_RECEIPT
+        closing = pb.CommandCloseProducer(producer_id=1, request_id=3)
+        await wire.answer(pb.BaseCommand(type=Kind.CLOSE_PRODUCER, close_producer=closing))
+
+    def close(self) -> None:
+        """Close its connections."""
+        for wire in self.wires.values():
+            wire.writer.close()
+
+
+async def opener(cluster: BrokerCluster, number: int) -> Opener:
+    """Connect to all brokers; lookups go to one of them."""
+    ports = [broker.port for broker in cluster.brokers]
+    wires = {port: await Wire.reach(port) for port in ports}
+    for wire in wires.values():
+        await wire.connect()
+    return Opener(wires, ports[number % len(ports)])
+
+
+async def open_all(cluster: BrokerCluster, topics: int, parallel: int) -> float:
+    """Open the topics. Return how long it took, in s."""
+    numbers = iter(range(topics))
+
+    async def some(number: int) -> None:
+        one = await opener(cluster, number)
+        for each in numbers:
+            await one.open(TOPIC.format(each))
+        one.close()
+
+    begun = time.monotonic()
+    await asyncio.gather(*(some(number) for number in range(parallel)))
+    return time.monotonic() - begun
+
+
+async def stalls(cluster: BrokerCluster, watch_s: float) -> list[float]:
+    """Return how long each PING waited for its answer, in s."""
+
+    async def one(broker: BrokerOfCluster) -> list[float]:
+        wire, found = await Wire.reach(broker.port), []
+        await wire.connect()
+        end_s = time.monotonic() + watch_s
+        while (sent_s := time.monotonic()) < end_s:
+            await wire.answer(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
+            found.append(time.monotonic() - sent_s)
+            await asyncio.sleep(PING_S)
+        wire.writer.close()
+        return found
+
+    return [each for found in await asyncio.gather(*map(one, cluster.brokers)) for each in found]
+
+
+async def lookups(cluster: BrokerCluster, topics: int) -> list[float]:
+    """Return the latencies of lookups of random topics, in s."""
+    one, found, chance = await opener(cluster, 0), [], random.Random(1)
+    for _ in range(LOOKUPS):
+        name, begun = TOPIC.format(chance.randrange(topics)), time.monotonic()
+        await one.owner(name)
+        found.append(time.monotonic() - begun)
+    one.close()
+    return found
+
+
+async def openings(cluster: BrokerCluster, topics: int) -> list[float]:
+    """Return how long it takes to create a producer on random topics, one at a time, in s."""
+    one, found = await opener(cluster, 0), []
+    for number in random.Random(2).sample(range(topics), min(REOPENED, topics)):
+        begun = time.monotonic()
+        await one.open(TOPIC.format(number), publish=False)
+        found.append(time.monotonic() - begun)
+    one.close()
+    return found
+
+
+class Watched:
+    """Figures of a cluster's processes, and their growth."""
+
+    def __init__(self, cluster: BrokerCluster) -> None:
+        self.cluster = cluster
+        self._at_s, self._cpu_s, self._events, self._changes = self._read()
+
+    def _read(self) -> tuple[float, float, float, float]:
+        cpu_s = sum(cpu_seconds(broker.pid) for broker in self.cluster.brokers)
+        with urllib.request.urlopen(f"http://{self.cluster.storage.etcd.endpoint}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        events, changes = (sum(map(float, pattern.findall(text))) for pattern in (EVENTS, CHANGES))
+        return time.monotonic(), cpu_s, events, changes
+
+    def since(self) -> dict[str, float]:
+        """Return the growth per second since the last call."""
+        before = self._at_s, self._cpu_s, self._events, self._changes
+        self._at_s, self._cpu_s, self._events, self._changes = after = self._read()
+        span_s = after[0] - before[0]
+        names = ("cpu_percent", "watch_events_s", "etcd_changes_s")
+        grown = [(now - then) / span_s for now, then in zip(after[1:], before[1:], strict=True)]
+        return {name: round(value * (100 if "cpu" in name else 1), 2) for name, value in zip(names, grown, strict=True)}
+
+    @property
+    def memory_mb(self) -> int:
+        """Resident memory of all brokers."""
+        return sum(resident_mb(broker.pid) for broker in self.cluster.brokers)
+
+    @property
+    def keys(self) -> int:
+        """Keys in etcd."""
+        found = self.cluster.storage.etcd.call("kv/range", {"key": "AA==", "range_end": "AA==", "count_only": True})
+        return int(str(found.get("count", 0)))
+
+    @property
+    def loaded(self) -> int:
+        """Topics that brokers have in memory."""
+        found = 0
+        for broker in self.cluster.brokers:
+            text = str(broker.call("GET", "/metrics")[1])
+            found += sum(int(float(value)) for value in re.findall(r"^pulsar_broker_topics_count\S* (\S+)", text, re.M))
+        return found
+
+
+def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]:
+    """Run all steps and return the figures."""
+    topics, found, watched = given.topics, {}, Watched(cluster)
+    memory_mb, keys = watched.memory_mb, watched.keys
+
+    def note(name: str, value: object) -> None:
+        found[name] = value
+        print(f"{name}: {value}", flush=True)
+
+    note("start", {"memory_mb": memory_mb, "etcd_keys": keys})
+    took_s = asyncio.run(open_all(cluster, topics, given.parallel))
+    note("opened", {"topics_s": round(topics / took_s, 1), "broker_cpu_ms": round(watched.since()["cpu_percent"] * took_s * 10 / topics, 2)})
+    note("memory", {"mb": watched.memory_mb, "kib_per_topic": round((watched.memory_mb - memory_mb) * 1024 / topics, 1)})
+    note("etcd_keys_per_topic", round((watched.keys - keys) / topics, 2))
+    time.sleep(given.settle)
+    watched.since()
+    time.sleep(given.idle)
+    note("idle", watched.since())
+    note("stall_ms", distribution(asyncio.run(stalls(cluster, given.idle))))
+    note("lookup_ms", distribution(asyncio.run(lookups(cluster, topics))))
+    if given.wait:
+        watched.since()
+        time.sleep(given.wait)
+        note("closing", watched.since())
+        time.sleep(given.idle)
+        note("idle_closed", watched.since() | {"loaded": watched.loaded, "memory_mb": watched.memory_mb})
+        note("stall_closed_ms", distribution(asyncio.run(stalls(cluster, given.idle))))
+        note("lookup_closed_ms", distribution(asyncio.run(lookups(cluster, topics))))
+    note("open_again_ms", distribution(asyncio.run(openings(cluster, topics))))
+    return found
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--bookies", type=int, default=1)
+    parser.add_argument("--parallel", type=int, default=32, help="topics that are opened at a time")
+    parser.add_argument("--settle", type=float, default=15.0, help="seconds between opening and measuring")
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds of each measurement of idle topics")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds until all topics are closed; 0: do not measure")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the brokers")
+    parser.add_argument("--json", type=Path, help="store the numbers in this file")
+    given = parser.parse_args()
+    settings = dict(each.split("=", 1) for each in given.set)
+    with (
+        tempfile.TemporaryDirectory(prefix="quire-idle-") as folder,
+        broker_cluster(Path(folder), brokers=given.brokers, bookies=given.bookies, **settings) as cluster,
+    ):
+        found = measure(cluster, given)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
