@@ -199,25 +199,27 @@ def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]
         found[name] = value
         print(f"{name}: {value}", flush=True)
 
+    def note_idle(prefix: str = "") -> None:
+        watched.since()
+        time.sleep(given.idle)
+        note(f"{prefix}idle", watched.since() | {"loaded": watched.loaded, "memory_mb": watched.memory_mb})
+        note(f"{prefix}stall_ms", distribution(asyncio.run(stalls(cluster, given.idle))))
+        note(f"{prefix}lookup_ms", distribution(asyncio.run(lookups(cluster, topics))))
+
     note("start", {"memory_mb": memory_mb, "etcd_keys": keys})
     took_s = asyncio.run(open_all(cluster, topics, given.parallel))
-    note("opened", {"topics_s": round(topics / took_s, 1), "broker_cpu_ms": round(watched.since()["cpu_percent"] * took_s * 10 / topics, 2)})
-    note("memory", {"mb": watched.memory_mb, "kib_per_topic": round((watched.memory_mb - memory_mb) * 1024 / topics, 1)})
+    cpu_s = watched.since()["cpu_percent"] / 100 * took_s
+    note("opened", {"topics_s": round(topics / took_s, 1), "broker_cpu_ms": round(cpu_s * 1000 / topics, 2)})
+    grown_kib = (watched.memory_mb - memory_mb) * 1024
+    note("memory", {"mb": watched.memory_mb, "kib_per_topic": round(grown_kib / topics, 1)})
     note("etcd_keys_per_topic", round((watched.keys - keys) / topics, 2))
     time.sleep(given.settle)
-    watched.since()
-    time.sleep(given.idle)
-    note("idle", watched.since())
-    note("stall_ms", distribution(asyncio.run(stalls(cluster, given.idle))))
-    note("lookup_ms", distribution(asyncio.run(lookups(cluster, topics))))
+    note_idle()
     if given.wait:
         watched.since()
         time.sleep(given.wait)
         note("closing", watched.since())
-        time.sleep(given.idle)
-        note("idle_closed", watched.since() | {"loaded": watched.loaded, "memory_mb": watched.memory_mb})
-        note("stall_closed_ms", distribution(asyncio.run(stalls(cluster, given.idle))))
-        note("lookup_closed_ms", distribution(asyncio.run(lookups(cluster, topics))))
+        note_idle("closed: ")
     note("open_again_ms", distribution(asyncio.run(openings(cluster, topics))))
     return found
 
@@ -231,7 +233,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=32, help="topics that are opened at a time")
     parser.add_argument("--settle", type=float, default=15.0, help="seconds between opening and measuring")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds of each measurement of idle topics")
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds until all topics are closed; 0: do not measure")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds until all topics are closed; 0: do not")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the brokers")
     parser.add_argument("--json", type=Path, help="store the numbers in this file")
     given = parser.parse_args()

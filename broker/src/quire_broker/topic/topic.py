@@ -361,7 +361,7 @@ class Topic:
         return moving
 
     def tick(self) -> bool:
-        """Run periodic work. Called by the registry. Return whether there is more; if not, `on_activity` tells later."""
+        """Run periodic work. Called by the registry. Return whether more is due; if not, `on_activity` tells."""
         moving = self._sample()
         if self.deduplication is not None and not self.closing:
             self.deduplication.snapshot_when_due()

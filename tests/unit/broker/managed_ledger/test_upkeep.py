@@ -1,4 +1,4 @@
-"""Periodic work: an idle managed ledger is not called, and what is due still happens on time."""
+"""Periodic work: an idle managed ledger is not called, and due work still happens on time."""
 
 import asyncio
 import math

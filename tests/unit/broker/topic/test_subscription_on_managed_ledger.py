@@ -260,6 +260,29 @@ def test_a_message_that_is_young_is_never_expired_because_later_ones_are_old(tim
     run(scenario)
 
 
+def test_a_message_that_stays_is_not_read_again_until_it_expires() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        for message in _published(10, 900, 950):
+            await append(ledger, message)
+        await asyncio.sleep(60)  # no longer cached
+        await process.run(sub.expire(500))
+        reads = world.bookies.reads
+        for before_ms in (500, 600, 900):
+            await process.run(sub.expire(before_ms))
+        assert (sub.cursor.backlog, world.bookies.reads) == (2, reads)
+        await process.run(sub.expire(901))
+        assert sub.cursor.backlog == 1
+        await process.run(sub.seek_position(EARLIEST))
+        await process.run(sub.expire(901))
+        assert sub.cursor.backlog == 1
+        await sub.close()
+
+    run(scenario)
+
+
 def test_an_acknowledged_young_message_does_not_keep_later_ones() -> None:
     async def scenario(world: World) -> None:
         process = world.process()

@@ -55,7 +55,8 @@ class Cursor:
     ) -> None:
         """Initialise the cursor; `trimming`: see `Cursors`.
 
-        Calls `passed_ledger()` when trimming may have work, `moved()` after a seek, `lost_node()` when another owner wrote the cursor's node.
+        Calls `passed_ledger()` when trimming may have work, `moved()` after a seek, `lost_node()` when another owner
+        wrote the cursor's node.
         """
         self.name = name
         self.durable = store is not None
