@@ -44,6 +44,8 @@ SCHEMA_CHECKS_WAITING_MAX = 100  # concurrent long checks; above it TooManyReque
 # Topics
 TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
 PARTITIONS_MAX = 10_000
+UNUSED_TOPIC_S = 600.0  # closeUnusedTopicsAfterSeconds; as long as a ledger is used at least before it is rolled over
+UNUSED_TOPIC_MAX_S = 7 * 24 * 3600.0
 UNLOAD_WAIT_S = 5.0  # a client that wants a topic which is being unloaded waits this long
 BACKLOG_QUOTA_CHECK_S = 60.0  # backlogQuotaCheckIntervalInSeconds; a topic may exceed its quota for this time
 DEDUPLICATION_ENTRIES_INTERVAL = 1000  # brokerDeduplicationEntriesInterval

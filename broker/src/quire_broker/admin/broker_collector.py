@@ -87,6 +87,7 @@ def _families(broker: RunningBroker) -> Families:
     families.add_stats(broker.factory.tier.stats, OFFLOAD, labels)
     families.add_stats(broker.factory.tier.windows.stats, WINDOWS, labels)
     for name, text, value in (
+        ("quire_broker_topics_closed_total", "topics closed because nothing used them", broker.unused.closed),
         ("quire_broker_publish_pauses_total", "times reading paused", broker.budget.pauses),
         ("quire_broker_background_failures_total", "background tasks that failed", broker.background_failures),
         (

@@ -33,6 +33,7 @@ from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.schemas import SchemaBounds
+from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.standalone import StandaloneSettings, quorums
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.topic import TopicSettings
@@ -103,6 +104,7 @@ def serving_settings(
             topic=TopicSettings(deduplication=config.deduplication, subscriptions=config.part(DispatchSettings)),
             ledger=ledger,
         ),
+        unused_topics=config.part(UnusedTopicSettings),
         backlog_quotas=backlog_quota_settings(config),
         tier=config.part(TierSettings),
         schemas=config.part(SchemaBounds),

@@ -31,6 +31,7 @@ from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.schemas import SchemaBounds
+from quire_broker.settings.topics import UnusedTopicSettings
 
 LOOPBACK = "127.0.0.1"
 Count = Annotated[int, Field(ge=0)]
@@ -120,6 +121,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         ClientLimits,
         DispatchSettings,
         SchemaBounds,
+        UnusedTopicSettings,
         BalancingSettings,
     )
 

@@ -383,15 +383,40 @@ class ManagedLedger:
 
     def _next_trim_s(self, now_s: float) -> float:
         """Return the loop time at which trimming or offloading may have work though nothing happens; inf: never."""
-        offload, records = self._context.settings.offload, self._ledgers.counted()
-        if offload.target is not None or any(one.offload and not one.offload.bookies_deleted for one in records):
+        if self._may_offload:
             return now_s
-        from_ms = trimmable_from_ms(
-            records, tail=self._ledgers.tail, slowest=self._cursors.slowest(), settings=self._context.settings
-        )
+        from_ms = self._trimmable_from_ms(self._ledgers.counted(), self._ledgers.tail)
         if from_ms is None:
             return inf
         return now_s + min((from_ms - self._context.clock.now_ms()) / 1000, _TRIM_REST_MAX_S)
+
+    @property
+    def _may_offload(self) -> bool:
+        is_left = any(one.offload and not one.offload.bookies_deleted for one in self._ledgers.records())
+        return is_left or self.offloads.target is not None
+
+    def _trimmable_from_ms(self, records: list[LedgerRecord], tail: int | None) -> int | None:
+        slowest, settings = self._cursors.slowest(), self._context.settings
+        return trimmable_from_ms(records, tail=tail, slowest=slowest, settings=settings)
+
+    @property
+    def must_stay(self) -> bool:
+        """Whether it must not be closed now although no client uses it."""
+        reachable = self._context.availability.now().metadata_reachable
+        return self.switching or self._trimming is not None or self._may_offload or not reachable
+
+    def wanted_from_ms(self) -> int | None:
+        """Return when it has work, in ms since the epoch, if it is closed now; None: not before its next use.
+
+        A ledger whose entries are consumed gets its successor at its greatest age; then its entries may be deleted.
+        """
+        records, tail = self._ledgers.counted(), self._ledgers.tail
+        from_ms = self._trimmable_from_ms(records, tail)
+        if from_ms is not None or tail is None or not self._ledgers.entries_in(tail):
+            return from_ms
+        if self._trimmable_from_ms([*records, LedgerRecord(tail + 1)], None) is None:
+            return None
+        return self._context.clock.now_ms() + int((self._appender.next_roll_s() - self._loop.time()) * 1000)
 
     # ---- the end
     async def drain(self) -> None:

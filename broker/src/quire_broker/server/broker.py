@@ -41,9 +41,11 @@ from quire_broker.server.session import Session
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.schemas import SchemaBounds
+from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.topics import TopicsSettings
+from quire_broker.topic.unused import UnusedTopics
 
 if TYPE_CHECKING:
     from quire_bookie.admin.routes import Route  # its import takes a third of the time to the first message
@@ -70,6 +72,7 @@ class BrokerSettings:
     """How long an orderly end may take; half of it to hand bundles over."""
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
+    unused_topics: UnusedTopicSettings = field(default_factory=UnusedTopicSettings)
     backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
     tier: TierSettings = field(default_factory=TierSettings)
     schemas: SchemaBounds = field(default_factory=SchemaBounds)
@@ -124,6 +127,7 @@ class RunningBroker:
         self.background = parts.background
         self.budget, self.memory = parts.budget, parts.memory
         self.policies, self.topics = parts.policies, parts.topics
+        self.unused = UnusedTopics(parts.topics, settings.unused_topics, parts.clock)
         self.authorization = parts.authorization
         self.access, self.ports, self.sessions = opened.access, opened.ports, opened.sessions
         self.owners, self.factory = opened.owners, opened.factory
@@ -174,6 +178,7 @@ class RunningBroker:
         self.background.keep(self.owners.release_again, "bundles that could not be released")
         self.background.keep(self.policies.follow, "policies")
         self.background.keep(self._tick, "tick")
+        self.background.keep(self.unused.run, "unused topics")
         self.background.keep(Expiry(self.topics, self.policies, self.clock).run, "expiry of messages")
         self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
         stats = self.parts.stats

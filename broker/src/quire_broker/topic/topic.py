@@ -5,7 +5,7 @@
 
 A failed append ends the topic's life in this process (`on_failed`): it is unloaded, and the next use opens it again
 from its durable state. Otherwise a later send of the same producer could overtake the failed one. It must never delete
-itself because it is idle.
+itself because it is idle; `unused` closes it.
 """
 
 import asyncio
@@ -103,6 +103,8 @@ class Topic:
         """Consumers whose clients do not know yet that the topic is closed."""
         self._opening = asyncio.Lock()  # subscriptions are rarely created, so one at a time
         ledger.on_fenced = self._fenced
+        self.used_at_s = asyncio.get_running_loop().time()
+        """Loop time of the last request, or of the end of the last client."""
         self.on_activity: Callable[[Topic], None] = lambda topic: None
         """Called when a resting topic needs `tick` again."""
         self._resting = False
@@ -180,6 +182,7 @@ class Topic:
 
     def remove_producer(self, producer: Producer) -> None:
         """Remove a producer that left, and promote the next one that waits for exclusive access."""
+        self.used_at_s = asyncio.get_running_loop().time()
         promotable = self.producers.remove(producer)
         if self.deduplication is not None and not self.producers.has(producer.name):
             self.deduplication.disconnected(producer.name)  # unless a successor took the name over
@@ -314,6 +317,7 @@ class Topic:
 
     async def consumer_left(self, subscription: Subscription) -> None:
         """Handle that a consumer was detached: a reader's subscription is closed with its last one."""
+        self.used_at_s = asyncio.get_running_loop().time()
         if not subscription.durable and not subscription.consumers:
             self.forget_subscription(subscription)
             await subscription.close()
@@ -399,6 +403,12 @@ class Topic:
     def used(self) -> bool:
         """Whether a client is connected."""
         return bool(len(self.producers) or self._stopped) or any(sub.consumers for sub in self.subscriptions.values())
+
+    @property
+    def must_stay(self) -> bool:
+        """Whether it must stay loaded although no client is connected: it has a backlog, or its ledgers change."""
+        subscriptions = self.subscriptions.values()
+        return self.ledger.must_stay or any(one.cursor.backlog or not one.durable for one in subscriptions)
 
     @property
     def durable_subscriptions(self) -> list[Subscription]:

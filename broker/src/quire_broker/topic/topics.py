@@ -1,7 +1,7 @@
 """The topics that this broker has loaded: loads each topic once, keeps it until it is unloaded, finds it by name.
 
 Concurrent loads of one topic share one load. This module decides whether a missing topic may be created. The caller
-makes sure that this broker owns the topic (`tenure`). No topic is deleted for being idle.
+makes sure that this broker owns the topic (`tenure`). No topic is deleted for being idle; `unused` closes it.
 """
 
 import asyncio
@@ -99,6 +99,8 @@ class Topics:
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
         self._settling = Background()
+        self.on_loaded: Callable[[Topic], None] = lambda topic: None
+        """Called after each load."""
         self.arriving: set[TopicName] = set()
         """Topics whose lists of ledgers were read before this broker took their bundles."""
         self._closed = False
@@ -128,6 +130,7 @@ class Topics:
     async def _get(self, name: TopicName, *, create: bool, may_create: bool) -> Topic:
         topic = self.find(name)
         if topic is not None:
+            topic.used_at_s = asyncio.get_running_loop().time()
             return topic
         if not name.persistent:
             raise NotAllowedError("non-persistent topics are not supported yet")
@@ -195,6 +198,7 @@ class Topics:
         self._loaded[name] = topic
         topic.on_activity = self._became_active
         self._became_active(topic)
+        self.on_loaded(topic)
         return topic
 
     async def prepare(self, name: TopicName) -> None:
