@@ -62,7 +62,7 @@ class UnusedTopics:
             await self.round()
 
     async def round(self) -> None:
-        """Close what is unused for long enough, and load what has work now."""
+        """Close topics that are unused for long enough, and load closed ones that have work now."""
         await asyncio.gather(*(self._close_some() for _ in range(CLOSES_AT_ONCE)))
         await self._load_wanted()
 

@@ -64,6 +64,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "max_connections_per_address": 24,
     "schema_bytes_max": 2323,
     "schema_check_steps_max": 2424,
+    "close_unused_topics_after_s": 3030,
     "name_characters_max": 2525,
     "publish_buffer_mb": 77,
 }
